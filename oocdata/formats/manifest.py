@@ -107,15 +107,26 @@ class Manifest:
     @classmethod
     def read(cls, path: str) -> Manifest:
         """Read a manifest, without its tables; `ManifestError` if it is none or damaged."""
-        found = _json(path, "manifest.json")
+        if not os.path.isfile(path):
+            raise MissingFileError(
+                "the manifest must exist; it does not. Write it: oocdata check PATH "
+                "--write-manifest.",
+                path=path,
+            )
+        import json
+        import zipfile  # not for `import oocdata`
+
         try:
+            with zipfile.ZipFile(path) as archive:
+                found = json.loads(archive.read("manifest.json"))
             if found["format"] != FORMAT or found["checksum"] != CHECKSUM:
                 raise ValueError(f"it has format {found['format']!r}, {found['checksum']!r}")
             datasets = tuple(
                 RowChecksums(**{**one, "shape": tuple(one["shape"])}) for one in found["datasets"]
             )
             return cls(path, found["name"], datasets)
-        except (KeyError, TypeError, ValueError) as error:
+        # What a damaged archive raises is anything: struct.error, UnicodeDecodeError, zlib.error, …
+        except Exception as error:
             raise _unreadable(path, error) from error
 
     def check_whole(self) -> None:
@@ -125,7 +136,7 @@ class Manifest:
         try:
             with zipfile.ZipFile(self.path) as archive:
                 damaged = archive.testzip()
-        except Exception as error:  # as of `_json`
+        except Exception as error:  # as of `read`
             raise _unreadable(self.path, error) from error
         if damaged is not None:
             raise _unreadable(self.path, f"its member {damaged!r} fails its CRC-32")
@@ -182,23 +193,6 @@ def manifest_path(target: str) -> str:
     if os.path.basename(target.rstrip("/")) in ("", ".", ".."):
         target = os.path.abspath(target)
     return target.rstrip("/") + _SUFFIX
-
-
-def _json(path: str, member: str) -> Any:
-    if not os.path.isfile(path):
-        raise MissingFileError(
-            "the manifest must exist; it does not. Write it: oocdata check PATH --write-manifest.",
-            path=path,
-        )
-    import json
-    import zipfile  # not for `import oocdata`
-
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return json.loads(archive.read(member))
-    # What a damaged archive raises is anything: struct.error, UnicodeDecodeError, zlib.error, …
-    except Exception as error:
-        raise _unreadable(path, error) from error
 
 
 def _unreadable(path: str, reason: object) -> ManifestError:

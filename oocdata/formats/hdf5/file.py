@@ -12,7 +12,7 @@ import errno
 import importlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -59,9 +59,6 @@ FILTERS = {
 """Names of filters: the library's own below 256, registered ones above (HDF5 filter registry)."""
 
 _METADATA_BYTES = 2 << 20
-
-_FIRST_REGISTERED = 256
-"""Filter ids from here on belong to third parties (HDF5 ``H5Z_FILTER_RESERVED``)."""
 
 
 def hdf5_library() -> Any:
@@ -258,20 +255,15 @@ def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
     Plugins register with the HDF5 library of one process, so every process that reads asks again.
     """
     available = hdf5_library().h5z.filter_avail
-    for number in filters:
+    lacking = [number for number in filters if not available(number)]
+    if lacking:
+        with suppress(ImportError):
+            importlib.import_module("hdf5plugin")
+    for number in lacking:
         if available(number):
             continue
-        hint = "This h5py was built without it."
-        if number >= _FIRST_REGISTERED:
-            try:
-                importlib.import_module("hdf5plugin")
-                hint = "hdf5plugin doesn't bring it; put its plugin on HDF5_PLUGIN_PATH."
-            except ImportError:
-                hint = "Install it: pip install hdf5plugin."
-            if available(number):
-                continue
-        name = FILTERS.get(number, "unknown")
         raise MissingDependencyError(
-            f"the chunks are encoded with filter {number} ({name}), which HDF5 must have; it has "
-            f"not. {hint} [{place(path, key)}]"
+            f"the chunks are encoded with filter {number} ({FILTERS.get(number, 'unknown')}), which "
+            "HDF5 must have; it has not. Install it: pip install hdf5plugin; one that is not among "
+            f"those must lie on HDF5_PLUGIN_PATH. [{place(path, key)}]"
         )
