@@ -14,7 +14,7 @@ from oocdata.engines.axes import axis_numbers
 from oocdata.engines.concat import concatenate
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, MissingKeyError
-from oocdata.formats.dimensions import choose_key
+from oocdata.formats.dimensions import choose_key, listed
 
 __all__ = [
     "Key", "datasets", "is_pattern", "keys_of", "matches_of", "matching", "natural", "said",
@@ -29,7 +29,6 @@ Key: TypeAlias = str | Sequence[str]
 Children: TypeAlias = Callable[[str], Iterable[str]]
 """Returns the names of what lies right below a group, given with a slash before each step."""
 
-_LISTED = 12
 _MOST_TRIED = 50
 
 
@@ -194,7 +193,7 @@ def unmatched(
         below = [f"{pattern.rstrip('/')}/{name}" for name in sorted(children(groups[0]))]
         return MissingKeyError(
             f"`key` must match datasets; {pattern!r} matches {len(groups)} groups, the first "
-            f"{groups[0]!r}. Name what lies in them: {_listed(below)}.",
+            f"{groups[0]!r}. Name what lies in them: {listed(below)}.",
             path=path,
         )
     found = [""]
@@ -207,13 +206,9 @@ def unmatched(
         found = sorted(further, key=natural)
     near = [f"{one}/{name}" for one in found[:_MOST_TRIED] for name in sorted(children(one))]
     return MissingKeyError(
-        f"`key` must match datasets; {pattern!r} matches none. Nearby: {_listed(near)}.", path=path
+        f"`key` must match datasets; {pattern!r} matches none. Nearby: {listed(near)}.",
+        path=path,
     )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_LISTED])) or "nothing"
-    return shown + (", …" if len(names) > _LISTED else "")
 
 
 def datasets(

@@ -262,8 +262,9 @@ def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
     for number in lacking:
         if available(number):
             continue
+        name = FILTERS.get(number, "unknown")
         raise MissingDependencyError(
-            f"the chunks are encoded with filter {number} ({FILTERS.get(number, 'unknown')}), which "
-            "HDF5 must have; it has not. Install it: pip install hdf5plugin; one that is not among "
+            f"the chunks are encoded with filter {number} ({name}), which HDF5 must have; "
+            "it has not. Install it: pip install hdf5plugin; one that is not among "
             f"those must lie on HDF5_PLUGIN_PATH. [{place(path, key)}]"
         )
