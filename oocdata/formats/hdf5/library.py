@@ -20,7 +20,7 @@ from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.objects import Sliced
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, DamagedChunkError, MissingFileError, SourceError, place
-from oocdata.formats.hdf5.description import delivered, stored_dtype
+from oocdata.formats.hdf5.description import stored_dtype
 from oocdata.formats.hdf5.file import (
     compare_open,
     hdf5_library,
@@ -188,14 +188,6 @@ class _Opened:
         require_filters(disk.filters, rules.path, rules.key)
         with readable(rules.path, rules.key):
             self.dataset = self._open(disk.kind)
-            # HDF5 asks its sources how long a virtual dataset is.
-            found = (self.dataset.shape, delivered(stored_dtype(self.dataset, **self._about)))
-        if found != (disk.shape, disk.dtype):
-            raise SourceError(
-                f"the dataset must be as it was when it was opened, {disk.shape} {disk.dtype}; it "
-                f"is now {found[0]} {found[1]}. Open it again.",
-                **self._about,
-            )
         if disk.kind == "virtual":
             self._hold_sources(disk)
 
