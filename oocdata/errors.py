@@ -280,7 +280,7 @@ class TrailingBytesError(SourceError, ValueError):
 
 
 class ExternalDataError(SourceError, PermissionError):
-    """The dataset's bytes lie in other files, which is refused unless ``external=True``."""
+    """The dataset's bytes lie in other files: ``external=True`` accepts HDF5 files."""
 
 
 class MissingChunkError(SourceError, LookupError):

@@ -171,9 +171,12 @@ def missing() -> tuple[str, dict[str, Any]]:
 
 
 def external() -> tuple[str, dict[str, Any]]:
+    with h5py.File("beside.h5", "w") as file:
+        file["u"] = FIELD
     with h5py.File("sim.h5", "w") as file:
-        beside = [(str(Path("beside.bin").absolute()), 0, FIELD.nbytes)]
-        file.create_dataset("u", data=FIELD, external=beside)
+        layout = h5py.VirtualLayout(FIELD.shape, FIELD.dtype)
+        layout[:] = h5py.VirtualSource("beside.h5", "u", FIELD.shape)
+        file.create_virtual_dataset("u", layout)
     return "sim.h5", {"external": True}
 
 

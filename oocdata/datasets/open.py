@@ -73,7 +73,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         chunks that hold the fill value alone, delivers it and tells once
         (`oocdata.errors.MissingChunkWarning`).
     external : bool
-        Accept HDF5 data that lies in other files.
+        Accept HDF5 data that lies in other HDF5 files.
     verify : bool or path, optional
         Compare every row with its checksum whenever it is read: in the manifest of this path, or
         (True) in the one beside the target. ``oocdata check PATH --write-manifest`` writes it.

@@ -26,6 +26,7 @@ __all__ = [
     "choose_key",
     "data_variables",
     "is_time",
+    "listed",
     "packing",
 ]
 
@@ -44,12 +45,10 @@ TIME = ("units", "calendar")
 
 def choose_key(keys: Sequence[str], key: str | None, path: str) -> str:
     """Return the key of the dataset to open: the one asked for, or the only one."""
-    there = ", ".join(repr(name) for name in keys[:20]) + (", …" if len(keys) > 20 else "")
     if key is not None:
         if key not in keys:
             raise MissingKeyError(
-                f"`key` must name a dataset in the file; got {key!r}. "
-                f"It holds: {there or 'no dataset'}.",
+                f"`key` must name a dataset in the file; got {key!r}. It holds: {listed(keys)}.",
                 path=path,
             )
         return key
@@ -57,9 +56,15 @@ def choose_key(keys: Sequence[str], key: str | None, path: str) -> str:
         raise MissingKeyError("the file must hold a dataset; it holds none.", path=path)
     if len(keys) > 1:
         raise SeveralDatasetsError(
-            f"`key` must be given, because the file holds several datasets: {there}.", path=path
+            f"`key` must be given, because the file holds several datasets: {listed(keys)}.",
+            path=path,
         )
     return keys[0]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names for a message, the first twenty of them."""
+    return ", ".join(map(repr, names[:20])) + (", …" if len(names) > 20 else "") or "nothing"
 
 
 @dataclass(frozen=True, slots=True)

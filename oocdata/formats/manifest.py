@@ -54,8 +54,6 @@ FORMAT = 2
 
 _SUFFIX = ".manifest"
 
-_ABOUT = ("name", "written", "files", "block_bytes", "blocks")
-
 
 @dataclass(frozen=True, slots=True)
 class RowChecksums:
@@ -109,15 +107,26 @@ class Manifest:
     @classmethod
     def read(cls, path: str) -> Manifest:
         """Read a manifest, without its tables; `ManifestError` if it is none or damaged."""
-        found = _json(path, "manifest.json")
+        if not os.path.isfile(path):
+            raise MissingFileError(
+                "the manifest must exist; it does not. Write it: oocdata check PATH "
+                "--write-manifest.",
+                path=path,
+            )
+        import json
+        import zipfile  # not for `import oocdata`
+
         try:
+            with zipfile.ZipFile(path) as archive:
+                found = json.loads(archive.read("manifest.json"))
             if found["format"] != FORMAT or found["checksum"] != CHECKSUM:
                 raise ValueError(f"it has format {found['format']!r}, {found['checksum']!r}")
             datasets = tuple(
                 RowChecksums(**{**one, "shape": tuple(one["shape"])}) for one in found["datasets"]
             )
             return cls(path, found["name"], datasets)
-        except (KeyError, TypeError, ValueError) as error:
+        # What a damaged archive raises is anything: struct.error, UnicodeDecodeError, zlib.error, …
+        except Exception as error:
             raise _unreadable(path, error) from error
 
     def check_whole(self) -> None:
@@ -127,7 +136,7 @@ class Manifest:
         try:
             with zipfile.ZipFile(self.path) as archive:
                 damaged = archive.testzip()
-        except Exception as error:  # as of `_json`
+        except Exception as error:  # as of `read`
             raise _unreadable(self.path, error) from error
         if damaged is not None:
             raise _unreadable(self.path, f"its member {damaged!r} fails its CRC-32")
@@ -186,23 +195,6 @@ def manifest_path(target: str) -> str:
     return target.rstrip("/") + _SUFFIX
 
 
-def _json(path: str, member: str) -> Any:
-    if not os.path.isfile(path):
-        raise MissingFileError(
-            "the manifest must exist; it does not. Write it: oocdata check PATH --write-manifest.",
-            path=path,
-        )
-    import json
-    import zipfile  # not for `import oocdata`
-
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return json.loads(archive.read(member))
-    # What a damaged archive raises is anything: struct.error, UnicodeDecodeError, zlib.error, …
-    except Exception as error:
-        raise _unreadable(path, error) from error
-
-
 def _unreadable(path: str, reason: object) -> ManifestError:
     return ManifestError(
         f"the manifest must be readable; {reason}. It is damaged or none: write it anew from data "
@@ -218,11 +210,6 @@ def unit_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
     ------
     oocdata.errors.UnsupportedDtypeError
         For rows of unequal length.
-
-    Examples
-    --------
-    >>> unit_rows((1000, 3, 50, 50), np.dtype("f8")), unit_rows((1000,), np.dtype("f4"))
-    (1, 128)
     """
     if dtype.hasobject:
         raise UnsupportedDtypeError(
@@ -245,13 +232,6 @@ def checksums_of(rows: NDArray[Any], unit: int) -> NDArray[np.uint64]:
     Returns
     -------
     ndarray of uint64, shape (ceil(n / unit),)
-
-    Examples
-    --------
-    >>> from xxhash import xxh3_64_intdigest as checksum
-    >>> found = checksums_of(np.arange(3, dtype=">i2"), 2)
-    >>> found.tolist() == [checksum(b"\0\0\1\0"), checksum(b"\2\0")]
-    True
     """
     from xxhash import xxh3_64_intdigest  # not for `import oocdata`
 

@@ -31,11 +31,6 @@ def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
     ------
     oocdata.errors.UnsupportedDtypeError
         If batches can't hold its dtype.
-
-    Examples
-    --------
-    >>> open_array(np.zeros((3, 2), ">i2")).dtype
-    dtype('int16')
     """
     if isinstance(array, np.ma.MaskedArray):
         raise UnsupportedDtypeError(

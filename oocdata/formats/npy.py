@@ -33,8 +33,7 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats.dimensions import choose_key
-from oocdata.formats.patterns import Key, is_pattern, matches_of
-from oocdata.formats.series import datasets
+from oocdata.formats.patterns import Key, datasets, is_pattern, matches_of
 from oocdata.formats.stored import absolute, file_of, opened, refused_in, version_of
 from oocdata.index import as_count
 from oocdata.memory import cache_share
@@ -65,15 +64,6 @@ def open_npy(
         For object arrays (pickles), text, dates.
     oocdata.errors.UnknownFormatError
         If the header can't be read.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.save(f"{folder}/a.npy", np.zeros((10, 3), ">f4"))
-    ...     source = open_npy(f"{folder}/a.npy")
-    >>> source.shape, source.dtype
-    ((10, 3), dtype('float32'))
     """
     with opened(path) as (file, version):
         shape, fortran, stored = _read_header(file, path, None)

@@ -23,9 +23,8 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats import memory, npy
-from oocdata.formats.patterns import Key, is_pattern, keys_of, matches_of, natural
+from oocdata.formats.patterns import Key, datasets, is_pattern, keys_of, matches_of, natural
 from oocdata.formats.recognising import Format, format_of, picture_format, refuse_stream
-from oocdata.formats.series import datasets
 from oocdata.formats.stored import is_url
 
 if TYPE_CHECKING:
@@ -162,13 +161,19 @@ def files_matching(path: str) -> list[str] | None:
     if is_url(path):
         if "*" not in path and "[" not in path:
             return None
+        if "**" in path:
+            raise ArgumentError(
+                "`target` must not have ** at a URL, where patterns match within a step of the "
+                f"name; got {path!r}. Give a pattern for each depth: [{path.replace('**/', '')!r}, "
+                f"{path.replace('**', '*')!r}]."
+            )
         from oocdata.stores.address import matching  # not for `import oocdata`
 
         names = matching(path)
     elif not glob.has_magic(path) or os.path.exists(path):
         return None
     else:
-        names = glob.glob(path)
+        names = glob.glob(path, recursive=True)
     found = sorted(names, key=lambda name: (natural(name), name))
     if not found:
         raise MissingFileError("a glob must match at least one file; got none.", path=path)
@@ -197,8 +202,7 @@ def _picture_files(parts: Sequence[Any], pictures: Pictures | None) -> list[str]
 
 def _open_pictures(files: list[str], key: Key | None, options: dict[str, Any]) -> Source:
     what = f"'{files[0]}', a picture file"
-    if key is not None:
-        raise ArgumentError(f"`key` must be None for pictures, which have no names; got {key!r}.")
+    _no_key(key, "pictures")
     given = _only(what, options)
     if options["verify"] and len(files) > 1:
         raise ArgumentError(f"`verify` must be left out for pictures; got {options['verify']!r}.")
@@ -249,16 +253,7 @@ _FOR = {
 
 
 def refuse(what: str, **given: Any) -> None:
-    """Raise if an argument of `oocdata.open` is given that can't apply to what is opened.
-
-    Examples
-    --------
-    >>> refuse("an ndarray", missing="fill", external=False)
-    Traceback (most recent call last):
-    ...
-    oocdata.errors.ArgumentError: `missing` must be given for chunks in HDF5 or Zarr only; got
-    'fill' for an ndarray.
-    """
+    """Raise if an argument of `oocdata.open` is given that can't apply to what is opened."""
     for name, value in given.items():
         if value is None or (isinstance(value, int) and not value):
             continue
@@ -266,6 +261,15 @@ def refuse(what: str, **given: Any) -> None:
         raise ArgumentError(
             f"`{name}` must be given for {_FOR[name]}; got {value!r} for {what}.{hint}"
         )
+
+
+_NAMELESS = ("npy", "text", "tfrecord", "picture")
+"""Formats that hold one array, which has no name."""
+
+
+def _no_key(key: Key | None, what: str) -> None:
+    if key is not None:
+        raise ArgumentError(f"`key` must be None for {what}, without names; got {key!r}.")
 
 
 def _only(what: str, options: dict[str, Any], *taken: str) -> dict[str, Any]:
@@ -332,10 +336,7 @@ def local_path(path: str) -> str:
 
 def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     if options["dtype"] is not None and options["shape"] is not None:
-        if key is not None:
-            raise ArgumentError(
-                f"`key` must be None for raw binary, which has no names; got {key!r}."
-            )
+        _no_key(key, "raw binary")
         refuse_stream(path)
         if not (is_url(path) or os.path.isfile(path)):
             raise MissingFileError("No such file.", path=path)
@@ -344,9 +345,9 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     if kind == "picture":
         return _open_pictures([path], key, options)
     what = f"'{path}', which is {kind}"
+    if kind in _NAMELESS:
+        _no_key(key, f".{kind}" if kind == "npy" else kind)
     if kind in ("text", "tfrecord"):
-        if key is not None:
-            raise ArgumentError(f"`key` must be None for {kind}, which has no names; got {key!r}.")
         given = _only(what, options, "format")["format"]
         # Not for `import oocdata`.
         if kind == "text":
@@ -357,10 +358,6 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
 
         return open_tfrecord(path)
     if kind == "npy":
-        if key is not None:
-            raise ArgumentError(
-                f"`key` must be None for a .npy, which holds one array; got {key!r}."
-            )
         return npy.open_npy(path, **_only(what, options, "dtype"))
     if kind == "npz":
         return npy.open_npz(path, key, **_only(what, options))
@@ -377,7 +374,7 @@ def list_datasets(path: str) -> list[str | None]:
     """Return the keys of the arrays in a file; ``[None]`` for a format that holds one."""
     path = local_path(path)
     kind = format_of(path)
-    if kind in ("npy", "text", "tfrecord", "picture"):
+    if kind in _NAMELESS:
         return [None]
     if kind == "npz":
         return list(npy.list_npz(path))

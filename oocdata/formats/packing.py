@@ -15,7 +15,8 @@ from oocdata.engines.concat import Concat, check_alike
 from oocdata.engines.dates import Dates
 from oocdata.engines.decoded import Decoded, Packing
 from oocdata.engines.source import Source
-from oocdata.formats.dimensions import PACKING, SCALED, TIME, VALID, is_time, packing
+from oocdata.errors import UnsupportedDtypeError
+from oocdata.formats.dimensions import PACKING, SCALED, TIME, VALID, as_text, is_time, packing
 from oocdata.formats.times import dates_of
 
 __all__ = ["decoded", "packing_of"]
@@ -39,7 +40,11 @@ def decoded(source: Source) -> Source:
         )
     storage = source.storage()
     attributes = storage.annotations().attributes
-    numbers = packing_of(source.dtype, attributes)
+    try:
+        numbers = packing_of(source.dtype, attributes)
+    except UnsupportedDtypeError as error:
+        error.path, error.key = storage.path, storage.key
+        raise
     found: Packing | Dates | None = numbers
     changed = dict.fromkeys(PACKING)
     if is_time(attributes) and source.dtype.kind in "iuf":
@@ -56,6 +61,11 @@ def decoded(source: Source) -> Source:
 def packing_of(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing | None:
     """Return how numbers of a stored dtype are packed, by their attributes; None if they are not.
 
+    Raises
+    ------
+    oocdata.errors.UnsupportedDtypeError
+        If they are scaled by several numbers, or by text.
+
     Examples
     --------
     >>> found = packing_of(np.dtype("i2"), {"scale_factor": np.float32(0.5), "_FillValue": -9})
@@ -66,10 +76,10 @@ def packing_of(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing |
     """
     if dtype.kind not in "iuf":
         return None
-    said = {name: _one(attributes[name]) for name in SCALED if attributes.get(name) is not None}
-    scale, offset = said.get("scale_factor"), said.get("add_offset")
+    scale, offset = (_number(attributes, name) for name in ("scale_factor", "add_offset"))
     packed, fills = dtype, _fills(dtype, attributes)
-    signed = {"true": "u", "false": "i"}.get(str(said.get("_Unsigned")))
+    unsigned = as_text(np.ravel(attributes.get("_Unsigned") or "")[0])
+    signed = {"true": "u", "false": "i"}.get(unsigned)
     if signed is not None and dtype.kind in "iu" and signed != dtype.kind:
         packed = np.dtype(f"{signed}{dtype.itemsize}")
         own = fills.get("_FillValue")
@@ -102,11 +112,17 @@ def _fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> dict[str, Any
     return found
 
 
-def _one(value: Any) -> Any:
-    """Return an attribute's one number, of the type that it has."""
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
-    return value if np.ndim(value) == 0 else np.ravel(value)[0]
+def _number(attributes: Mapping[str, Any], name: str) -> Any:
+    """Return an attribute's one number, of the type that it has; None where there is none."""
+    if attributes.get(name) is None:
+        return None
+    values = np.ravel(attributes[name])
+    if len(values) != 1 or values.dtype.kind not in "iuf":
+        raise UnsupportedDtypeError(
+            f"`{name}` must be one number for numbers to be decoded; got {attributes[name]!r}. "
+            "Leave out decode=True, and scale what is delivered as stored with `.map`."
+        )
+    return values[0]
 
 
 def _float_for(dtype: np.dtype[Any], scale: Any, offset: Any) -> np.dtype[Any]:

@@ -1,21 +1,24 @@
-"""Keys with wildcards: which datasets of a file they match, in natural order."""
+"""Keys with wildcards: which datasets of a file they match, in natural order, as one array."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from glob import has_magic
 from itertools import takewhile
 from typing import Any, TypeAlias
 
+from oocdata.engines.axes import axis_numbers
+from oocdata.engines.concat import concatenate
+from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, MissingKeyError
-from oocdata.formats.dimensions import choose_key
+from oocdata.formats.dimensions import choose_key, listed
 
 __all__ = [
-    "Key", "is_pattern", "keys_of", "matches_of", "matching", "natural", "said", "shared_steps",
-    "tree_of", "unmatched",
+    "Key", "datasets", "is_pattern", "keys_of", "matches_of", "matching", "natural", "said",
+    "shared_steps", "tree_of", "unmatched",
 ]  # fmt: skip
 
 _digits = re.compile(r"(\d+)").split
@@ -26,7 +29,6 @@ Key: TypeAlias = str | Sequence[str]
 Children: TypeAlias = Callable[[str], Iterable[str]]
 """Returns the names of what lies right below a group, given with a slash before each step."""
 
-_LISTED = 12
 _MOST_TRIED = 50
 
 
@@ -60,12 +62,18 @@ def keys_of(key: Key) -> list[str]:
     Raises
     ------
     oocdata.errors.ArgumentError
-        If they are no names, or none, or one is named twice.
+        If they are no names, or none, or one is named twice, or has ``**``.
     """
     keys = [key] if isinstance(key, str) or not isinstance(key, Iterable) else list(key)
     if not keys or not all(isinstance(one, str) for one in keys):
         raise ArgumentError(
             f"`key` must be a dataset's name or pattern, or several of them; got {key!r}."
+        )
+    deep = next((one for one in keys if "**" in one), None)
+    if deep is not None:
+        raise ArgumentError(
+            f"`key` must match each step of a name by its own pattern; got {deep!r}. Write * for "
+            "each step."
         )
     (most, count) = Counter(one.strip("/") for one in keys).most_common(1)[0]
     if count > 1:
@@ -185,10 +193,10 @@ def unmatched(
         below = [f"{pattern.rstrip('/')}/{name}" for name in sorted(children(groups[0]))]
         return MissingKeyError(
             f"`key` must match datasets; {pattern!r} matches {len(groups)} groups, the first "
-            f"{groups[0]!r}. Name what lies in them: {_listed(below)}.",
+            f"{groups[0]!r}. Name what lies in them: {listed(below)}.",
             path=path,
         )
-    found, step = [""], ""
+    found = [""]
     for step in pattern.strip("/").split("/"):
         match = re.compile(translate(step)).match
         some = found[:_MOST_TRIED]
@@ -196,20 +204,30 @@ def unmatched(
         if not further:
             break
         found = sorted(further, key=natural)
-    near: list[str] = []
-    for group in found[:_MOST_TRIED]:
-        names = sorted(children(group), key=natural)
-        import difflib  # not for `import oocdata`
-
-        near = [f"{group}/{name}" for name in difflib.get_close_matches(step, names, 3, 0.3)]
-        near = near or [f"{group}/{name}" for name in names]
-        if near:
-            break
+    near = [f"{one}/{name}" for one in found[:_MOST_TRIED] for name in sorted(children(one))]
     return MissingKeyError(
-        f"`key` must match datasets; {pattern!r} matches none. Nearby: {_listed(near)}.", path=path
+        f"`key` must match datasets; {pattern!r} matches none. Nearby: {listed(near)}.",
+        path=path,
     )
 
 
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(map(repr, names[:_LISTED])) or "nothing"
-    return shown + (", …" if len(names) > _LISTED else "")
+def datasets(
+    sources: Sequence[Source], axis: int | str, key: Key, opened: Mapping[str, Any]
+) -> Source:
+    """Return datasets of one file end to end; each is an episode.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+    axis : int or str
+        Along which they are put end to end.
+    key : str or sequence of str
+        The pattern or names that they were found by.
+    opened : mapping
+        Arguments of `oocdata.open` that open them again, besides the key.
+    """
+    first = sources[0]
+    (along,) = axis_numbers(axis, len(first.shape), first.storage())
+    again = {**opened, "key": key if isinstance(key, str) else list(key)}
+    changes = {"path": first.storage().path, "key": said(key), "opened": again, "episodes": True}
+    return concatenate(sources, along, changes)

@@ -1,13 +1,17 @@
-"""Which format a file, a folder or an object is, by what is in it."""
+"""Which format a file, a folder or an object is, by what is in it.
+
+Of what people have that is not opened as it is, one sentence says what to do with it.
+"""
 
 from __future__ import annotations
 
 import glob
 import os
+import re
+from collections.abc import Iterable
 from typing import IO, Literal, TypeAlias
 
 from oocdata.errors import MissingFileError, UnknownFormatError
-from oocdata.formats.foreign import foreign
 from oocdata.formats.stored import is_url, opened, refused_in
 
 __all__ = ["Format", "format_of", "picture_format", "refuse_stream"]
@@ -26,6 +30,54 @@ _RULE = (
     "TIFF, WebP, BMP, GIF)"
 )
 _RULE_URL = "a URL must be that of a .npy, .npz, HDF5 (netCDF4) or Zarr"
+
+_WRITE = "and write the elements with ooc.create."
+_FROM_THE_BEGINNING = "which can be read from its beginning only. Open the file that it was made of"
+
+_FOREIGN: dict[str, tuple[bytes | str, ...]] = {
+    f"a tf.data cache, snapshot or saved dataset, {_FROM_THE_BEGINNING}; or load it {_WRITE}": (
+        *(".data-00000-of-00001", "dataset_spec.pb", "snapshot.metadata"),
+    ),
+    "netCDF of version 3. Open it through xarray: ooc.open(xarray.open_dataset(path)['name']); "
+    "for speed make it netCDF4 first: nccopy -k nc4 old.nc new.nc.": (
+        *(b"CDF\x01", b"CDF\x02", b"CDF\x05"),
+    ),
+    "GRIB. Open it through xarray (engine='cfgrib') and pass the DataArray; for speed make it "
+    "netCDF4 or Zarr first, e.g. cdo -f nc4 copy old.grib new.nc.": (b"GRIB",),
+    "HDF of version 4. Make it HDF5: h4toh5 old.hdf new.h5.": (b"\x0e\x03\x13\x01",),
+    "a MATLAB file before version 7.3. Save it with '-v7.3', which is HDF5; or save its arrays: "
+    "np.save('ds.npy', scipy.io.loadmat(path)['name']).": (b"MATLAB 5.0 ",),
+    f"a table in Parquet or Arrow. Read it in parts with pyarrow {_WRITE}": (
+        *(b"PAR1", b"ARROW1", ".parquet", ".feather", ".arrow"),
+    ),
+    "what torch.save writes, a pickle. Save the tensor as an array: "
+    "np.save('ds.npy', torch.load(path, mmap=True).numpy()).": ("/data.pkl", ".pt", ".pth"),
+    "safetensors. Save the tensor as an array: "
+    "np.save('ds.npy', safetensors.numpy.load_file(path)['name']).": (".safetensors",),
+    "a pickle, which can run any code. Load it where you trust it, and np.save the array.": (
+        *(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", ".pkl", ".pickle"),
+    ),
+    "JSON. If it is a reference file (kerchunk), open it through xarray (engine='kerchunk') and "
+    "pass the DataArray.": (".json",),
+    "an icechunk repository. Open an array of a session of it: ooc.open(zarr.open_array("
+    "repository.readonly_session('main').store, path='name')).": ("refs/branch.main",),
+    "a compressed file. Unpack it first, e.g. gunzip -k data.h5.gz: rows in it have no address. "
+    "Text and TFRecord in gzip are opened as they are.": (
+        *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
+        *(".gz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz"),
+    ),
+    f"a film. Decode it once, e.g. with imageio, {_WRITE}": (
+        *(b"    ftyp", ".mp4", ".avi", ".mov", ".mkv"),
+    ),
+}
+"""What it is and what to do, by its first bytes (a space is any byte) or the end of a name."""
+
+_NOT_AT_A_URL: dict[str, tuple[bytes | str, ...]] = {
+    "text, pictures or TFRecord at a URL. Copy it to a disk first.": (
+        *(".tfrecord", ".tfrecords", ".txt", ".csv", ".tsv", ".jsonl"),
+        *(".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif"),
+    ),
+}
 
 
 def format_of(path: str) -> Format:
@@ -50,7 +102,7 @@ def format_of(path: str) -> Format:
         below = [name for one in inner for name in glob.glob(one, root_dir=path)]
         # Any folder may hold some JSON beside its data.
         names = [name for name in os.listdir(path) if not name.endswith(".json")]
-        _refuse_foreign(foreign([*names, *below]), path)
+        _refuse_foreign(path, [*names, *below])
         raise UnknownFormatError(
             "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "
             f"Use a glob for a directory of files: '{os.path.join(path, '*.npy')}'.",
@@ -73,7 +125,7 @@ def format_of(path: str) -> Format:
         return "picture"
     text = path.lower().removesuffix(".gz" if packed else "").endswith(TEXT_ENDS)
     if not (packed and text):
-        _refuse_foreign(foreign([path], head), path)
+        _refuse_foreign(path, [path], head)
     if text:
         return "text"
     begins = f"its first bytes are {head[:8]!r}" if head else "it is empty"
@@ -92,7 +144,7 @@ def _format_at(url: str) -> Format:
 
     name = url.rstrip("/")
     Address.of(name)  # or an error, before anything of it is told
-    _refuse_foreign(foreign([name], url=True), url)
+    _refuse_foreign(url, [name], at_url=True)
     there, error = probe(name, _ZARR_METADATA)
     if there:
         return "zarr"
@@ -106,7 +158,7 @@ def _format_at(url: str) -> Format:
             f"{_RULE_URL}; got a zipped Zarr. Unpack it there, or copy it to a disk.", path=url
         )
     if found is None:
-        _refuse_foreign(foreign([name], head, url=True), url)
+        _refuse_foreign(url, [name], head, at_url=True)
         raise UnknownFormatError(
             f"{_RULE_URL}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and "
             "`shape`. Copy files of other formats to a disk.",
@@ -123,7 +175,7 @@ def _array_format(file: IO[bytes], head: bytes, path: str, nbytes: int) -> Forma
         names = _archive_names(file)
         if any(os.path.basename(name) in _ZARR_METADATA for name in names):
             return "zarr"
-        _refuse_foreign(foreign(names), path)
+        _refuse_foreign(path, names)
         return "npz"
     # HDF5 file format specification, section II.A: at 0, or after a user block of 512·2ⁿ.
     place = 0
@@ -163,11 +215,37 @@ def picture_format(head: bytes) -> str:
     return "BMP" if head[:2] == b"BM" and head[6:10] == bytes(4) else ""
 
 
-def _refuse_foreign(found: str, path: str) -> None:
-    """Raise if something is known that is not opened as it is."""
-    if found:
+def _refuse_foreign(
+    path: str, names: Iterable[str], head: bytes = b"", *, at_url: bool = False
+) -> None:
+    """Raise if something is known that is not opened as it is.
+
+    Parameters
+    ----------
+    names : iterable of str
+        Of the file, or of the members of a folder or an archive.
+    head : bytes
+        The file's first bytes, 32 or more where it has them.
+    at_url : bool
+        The file lies at a URL, where fewer formats are opened.
+    """
+    # One of several files: train.tfrecord-00003-of-00128.
+    ends = [re.sub(r"(\.tf\w+)-\d+-of-\d+$", r"\1", name.lower()) for name in names]
+    formats = {**_NOT_AT_A_URL, **_FOREIGN} if at_url else _FOREIGN
+    marks = [(mark, what) for what, some in formats.items() for mark in some]
+    by_bytes = [what for mark, what in marks if isinstance(mark, bytes) and _begins(head, mark)]
+    by_name = (
+        what for end in ends for mark, what in marks if isinstance(mark, str) and end.endswith(mark)
+    )
+    for what in (*by_bytes, *by_name):
         rule = _RULE_URL if is_url(path) else _RULE
-        raise UnknownFormatError(f"{rule}; got {found}", path=path)
+        raise UnknownFormatError(f"{rule}; got {what}", path=path)
+
+
+def _begins(head: bytes, magic: bytes) -> bool:
+    return len(head) >= len(magic) and all(
+        wanted in (found, 0x20) for found, wanted in zip(head, magic, strict=False)
+    )
 
 
 def refuse_stream(path: str) -> None:

@@ -59,13 +59,6 @@ def opened(
 
     Of a store, `step` bytes are asked for at a time, or a block that holds them, and no others than
     those of a `version`.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile() as target, opened(target.name) as (file, version):
-    ...     file.read(), version.nbytes
-    (b'', 0)
     """
     if not is_url(path):
         with open(path, "rb") as file:
@@ -78,29 +71,11 @@ def opened(
 
 
 def refused_in(error: BaseException) -> SourceError | None:
-    """Return the answer of a store for which a reader of archives or headers has its own error.
-
-    Examples
-    --------
-    >>> try:
-    ...     try:
-    ...         raise SourceError("the server must answer; it does not.")
-    ...     except OSError:
-    ...         raise ValueError("no archive") from None
-    ... except ValueError as error:
-    ...     print(refused_in(error))
-    the server must answer; it does not.
-    """
+    """Return the answer of a store for which a reader of archives or headers has its own error."""
     both = error, error.__context__
     return next((one for one in both if isinstance(one, SourceError)), None)
 
 
 def absolute(path: str) -> str:
-    """Return a path from the root on; a URL as it is.
-
-    Examples
-    --------
-    >>> absolute("/data/../a.npy"), absolute("s3://bucket/a.npy")
-    ('/a.npy', 's3://bucket/a.npy')
-    """
+    """Return a path from the root on; a URL as it is."""
     return path if is_url(path) else os.path.abspath(path)

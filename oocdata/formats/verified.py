@@ -135,15 +135,8 @@ def verified(source: Source, manifest: str, *, path: str | None = None, axis: in
     ------
     oocdata.errors.MissingFileError, oocdata.errors.ManifestError
         If there is no such manifest, or it is damaged, or of other data.
-    oocdata.errors.ArgumentError
-        If the source is several files.
     """
     storage = source.storage()
-    if len(storage.parts) > 1:
-        raise ArgumentError(
-            f"`verify` must be True for several files, each with its manifest beside it; got "
-            f"{manifest!r}."
-        )
     known = Manifest.read(os.path.abspath(manifest))
     rows = known.dataset(storage.key)
     if path is not None and os.path.basename(path.rstrip("/")) == known.name:

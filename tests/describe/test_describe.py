@@ -92,15 +92,6 @@ def hdf5_virtual(folder: Path) -> ooc.View:
     return ooc.open(folder / "v.h5", external=True)
 
 
-def hdf5_external(folder: Path) -> ooc.View:
-    (folder / "a.bin").write_bytes(ROWS.tobytes())
-    with h5py.File(folder / "a.h5", "w") as file:
-        file.create_dataset(
-            "u", ROWS.shape, ROWS.dtype, external=[(str(folder / "a.bin"), 0, ROWS.nbytes)]
-        )
-    return ooc.open(folder / "a.h5", external=True)
-
-
 def zarr_array(folder: Path, *, array: NDArray[Any] = ROWS, **options: Any) -> ooc.View:
     write(folder / "a.zarr", array, **options)
     return ooc.open(folder / "a.zarr")
@@ -141,7 +132,6 @@ LOCAL: dict[str, Callable[[Path], ooc.View]] = {
     "memmap": memmap,
     "writable memmap": writable_memmap,
     "HDF5 virtual": hdf5_virtual,
-    "HDF5 external": hdf5_external,
     "Zarr by zarr-python": partial(
         zarr_array, zarr_format=2, compressors=None, filters=[numcodecs.Delta("<f4")]
     ),

@@ -186,7 +186,7 @@ def test_plugin_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("u", data=np.zeros((8, 4)), chunks=(4, 4), **hdf5plugin.Zstd())
     monkeypatch.setattr(h5py.h5z, "filter_avail", lambda number: False)
-    with pytest.raises(MissingDependencyError, match=r"filter 32015 \(zstd\).*doesn't bring it"):
+    with pytest.raises(MissingDependencyError, match=r"filter 32015 \(zstd\).*must lie on"):
         open_hdf5(str(tmp_path / "a.h5"))
     monkeypatch.setitem(__import__("sys").modules, "hdf5plugin", None)
     with pytest.raises(
@@ -493,7 +493,7 @@ def test_no_hdf5_file(tmp_path: Path) -> None:
     with pytest.raises(MissingFileError, match=r"nowhere\.h5"):
         open_hdf5(str(tmp_path / "nowhere.h5"))
     (tmp_path / "text.h5").write_text("hello")
-    with pytest.raises(UnknownFormatError, match="none in its 5 bytes"):
+    with pytest.raises(UnknownFormatError, match="signature not found"):
         list_hdf5(str(tmp_path / "text.h5"))
     with pytest.raises(SourceError, match=str(tmp_path)):
         open_hdf5(str(tmp_path))

@@ -152,7 +152,7 @@ def test_an_unlimited_axis_that_is_not_the_first(
         assert_array_equal(np.asarray(view), np.moveaxis(numbers, 2, 0))
     runs = ooc.open(tmp_path / "a.h5", "run_*")
     assert_array_equal(np.asarray(runs), np.concatenate([array, array]))
-    with pytest.raises(MissingChunkError, match="rows 0-1, 6-8"):
+    with pytest.raises(MissingChunkError, match="rows 0, 1, 6, 7, 8"):
         ooc.open(tmp_path / "a.h5", "half", axis=2)
 
 
@@ -483,7 +483,7 @@ def test_missing_rows_are_counted_and_a_few_are_named(tmp_path: Path) -> None:
     with h5py.File(path, "w") as file:
         made = file.create_dataset("u", (1 << 40, 16), "i2", chunks=(1 << 10, 8))
         made[1 << 11 : 3 << 10] = 1
-    with pytest.raises(MissingChunkError, match=r"rows 0-2047, 3072-\d+\)") as caught:
+    with pytest.raises(MissingChunkError, match=r"rows 0, 1, .* in all") as caught:
         open_hdf5(path)
     assert caught.value.rows == tuple(range(1000))
     assert caught.value.count == (1 << 40) - (1 << 10)

@@ -50,7 +50,7 @@ def test_chunks_never_written(tmp_path: Path, libver: str, extra: dict[str, Any]
     held = write(path, (43, 7), parts, chunks=(10, 4), fillvalue=-9, libver=libver, **extra)
     with pytest.raises(
         MissingChunkError,
-        match=r"3 of 10 chunks were never written.*\(rows 20-29, 40-42\).*missing=\"fill\".*-9",
+        match=r"3 of 10 chunks were never.*missing=\"fill\".*-9.*rows 20, 21,.*\(13 in all\)",
     ) as caught:
         open_hdf5(path)
     error = caught.value
@@ -85,7 +85,7 @@ def test_allocation_time(tmp_path: Path, when: str, chunks: Any) -> None:
     if when == "EARLY":  # it is all there, as zeros: nothing is missing
         assert_array_equal(read(open_hdf5(path)), np.zeros(25))
     else:
-        with pytest.raises(MissingChunkError, match=r"rows 0-24"):
+        with pytest.raises(MissingChunkError, match=r"rows 0, 1,.*\(25 in all\)"):
             open_hdf5(path)
         assert_array_equal(read(open_hdf5(path, missing="fill")), np.zeros(25))
     other = copy_of(path)
@@ -137,7 +137,7 @@ def test_shrunk_and_grown(tmp_path: Path) -> None:
     other = copy_of(path)
     with h5py.File(other, "a") as file:
         file["u"].resize((70, 10))
-    with pytest.raises(MissingChunkError, match=r"3 of 21 chunks.*\(rows 60-69\)"):
+    with pytest.raises(MissingChunkError, match=r"3 of 21 chunks.*rows 60, 61,.*\(10 in all\)"):
         open_hdf5(other)
 
 

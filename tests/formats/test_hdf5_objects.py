@@ -169,7 +169,7 @@ def test_missing_chunks_of_an_object() -> None:
     with h5py.File(io.BytesIO(), "w") as file:
         dataset = file.create_dataset("u", (40, 6), "f8", chunks=(10, 6), fillvalue=-1)
         dataset[:10] = ARRAY[:10]
-        with pytest.raises(MissingChunkError, match="rows 10-39"):
+        with pytest.raises(MissingChunkError, match="rows 10, 11"):
             from_dataset(dataset)
         held = dataset[...]
         assert_array_equal(read(from_dataset(dataset, missing="fill")), held)

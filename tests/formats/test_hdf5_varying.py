@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 import oocdata as ooc
 from oocdata.describe import as_json, from_json
 from oocdata.errors import ArgumentError, MissingChunkError, SourceError, UnsupportedDtypeError
-from oocdata.formats.hdf5 import library, varying, vlen
+from oocdata.formats.hdf5 import library, varying
 
 LENGTHS = np.random.default_rng(0).integers(0, 50, 300)
 
@@ -90,7 +90,7 @@ def test_lengths_are_found_without_the_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "a.h5", "events", rows_of("f4"), **LAYOUTS["filtered chunks"])
-    monkeypatch.setattr(vlen, "_PIECE", 2000)
+    monkeypatch.setattr(varying, "_PIECE_BYTES", 2000)
     calls, usual = [], varying.reading
     monkeypatch.setattr(
         varying, "reading", lambda target, rows: (calls.append(len(rows)), usual(target, rows))[1]
@@ -117,16 +117,6 @@ def test_rows_of_several_files_and_of_several_datasets(tmp_path: Path) -> None:
         assert_array_equal(again.values, np.concatenate(rows[60:80]))
 
 
-def test_a_users_object_is_read_anew(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        made = file.create_dataset("events", (3,), h5py.vlen_dtype("i4"))
-        made[0], made[1] = [1, 2], [3]
-        view = ooc.open(made, missing="fill")
-        assert [row.tolist() for row in view] == [[1, 2], [3], []]
-        made[2] = [4, 5, 6]
-        assert view[2].tolist() == [4, 5, 6]
-
-
 def test_rows_that_were_never_written(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         made = file.create_dataset("events", (9,), h5py.vlen_dtype("i4"), chunks=(3,))
@@ -137,16 +127,19 @@ def test_rows_that_were_never_written(tmp_path: Path) -> None:
     assert [row.tolist() for row in view] == [[1, 2]] + [[]] * 8
 
 
-def test_other_storage_is_scanned(tmp_path: Path) -> None:
-    rows = [np.arange(n, dtype="i4") for n in (2, 0, 5)]
+def test_rows_that_the_file_itself_does_not_hold(tmp_path: Path) -> None:
+    dtype = h5py.vlen_dtype("i4")
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
-        plist.set_layout(h5py.h5d.COMPACT)
-        kind = h5py.h5t.vlen_create(h5py.h5t.NATIVE_INT32)
-        made = h5py.h5d.create(file.id, b"u", kind, h5py.h5s.create_simple((3,)), plist)
-        for number, row in enumerate(rows):
-            h5py.Dataset(made)[number] = row
-    same(ooc.open(tmp_path / "a.h5", "u"), [2, 1, 0, 2], rows)
+        made = file.create_dataset("events", (3,), dtype)
+        made[0] = [1, 2]
+        with pytest.raises(UnsupportedDtypeError, match="opened by its path"):
+            ooc.open(made)
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        layout = h5py.VirtualLayout((3,), dtype)
+        layout[...] = h5py.VirtualSource(tmp_path / "a.h5", "events", (3,), dtype)
+        file.create_virtual_dataset("u", layout)
+    with pytest.raises(UnsupportedDtypeError, match="in the HDF5 file itself"):
+        ooc.open(tmp_path / "b.h5", "u", external=True)
 
 
 def test_it_travels(tmp_path: Path) -> None:
@@ -175,7 +168,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     view.take([0, 1])
     with monkeypatch.context() as patched:
         wrong = lambda self, rows: [np.zeros(99)] * len(rows)  # noqa: E731
-        patched.setattr(vlen.VaryingNumbers, "_arrays", wrong)
+        patched.setattr(varying.VaryingNumbers, "_arrays", wrong)
         with pytest.raises(SourceError, match=r"as long as the dataset says.*rows 2, 3"):
             view.take([2, 3])
     with open(tmp_path / "a.h5", "ab") as file:
@@ -196,17 +189,3 @@ def test_tools_say_that_rows_are_of_unequal_length(tmp_path: Path) -> None:
     health = ooc.check(path)  # of all datasets
     assert "events" in str(health)
     assert "of one length" in str(health) or "skip" in str(health)
-
-
-def test_rows_put_together_from_another_file(tmp_path: Path) -> None:
-    rows = [np.arange(n, dtype="i4") for n in (2, 0, 5)]
-    dtype = h5py.vlen_dtype("i4")
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        made = file.create_dataset("events", (3,), dtype)
-        for number, row in enumerate(rows):
-            made[number] = row
-    with h5py.File(tmp_path / "b.h5", "w") as file:
-        layout = h5py.VirtualLayout((3,), dtype)
-        layout[...] = h5py.VirtualSource(tmp_path / "a.h5", "events", (3,), dtype)
-        file.create_virtual_dataset("u", layout)
-    same(ooc.open(tmp_path / "b.h5", "u", external=True), [2, 1, 0, 2], rows)

@@ -146,6 +146,20 @@ def test_a_glob_without_a_match(tmp_path: Path):
         ooc.open(tmp_path / "*.npy")
 
 
+def test_two_stars_match_folders_of_any_depth(tmp_path: Path):
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    for number, folder in enumerate(("", "a", "a/b")):
+        np.save(tmp_path / folder / f"{number}.npy", np.full(2, number))
+    view = ooc.open(tmp_path / "**" / "*.npy")
+    assert np.asarray(view).tolist() == [0, 0, 1, 1, 2, 2]
+    with pytest.raises(ArgumentError, match=r"`target` must not have \*\* at a URL.*s3://a/\*\*/u"):
+        ooc.open("s3://a/**/u.npy")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["u"] = file["a/u"] = file["a/b/u"] = np.zeros(2)
+    with pytest.raises(ArgumentError, match=r"`key` must .*each step.*'\*\*/u'"):
+        ooc.open(tmp_path / "a.h5", "**/u")
+
+
 def test_a_folder_that_is_not_zarr(tmp_path: Path):
     store(tmp_path, "npy")
     (tmp_path / "meta.json").write_text("{}")  # makes no folder one of JSON
@@ -193,7 +207,7 @@ def test_object_arrays(tmp_path: Path):
 
 def test_keys(tmp_path: Path):
     path, _ = store(tmp_path, "npy")
-    with pytest.raises(ArgumentError, match=r"`key` must be None for a \.npy"):
+    with pytest.raises(ArgumentError, match=r"`key` must be None for \.npy"):
         ooc.open(path, "u")
     with pytest.raises(ArgumentError, match=r"`key` must be None for an object.*file\['u'\]"):
         ooc.open(ARRAY, "u")
@@ -350,7 +364,7 @@ def test_natural_order_of_strange_names(tmp_path: Path, monkeypatch: pytest.Monk
 
     found = glob.glob(str(tmp_path / "*.npy"))
     for order in (sorted(found), sorted(found, reverse=True), found[::-1]):
-        monkeypatch.setattr(glob, "glob", lambda _, order=order: list(order))
+        monkeypatch.setattr(glob, "glob", lambda *_, order=order, **__: list(order))
         assert np.asarray(ooc.open(tmp_path / "*.npy")).tolist() == first
     assert first.index(names.index("a9")) < first.index(names.index("a10"))
 

@@ -19,7 +19,7 @@ from zarr.storage import LocalStore, WrapperStore
 
 import oocdata as ooc
 from oocdata.describe import as_json, from_json
-from oocdata.errors import MismatchedPartsError
+from oocdata.errors import MismatchedPartsError, UnsupportedDtypeError
 
 F4, F8, I4 = np.float32, np.float64, np.int32
 
@@ -223,3 +223,22 @@ def test_datasets_of_a_file_packed_differently(tmp_path: Path, kind: str) -> Non
     assert_array_equal(np.asarray(again), expected)
     with pytest.raises(MismatchedPartsError, match=r"part 1 has scale_factor 1\.5\. decode=True"):
         ooc.open(path, "run_*/u")
+
+
+@pytest.mark.parametrize("name", ["scale_factor", "add_offset"])
+@pytest.mark.parametrize("given", [[0.1, 0.2], [], "0.1"], ids=["several", "none", "text"])
+@pytest.mark.parametrize("kind", ["hdf5", "zarr"])
+def test_what_is_no_one_number(tmp_path: Path, kind: str, given: Any, name: str) -> None:
+    """Numbers were scaled by the first of several; the others failed when rows were read."""
+    path = tmp_path / "a"
+    group: Any = h5py.File(path, "w") if kind == "hdf5" else zarr.open_group(path, mode="w")
+    if kind == "hdf5":
+        made = group.create_dataset("u", data=np.arange(4, dtype="i2"))
+    else:
+        made = group.create_array("u", data=np.arange(4, dtype="i2"))
+    made.attrs[name] = given
+    if kind == "hdf5":
+        group.close()
+    with pytest.raises(UnsupportedDtypeError, match=rf"`{name}` must be one number.*dataset '/?u'"):
+        ooc.open(path, "u", decode=True)
+    assert_array_equal(np.asarray(ooc.open(path, "u")), np.arange(4))

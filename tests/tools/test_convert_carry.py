@@ -239,10 +239,13 @@ def test_attributes_called_like_those_of_scales(tmp_path: Path, target: Path) ->
     assert dict(carried(ooc.open(tmp_path / "a.h5", "x"), "zarr").attributes) == {"units": "m"}
 
 
-def test_attributes_of_a_dataset_in_external_files_that_is_being_read(tmp_path: Path) -> None:
+def test_attributes_of_a_dataset_of_other_files_that_is_being_read(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["u"] = np.ones((4, 3), "f4")
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        raw = [(str(tmp_path / "a.raw"), 0, 48)]
-        made = file.create_dataset("u", data=np.ones((4, 3), "f4"), external=raw)
+        layout = h5py.VirtualLayout((4, 3), "f4")
+        layout[:] = h5py.VirtualSource(tmp_path / "b.h5", "u", (4, 3))
+        made = file.create_virtual_dataset("u", layout)
         made.attrs.update({"units": "K", "höhe": 1})
     view = ooc.open(tmp_path / "a.h5", external=True)
     view.take([0])

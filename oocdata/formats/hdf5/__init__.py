@@ -4,7 +4,7 @@
 (opening and HDF5's errors), ``links`` (names and where they lead), ``description`` (what the file
 says of a dataset), ``storage`` and ``virtual`` (what is missing or lies elsewhere). ``filtered``
 reads chunks by the offsets in ``table`` and undoes filters with ``decode``; ``library`` reads
-through HDF5 itself; ``varying`` reads texts and bytes of varying length, ``vlen`` rows of numbers.
+through HDF5 itself; ``varying`` reads rows of varying length.
 """
 
 from oocdata.formats.hdf5.file import is_hdf5

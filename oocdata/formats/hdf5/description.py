@@ -37,7 +37,6 @@ READING = {
     "contiguous": "each row by its byte offset, straight into the batch",
     "chunked": "whole chunks through h5py, kept while their rows are needed",
     "compact": "whole from the file's header through h5py",
-    "external": "runs of rows from other files through h5py",
     "virtual": "runs of rows through h5py, which puts them together from their sources",
 }
 """How each kind of storage is read."""
@@ -174,15 +173,7 @@ def _stands_for_none(dataset: Any, stored: np.dtype[Any]) -> str | None:
 
 
 def varying_dtype(dataset: Any) -> np.dtype[Any] | None:
-    """Return the dtype of numbers in rows of varying length; None for any other dataset, bytes too.
-
-    Examples
-    --------
-    >>> import h5py
-    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
-    >>> varying_dtype(file.create_dataset("rows", (3,), h5py.vlen_dtype("f4"))).name
-    'float32'
-    """
+    """Return the dtype of numbers in rows of varying length; None for other datasets, and bytes."""
     try:
         found = hdf5_library().check_vlen_dtype(dataset.dtype)
     except TypeError:  # of numbers that NumPy hasn't
@@ -210,10 +201,7 @@ def is_plain(dataset: Any) -> bool:
 
 def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storage:
     """Return how a dataset is stored; what it is opened and read by is left to `opening`."""
-    words = {
-        "chunked": f"chunks of {dataset.chunks}",
-        "external": f"contiguous, in {len(stored.outside)} external files",
-    }
+    words = {"chunked": f"chunks of {dataset.chunks}"}
     if stored.kind == "virtual":
         words["virtual"] = f"virtual, mappings: {len(dataset.virtual_sources())}"
     names = dimension_names(dataset)
@@ -301,17 +289,7 @@ def is_dimension_only(dataset: Any) -> bool:
 
 
 def annotations_of(dataset: Any) -> Annotations:
-    """Return attributes and fill value of an open dataset; attributes of dimensions are left out.
-
-    Examples
-    --------
-    >>> import h5py
-    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
-    >>> file["u"] = [1.0, 2.0]
-    >>> file["u"].attrs["units"] = "K"
-    >>> annotations_of(file["u"]).attributes
-    {'units': 'K'}
-    """
+    """Return attributes and fill value of an open dataset, without those of dimensions."""
     left_out = _DIMENSIONS | (_OF_SCALES if dataset.is_scale else set())
     there = [name for name in dataset.attrs if name not in left_out]
     attributes = dict.fromkeys(there) | attributes_of(dataset, there)

@@ -12,7 +12,7 @@ import errno
 import importlib
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -60,9 +60,6 @@ FILTERS = {
 
 _METADATA_BYTES = 2 << 20
 
-_FIRST_REGISTERED = 256
-"""Filter ids from here on belong to third parties (HDF5 ``H5Z_FILTER_RESERVED``)."""
-
 
 def hdf5_library() -> Any:
     """Return the module ``h5py``."""
@@ -82,13 +79,7 @@ def hdf5_lock() -> AbstractContextManager[Any]:
 
 
 def is_hdf5(path: str) -> bool:
-    """Return whether a file has the signature of HDF5.
-
-    Examples
-    --------
-    >>> is_hdf5("nowhere.nc")
-    False
-    """
+    """Return whether a file has the signature of HDF5."""
     return bool(hdf5_library().is_hdf5(path))
 
 
@@ -125,19 +116,12 @@ def fill_value(dataset: Any, undefined: Any = None) -> Any:
 
 
 def open_file(path: str, version: Version | None = None) -> Any:
-    """Open an ``h5py.File`` for reading; of an object in a store, that version if one is given.
-
-    Examples
-    --------
-    >>> open_file("nowhere.h5")
-    Traceback (most recent call last):
-    oocdata.errors.MissingFileError: the file must exist; there is none. [file 'nowhere.h5']
-    """
+    """Open an ``h5py.File`` for reading; of an object in a store, that version if one is given."""
     h5py = hdf5_library()
-    if is_url(path):
-        return _open_stored(path, version)
     try:
-        file = h5py.File(path, "r")
+        file = h5py.File(_stream(path, version) if is_url(path) else path, "r")
+    except SourceError:  # of a store
+        raise
     except FileNotFoundError as error:
         raise MissingFileError("the file must exist; there is none.", path=path) from error
     except OSError as error:
@@ -152,28 +136,12 @@ def open_file(path: str, version: Version | None = None) -> Any:
     )
 
 
-def _open_stored(url: str, version: Version | None) -> Any:
-    """Open an object in a store; its metadata are fetched in blocks as HDF5 asks for them."""
+def _stream(url: str, version: Version | None) -> MetadataStream:
+    """Return the bytes of an object in a store, fetched in blocks as HDF5 asks for them."""
     from oocdata.formats.hdf5.metadata import MetadataStream  # the client takes long to import
 
-    stream = MetadataStream(stored_file(url, version))
-    _streams[url] = stream
-    try:
-        return hdf5_library().File(stream, "r")
-    except SourceError:
-        raise
-    except OSError as error:
-        words = said(error)
-        if "truncated file" in words:
-            raise TruncatedFileError(
-                f"the file must be as long as its superblock says; HDF5 says: {words}. Its upload "
-                "was cut short.",
-                path=url,
-            ) from error
-        raise UnknownFormatError(
-            f"the HDF5 header must be readable; HDF5 says: {words}. Was the upload cut short?",
-            path=url,
-        ) from error
+    _streams[url] = stream = MetadataStream(stored_file(url, version))
+    return stream
 
 
 _streams: WeakValueDictionary[str, MetadataStream] = WeakValueDictionary()
@@ -238,17 +206,10 @@ def _why(error: OSError, path: str) -> SourceError:
             "(ulimit -n).",
             path=path,
         )
-    if os.path.isdir(path):
-        return UnknownFormatError("an HDF5 file must be a file; got a folder.", path=path)
     if "truncated file" in words:
         return TruncatedFileError(
             f"the file must be as long as its superblock says; HDF5 says: {words}. It was cut "
             "short, or its writer is not done.",
-            path=path,
-        )
-    if "signature not found" in words:
-        return UnknownFormatError(
-            f"an HDF5 file must hold its signature; none in its {os.path.getsize(path)} bytes.",
             path=path,
         )
     if error.errno or "already open for read-only" in words or "flag values" in words:
@@ -294,20 +255,16 @@ def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
     Plugins register with the HDF5 library of one process, so every process that reads asks again.
     """
     available = hdf5_library().h5z.filter_avail
-    for number in filters:
+    lacking = [number for number in filters if not available(number)]
+    if lacking:
+        with suppress(ImportError):
+            importlib.import_module("hdf5plugin")
+    for number in lacking:
         if available(number):
             continue
-        hint = "This h5py was built without it."
-        if number >= _FIRST_REGISTERED:
-            try:
-                importlib.import_module("hdf5plugin")
-                hint = "hdf5plugin doesn't bring it; put its plugin on HDF5_PLUGIN_PATH."
-            except ImportError:
-                hint = "Install it: pip install hdf5plugin."
-            if available(number):
-                continue
         name = FILTERS.get(number, "unknown")
         raise MissingDependencyError(
-            f"the chunks are encoded with filter {number} ({name}), which HDF5 must have; it has "
-            f"not. {hint} [{place(path, key)}]"
+            f"the chunks are encoded with filter {number} ({name}), which HDF5 must have; "
+            "it has not. Install it: pip install hdf5plugin; one that is not among "
+            f"those must lie on HDF5_PLUGIN_PATH. [{place(path, key)}]"
         )

@@ -20,7 +20,7 @@ from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.objects import Sliced
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, DamagedChunkError, MissingFileError, SourceError, place
-from oocdata.formats.hdf5.description import delivered, stored_dtype
+from oocdata.formats.hdf5.description import stored_dtype
 from oocdata.formats.hdf5.file import (
     compare_open,
     hdf5_library,
@@ -30,7 +30,7 @@ from oocdata.formats.hdf5.file import (
     require_filters,
     said,
 )
-from oocdata.formats.hdf5.storage import Rules, raw_folder
+from oocdata.formats.hdf5.storage import Rules
 from oocdata.formats.hdf5.virtual import first_places, inspect_storage
 
 __all__ = ["OnDisk", "ThroughLibrary", "UsersObject", "reading"]
@@ -181,22 +181,14 @@ class _Opened:
     def __init__(self, disk: OnDisk) -> None:
         # Not `disk` itself, which keeps this open for as long as it is used.
         rules, self._version = disk.rules, disk.version
-        self._about, self._folder = rules.about, ""
+        self._about = rules.about
         self._outside: tuple[FileVersion, ...] = ()
         self.file = open_file(rules.path)
         self.check()
         require_filters(disk.filters, rules.path, rules.key)
         with readable(rules.path, rules.key):
             self.dataset = self._open(disk.kind)
-            # HDF5 asks its sources how long a virtual dataset is.
-            found = (self.dataset.shape, delivered(stored_dtype(self.dataset, **self._about)))
-        if found != (disk.shape, disk.dtype):
-            raise SourceError(
-                f"the dataset must be as it was when it was opened, {disk.shape} {disk.dtype}; it "
-                f"is now {found[0]} {found[1]}. Open it again.",
-                **self._about,
-            )
-        if disk.kind in ("external", "virtual"):
+        if disk.kind == "virtual":
             self._hold_sources(disk)
 
     def _open(self, kind: str) -> Any:
@@ -217,8 +209,7 @@ class _Opened:
                 "opened; they have changed. Open it again.",
                 **self._about,
             )
-        self._folder = stored.folder
-        if disk.kind == "external" or not self._outside:
+        if not self._outside:
             return
         # HDF5 reads the fill value where it can't open a source. Held here, sources need no new
         # descriptors but one at a time; once read from, they stay open in HDF5 too.
@@ -233,13 +224,6 @@ class _Opened:
     def check(self, rows: Rows | None = None) -> None:
         """Raise if a file is not what it was; HDF5 reads zeros beyond the end of one cut short."""
         compare_open(self._version, self.file, self._about["key"], rows)
-        if self._folder and raw_folder(self._version.path) != self._folder:
-            raise SourceError(
-                "the current folder must be the one in which the dataset was opened, where the "
-                f"names of its external files start: {self._folder!r}. Or set HDF5_EXTFILE_PREFIX.",
-                rows=rows,
-                **self._about,
-            )
         for other in self._outside:
             what = f"{other.path!r}, which holds bytes of the dataset, must"
             try:

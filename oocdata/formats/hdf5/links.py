@@ -16,11 +16,10 @@ from oocdata.errors import (
     ExternalDataError,
     MissingFileError,
     MissingKeyError,
-    SeveralDatasetsError,
     SourceError,
 )
 from oocdata.formats.anndata import joined
-from oocdata.formats.dimensions import Named, data_variables
+from oocdata.formats.dimensions import Named, choose_key, data_variables, listed
 from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
 from oocdata.formats.hdf5.file import find_beside, hdf5_library, open_file
 
@@ -198,17 +197,15 @@ def choose_dataset(file: Any) -> str:
             named = Named.of(name, dimension_names(dataset), dataset.attrs)
             arrays.setdefault(links.address(name), named)
     candidates = data_variables(list(arrays.values()))
-    if len(candidates) == 1:
-        return candidates[0]
-    if candidates:
-        raise SeveralDatasetsError(
-            f"`key` must be given, because the file holds several datasets: {_listed(candidates)}.",
-            path=file.filename,
-        )
+    if candidates or not names:
+        return choose_key(candidates, None, file.filename)
     if len(names) == 1:
         return names[0]  # opening it says what is wrong with it
-    held = f"only {_listed(names)}, which are no arrays of numbers" if names else "none"
-    raise MissingKeyError(f"the file must hold a dataset; it holds {held}.", path=file.filename)
+    raise MissingKeyError(
+        f"the file must hold a dataset; it holds only {listed(names)}, which are no arrays of "
+        "numbers.",
+        path=file.filename,
+    )
 
 
 def _is_array(dataset: Any) -> bool:
@@ -248,7 +245,7 @@ def find_dataset(
     except MissingKeyError as error:
         raise MissingKeyError(
             f"`key` must name a dataset in the file; got {name!r}: {error.message} The file holds: "
-            f"{_listed(list_names(file)) or 'no dataset'}.",
+            f"{listed(list_names(file))}.",
             path=file.filename,
         ) from error
     if way_out is not None:
@@ -264,7 +261,7 @@ def find_dataset(
     elif isinstance(found, h5py.Group):
         below = [f"{name.rstrip('/')}/{part}" for part in names.below(end)]
         below = [one for one in below if not _is_dimension(names, one)]
-        what = f"is a group, which holds: {_listed(below) or 'nothing'}"
+        what = f"is a group, which holds: {listed(below)}"
     raise MissingKeyError(f"`key` must name a dataset; {name!r} {what}.", path=file.filename)
 
 
@@ -292,7 +289,3 @@ def _linked_file(file: Any, name: str, way_out: tuple[str, str], external: bool,
         kind = MissingFileError
         message = f"the file of an external link must be there; {filename!r} is not."
     raise kind(message, path=file.filename, key=name)
-
-
-def _listed(names: list[str]) -> str:
-    return ", ".join(repr(name) for name in names[:20]) + (", …" if len(names) > 20 else "")

@@ -3,7 +3,7 @@
 A contiguous dataset without filters is a run of bytes in the file (``H5Dget_offset``), and so is
 each unfiltered chunk: the strided engine reads them without HDF5 and its one lock. Filtered chunks
 are decoded outside of HDF5 where their filters are known here. Everything else (compact and virtual
-storage, external files, objects of the user) is read through h5py. The format: HDF5 File Format
+storage, objects of the user) is read through h5py. The format: HDF5 File Format
 Specification, version 3.0.
 """
 
@@ -61,13 +61,13 @@ from oocdata.formats.hdf5.storage import Rules, Stored, offset_of
 from oocdata.formats.hdf5.table import ChunkTable
 from oocdata.formats.hdf5.varying import (
     REFERENCE,
+    VaryingNumbers,
     VaryingRows,
     kept_texts,
     not_kept,
     texts_of,
 )
 from oocdata.formats.hdf5.virtual import inspect_storage
-from oocdata.formats.hdf5.vlen import VaryingNumbers
 from oocdata.formats.patterns import Key, is_pattern, keys_of, matching, said, unmatched
 from oocdata.formats.stored import absolute, file_of, is_url
 
@@ -93,18 +93,7 @@ class _Wanted:
 
 
 def list_hdf5(path: str) -> list[str]:
-    """Return the absolute name of every dataset in a file, of any dtype; see `links.list_names`.
-
-    Examples
-    --------
-    >>> import h5py, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with h5py.File(f"{folder}/a.h5", "w") as file:
-    ...         file["flow/u"] = np.zeros((10, 3))
-    ...         file["note"] = "text"
-    ...     list_hdf5(f"{folder}/a.h5")
-    ['/flow/u', '/note']
-    """
+    """Return the absolute name of every dataset in a file, of any dtype; see `links.list_names`."""
     with open_file(path) as file, readable(path):
         return list_names(file)
 
@@ -125,24 +114,14 @@ def open_hdf5(
     Parameters
     ----------
     external : bool
-        Whether the bytes may lie in other files (external links, external raw files, sources of a
-        virtual dataset). Such a file can name any path on the machine.
+        Whether the bytes may lie in other HDF5 files (external links, sources of a virtual
+        dataset). Such a file can name any path on the machine.
 
     Returns
     -------
     Source
         `Strided` for contiguous storage and unfiltered chunks, else `Chunked`; `ThroughLibrary`
         where only HDF5 knows what lies where.
-
-    Examples
-    --------
-    >>> import h5py, tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with h5py.File(f"{folder}/a.h5", "w") as file:
-    ...         _ = file.create_dataset("u", data=np.zeros((10, 3), ">f4"), compression="lzf")
-    ...     source = open_hdf5(f"{folder}/a.h5")
-    >>> source.shape, source.dtype, source.storage().chunks
-    ((10, 3), dtype('float32'), (10, 3))
     """
     wanted = _Wanted(axis, missing, external)
     if external and is_url(path):
@@ -229,14 +208,6 @@ def from_dataset(
     A dataset of a file on disk that is open for reading is described by path and name: it can be
     pickled, and is read as `open_hdf5` reads it. Any other (in memory, in a file-like object, open
     for writing) is read through the object, which must stay open.
-
-    Examples
-    --------
-    >>> import h5py
-    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
-    >>> file["u"] = np.zeros((10, 3))
-    >>> from_dataset(file["u"]).shape
-    (10, 3)
     """
     h5py = hdf5_library()
     if not isinstance(dataset, h5py.Dataset) or not dataset:
@@ -254,8 +225,7 @@ def _can_be_reopened(dataset: Any) -> bool:
     if file.driver != "sec2" or file.mode != "r" or file.swmr_mode or name is None:
         return False
     access = dataset.id.get_access_plist()
-    # External files are looked for in one folder by all who have the dataset open in a process.
-    if dataset.external or access.get_efile_prefix() or access.get_virtual_prefix():
+    if access.get_virtual_prefix():
         return False
     try:
         # The path may be relative to a folder that is no longer the current one.
@@ -288,17 +258,16 @@ def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) ->
         if version is None
         else partial(_read_annotations, path, key),
     )
-    if stored.hasobject and not stored.names:
-        return _varying(dataset, version, rules, found, storage)
+    varying = varying_dtype(dataset)
+    if varying is not None or (stored.hasobject and not stored.names):
+        rows_of = stored if varying is None else varying
+        return _varying(dataset, version, rows_of, rules, found, storage)
     about = dataset.shape, delivered(stored), rules, found.kind
     target: OnDisk | UsersObject
     if version is None:
         target = UsersObject(*about, dataset, os.getpid())
     else:
         target = OnDisk(*about, version, found.filters, outside)
-    varying = varying_dtype(dataset)
-    if varying is not None:
-        return _varying_numbers(dataset, version, varying, rules, found, storage, target)
     if version is not None and is_plain(dataset):
         direct = _direct(dataset, version, stored, rules, found, storage)
         if direct is not None:
@@ -316,59 +285,50 @@ def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) ->
 
 
 def _varying(
-    dataset: Any, version: Version | None, rules: Rules, found: Stored, storage: Storage
-) -> Source:
-    """Return a source of texts or bytes of varying length: kept, or read by row."""
-    text = hdf5_library().check_string_dtype(dataset.dtype) is not None
-    whole = text or not dataset.size
-    kept = kept_texts(texts_of(dataset), dataset.shape, storage) if whole else None
-    if kept is not None:
-        return kept
-    references = None
-    if version is not None and dataset.file.id.get_create_plist().get_sizes() == (8, 8):
-        references = _direct(dataset, version, REFERENCE, rules, found, storage)
-    if version is None or references is None:
-        raise not_kept(storage, dataset.shape)
-    about = dataset.shape, np.dtype(object), rules, found.kind
-    return VaryingRows.of(OnDisk(*about, version, found.filters, ()), references, storage)
-
-
-def _varying_numbers(
     dataset: Any,
     version: Version | None,
     dtype: np.dtype[Any],
     rules: Rules,
     found: Stored,
     storage: Storage,
-    target: OnDisk | UsersObject,
 ) -> Source:
-    """Return the source of rows of varying length, of numbers of a dtype."""
-    if dataset.ndim != 1:
-        raise UnsupportedDtypeError(
-            "rows of varying length must be numbered by one axis; got an array of shape "
-            f"{dataset.shape} of them. Save it as one axis.",
-            **rules.about,
-        )
-    if not dtype.isnative:
-        raise UnsupportedDtypeError(
-            f"rows of varying length must be stored in native byte order; got {dtype}, of which "
-            "h5py gives other numbers. Save it in native byte order.",
-            **rules.about,
-        )
-    eight = dataset.file.id.get_create_plist().get_sizes()[0] == 8
-    stored = None
-    if version is not None and eight and not rules.fill:
-        stored = _direct(dataset, version, REFERENCE, rules, found, storage)
+    """Return a source of rows of varying length: numbers of a dtype, or (object) texts or bytes."""
+    shape = dataset.shape
+    if not dtype.hasobject:
+        if dataset.ndim != 1:
+            raise UnsupportedDtypeError(
+                "rows of varying length must be numbered by one axis; got an array of shape "
+                f"{shape} of them. Save it as one axis.",
+                **rules.about,
+            )
+        if not dtype.isnative:
+            raise UnsupportedDtypeError(
+                f"rows of varying length must be stored in native byte order; got {dtype}, of "
+                "which h5py gives other numbers. Save it in native byte order.",
+                **rules.about,
+            )
+    elif hdf5_library().check_string_dtype(dataset.dtype) is not None or not dataset.size:
+        kept = kept_texts(texts_of(dataset), shape, storage)
+        if kept is not None:
+            return kept
+    references = None
+    if version is not None and dataset.file.id.get_create_plist().get_sizes() == (8, 8):
+        references = _direct(dataset, version, REFERENCE, rules, found, storage)
+    if version is None or references is None:
+        raise not_kept(storage, shape)
+    target = OnDisk(shape, dtype, rules, found.kind, version, found.filters, ())
+    if dtype.hasobject:
+        return VaryingRows.of(target, references, storage)
     described = replace(
         storage,
         layout=f"rows of varying length, {storage.layout}",
         reading="whole rows through h5py; how long they are, by one scan that reads "
-        + ("them all" if stored is None else f"{REFERENCE.itemsize} bytes a row"),
+        f"{REFERENCE.itemsize} bytes a row",
         chunks=None,
         strides=None,
-        table_bytes=4 * dataset.shape[0],
+        table_bytes=4 * len(dataset),
     )
-    return VaryingNumbers(target, stored, described)
+    return VaryingNumbers(target, references, described)
 
 
 def _read_annotations(path: str, key: str) -> Annotations:

@@ -1,27 +1,20 @@
 """How an HDF5 dataset is stored, and whether all of it is there.
 
 HDF5 fills in what is missing without a word: a chunk that was never written, a source file of a
-virtual dataset that is gone, even the end of an external file that is too short. Here it is an
-error at ``open``, found from metadata alone.
+virtual dataset that is gone. Here it is an error at ``open``, found from metadata alone.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain, islice
 from math import prod
 from typing import Any
 
 import numpy as np
 
-from oocdata.errors import (
-    ExternalDataError,
-    MissingChunkError,
-    MissingFileError,
-    TruncatedFileError,
-)
+from oocdata.errors import ExternalDataError, MissingChunkError
 from oocdata.formats.hdf5.file import FILTERS, fill_value, hdf5_library, require_filters
 from oocdata.formats.hdf5.table import grid_of, present_chunks
 
@@ -33,10 +26,9 @@ __all__ = [
     "inspect_stored",
     "missing_error",
     "offset_of",
-    "raw_folder",
 ]
 
-_MOST_HOLES_NAMED = 1000
+_MOST_ROWS_NAMED = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +67,16 @@ class Stored:
     Attributes
     ----------
     kind : str
-        ``"contiguous"``, ``"chunked"``, ``"compact"``, ``"external"`` or ``"virtual"``.
+        ``"contiguous"``, ``"chunked"``, ``"compact"`` or ``"virtual"``.
     filters : tuple of int
         Filters that reading needs, those of a virtual dataset's sources included.
     outside : tuple of str
         Other files that hold bytes of it, as absolute paths.
-    folder : str
-        Where relative names of external files start; empty where none is relative.
     """
 
     kind: str
     filters: tuple[int, ...] = ()
     outside: tuple[str, ...] = ()
-    folder: str = ""
 
 
 def inspect_stored(dataset: Any, rules: Rules) -> Stored:
@@ -104,21 +93,21 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
             _check_chunks(dataset, rules)
         return Stored("chunked", filters)
     if plist.get_external_count():
-        return _external(dataset, plist, rules)
+        name, offset, _ = plist.get_external(0)
+        raise ExternalDataError(
+            f"the bytes must lie in an HDF5 file; they begin in {os.fsdecode(name)!r}, at byte "
+            f"{offset}. Open that file as raw binary: `dtype`, `shape` and `offset` of `ooc.open`.",
+            **rules.about,
+        )
     if not rules.fill and dataset.size and offset_of(dataset.id) is None:
         rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
-        raise missing_error("all of it was", [rows], dataset, rules)
+        raise missing_error("all of it was", rows, dataset, rules)
     return Stored("contiguous")
-
-
-def _filters(plist: Any) -> list[tuple[int, tuple[int, ...]]]:
-    found = [plist.get_filter(place) for place in range(plist.get_nfilters())]
-    return [(number, values) for number, _, values, _ in found]
 
 
 def filters_of(plist: Any) -> tuple[int, ...]:
     """Return the filters of a dataset, in the order in which they were applied."""
-    return tuple(number for number, _ in _filters(plist))
+    return tuple(plist.get_filter(place)[0] for place in range(plist.get_nfilters()))
 
 
 def offset_of(dataset: Any) -> int | None:
@@ -132,8 +121,9 @@ def offset_of(dataset: Any) -> int | None:
 
 def codec_name(dataset: Any) -> str:
     """Return the filters in the order in which they were applied, e.g. ``"shuffle, gzip 4"``."""
-    words = []
-    for number, values in _filters(dataset.id.get_create_plist()):
+    words, plist = [], dataset.id.get_create_plist()
+    for place in range(plist.get_nfilters()):
+        number, _, values, _ = plist.get_filter(place)
         name = FILTERS.get(number, f"filter {number}")
         words.append(f"{name} {values[0]}" if number == 1 and values else name)
     return ", ".join(words) or "none"
@@ -153,18 +143,19 @@ def _check_chunks(dataset: Any, rules: Rules) -> None:
     places, written = np.unique(along, return_counts=True)
     whole = places[written == prod(counts) // counts[rules.axis]]
     # Of so many places from the front, at least so many are not whole as are named.
-    some = np.arange(min(counts[rules.axis], len(whole) + _MOST_HOLES_NAMED))
-    holes = np.setdiff1d(some, whole, assume_unique=True)[:_MOST_HOLES_NAMED].tolist()
-    rows = [range(hole * step, min((hole + 1) * step, total)) for hole in holes]
+    few = -(-_MOST_ROWS_NAMED // step)
+    some = np.arange(min(counts[rules.axis], len(whole) + few))
+    holes = np.setdiff1d(some, whole, assume_unique=True)[:few]
+    rows = (holes[:, None] * step + np.arange(step)).ravel()
     count = (counts[rules.axis] - len(whole)) * step
     if counts[rules.axis] - 1 not in whole[-1:]:
         count -= counts[rules.axis] * step - total  # the last chunk reaches over the edge
     what = f"{missing} of {prod(counts)} chunks were"
-    raise missing_error(what, rows, dataset, rules, count)
+    raise missing_error(what, rows[rows < total], dataset, rules, count)
 
 
 def missing_error(
-    what: str, rows: Sequence[range], dataset: Any, rules: Rules, count: int | None = None
+    what: str, rows: Iterable[int], dataset: Any, rules: Rules, count: int | None = None
 ) -> MissingChunkError:
     """Return the error for rows that would read as the fill value.
 
@@ -172,82 +163,15 @@ def missing_error(
     ----------
     what : str
         What is missing, up to and including "was" or "were".
-    rows : sequence of range
+    rows : range or ndarray
         The rows concerned, or the first of them.
     count : int, optional
         How many rows there are, where `rows` holds only the first.
     """
-    runs = _merged(rows)
-    named = [f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs[:8]]
     return MissingChunkError(
-        f"every row must have been written; {what} never written, or lost (rows "
-        f"{', '.join(named)}{', …' if len(runs) > 8 else ''}). "
+        f"every row must have been written; {what} never written, or lost. "
         f'Pass missing="fill" to read the fill value {fill_value(dataset, undefined=0)} there.',
         **rules.about,
-        rows=list(islice(chain.from_iterable(runs), _MOST_HOLES_NAMED)),
-        count=sum(map(len, runs)) if count is None else count,
+        rows=rows,
+        count=count,
     )
-
-
-def _merged(rows: Iterable[range]) -> list[range]:
-    """Return rows as runs, in ascending order.
-
-    Examples
-    --------
-    >>> _merged([range(12, 13), range(10, 12), range(40, 41)])
-    [range(10, 13), range(40, 41)]
-    """
-    runs: list[range] = []
-    for part in sorted(rows, key=lambda part: part.start):
-        if runs and part.start <= runs[-1].stop:
-            runs[-1] = range(runs[-1].start, max(runs[-1].stop, part.stop))
-        else:
-            runs.append(part)
-    return runs
-
-
-def _external(dataset: Any, plist: Any, rules: Rules) -> Stored:
-    """Return the external files, each checked to be as long as the dataset needs."""
-    parts = [plist.get_external(place) for place in range(plist.get_external_count())]
-    names = [os.fsdecode(name) for name, _, _ in parts]
-    if not rules.external:
-        raise ExternalDataError(
-            f"the bytes must lie in the file itself; they lie in {names[0]!r}"
-            f"{f' and {len(names) - 1} more' if len(names) > 1 else ''}. If you trust the file, "
-            "pass external=True.",
-            **rules.about,
-        )
-    needed = dataset.size * dataset.id.get_type().get_size()
-    folder = raw_folder(rules.path)
-    paths = []
-    for name, (_, offset, nbytes) in zip(names, parts, strict=True):
-        part = min(nbytes, needed)
-        needed -= part
-        if part == 0:
-            continue
-        path = os.path.join(folder, name)
-        try:
-            held = os.path.getsize(path)
-        except OSError as error:
-            raise MissingFileError(
-                f"the external file {path!r}, which holds bytes of the dataset, must be there; "
-                f"{error.strerror}.",
-                **rules.about,
-            ) from error
-        if held < offset + part:
-            # HDF5 would read zeros.
-            raise TruncatedFileError(
-                f"the external file {path!r} must hold {offset + part} bytes; got {held}.",
-                **rules.about,
-            )
-        paths.append(path)
-    relative = not all(map(os.path.isabs, names))
-    return Stored("external", (), tuple(paths), folder if relative else "")
-
-
-def raw_folder(path: str) -> str:
-    """Return where relative names of external files start (HDF5 ``H5Pset_efile_prefix``)."""
-    prefix = os.environ.get("HDF5_EXTFILE_PREFIX", "")
-    if prefix in ("", "."):
-        return os.getcwd()
-    return os.path.abspath(prefix.replace("${ORIGIN}", os.path.dirname(os.path.abspath(path)), 1))

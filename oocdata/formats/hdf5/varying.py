@@ -1,8 +1,12 @@
 """Rows of varying length: HDF5 keeps them in a heap, where nothing but HDF5 finds them.
 
-Each is delivered as ``bytes``, read when it is asked for: texts, and sequences of uint8 (pictures
-as they are encoded). Texts that are few or short (labels, names of rows) are read as a whole when
-they are opened, and kept as text of a fixed length, which all that takes arrays can take.
+Rows of numbers are located rows. Texts, and sequences of uint8 (pictures as they are encoded), are
+delivered as ``bytes``, each read when it is asked for. Texts that are few or short (labels, names
+of rows) are read as a whole when they are opened, and kept as text of a fixed length, which all
+that takes arrays can take.
+
+How long rows are needs no heap: what the dataset holds for a row begins with its length (HDF5 File
+Format Specification, version 3.0, "Data Type - Variable-Length", "Global Heap ID").
 """
 
 from __future__ import annotations
@@ -10,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,15 +23,16 @@ from oocdata.box import Extent
 from oocdata.engines.byte_rows import size_counts
 from oocdata.engines.fields import field_of
 from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.ragged import pieces
 from oocdata.engines.source import Source, Storage
-from oocdata.errors import UnsupportedDtypeError
+from oocdata.errors import ArgumentError, SourceError, UnsupportedDtypeError
 from oocdata.formats.hdf5.file import hdf5_library
-from oocdata.formats.hdf5.library import OnDisk, UsersObject, reading
+from oocdata.formats.hdf5.library import OnDisk, reading
 from oocdata.memory import cache_share
 
-__all__ = [
-    "REFERENCE", "VaryingRows", "kept_texts", "lengths_of", "not_kept", "read_heap", "texts_of",
-]  # fmt: skip
+__all__ = ["REFERENCE", "VaryingNumbers", "VaryingRows", "kept_texts", "not_kept", "texts_of"]
+
+Ints = NDArray[np.int64]
 
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 """What lies in a dataset for each row (HDF5 file format, "Reference Count and Heap ID").
@@ -40,6 +45,9 @@ _MOST_TEXT = 64 << 20
 
 _PIECE = 1 << 16
 """Rows that are looked at together."""
+
+_PIECE_BYTES = 4 << 20
+"""Bytes of rows that are read at a time, unless a row is larger."""
 
 
 def texts_of(dataset: Any) -> Iterator[NDArray[Any]]:
@@ -60,14 +68,6 @@ def kept_texts(
         Of ``bytes``, along the first axis; no more are asked for than can be kept.
     shape : tuple of int
     storage : Storage
-
-    Examples
-    --------
-    >>> import h5py
-    >>> file = h5py.File("a.h5", "w", driver="core", backing_store=False)
-    >>> file["names"] = ["run 1", "run 10"]
-    >>> kept_texts(texts_of(file["names"]), (2,), Storage("HDF5")).array
-    array([b'run 1', b'run 10'], dtype='|S6')
     """
     # A half of what may be kept; the other is for chunks.
     most, longest, found = min(_MOST_TEXT, cache_share() // 2), 1, []
@@ -92,7 +92,7 @@ def kept_texts(
 def not_kept(storage: Storage, shape: tuple[int, ...]) -> UnsupportedDtypeError:
     """Return the error of rows of varying length that are neither kept nor read by row."""
     return UnsupportedDtypeError(
-        "rows of varying length must lie in an HDF5 file that is opened by its path, or be texts "
+        "rows of varying length must lie in the HDF5 file itself, opened by its path, or be texts "
         f"of at most {_MOST_TEXT:,} bytes (half of the memory for chunks, if that is less), each "
         f"as long as the longest; got {prod(shape):,} others. Save texts as lines of a text file.",
         path=storage.path,
@@ -118,7 +118,7 @@ class VaryingRows:
     @classmethod
     def of(cls, target: OnDisk, references: Source, storage: Storage) -> VaryingRows:
         """Return the rows of which the dataset itself holds these references, see `REFERENCE`."""
-        none, counts = size_counts(np.empty(0, int)), map(size_counts, lengths_of(references))
+        none, counts = size_counts(np.empty(0, int)), map(size_counts, _lengths_of(references))
         described = replace(
             storage,
             reading="each row through h5py, from HDF5's heap",
@@ -138,20 +138,91 @@ class VaryingRows:
         if out.size == 0:
             return
         steps = np.indices(extent.lengths).reshape(len(self.shape), -1).T * extent.strides
-        read = read_heap(self.target, (origins[:, None] + steps).reshape(-1, len(self.shape)))
+        read = _read_heap(self.target, (origins[:, None] + steps).reshape(-1, len(self.shape)))
         found = np.empty(len(read), object)
         found[:] = [one if isinstance(one, bytes) else one.tobytes() for one in read]
         out[...] = found.reshape(out.shape)
 
 
-def read_heap(target: OnDisk | UsersObject, points: NDArray[np.int64]) -> list[Any]:
-    """Return what HDF5 finds in the heap for places of a dataset, given in any order.
+class VaryingNumbers:
+    """Rows of varying length of one dataset; a `Source` that is located.
 
     Parameters
     ----------
-    target : OnDisk or UsersObject
-    points : ndarray of int64, shape (n, N)
+    target : OnDisk
+        Of one axis.
+    references : Source
+        The dataset as `REFERENCE`.
+    storage : Storage
     """
+
+    inner: tuple[int, ...] = ()
+    """A place of a row is a number."""
+
+    def __init__(self, target: OnDisk, references: Source, storage: Storage) -> None:
+        self.target, self._references, self._storage = target, references, storage
+        self.shape, self.dtype = target.shape, target.dtype
+        self._lengths: NDArray[np.uint32] | None = None
+
+    def __reduce__(self) -> Any:
+        return VaryingNumbers, (self.target, self._references, self._storage)
+
+    def storage(self) -> Storage:
+        """Return how the dataset is stored."""
+        return self._storage
+
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
+        """Raise: rows have no one shape."""
+        raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
+
+    def locate(self, rows: Ints) -> _Rows:
+        """Return rows whose lengths are known; all lengths are read the first time."""
+        # Not a cached property, whose lock a thread may hold when the process is forked.
+        if self._lengths is None:
+            self._lengths = np.concatenate([np.empty(0, np.uint32), *_lengths_of(self._references)])
+        return _Rows(self, rows, self._lengths[rows].astype(np.int64))
+
+    def _arrays(self, rows: Ints) -> list[NDArray[Any]]:
+        """Return the arrays that HDF5 makes of rows."""
+        return _read_heap(self.target, rows[:, None])
+
+
+class _Rows:
+    """Some of the rows, whose lengths are known."""
+
+    def __init__(self, source: VaryingNumbers, rows: Ints, lengths: Ints) -> None:
+        self._source, self._rows, self.lengths = source, rows, lengths
+        self.dtype = source.dtype
+
+    def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
+        """Write a run of each row, one after the other."""
+        own = np.flatnonzero(counts)
+        if not len(own):
+            return
+        rows, firsts, lengths, counts = (
+            each[own] for each in (self._rows, firsts, self.lengths, counts)
+        )
+        done = 0
+        for some in pieces(lengths * out.itemsize, _PIECE_BYTES):
+            arrays = self._source._arrays(rows[some])
+            wrong = np.array([len(array) for array in arrays]) != lengths[some]
+            if wrong.any():
+                storage = self._source.storage()
+                raise SourceError(
+                    "rows must be as long as the dataset says; some are not. They are damaged, or "
+                    "were written over.",
+                    path=storage.path,
+                    key=storage.key,
+                    rows=rows[some][wrong],
+                )
+            runs = zip(arrays, firsts[some].tolist(), counts[some].tolist(), strict=True)
+            parts = [array[first : first + count] for array, first, count in runs]
+            before, done = done, done + int(counts[some].sum())
+            np.concatenate(parts, out=out[before:done])
+
+
+def _read_heap(target: OnDisk, points: Ints) -> list[Any]:
+    """Return what HDF5 finds in the heap for places of a dataset, shape (n, N), in any order."""
     if not len(points):
         return []
     # In their order, which the heap's cache likes, and each once.
@@ -166,7 +237,7 @@ def read_heap(target: OnDisk | UsersObject, points: NDArray[np.int64]) -> list[A
     return [found[place] for place in which.tolist()]
 
 
-def lengths_of(references: Source) -> Iterator[NDArray[Any]]:
+def _lengths_of(references: Source) -> Iterator[NDArray[Any]]:
     """Yield the lengths that a dataset holds for its rows, some of them at a time."""
     lengths = field_of(references, "length")
     count, *rest = lengths.shape

@@ -15,10 +15,10 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.errors import (
     ExternalDataError,
-    MissingChunkError,
     MissingFileError,
     MissingKeyError,
     UnknownFormatError,
@@ -46,7 +46,7 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     oocdata.errors.MissingDependencyError
         If a filter is needed that this process can't have.
     oocdata.errors.UnknownFormatError
-        If mappings of a virtual dataset overlap, or are nested too deep.
+        If mappings of a virtual dataset overlap, have no end, or are nested too deep.
     """
     if dataset.id.get_create_plist().get_layout() != hdf5_library().h5d.VIRTUAL:
         return inspect_stored(dataset, rules)
@@ -71,15 +71,13 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     outside: dict[str, None] = {}
     known: dict[tuple[str, str], tuple[int, ...]] = {}
     for mapping in mappings:
-        if _is_open_ended(mapping) and not rules.fill:
-            raise MissingChunkError(
+        if _is_open_ended(mapping):
+            raise UnknownFormatError(
                 "the sources of a virtual dataset must be countable; got a mapping without end "
                 f"({mapping.file_name!r}, {mapping.dset_name!r}), of which nobody can say what is "
-                'missing. Pass missing="fill" to read the fill value there.',
+                "missing. Open its sources instead, several as a list.",
                 **rules.about,
             )
-        if _is_numbered(mapping):  # how many of its sources there are, HDF5 decides while it reads
-            continue
         path: str | None = own
         if not _is_own(own, mapping.file_name):
             name = mapping.file_name.replace("%%", "%")
@@ -110,9 +108,9 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
                 outside[os.path.abspath(home)] = None
         if not rules.fill and not _fits(mapping, known[at]):
             what = f"the source {mapping.dset_name!r} in {path!r} is only {known[at]}: some was"
-            raise missing_error(what, [_rows(mapping, rules)], dataset, rules)
+            raise missing_error(what, _rows(mapping, rules), dataset, rules)
     holes = _holes(dataset, mappings, rules)
-    if holes and not rules.fill:
+    if len(holes) and not rules.fill:
         raise missing_error("what no source is mapped to was", holes, dataset, rules)
     return Stored("virtual", tuple(filters), tuple(outside))
 
@@ -120,8 +118,7 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
 def first_places(dataset: Any) -> Iterator[tuple[int, ...]]:
     """Yield one place of each mapping; reading them makes HDF5 open every source, and keep it."""
     for mapping in dataset.virtual_sources():
-        if not _is_open_ended(mapping):
-            yield mapping.vspace.get_select_bounds()[0]
+        yield mapping.vspace.get_select_bounds()[0]
 
 
 @contextmanager
@@ -136,7 +133,7 @@ def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any
         except MissingKeyError as error:
             if not rules.fill:
                 what = f"the source {mapping.dset_name!r} in {path!r} is not there: it was"
-                raise missing_error(what, [_rows(mapping, rules)], dataset, rules) from error
+                raise missing_error(what, _rows(mapping, rules), dataset, rules) from error
             source = None
         yield source
 
@@ -151,16 +148,12 @@ def _is_own(own: str, name: str) -> bool:
 
 def _is_open_ended(mapping: Any) -> bool:
     unlimited = hdf5_library().h5s.UNLIMITED
-    endless = any(
+    numbered = "%b" in mapping.file_name or "%b" in mapping.dset_name
+    return numbered or any(
         unlimited in (*space.get_regular_hyperslab()[2], *space.get_regular_hyperslab()[3])
         for space in (mapping.vspace, mapping.src_space)
         if _is_regular(space)
     )
-    return endless or _is_numbered(mapping)
-
-
-def _is_numbered(mapping: Any) -> bool:
-    return "%b" in mapping.file_name or "%b" in mapping.dset_name
 
 
 def _is_regular(space: Any) -> bool:
@@ -184,22 +177,21 @@ def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> list[range]:
-    """Return the rows that no mapping with an end covers whole, perhaps some of them twice.
+def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> NDArray[np.int64]:
+    """Return the rows that no mapping covers whole.
 
     Raises
     ------
     oocdata.errors.UnknownFormatError
-        If two of these mappings overlap.
+        If two mappings overlap.
     """
+    none = np.empty(0, np.int64)
     if not dataset.size:
-        return []
+        return none
     h5s, shape = hdf5_library().h5s, dataset.shape
     left = dataset.id.get_space()
     left.select_hyperslab((0,) * len(shape), (1,) * len(shape), None, shape)
     for mapping in mappings:
-        if _is_open_ended(mapping):
-            continue
         space, before = mapping.vspace, left.get_select_npoints()
         if space.get_select_type() == h5s.SEL_ALL:
             left.select_none()
@@ -220,9 +212,10 @@ def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> list[range]:
                 **rules.about,
             )
     if not left.get_select_npoints():
-        return []
+        return none
     blocks = np.asarray(left.get_select_hyper_blocklist(), np.int64)[:, :, rules.axis]
-    return [range(first, last + 1) for first, last in np.unique(blocks, axis=0).tolist()]
+    runs = [np.arange(first, last + 1) for first, last in np.unique(blocks, axis=0)]
+    return np.unique(np.concatenate(runs))
 
 
 def _slab(space: Any) -> tuple[Any, ...]:

@@ -18,8 +18,7 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import DamagedChunkError, OocdataError
 from oocdata.formats.anndata import Group, open_group
-from oocdata.formats.patterns import Key, is_pattern
-from oocdata.formats.series import datasets
+from oocdata.formats.patterns import Key, datasets, is_pattern
 from oocdata.formats.zarr.chunk_files import chunk_files
 from oocdata.formats.zarr.hierarchy import (
     find_array,

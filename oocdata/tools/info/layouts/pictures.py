@@ -89,7 +89,8 @@ def fastmri(listing: Listing) -> Layout:
 def _slices(listing: Listing, target: str, coils: bool) -> tuple[str, ...]:
     """Return code for slices of volumes of unlike widths: those that are alike are one array."""
     given = listing.target
-    paths = given if given.startswith("[") else f"sorted(glob.glob({given}))"
+    deep = ", recursive=True" if "**" in given else ""
+    paths = given if given.startswith("[") else f"sorted(glob.glob({given}{deep}))"
     paths = f"[{given}]" if listing.files == 1 else paths
     combined = "np.sqrt((np.abs(space) ** 2).sum(1))" if coils else "np.abs(space)"
     code = f"""
