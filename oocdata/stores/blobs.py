@@ -7,8 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from oocdata.engines.files import Descriptor
-from oocdata.errors import ArgumentError
-from oocdata.stores.segments import HEADER, SECONDS_A_USE, make, parsed, sum_of
+from oocdata.stores.segments import HEADER, SECONDS_A_USE, make, page_sums, parsed
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
@@ -28,10 +27,6 @@ class Blob:
     part : str
         What is kept: letters and digits.
 
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-
     Examples
     --------
     >>> import tempfile
@@ -43,8 +38,6 @@ class Blob:
     """
 
     def __init__(self, folder: CacheFolder, name: str, version: str, nbytes: int, part: str):
-        if not (part.isascii() and part.isidentifier()):
-            raise ArgumentError(f"`part` of a blob must be letters and digits; got {part!r}.")
         self._folder = folder
         self._header = {"name": name, "version": version, "nbytes": nbytes}
         self._path = folder.file(folder.stem(name, version, nbytes), part)
@@ -60,9 +53,8 @@ class Blob:
         except OSError:
             return None
         content, header = memoryview(found)[HEADER:], parsed(found[:HEADER]) or {}
-        if header.get("length") != len(content) or header.get("checksum") != sum_of(content):
-            return None
-        return content
+        right = (header.get("length"), header.get("checksum")) == (len(content), _sum(content))
+        return content if right else None
 
     def keep(self, data: bytes) -> bool:
         """Keep bytes, as far as the folder has room and can be written; see `Entry.write`.
@@ -72,11 +64,15 @@ class Blob:
         bool
             Whether they are kept.
         """
-        header = self._header | {"length": len(data), "checksum": sum_of(data)}
+        header = self._header | {"length": len(data), "checksum": _sum(data)}
         try:
             if self._folder.make_room(HEADER + len(data)):
-                make(self._path, header, HEADER + len(data), data, replace=True)
+                make(self._path, header, HEADER + len(data), data)
                 return True
         except OSError as error:
             self._folder.stop(error)
         return False
+
+
+def _sum(content: bytes | memoryview) -> int:
+    return int(page_sums([content])[0])

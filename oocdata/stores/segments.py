@@ -5,7 +5,7 @@ A page is written before its checksum is. So whoever is killed leaves a page abs
 a lock: the bytes of a page are the same whoever fetched it.
 
 A segment is a sparse file: what is absent takes no space. Beside segments there are *blobs*
-(`oocdata.stores.blobs`), small files that are written at once under their name.
+(`oocdata.stores.blobs`), small files with one checksum.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.errors import SourceError
 
 __all__ = [
-    "HEADER", "SECONDS_A_USE", "Segment", "data_at", "give_name", "make", "page_sums",
-    "parsed", "read_header", "sum_of",
+    "HEADER", "SECONDS_A_USE", "Segment", "data_at", "make", "page_sums", "parsed", "read_header",
 ]  # fmt: skip
 
 HEADER = 2048
@@ -81,10 +80,8 @@ class Segment(OpenFile):
 
     Raises
     ------
-    oocdata.errors.MissingFileError
-        If there is none.
     oocdata.errors.SourceError
-        If it is no such file, or too short.
+        If there is none, or it is no such file.
     """
 
     __slots__ = ("_identity", "touched")
@@ -99,13 +96,11 @@ class Segment(OpenFile):
         self.opened()
 
     def _accept(self, descriptor: Descriptor) -> None:
-        super()._accept(descriptor)  # too short: its own error
         found = (read_header(descriptor.number) or {}).get("id")
-        if self._identity is None:
-            self._identity = found
+        self._identity = self._identity or found
+        same_length = os.fstat(descriptor.number).st_size == self.version.nbytes
         # One that was deleted in this moment is right: `is_there` is asked next.
-        is_same = found is not None and found == self._identity
-        if not is_same or os.fstat(descriptor.number).st_size != self.version.nbytes:
+        if found is None or found != self._identity or not same_length:
             raise SourceError(
                 "the file must be the segment of an object that it was; it is not.",
                 path=self.version.path,
@@ -117,74 +112,24 @@ class Segment(OpenFile):
         return status.st_nlink > 0 and status.st_size == self.version.nbytes
 
 
-def make(
-    path: str, header: dict[str, Any], nbytes: int, content: bytes = b"", *, replace: bool = False
-) -> None:
-    """Make a file with its header, which has its name when it is whole.
+def make(path: str, header: dict[str, Any], nbytes: int, content: bytes = b"") -> None:
+    """Make a file with its header and what follows that; one of its name goes.
 
-    Parameters
-    ----------
-    path : str
-    header : dict
-    nbytes : int
-        The length of the file.
-    content : bytes
-        What follows the header.
-    replace : bool
-        Whether it takes the place of a file of that name; else that stays as it is.
-
-    Raises
-    ------
-    OSError
+    Whoever is killed meanwhile leaves a file that is too short or fails its checksum, which is none
+    to whoever reads it. Where another process makes it in this moment, that one stays.
     """
-    beginning = _header_bytes({**header, "id": secrets.token_hex(8)})
-    written = f"{path}.{secrets.token_hex(8)}.new"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        number = os.open(written, flags, 0o666)
-    except FileNotFoundError:
-        with suppress(FileExistsError):
-            os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone stays so
-        number = os.open(written, flags, 0o666)
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(beginning)
-            file.write(content)
-            file.truncate(nbytes)
-        give_name(written, path, replace=replace)
-    except FileNotFoundError:
-        if not os.path.isdir(os.path.dirname(path)):
-            raise
-        # Somebody makes room, or clears the folder: then it is not kept.
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(written)
-
-
-def give_name(written: str, path: str, *, replace: bool) -> None:
-    """Give a file its name; unless it shall `replace` another one, that keeps it."""
-    if not replace:
-        try:
-            os.link(written, path)
-        except FileExistsError:
-            return
-        except FileNotFoundError:
-            raise
-        except OSError:  # a file system without links: what was made meanwhile is made again
-            pass
-        else:
-            return
-    os.replace(written, path)
-
-
-def _header_bytes(header: dict[str, Any]) -> bytes:
-    """Return the header of a file; of a long name it holds the beginning."""
-    name, version = (
-        header[part].encode("ascii", "replace")[:most].decode()
+    short = {  # of a long name, the beginning
+        part: header[part].encode("ascii", "replace")[:most].decode()
         for part, most in (("name", 1000), ("version", 200))
-    )
-    text = json.dumps({**header, "name": name, "version": version})
-    return _MAGIC + text.encode().ljust(HEADER - len(_MAGIC))
+    }
+    text = json.dumps({**header, **short, "id": secrets.token_hex(8)})
+    with suppress(FileNotFoundError):
+        os.unlink(path)
+    with suppress(FileExistsError):
+        os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone stays so
+    with suppress(FileExistsError), open(path, "xb") as file:
+        file.write(_MAGIC + text.encode().ljust(HEADER - len(_MAGIC)) + content)
+        file.truncate(nbytes)
 
 
 def read_header(file: int) -> dict[str, Any] | None:
@@ -201,8 +146,3 @@ def parsed(text: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return header if isinstance(header, dict) else None
-
-
-def sum_of(content: Any) -> int:
-    """Return a checksum, as `page_sums` does."""
-    return int(page_sums([content])[0])
