@@ -125,15 +125,16 @@ class StoredFile:
             self._read_fetched(offsets, addresses, counts)
 
     def _read_kept(self, entry: Entry, offsets: Ints, addresses: Ints, counts: Ints) -> bool:
-        """Read runs out of the cache folder, into which what it lacks is fetched.
+        """Read runs out of the cache folder, and what it lacks out of what is fetched into it.
 
         Returns
         -------
         bool
-            False where the folder can't keep it.
+            False where others delete what it holds meanwhile.
         """
         if entry.read_runs(offsets, addresses, counts, None):
             return True
+        runs = Pieces(np.arange(len(offsets)), offsets, addresses, counts)
         starts, lengths = entry.missing(offsets, counts)
         if len(starts):
             # What lies between two ranges and is fetched with them is kept too.
@@ -149,7 +150,12 @@ class StoredFile:
             each = zip(starts.tolist(), begins.tolist(), lengths.tolist(), strict=True)
             for start, begin, length in each:
                 entry.write(start, fetched[begin : begin + length])
-        return entry.read_runs(offsets, addresses, counts, None)
+            runs, found = runs.within(starts, stops)
+            here = np.flatnonzero(found >= 0)
+            some, which = runs.of(here), found[here]
+            _copy(fetched.data, some.offsets - starts[which] + begins[which], some)
+            runs = runs.of(np.flatnonzero(found < 0))
+        return entry.read_runs(runs.offsets, runs.addresses, runs.counts, None)
 
     def _read_fetched(self, offsets: Ints, addresses: Ints, counts: Ints) -> None:
         """Read runs out of what was asked for, and ask for the rest."""
@@ -181,11 +187,8 @@ class StoredFile:
                 continue
             except SourceError as error:
                 raise UnfinishedError(int(pieces.runs[some[0]]), error) from error
-            begins = (pieces.offsets[some] - int(asked.starts[number])).tolist()
-            counts = pieces.counts[some].tolist()
-            each = zip(begins, pieces.addresses[some].tolist(), counts, strict=True)
-            for begin, address, count in each:
-                write_memory(address, data[begin : begin + count])
+            these = pieces.of(some)
+            _copy(data, these.offsets - int(asked.starts[number]), these)
             if asked.at_once:
                 asked.drop(number)
         return pieces.of(np.concatenate([np.zeros(0, np.int64), *left]))
@@ -305,6 +308,13 @@ class StoredFile:
             count_block(self.version)
             keep(self.version, start, block)
         return block
+
+
+def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:
+    """Write pieces, which begin at these places of what was fetched, to where they go."""
+    each = zip(begins.tolist(), pieces.addresses.tolist(), pieces.counts.tolist(), strict=True)
+    for begin, address, count in each:
+        write_memory(address, data[begin : begin + count])
 
 
 def _runs(wanted: Sequence[tuple[Ints, Ints, bool]]) -> tuple[Ints, Ints]:
