@@ -54,8 +54,8 @@ class ArrayMetadata:
     """As the metadata writes it."""
     codecs: CodecChain
     plain_dtype: np.dtype[Any] | None
-    """As stored, where an object, or a chunk of a shard that is compressed, is its elements in C
-    order, in one codec at most; else None."""
+    """As stored, where an object, or a chunk of a shard, is its elements in C order, in one codec at
+    most; else None."""
     dimensions: tuple[str, ...]
     """Names of the axes, empty for an axis without; none where no axis has a name."""
     annotations: Annotations = field(compare=False, repr=False)
@@ -261,10 +261,9 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
 
 def _of_elements(codecs: list[Any], chain: CodecChain) -> list[Any]:
     """Return the codecs that say how elements are stored, without the compressor of the chain."""
-    if not chain.compressor:
-        return codecs
-    inner = named(codecs[0])[1]["codecs"] if chain.shard_index is not None else codecs
-    return list(inner[:1])
+    if chain.shard_index is not None and len(codecs) == 1:
+        codecs = named(codecs[0])[1]["codecs"]
+    return codecs[:1] if chain.compressor else codecs
 
 
 def _plain_v3(codecs: list[Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:

@@ -300,16 +300,12 @@ class TensorStoreReader(ZarrReader):
                         future.exception()
         return failures
 
-    def _kvstore(self) -> Any:
-        """Return TensorStore's specification of where the array lies."""
-        return self.objects.store.kvstore(self.objects.key)
-
     @cached_property
     def _by_tensorstore(self) -> Any:
         metadata = self.objects.metadata
         specification: dict[str, Any] = {
             "driver": "zarr" if metadata.version == 2 else "zarr3",
-            "kvstore": self._kvstore(),
+            "kvstore": self.objects.store.kvstore(self.objects.key),
             # Found in version 0.1.86: this also holds for chunks that a shard's index leaves out.
             "fill_missing_data_reads": self.missing == "fill",
         }
