@@ -302,7 +302,7 @@ class CacheFolder:
         return True
 
     def _delete_beyond(self, most: int) -> bool:
-        """Delete what was used longest ago, until files take so many bytes; tell whether they do."""
+        """Delete what was used longest ago, until files take so many bytes; return if they do."""
         files = sorted(self.files())
         total = sum(nbytes for _, _, nbytes in files)
         for _, path, nbytes in files:

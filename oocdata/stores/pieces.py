@@ -109,8 +109,9 @@ def ranges_of(pages: Ints) -> tuple[Ints, Ints]:
 
 
 def cut(offsets: Ints, addresses: Ints, lengths: Ints, size: int) -> Ints:
-    """Cut runs of bytes where a segment ends; return where each begins, goes, how long it is, and
-    the number of its segment.
+    """Cut runs of bytes where a segment ends.
+
+    Returns offsets, addresses, lengths, and the number of each one's segment.
 
     Examples
     --------
