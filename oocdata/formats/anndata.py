@@ -31,24 +31,13 @@ _REFUSED = ("csc_matrix", *_NULLABLE)
 
 @dataclass(frozen=True)
 class Group:
-    """A group of a file.
-
-    Attributes
-    ----------
-    path, key : str
-    attributes : mapping
-        As the format's library gives them.
-    member : callable
-        Opens an array of the group by its name.
-    values : callable
-        Returns all values of an array of the group, text too; can be pickled.
-    """
+    """A group of a file."""
 
     path: str
     key: str
-    attributes: Mapping[str, Any]
-    member: Callable[[str], Source]
-    values: Callable[[str], Any]
+    attributes: Mapping[str, Any]  #: as the format's library gives them
+    member: Callable[[str], Source]  #: opens an array of the group by its name
+    values: Callable[[str], Any]  #: returns all values of an array, text too; can be pickled
 
 
 def is_one_array(attributes: Mapping[str, Any] | None) -> bool:

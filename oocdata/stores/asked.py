@@ -27,16 +27,7 @@ Ints = NDArray[np.int64]
 
 
 class Asked(Held[Answer]):
-    """Ranges of one object that are asked for.
-
-    Parameters
-    ----------
-    file : StoredFile
-    starts, stops : ndarray of int64, shape (n,)
-        Ascending, apart from one another. They are asked for in this order.
-    at_once : bool
-        As of `Held`.
-    """
+    """Ranges of one object that are asked for in order; they ascend, apart from one another."""
 
     def __init__(self, file: StoredFile, starts: Ints, stops: Ints, *, at_once: bool) -> None:
         self.file, self.starts, self.stops, self.at_once = file, starts, stops, at_once
@@ -77,10 +68,7 @@ def ask(
 ) -> Iterator[Asked]:
     """Ask for the bytes of runs, for as long as a block takes.
 
-    Parameters
-    ----------
-    at_once : bool
-        They are read in this block, by nobody else.
+    `at_once` if they are read in this block, by nobody else.
     """
     asked = Asked(file, *joined(offsets, lengths), at_once=at_once)
     try:

@@ -43,18 +43,10 @@ class StoredFile:
 
     What engines ask of `oocdata.engines.files.OpenFile`: it is its own descriptor, since nothing
     is open.
-
-    Parameters
-    ----------
-    version : ObjectVersion
-
-    Attributes
-    ----------
-    number : int
-        -1: the kernel knows no such file.
     """
 
     number = -1
+    """The kernel knows no such file."""
 
     def __init__(self, version: ObjectVersion) -> None:
         self.version = version
@@ -70,12 +62,7 @@ class StoredFile:
 
     @classmethod
     def at(cls, url: str) -> StoredFile:
-        """Return the object at a URL as it is now; fetches its beginning.
-
-        Raises
-        ------
-        oocdata.errors.MissingFileError, oocdata.errors.SourceError
-        """
+        """Return the object at a URL as it is now; fetches its beginning."""
         address = Address.of(url)
         known = looked_at().get(address)
         if isinstance(known, cls):
@@ -127,10 +114,7 @@ class StoredFile:
     def _read_kept(self, entry: Entry, offsets: Ints, addresses: Ints, counts: Ints) -> bool:
         """Read runs out of the cache folder, and what it lacks out of what is fetched into it.
 
-        Returns
-        -------
-        bool
-            False where others delete what it holds meanwhile.
+        Return False where others delete what it holds meanwhile.
         """
         if entry.read_runs(offsets, addresses, counts, None):
             return True

@@ -47,25 +47,13 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, slots=True)
 class CachedObject:
-    """What a cache folder holds of one version of an object.
-
-    Attributes
-    ----------
-    name, version : str
-        As `CacheFolder.entry` got them.
-    size : int
-        Bytes of the object.
-    nbytes : int
-        Those that it takes on the disk.
-    used : float
-        When it was last used, to the minute, in seconds since the epoch.
-    """
+    """What a cache folder holds of one version of an object."""
 
     name: str
     version: str
-    size: int
-    nbytes: int
-    used: float
+    size: int  #: bytes of the object
+    nbytes: int  #: that it takes on the disk
+    used: float  #: when it was last used, to the minute, in seconds since the epoch
 
 
 class CacheFolder:

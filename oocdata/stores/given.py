@@ -94,10 +94,6 @@ class FileSystem:
     """A file system of fsspec, asked for ranges in threads.
 
     It says which version an object is by what it knows of it (ETag, time), which it may remember.
-
-    Parameters
-    ----------
-    files : fsspec.AbstractFileSystem
     """
 
     def __init__(self, files: Any) -> None:

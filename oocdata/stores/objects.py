@@ -107,12 +107,7 @@ class StoredObjects:
         return [number for number in each if not self._files.get(number)]
 
     def take(self, numbers: Sequence[int]) -> list[Any]:
-        """Return the bytes of objects, whether they were asked for or not; None for an absent one.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-        """
+        """Return the bytes of objects, asked for or not; None for an absent one."""
         found: dict[int, Any] = {}
         for number in numbers:
             with self._lock:

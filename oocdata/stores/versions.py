@@ -25,25 +25,13 @@ __all__ = ["Noted", "ObjectVersion", "cache_folder", "looked_at", "note", "one_l
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
-    """What tells one version of an object from another.
+    """What tells one version of an object from another."""
 
-    Attributes
-    ----------
-    path : str
-        Its URL.
-    nbytes : int
-    tag : str
-        The store's name of the version (ETag); empty where it gives none.
-    modified : int
-        Nanoseconds since the epoch, to the second.
-    cache : str
-        The folder in which what is fetched is kept; empty without one.
-    """
-
-    path: str
+    path: str  #: its URL
     nbytes: int
-    tag: str
-    modified: int
+    tag: str  #: the store's name of the version (ETag); empty where it gives none
+    modified: int  #: nanoseconds since the epoch, to the second
+    #: the folder in which what is fetched is kept; empty without one
     cache: str = field(default="", compare=False)
 
     @classmethod
@@ -62,10 +50,6 @@ _MOST_OBJECTS = 1 << 24
 
 class Noted:
     """A number that is noted of each of many objects, 8 bytes each; 0 where none was.
-
-    Parameters
-    ----------
-    count : int
 
     Examples
     --------

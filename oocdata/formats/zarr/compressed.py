@@ -165,15 +165,7 @@ class _Shard(NamedTuple):
 
     @classmethod
     def of(cls, path: str, index: ShardIndex) -> _Shard:
-        """Read the index of a shard.
-
-        Raises
-        ------
-        oocdata.errors.SourceError, UnfinishedError
-            If there is no such file, or it can't be read.
-        ValueError
-            If the index is damaged.
-        """
+        """Read the index of a shard; `ValueError` if it is damaged."""
         version, stored = _read_index(path, index)
         try:
             return cls(OpenFile(version), index.addresses(stored, version.nbytes))

@@ -129,13 +129,7 @@ class Remote(Store):
 
 
 class _Fetched:
-    """The stored chunks of an array, fetched, and handed to a library by their names.
-
-    Parameters
-    ----------
-    objects : Objects
-        Of a `Remote`.
-    """
+    """The stored chunks of an array in a `Remote`, fetched; each has a name for zarr-python."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
