@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Descriptor
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.stores.blobs import Blob
 from oocdata.stores.pieces import cut, pages_of, ranges_of
-from oocdata.stores.segments import HEADER, SECONDS_A_USE, Segment, data_at, make, page_sums
+from oocdata.stores.segments import HEADER, SECONDS_A_USE, Blob, Segment, data_at, make, page_sums
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder

@@ -21,13 +21,12 @@ from oocdata.engines.soon import Cost, Soon
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
-from oocdata.stores.asked import Asked, Shared, ask
-from oocdata.stores.blocks import BEGINNING, BLOCK, count_block, forget, keep, kept
+from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, count_block, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
+from oocdata.stores.held import Asked, Shared, ask
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.pieces import Pieces, joined
-from oocdata.stores.stream import ObjectStream
 from oocdata.stores.versions import ObjectVersion, looked_at, note
 
 if TYPE_CHECKING:

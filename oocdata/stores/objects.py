@@ -14,11 +14,11 @@ from oocdata.engines.soon import Cost
 from oocdata.errors import MissingFileError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
-from oocdata.stores.blobs import Blob
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.held import Held
 from oocdata.stores.link import link
+from oocdata.stores.segments import Blob
 from oocdata.stores.versions import Noted
 
 __all__ = ["StoredObjects"]

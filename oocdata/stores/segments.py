@@ -4,8 +4,8 @@ A page is written before its checksum is. So whoever is killed leaves a page abs
 0) or whole; what a power cut tears fails its checksum. Several processes may write one file without
 a lock: the bytes of a page are the same whoever fetched it.
 
-A segment is a sparse file: what is absent takes no space. Beside segments there are *blobs*
-(`oocdata.stores.blobs`), small files with one checksum.
+A segment is a sparse file: what is absent takes no space. Beside segments there are *blobs*, small
+files with one checksum: tables of chunks, objects that are read whole.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +24,11 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.errors import SourceError
 
+if TYPE_CHECKING:
+    from oocdata.stores.folder import CacheFolder
+
 __all__ = [
-    "HEADER", "SECONDS_A_USE", "Segment", "data_at", "make", "page_sums", "parsed", "read_header",
+    "HEADER", "SECONDS_A_USE", "Blob", "Segment", "data_at", "make", "page_sums", "read_header",
 ]  # fmt: skip
 
 HEADER = 2048
@@ -134,10 +138,10 @@ def make(path: str, header: dict[str, Any], nbytes: int, content: bytes = b"") -
 
 def read_header(file: int) -> dict[str, Any] | None:
     """Return the header of a file that is open, None where it has none."""
-    return parsed(os.pread(file, HEADER, 0))
+    return _parsed(os.pread(file, HEADER, 0))
 
 
-def parsed(text: bytes) -> dict[str, Any] | None:
+def _parsed(text: bytes) -> dict[str, Any] | None:
     """Return what the first bytes of a file say as a header, None where they are none."""
     if len(text) < HEADER or not text.startswith(_MAGIC):
         return None
@@ -146,3 +150,62 @@ def parsed(text: bytes) -> dict[str, Any] | None:
     except ValueError:
         return None
     return header if isinstance(header, dict) else None
+
+
+class Blob:
+    """Bytes that are kept with an object, whole or not at all.
+
+    Parameters
+    ----------
+    folder : CacheFolder
+    name, version : str
+    nbytes : int
+        The object, as of `CacheFolder.entry`.
+    part : str
+        What is kept: letters and digits.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from oocdata.stores.folder import CacheFolder
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     blob = Blob(CacheFolder(path), "https://host/a.h5", '"etag"', 10_000, "chunks")
+    ...     blob.keep(b"a table"), bytes(blob.read())
+    (True, b'a table')
+    """
+
+    def __init__(self, folder: CacheFolder, name: str, version: str, nbytes: int, part: str):
+        self._folder = folder
+        self._header = {"name": name, "version": version, "nbytes": nbytes}
+        self._path = folder.file(folder.stem(name, version, nbytes), part)
+
+    def read(self) -> memoryview | None:
+        """Return what is kept; None where it is not there, or damaged."""
+        try:
+            with Descriptor(self._path) as file:
+                status = os.fstat(file)
+                found = os.pread(file, status.st_size, 0)
+                if time.time() - status.st_mtime > SECONDS_A_USE:
+                    os.utime(file)  # says which ones go first
+        except OSError:
+            return None
+        content, header = memoryview(found)[HEADER:], _parsed(found[:HEADER]) or {}
+        wanted = header.get("length"), header.get("checksum")
+        return content if wanted == (len(content), int(page_sums([content])[0])) else None
+
+    def keep(self, data: bytes) -> bool:
+        """Keep bytes, as far as the folder has room and can be written; see `Entry.write`.
+
+        Returns
+        -------
+        bool
+            Whether they are kept.
+        """
+        header = self._header | {"length": len(data), "checksum": int(page_sums([data])[0])}
+        try:
+            if self._folder.make_room(HEADER + len(data)):
+                make(self._path, header, HEADER + len(data), data)
+                return True
+        except OSError as error:
+            self._folder.stop(error)
+        return False
