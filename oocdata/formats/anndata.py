@@ -56,11 +56,7 @@ def joined(
 ) -> list[str]:
     """Return names of arrays, sorted; of a group that is one array, only that of the group.
 
-    Parameters
-    ----------
-    names : iterable of str
-    attributes_of : callable
-        Returns the attributes of a group; called for few of them.
+    `attributes_of` is called for few groups.
 
     Examples
     --------
@@ -81,12 +77,7 @@ def joined(
 def open_group(group: Group, axis: Any) -> Source:
     """Open a group that is one array; reads metadata only.
 
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-        For a matrix that is stored by columns, and for numbers with a mask.
-    oocdata.errors.ArgumentError
-        If `axis` is not that of the rows.
+    A matrix that is stored by columns is refused, and so are numbers with a mask.
     """
     kind = _encoding(group.attributes)
     if kind in _NULLABLE:

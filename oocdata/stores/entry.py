@@ -42,12 +42,6 @@ class Entry:
     """One version of an object in a cache folder; made by `CacheFolder.entry`.
 
     Safe to use from several threads, by several processes and after a fork.
-
-    Attributes
-    ----------
-    name, version : str
-    nbytes : int
-        Of the whole object.
     """
 
     def __init__(self, folder: CacheFolder, name: str, version: str, nbytes: int):
@@ -72,21 +66,8 @@ class Entry:
     def missing(self, starts: Ints, lengths: Ints | int) -> tuple[Ints, Ints]:
         """Return which bytes of some ranges are not in the folder, or damaged there.
 
-        Parameters
-        ----------
-        starts, lengths : ndarray of int64, shape (n,)
-            In any order; they may overlap.
-
-        Returns
-        -------
-        starts, lengths : ndarray of int64, shape (m,)
-            Ranges that ascend and don't touch, from border to border of a page, but for the end of
-            the object: to fetch, and to give to `write`.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If a range is not in the object.
+        They are to fetch, and to give to `write`: ranges that ascend and don't touch, from border
+        to border of a page, but for the end of the object.
 
         Examples
         --------
@@ -149,20 +130,8 @@ class Entry:
     def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> bool:
         """Read runs of bytes into memory, as `oocdata.engines.runs.read_runs` does from a file.
 
-        Parameters
-        ----------
-        offsets, addresses : ndarray of int64, shape (n,)
-            Where each run lies in the object, and where it goes in memory.
-        lengths : ndarray of int64, shape (n,), or int
-            Bytes of each run.
-        target : object
-            Whose memory it is.
-
-        Returns
-        -------
-        bool
-            False where bytes are not there (any more), or were never asked for by `missing`: then
-            memory holds a part of them or nothing.
+        Return False where bytes are not there (any more), or were never asked for by `missing`:
+        then memory holds a part of them or nothing.
         """
         self._ends(offsets, lengths)
         counts = np.broadcast_to(lengths, offsets.shape)
@@ -220,24 +189,10 @@ class Entry:
     # Writing ------------------------------------------------------------------------------------
 
     def write(self, start: int, data: Any) -> None:
-        """Keep bytes of the object, as far as the folder has room and can be written.
+        """Keep whole pages of the object, as far as the folder has room and can be written.
 
-        Parameters
-        ----------
-        start : int
-            Where they begin: at the border of a page.
-        data : buffer
-            To the border of a page, or to the object's end.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If the bytes are not of whole pages of the object.
-
-        Warns
-        -----
-        oocdata.errors.CacheFolderWarning
-            Once, if the disk is full or the folder is gone: from then on nothing is kept.
+        A `CacheFolderWarning`, once, if the disk is full or the folder is gone: from then on
+        nothing is kept.
         """
         given = np.frombuffer(data, np.uint8)
         end = start + given.size

@@ -202,14 +202,7 @@ class CacheFolder:
     def entry(self, name: str, version: str, nbytes: int) -> Entry:
         """Return what is kept of a version of an object, the same for as long as it is in use.
 
-        Parameters
-        ----------
-        name : str
-            Its URL, without credentials.
-        version : str
-            What changes when the object does, such as its ETag.
-        nbytes : int
-            Of the whole object.
+        `name` is its URL, without credentials; `version` changes when it does, as its ETag does.
         """
         stem = self.stem(name, version, nbytes)
         with self.lock:

@@ -33,14 +33,8 @@ Made = TypeVar("Made")
 class Held(Generic[Made]):
     """Answers to several requests, each held until it is dropped, within the link's bound.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Bytes of each answer, or about so many.
-    fetch : callable
-        Returns what fetches the answer of a number, from 0.
-    at_once : bool
-        Somebody waits for them, so the bound may be exceeded.
+    `sizes` are about the bytes of each; `at_once` if somebody waits for them, so that the bound may
+    be exceeded.
     """
 
     def __init__(
@@ -64,15 +58,7 @@ class Held(Generic[Made]):
         link().call(self._begin)
 
     def take(self, number: int) -> Made:
-        """Return an answer; wait for it.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If it can't be had.
-        CancelledError
-            If it is not held any more.
-        """
+        """Return an answer; wait for it. `CancelledError` if it is not held any more."""
         done = self._futures[number]
         if not done.done():
             link().call(partial(self._hurry, number))

@@ -30,16 +30,8 @@ _LENGTH = 4
 class StoredObjects:
     """Numbered objects; each must stay the version that it was when it was first read.
 
-    Parameters
-    ----------
-    address : callable
-        Returns the address of the object of a number.
-    count : int
-        How many there may be.
-    nbytes : int
-        About how long each is, until some were read.
-    cache : str
-        The folder in which they are kept; empty without one.
+    `nbytes` is about how long each is, until some were read; `cache` is the folder in which they
+    are kept, if there is one.
     """
 
     def __init__(

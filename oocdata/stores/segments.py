@@ -71,21 +71,11 @@ def page_sums(pages: Iterable[Any]) -> NDArray[np.uint32]:
 
 
 class Segment(OpenFile):
-    """The file of a segment, as it was when it was found.
+    """The file of a segment, as it was when it was found; a `SourceError` if there is none.
 
     A file of the same name that was made later is another one, even if it has the same inode: each
-    has a random identity in its header, which is compared whenever it is opened.
-
-    Parameters
-    ----------
-    path : str
-    nbytes : int
-        The length of the file, from when it is made.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If there is none, or it is no such file.
+    has a random identity in its header, which is compared whenever it is opened. It has all its
+    length from when it is made.
     """
 
     __slots__ = ("_identity", "touched")
@@ -153,16 +143,7 @@ def _parsed(text: bytes) -> dict[str, Any] | None:
 
 
 class Blob:
-    """Bytes that are kept with an object, whole or not at all.
-
-    Parameters
-    ----------
-    folder : CacheFolder
-    name, version : str
-    nbytes : int
-        The object, as of `CacheFolder.entry`.
-    part : str
-        What is kept: letters and digits.
+    """Bytes that are kept with an object, whole or not at all; `part` says which, in letters.
 
     Examples
     --------
@@ -194,13 +175,7 @@ class Blob:
         return content if wanted == (len(content), int(page_sums([content])[0])) else None
 
     def keep(self, data: bytes) -> bool:
-        """Keep bytes, as far as the folder has room and can be written; see `Entry.write`.
-
-        Returns
-        -------
-        bool
-            Whether they are kept.
-        """
+        """Keep bytes as `Entry.write` does; return whether they are kept."""
         header = self._header | {"length": len(data), "checksum": int(page_sums([data])[0])}
         try:
             if self._folder.make_room(HEADER + len(data)):

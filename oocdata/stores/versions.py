@@ -92,11 +92,8 @@ _cache: ContextVar[str | None] = ContextVar("cache", default=None)
 def one_look(cache: str | os.PathLike[str] | None = None) -> Iterator[None]:
     """Ask once for what several look at, for as long as a block takes: one version of each.
 
-    Parameters
-    ----------
-    cache : path, optional
-        The folder in which is kept what is fetched of the files that are opened in this block, then
-        and later; by default the environment says which.
+    What is fetched of the files that are opened in this block, then and later, is kept in the
+    folder `cache`; by default the environment says in which.
     """
     folder = _cache.get()
     if cache is not None:

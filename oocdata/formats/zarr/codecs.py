@@ -51,12 +51,8 @@ class ShardIndex:
     def addresses(self, stored: bytes, nbytes: int) -> NDArray[np.int64]:
         """Return where the chunks of a shard of so many bytes lie: shape (*grid, 2).
 
-        Offset and length, -1 for a chunk that is not there; axes as stored.
-
-        Raises
-        ------
-        ValueError
-            If it is not whole.
+        Offset and length, -1 for a chunk that is not there; axes as stored. `ValueError` if it is
+        not whole.
         """
         count = 16 * prod(self.grid)
         if len(stored) != self.nbytes:

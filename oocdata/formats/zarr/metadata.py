@@ -135,14 +135,7 @@ def parse_array(
     """Return what a ``.zarray`` (version 2) or ``zarr.json`` (version 3) says about an array.
 
     `attributes` are what a ``.zattrs`` holds, which stands beside ``.zarray``; path and key are for
-    messages.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-        If it is not the JSON that the specification asks for, or has a grid that is not regular.
-    oocdata.errors.UnsupportedDtypeError
-        For dates, and objects other than text.
+    messages. Dates, objects other than text and grids that are not regular are refused.
 
     Examples
     --------
