@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.files import Descriptor
 from oocdata.engines.runs import UnfinishedError, read_runs
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.stores.pieces import cut, pages_of, ranges_of
 from oocdata.stores.segments import HEADER, SECONDS_A_USE, Blob, Segment, data_at, make, page_sums
 
@@ -240,12 +240,18 @@ class Entry:
         for _ in range(3):
             with self._folder.lock:
                 known = self._segments.get(number)
-                with suppress(SourceError):  # it was deleted, or cut, or is none
+                try:
                     segment = known or Segment(path, length)
                     descriptor = segment.opened()
                     if segment.is_there(descriptor.number):
                         self._segments[number] = segment
                         return segment, descriptor
+                except MissingFileError:
+                    pass
+                except SourceError:  # it was cut, or is none
+                    if create and known is None:
+                        with suppress(OSError):
+                            os.unlink(path)
                 self._forget(number, known)
             if known is not None:
                 continue  # perhaps another process has made it anew

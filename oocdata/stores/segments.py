@@ -107,18 +107,16 @@ class Segment(OpenFile):
 
 
 def make(path: str, header: dict[str, Any], nbytes: int, content: bytes = b"") -> None:
-    """Make a file with its header and what follows that; one of its name goes.
+    """Make a file with its header and what follows that, unless another process has made it.
 
     Whoever is killed meanwhile leaves a file that is too short or fails its checksum, which is none
-    to whoever reads it. Where another process makes it in this moment, that one stays.
+    to whoever reads it.
     """
     short = {  # of a long name, the beginning
         part: header[part].encode("ascii", "replace")[:most].decode()
         for part, most in (("name", 1000), ("version", 200))
     }
     text = json.dumps({**header, **short, "id": secrets.token_hex(8)})
-    with suppress(FileNotFoundError):
-        os.unlink(path)
     with suppress(FileExistsError):
         os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone stays so
     with suppress(FileExistsError), open(path, "xb") as file:
@@ -179,6 +177,8 @@ class Blob:
         header = self._header | {"length": len(data), "checksum": int(page_sums([data])[0])}
         try:
             if self._folder.make_room(HEADER + len(data)):
+                with suppress(FileNotFoundError):
+                    os.unlink(self._path)
                 make(self._path, header, HEADER + len(data), data)
                 return True
         except OSError as error:

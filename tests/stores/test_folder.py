@@ -603,6 +603,23 @@ def test_what_another_process_wrote_after_a_deletion(tmp_path: Path) -> None:
     assert np.array_equal(found, DATA["large"][: 2 * PAGE])
 
 
+def test_what_another_process_makes_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry, other = (opened(small(tmp_path / "cache")) for _ in range(2))
+    usual = entries.make
+
+    def after_the_other(*arguments: Any) -> None:
+        monkeypatch.setattr(entries, "make", usual)
+        other.write(0, DATA["large"][:PAGE].tobytes())
+        usual(*arguments)
+
+    monkeypatch.setattr(entries, "make", after_the_other)
+    entry.write(PAGE, DATA["large"][PAGE : 2 * PAGE].tobytes())
+    again = opened(small(tmp_path / "cache"))
+    assert not again.missing(*ranges((0, 2 * PAGE)))[0].size
+
+
 @pytest.mark.parametrize("name", ["large", "tiny"])
 def test_every_damaged_byte_is_found(tmp_path: Path, name: str) -> None:
     data = DATA[name]
