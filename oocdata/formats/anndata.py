@@ -31,24 +31,13 @@ _REFUSED = ("csc_matrix", *_NULLABLE)
 
 @dataclass(frozen=True)
 class Group:
-    """A group of a file.
-
-    Attributes
-    ----------
-    path, key : str
-    attributes : mapping
-        As the format's library gives them.
-    member : callable
-        Opens an array of the group by its name.
-    values : callable
-        Returns all values of an array of the group, text too; can be pickled.
-    """
+    """A group of a file."""
 
     path: str
     key: str
-    attributes: Mapping[str, Any]
-    member: Callable[[str], Source]
-    values: Callable[[str], Any]
+    attributes: Mapping[str, Any]  #: as the format's library gives them
+    member: Callable[[str], Source]  #: opens an array of the group by its name
+    values: Callable[[str], Any]  #: returns all values of an array, text too; can be pickled
 
 
 def is_one_array(attributes: Mapping[str, Any] | None) -> bool:
@@ -67,11 +56,7 @@ def joined(
 ) -> list[str]:
     """Return names of arrays, sorted; of a group that is one array, only that of the group.
 
-    Parameters
-    ----------
-    names : iterable of str
-    attributes_of : callable
-        Returns the attributes of a group; called for few of them.
+    `attributes_of` is called for few groups.
 
     Examples
     --------
@@ -92,12 +77,7 @@ def joined(
 def open_group(group: Group, axis: Any) -> Source:
     """Open a group that is one array; reads metadata only.
 
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-        For a matrix that is stored by columns, and for numbers with a mask.
-    oocdata.errors.ArgumentError
-        If `axis` is not that of the rows.
+    A matrix that is stored by columns is refused, and so are numbers with a mask.
     """
     kind = _encoding(group.attributes)
     if kind in _NULLABLE:

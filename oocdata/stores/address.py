@@ -54,13 +54,6 @@ def obstore() -> Any:
 class Address:
     """Where an object lies.
 
-    Attributes
-    ----------
-    root : str
-        The store: ``"s3://bucket"``, ``"https://host:8000"``.
-    name : str
-        The object's name in it, not quoted; may be empty for a whole store.
-
     Examples
     --------
     >>> address = Address.of("https://host/data/a%20b.npy")
@@ -68,19 +61,14 @@ class Address:
     ('data/a b.npy', 'https://host/data/a%20b.npy', 'https://host/data/a%20b.npy/c')
     """
 
-    root: str
-    name: str
+    root: str  #: the store: ``"s3://bucket"``, ``"https://host:8000"``
+    name: str  #: the object's name in it, not quoted; may be empty for a whole store
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Return the address that a URL is.
+        """Return the address that a URL is, if a store is known by its scheme.
 
-        Raises
-        ------
-        oocdata.errors.UnknownFormatError
-            If no store is known by its scheme.
-        oocdata.errors.ArgumentError
-            If it holds a credential, which would get into descriptions and messages.
+        One that holds a credential, which would get into descriptions and messages, is refused.
         """
         scheme = url.partition("://")[0].lower()
         try:
@@ -189,10 +177,7 @@ def _aws_credentials() -> Any:
 def list_names(address: Address) -> Iterator[tuple[str, bool]]:
     """Yield the names directly below an address, and whether each is a folder.
 
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If the store can't list; HTTP can't.
+    A `SourceError` if the store can't list; HTTP can't.
     """
     if address.root.startswith("http"):
         raise SourceError(
@@ -218,12 +203,8 @@ def list_names(address: Address) -> Iterator[tuple[str, bool]]:
 def matching(url: str) -> list[str]:
     """Return the URLs of the objects, or of the folders of them, that a pattern matches.
 
-    ``*`` and ``[…]`` match within one step of the name, as in a file system's glob.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If the store can't list; HTTP can't.
+    ``*`` and ``[…]`` match within one step of the name, as in a file system's glob. A store that
+    can't list is a `SourceError`; HTTP can't.
     """
     address = Address.of(url)
     steps = address.name.split("/")

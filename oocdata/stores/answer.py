@@ -10,20 +10,9 @@ __all__ = ["Answer"]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Bytes of an object, and which version of it they are of.
+    """Bytes of an object, and which version of it they are of."""
 
-    Attributes
-    ----------
-    data : buffer
-    nbytes : int
-        Of the whole object.
-    tag : str
-        The server's name of the version (ETag); empty where it gives none.
-    modified : int
-        Nanoseconds since the epoch, to the second.
-    """
-
-    data: Any
-    nbytes: int
-    tag: str
-    modified: int
+    data: Any  #: a buffer
+    nbytes: int  #: of the whole object
+    tag: str  #: the server's name of the version (ETag); empty where it gives none
+    modified: int  #: nanoseconds since the epoch, to the second

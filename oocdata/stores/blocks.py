@@ -1,14 +1,21 @@
-"""Pieces of metadata: fetched once, kept a while, and counted."""
+"""Headers and metadata: pieces that are fetched once, kept a while and counted; as a stream."""
 
 from __future__ import annotations
 
+import io
 import threading
 from collections import Counter, OrderedDict
+from typing import TYPE_CHECKING, Any
 
+from oocdata.engines.runs import UnfinishedError
 from oocdata.stores.versions import ObjectVersion
 
+if TYPE_CHECKING:
+    from oocdata.stores.files import StoredFile
+
 __all__ = [
-    "BEGINNING", "BLOCK", "KEPT", "blocks_of_metadata", "count_block", "forget", "keep", "kept",
+    "BEGINNING", "BLOCK", "KEPT", "ObjectStream", "blocks_of_metadata", "count_block", "forget",
+    "keep", "kept",
 ]  # fmt: skip
 
 BLOCK = 256 << 10
@@ -73,3 +80,45 @@ def keep(version: ObjectVersion, start: int, piece: bytes) -> None:
         _held += len(piece) - len(before)
         while _held > KEPT:
             _held -= len(_pieces.popitem(last=False)[1])
+
+
+class ObjectStream(io.RawIOBase):
+    """The bytes of an object, which may be read at any place."""
+
+    def __init__(self, file: StoredFile) -> None:
+        super().__init__()
+        self.file, self._place = file, 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def tell(self) -> int:
+        """Return the place that is read next."""
+        return self._place
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Choose the place that is read next, and return it."""
+        begin = (0, self._place, self.file.version.nbytes)[whence]
+        self._place = max(0, begin + offset)
+        return self._place
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill all of the buffer, as far as the object goes."""
+        out = memoryview(buffer).cast("B")[: max(0, self.file.version.nbytes - self._place)]
+        if not out:
+            return 0
+        if len(out) > BLOCK:  # no metadata
+            try:
+                self.file.read_into(out, self._place)
+            except UnfinishedError as error:
+                raise error.cause or error from None
+            self._place += len(out)
+            return len(out)
+        out[:] = self.file.part(self._place, len(out))
+        self._place += len(out)
+        return len(out)

@@ -24,9 +24,8 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Descriptor
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
-from oocdata.stores.blobs import Blob
-from oocdata.stores.pages import cut, pages_of, ranges_of
-from oocdata.stores.segments import HEADER, SECONDS_A_USE, Segment, data_at, make, page_sums
+from oocdata.stores.pieces import cut, pages_of, ranges_of
+from oocdata.stores.segments import HEADER, SECONDS_A_USE, Blob, Segment, data_at, make, page_sums
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
@@ -43,52 +42,32 @@ class Entry:
     """One version of an object in a cache folder; made by `CacheFolder.entry`.
 
     Safe to use from several threads, by several processes and after a fork.
-
-    Attributes
-    ----------
-    name, version : str
-    nbytes : int
-        Of the whole object.
     """
 
-    def __init__(self, folder: CacheFolder, name: str, version: str, nbytes: int, stem: str):
+    def __init__(self, folder: CacheFolder, name: str, version: str, nbytes: int):
         self.name, self.version, self.nbytes = name, version, nbytes
-        self._folder, self._stem = folder, stem
+        self._folder, self._stem = folder, folder.stem(name, version, nbytes)
         self._page, self._size = folder.page, folder.segment
         self._pages = self._size // self._page
         self._data_at = data_at(self._pages)
         self._header = {"name": name, "version": version, "nbytes": nbytes}
         # Memory is given as they are set: 16 MiB for 64 GiB.
         self._have = np.zeros(-(-nbytes // self._page), np.bool_)
+        self._left = self._have.size
         self._segments: dict[int, Segment] = {}
-        # Segments of which all pages are there: then nobody need look at them.
-        self._whole: set[int] = set()
 
     # What is there ------------------------------------------------------------------------------
 
     @property
     def is_whole(self) -> bool:
         """Whether all of the object is known to be in the folder."""
-        return len(self._whole) * self._size >= self.nbytes
+        return not self._left
 
     def missing(self, starts: Ints, lengths: Ints | int) -> tuple[Ints, Ints]:
         """Return which bytes of some ranges are not in the folder, or damaged there.
 
-        Parameters
-        ----------
-        starts, lengths : ndarray of int64, shape (n,)
-            In any order; they may overlap.
-
-        Returns
-        -------
-        starts, lengths : ndarray of int64, shape (m,)
-            Ranges that ascend and don't touch, from border to border of a page, but for the end of
-            the object: to fetch, and to give to `write`.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If a range is not in the object.
+        They are to fetch, and to give to `write`: ranges that ascend and don't touch, from border
+        to border of a page, but for the end of the object.
 
         Examples
         --------
@@ -132,11 +111,8 @@ class Entry:
             return
         segment, descriptor = looked
         pages = pages[~self._have[pages]]
-        try:
+        with suppress(OSError):
             right = self._right(descriptor.number, pages - number * self._pages)
-        except OSError:
-            self._lose(number, segment)
-        else:
             self._add(number, segment, pages[right])
 
     def _right(self, file: int, pages: Ints) -> NDArray[np.bool_]:
@@ -154,37 +130,20 @@ class Entry:
     def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> bool:
         """Read runs of bytes into memory, as `oocdata.engines.runs.read_runs` does from a file.
 
-        Parameters
-        ----------
-        offsets, addresses : ndarray of int64, shape (n,)
-            Where each run lies in the object, and where it goes in memory.
-        lengths : ndarray of int64, shape (n,), or int
-            Bytes of each run.
-        target : object
-            Whose memory it is.
-
-        Returns
-        -------
-        bool
-            False where bytes are not there (any more), or were never asked for by `missing`: then
-            memory holds a part of them or nothing.
+        Return False where bytes are not there (any more), or were never asked for by `missing`:
+        then memory holds a part of them or nothing.
         """
-        ends = self._ends(offsets, lengths)
-        if isinstance(lengths, int):
-            lengths = np.full(offsets.size, lengths)
-        some = lengths > 0
-        if not some.all():
-            offsets, addresses, lengths = offsets[some], addresses[some], lengths[some]
-            ends = ends[some]
-        numbers = offsets // self._size
-        if (numbers != (ends - 1) // self._size).any():
-            offsets, addresses, lengths, numbers = cut(offsets, addresses, lengths, self._size)
-        runs = np.stack((offsets, addresses, lengths, numbers))
-        each = sorted(set(numbers.tolist()))
-        if len(each) <= _SEGMENTS_AT_ONCE:
-            return not each or self._read_few(runs, target)
+        self._ends(offsets, lengths)
+        counts = np.broadcast_to(lengths, offsets.shape)
+        if not counts.all():
+            some = counts > 0
+            offsets, addresses, counts = offsets[some], addresses[some], counts[some]
+        runs = cut(offsets, addresses, counts, self._size)
+        each = sorted(set(runs[3].tolist()))
         few = [each[at : at + _SEGMENTS_AT_ONCE] for at in range(0, len(each), _SEGMENTS_AT_ONCE)]
-        return all(self._read_few(runs[:, np.isin(numbers, one)], target) for one in few)
+        if len(few) == 1:
+            return self._read_few(runs, target)
+        return all(self._read_few(runs[:, np.isin(runs[3], some)], target) for some in few)
 
     def _read_few(self, runs: Ints, target: Any) -> bool:
         offsets, addresses, lengths, numbers = runs
@@ -197,9 +156,10 @@ class Entry:
         places = offsets - numbers * self._size + self._data_at
         try:
             read_runs(files, places, addresses, lengths, target)
-        except UnfinishedError as error:
+        except UnfinishedError as error:  # it was cut, or the disk fails
             number = each[error.run]
-            self._lose(number, opened[number][0])
+            with self._folder.lock:
+                self._forget(number, opened[number][0])
             return False
         now = time.monotonic()
         for segment, descriptor in opened.values():
@@ -213,41 +173,26 @@ class Entry:
         self, numbers: set[int], starts: Ints, ends: Ints
     ) -> dict[int, tuple[Segment, Descriptor]] | None:
         """Return the segments of ranges, open; None where a page is not there."""
+        pages = pages_of(starts // self._page, (ends - 1) // self._page)
+        found = {}
         with self._folder.lock:
-            if not self._whole.issuperset(numbers):
-                pages = pages_of(starts // self._page, (ends - 1) // self._page)
-                if not self._have[pages].all():
-                    return None
-            found = {}
+            if not self._have[pages].all():
+                return None
             for number in numbers:
                 segment = self._segments[number]
                 try:
                     found[number] = segment, segment.opened()
                 except SourceError:
-                    self._forget(number)
+                    self._forget(number, segment)
         return found if len(found) == len(numbers) else None
 
     # Writing ------------------------------------------------------------------------------------
 
     def write(self, start: int, data: Any) -> None:
-        """Keep bytes of the object, as far as the folder has room and can be written.
+        """Keep whole pages of the object, as far as the folder has room and can be written.
 
-        Parameters
-        ----------
-        start : int
-            Where they begin: at the border of a page.
-        data : buffer
-            To the border of a page, or to the object's end.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If the bytes are not of whole pages of the object.
-
-        Warns
-        -----
-        oocdata.errors.CacheFolderWarning
-            Once, if the disk is full or the folder is gone: from then on nothing is kept.
+        A `CacheFolderWarning`, once, if the disk is full or the folder is gone: from then on
+        nothing is kept.
         """
         given = np.frombuffer(data, np.uint8)
         end = start + given.size
@@ -303,11 +248,11 @@ class Entry:
                         return segment, descriptor
                 except MissingFileError:
                     pass
-                except SourceError as error:
-                    if known is None and error.__cause__ is None:  # it was cut, or is none
+                except SourceError:  # it was cut, or is none
+                    if create and known is None:
                         with suppress(OSError):
                             os.unlink(path)
-                self._forget(number)
+                self._forget(number, known)
             if known is not None:
                 continue  # perhaps another process has made it anew
             if not create:
@@ -320,17 +265,8 @@ class Entry:
         """Note pages that were read from a segment or written to it, while it is in use."""
         with self._folder.lock:
             if self._segments.get(number) is segment:
+                self._left -= int(pages.size - self._have[pages].sum())
                 self._have[pages] = True
-                if self._have[self._part(number)].all():
-                    self._whole.add(number)
-
-    def _lose(self, number: int, segment: Segment) -> None:
-        """Delete a segment whose file is cut short, or can't be read."""
-        with self._folder.lock:
-            if self._segments.get(number) is segment:
-                self._forget(number)
-                with suppress(OSError):  # perhaps another one by now: then it is fetched again
-                    os.unlink(segment.version.path)
 
     def give_up_deleted(self) -> None:
         """Close what others have deleted, or its space on the disk would not come free."""
@@ -338,17 +274,15 @@ class Entry:
             for number, segment in list(self._segments.items()):
                 descriptor = segment._descriptor
                 if descriptor is not None and not segment.is_there(descriptor.number):
-                    self._forget(number)
+                    self._forget(number, segment)
 
-    def _forget(self, number: int) -> None:
-        """Forget a segment and its pages; under the lock."""
-        self._have[self._part(number)] = False
-        self._whole.discard(number)
-        self._segments.pop(number, None)
-
-    def _part(self, number: int) -> slice:
-        """Return the pages of a segment."""
-        return slice(number * self._pages, (number + 1) * self._pages)
+    def _forget(self, number: int, segment: Segment | None) -> None:
+        """Forget a segment and its pages, unless it is another by now; under the lock."""
+        if segment is not None and self._segments.get(number) is segment:
+            part = self._have[number * self._pages : (number + 1) * self._pages]
+            self._left += int(part.sum())
+            part[:] = False
+            del self._segments[number]
 
 
 def _write_all(file: int, data: NDArray[np.uint8], offset: int) -> None:

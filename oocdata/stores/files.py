@@ -21,13 +21,12 @@ from oocdata.engines.soon import Cost, Soon
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
-from oocdata.stores.asked import Asked, Shared, ask
-from oocdata.stores.blocks import BEGINNING, BLOCK, count_block, forget, keep, kept
+from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, count_block, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
+from oocdata.stores.held import Asked, Shared, ask
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.pieces import Pieces, joined
-from oocdata.stores.stream import ObjectStream
 from oocdata.stores.versions import ObjectVersion, looked_at, note
 
 if TYPE_CHECKING:
@@ -43,18 +42,10 @@ class StoredFile:
 
     What engines ask of `oocdata.engines.files.OpenFile`: it is its own descriptor, since nothing
     is open.
-
-    Parameters
-    ----------
-    version : ObjectVersion
-
-    Attributes
-    ----------
-    number : int
-        -1: the kernel knows no such file.
     """
 
     number = -1
+    """The kernel knows no such file."""
 
     def __init__(self, version: ObjectVersion) -> None:
         self.version = version
@@ -70,12 +61,7 @@ class StoredFile:
 
     @classmethod
     def at(cls, url: str) -> StoredFile:
-        """Return the object at a URL as it is now; fetches its beginning.
-
-        Raises
-        ------
-        oocdata.errors.MissingFileError, oocdata.errors.SourceError
-        """
+        """Return the object at a URL as it is now; fetches its beginning."""
         address = Address.of(url)
         known = looked_at().get(address)
         if isinstance(known, cls):
@@ -125,15 +111,13 @@ class StoredFile:
             self._read_fetched(offsets, addresses, counts)
 
     def _read_kept(self, entry: Entry, offsets: Ints, addresses: Ints, counts: Ints) -> bool:
-        """Read runs out of the cache folder, into which what it lacks is fetched.
+        """Read runs out of the cache folder, and what it lacks out of what is fetched into it.
 
-        Returns
-        -------
-        bool
-            False where the folder can't keep it.
+        Return False where others delete what it holds meanwhile.
         """
         if entry.read_runs(offsets, addresses, counts, None):
             return True
+        runs = Pieces(np.arange(len(offsets)), offsets, addresses, counts)
         starts, lengths = entry.missing(offsets, counts)
         if len(starts):
             # What lies between two ranges and is fetched with them is kept too.
@@ -149,7 +133,12 @@ class StoredFile:
             each = zip(starts.tolist(), begins.tolist(), lengths.tolist(), strict=True)
             for start, begin, length in each:
                 entry.write(start, fetched[begin : begin + length])
-        return entry.read_runs(offsets, addresses, counts, None)
+            runs, found = runs.within(starts, stops)
+            here = np.flatnonzero(found >= 0)
+            some, which = runs.of(here), found[here]
+            _copy(fetched.data, some.offsets - starts[which] + begins[which], some)
+            runs = runs.of(np.flatnonzero(found < 0))
+        return entry.read_runs(runs.offsets, runs.addresses, runs.counts, None)
 
     def _read_fetched(self, offsets: Ints, addresses: Ints, counts: Ints) -> None:
         """Read runs out of what was asked for, and ask for the rest."""
@@ -181,11 +170,8 @@ class StoredFile:
                 continue
             except SourceError as error:
                 raise UnfinishedError(int(pieces.runs[some[0]]), error) from error
-            begins = (pieces.offsets[some] - int(asked.starts[number])).tolist()
-            counts = pieces.counts[some].tolist()
-            each = zip(begins, pieces.addresses[some].tolist(), counts, strict=True)
-            for begin, address, count in each:
-                write_memory(address, data[begin : begin + count])
+            these = pieces.of(some)
+            _copy(data, these.offsets - int(asked.starts[number]), these)
             if asked.at_once:
                 asked.drop(number)
         return pieces.of(np.concatenate([np.zeros(0, np.int64), *left]))
@@ -305,6 +291,13 @@ class StoredFile:
             count_block(self.version)
             keep(self.version, start, block)
         return block
+
+
+def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:
+    """Write pieces, which begin at these places of what was fetched, to where they go."""
+    each = zip(begins.tolist(), pieces.addresses.tolist(), pieces.counts.tolist(), strict=True)
+    for begin, address, count in each:
+        write_memory(address, data[begin : begin + count])
 
 
 def _runs(wanted: Sequence[tuple[Ints, Ints, bool]]) -> tuple[Ints, Ints]:

@@ -18,6 +18,7 @@ import json
 import os
 import threading
 import warnings
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -28,8 +29,7 @@ from oocdata.engines.files import Descriptor
 from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count
 from oocdata.stores.entry import Entry
-from oocdata.stores.room import Room
-from oocdata.stores.segments import give_name, read_header
+from oocdata.stores.segments import read_header
 
 __all__ = ["CacheFolder", "CachedObject"]
 
@@ -39,28 +39,21 @@ _FORM = 1
 _MOST = 64 << 30
 """Bytes that a folder is limited to, at most, unless its limit is set."""
 
+_STEP = 16
+"""After so many parts of the limit a process looks how much there is."""
+
+_BLOCK = 4096
+
 
 @dataclass(frozen=True, slots=True)
 class CachedObject:
-    """What a cache folder holds of one version of an object.
-
-    Attributes
-    ----------
-    name, version : str
-        As `CacheFolder.entry` got them.
-    size : int
-        Bytes of the object.
-    nbytes : int
-        Those that it takes on the disk.
-    used : float
-        When it was last used, to the minute, in seconds since the epoch.
-    """
+    """What a cache folder holds of one version of an object."""
 
     name: str
     version: str
-    size: int
-    nbytes: int
-    used: float
+    size: int  #: bytes of the object
+    nbytes: int  #: that it takes on the disk
+    used: float  #: when it was last used, to the minute, in seconds since the epoch
 
 
 class CacheFolder:
@@ -112,7 +105,7 @@ class CacheFolder:
             free = os.statvfs(self.path)
             usual = min(_MOST, free.f_bavail * free.f_frsize // 2)
             if not os.path.exists(self._settings_path):
-                self._save({"form": _FORM, "limit": limit or usual}, replace=False)
+                self._save(limit or usual)
         except OSError as error:
             raise ArgumentError(
                 f"`cache` must be a folder that can be written; '{self.path}' can't: "
@@ -127,16 +120,15 @@ class CacheFolder:
         self._limit = int(found["limit"])
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
         self._stopped = False
-        self._room = Room(
-            os.path.join(self.path, _OBJECTS), lambda: self.limit, self._give_up_deleted
-        )
+        self._written = 0
         self._begin_anew()
         _folders.add(self)
 
     def _begin_anew(self) -> None:
         #: Held while pages and segments of entries are looked at or changed, together.
         self.lock = threading.Lock()
-        self._room.begin_anew()
+        self._room = threading.Lock()
+        self._allowed = 0  # so it looks how much there is before the next write
 
     @staticmethod
     def is_at(path: str | os.PathLike[str]) -> bool:
@@ -173,17 +165,13 @@ class CacheFolder:
             return None
         return found if isinstance(found, dict) else None
 
-    def _save(self, settings: dict[str, Any], *, replace: bool) -> None:
+    def _save(self, limit: int) -> None:
         written = f"{self._settings_path}.{os.urandom(8).hex()}.new"
-        try:
-            with open(written, "w", encoding="utf-8") as file:
-                json.dump(settings, file)
-                file.flush()
-                os.fsync(file.fileno())
-            give_name(written, self._settings_path, replace=replace)
-        finally:
-            with suppress(FileNotFoundError):
-                os.unlink(written)
+        with open(written, "w", encoding="utf-8") as file:
+            json.dump({"form": _FORM, "limit": limit}, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(written, self._settings_path)
 
     @property
     def limit(self) -> int:
@@ -200,33 +188,27 @@ class CacheFolder:
         """
         nbytes = as_count("limit", nbytes)
         try:
-            self._save({**(self._settings() or {}), "limit": nbytes}, replace=True)
+            self._save(nbytes)
         except OSError as error:
             raise ArgumentError(
                 f"`limit` must be set in a folder that can be written; '{self.path}' can't: "
                 f"{error.strerror or error}."
             ) from error
-        self._room.keep(nbytes)
+        with self._room:
+            self._delete_beyond(nbytes)
 
     # Objects ------------------------------------------------------------------------------------
 
     def entry(self, name: str, version: str, nbytes: int) -> Entry:
         """Return what is kept of a version of an object, the same for as long as it is in use.
 
-        Parameters
-        ----------
-        name : str
-            Its URL, without credentials.
-        version : str
-            What changes when the object does, such as its ETag.
-        nbytes : int
-            Of the whole object.
+        `name` is its URL, without credentials; `version` changes when it does, as its ETag does.
         """
         stem = self.stem(name, version, nbytes)
         with self.lock:
             found = self._entries.get(stem)
             if found is None:
-                found = self._entries[stem] = Entry(self, name, version, nbytes, stem)
+                found = self._entries[stem] = Entry(self, name, version, nbytes)
         return found
 
     @staticmethod
@@ -242,12 +224,12 @@ class CacheFolder:
     @property
     def nbytes(self) -> int:
         """Bytes on the disk that objects take."""
-        return self._room.nbytes
+        return sum(nbytes for _, _, nbytes in self.files())
 
     def show(self) -> list[CachedObject]:
         """Return what there is of which objects, the most recently used first."""
         found: dict[str, list[tuple[float, str, int]]] = {}
-        for one in self._room.files():
+        for one in self.files():
             found.setdefault(os.path.basename(one[1]).partition(".")[0], []).append(one)
         shown = []
         for files in found.values():
@@ -266,7 +248,7 @@ class CacheFolder:
     def clear(self) -> int:
         """Delete what is kept, and return the bytes on the disk that come free."""
         freed = 0
-        for _, path, nbytes in list(self._room.files()):
+        for _, path, nbytes in list(self.files()):
             with suppress(FileNotFoundError):
                 os.unlink(path)
                 freed += nbytes
@@ -275,9 +257,44 @@ class CacheFolder:
 
     # Room ---------------------------------------------------------------------------------------
 
+    def files(self) -> Iterator[tuple[float, str, int]]:
+        """Yield of each file when it was last used, its path, and its bytes on the disk."""
+        with suppress(FileNotFoundError), os.scandir(os.path.join(self.path, _OBJECTS)) as folders:
+            for folder in folders:
+                with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as files:
+                    for file in files:
+                        with suppress(FileNotFoundError):
+                            status = file.stat(follow_symlinks=False)
+                            yield status.st_mtime, file.path, status.st_blocks * 512
+
     def make_room(self, nbytes: int) -> bool:
         """Return whether so many bytes may be written now; if so, there is room for them."""
-        return not self._stopped and self._room.make(nbytes)
+        nbytes = -(-nbytes // _BLOCK) * _BLOCK
+        if self._stopped:
+            return False
+        with self._room:
+            if self._written + nbytes > self._allowed:
+                limit = self.limit
+                allowed = max(limit // _STEP, nbytes)
+                if allowed > limit or not self._delete_beyond(limit - allowed):
+                    return False
+                self._written, self._allowed = 0, allowed
+            self._written += nbytes
+        return True
+
+    def _delete_beyond(self, most: int) -> bool:
+        """Delete what was used longest ago, until files take so many bytes; return if they do."""
+        files = sorted(self.files())
+        total = sum(nbytes for _, _, nbytes in files)
+        for _, path, nbytes in files:
+            if total <= most:
+                break
+            with suppress(OSError):
+                os.unlink(path)
+            if not os.path.lexists(path):
+                total -= nbytes
+        self._give_up_deleted()
+        return total <= most
 
     def _give_up_deleted(self) -> None:
         for entry in list(self._entries.values()):

@@ -46,11 +46,6 @@ def refused(url: str) -> str:
 def in_store(store: Any, path: Any) -> str:
     """Return the URL of a path in a store that the user opened.
 
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the store is of no kind that is known, or the path is no name in it.
-
     Examples
     --------
     >>> import fsspec
@@ -94,10 +89,6 @@ class FileSystem:
     """A file system of fsspec, asked for ranges in threads.
 
     It says which version an object is by what it knows of it (ETag, time), which it may remember.
-
-    Parameters
-    ----------
-    files : fsspec.AbstractFileSystem
     """
 
     def __init__(self, files: Any) -> None:

@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.stores.answer import Answer
+from oocdata.stores.failures import ChangedError
 from oocdata.stores.link import link
+from oocdata.stores.pieces import joined
+from oocdata.stores.versions import ObjectVersion
 
-__all__ = ["Held"]
+if TYPE_CHECKING:
+    from oocdata.stores.files import StoredFile
+
+__all__ = ["Asked", "Held", "Shared", "ask", "fetch"]
+
+Ints = NDArray[np.int64]
 
 Made = TypeVar("Made")
 
@@ -19,14 +33,8 @@ Made = TypeVar("Made")
 class Held(Generic[Made]):
     """Answers to several requests, each held until it is dropped, within the link's bound.
 
-    Parameters
-    ----------
-    sizes : sequence of int
-        Bytes of each answer, or about so many.
-    fetch : callable
-        Returns what fetches the answer of a number, from 0.
-    at_once : bool
-        Somebody waits for them, so the bound may be exceeded.
+    `sizes` are about the bytes of each; `at_once` if somebody waits for them, so that the bound may
+    be exceeded.
     """
 
     def __init__(
@@ -50,15 +58,7 @@ class Held(Generic[Made]):
         link().call(self._begin)
 
     def take(self, number: int) -> Made:
-        """Return an answer; wait for it.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If it can't be had.
-        CancelledError
-            If it is not held any more.
-        """
+        """Return an answer; wait for it. `CancelledError` if it is not held any more."""
         done = self._futures[number]
         if not done.done():
             link().call(partial(self._hurry, number))
@@ -107,3 +107,80 @@ class Held(Generic[Made]):
     def _drop_all(self) -> None:
         for number in range(len(self._futures)):
             self._drop(number)
+
+
+class Asked(Held[Answer]):
+    """Ranges of one object that are asked for in order; they ascend, apart from one another."""
+
+    def __init__(self, file: StoredFile, starts: Ints, stops: Ints, *, at_once: bool) -> None:
+        self.file, self.starts, self.stops, self.at_once = file, starts, stops, at_once
+        super().__init__((stops - starts).tolist(), self._range, at_once=at_once)
+
+    def begin(self) -> None:
+        """Ask for all; see `Held.begin`."""
+        super().begin()
+        if not self.at_once:  # else for whoever waits alone: another would take what it still needs
+            self.file.shared.asked.append(self)
+
+    async def _range(self, number: int) -> Answer:
+        return await fetch(self.file, int(self.starts[number]), int(self.stops[number]))
+
+    def close(self) -> None:
+        """Hold nothing any more; see `Held.close`."""
+        with suppress(ValueError):  # without the lock: the collector may call this in any thread
+            self.file.shared.asked.remove(self)
+        super().close()
+
+
+async def fetch(file: StoredFile, start: int, stop: int) -> Answer:
+    """Return a range of a file, of the version that it was when it was opened."""
+    answer = await link().get(file.address, start, stop, tag=file.version.tag)
+    assert answer is not None
+    version = ObjectVersion.of(file.address, answer)
+    if version != file.version:
+        raise ChangedError(
+            "the object must be as it was when it was opened; it has changed. Open it again.",
+            path=file.version.path,
+        )
+    return answer
+
+
+@contextmanager
+def ask(
+    file: StoredFile, offsets: Ints, lengths: Ints, *, at_once: bool = False
+) -> Iterator[Asked]:
+    """Ask for the bytes of runs, for as long as a block takes.
+
+    `at_once` if they are read in this block, by nobody else.
+    """
+    asked = Asked(file, *joined(offsets, lengths), at_once=at_once)
+    try:
+        asked.begin()
+        yield asked
+    finally:
+        asked.close()
+
+
+class Shared:
+    """What all who read one version of an object share.
+
+    Attributes
+    ----------
+    lock : Lock
+        Whoever looks for what was asked for holds it until it has asked for the rest.
+    asked : list of Asked
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.asked: list[Asked] = []
+
+    @staticmethod
+    def of(version: ObjectVersion) -> Shared:
+        """Return what is shared by those who read a version, for as long as somebody does."""
+        with _lock:
+            return _shared.setdefault(version, Shared())
+
+
+_lock = threading.Lock()
+_shared: WeakValueDictionary[ObjectVersion, Shared] = WeakValueDictionary()

@@ -65,24 +65,13 @@ ANSWERED: set[str] = set()
 
 @dataclass(slots=True)
 class Traffic:
-    """What went over the link since the process began.
+    """What went over the link since the process began."""
 
-    Attributes
-    ----------
-    requests, nbytes : int
-        Requests made, those made again among them, and bytes of answers.
-    again : int
-        Requests made again.
-    most : int
-        Requests under way at a time, at most.
-    busy : float
-        Seconds in which some request was under way, up to when one last began or ended.
-    """
-
-    requests: int = 0
-    nbytes: int = 0
-    again: int = 0
-    most: int = 0
+    requests: int = 0  #: those made again among them
+    nbytes: int = 0  #: of answers
+    again: int = 0  #: requests made again
+    most: int = 0  #: requests under way at a time, at most
+    #: seconds in which some request was under way, up to when one last began or ended
     busy: float = 0.0
 
 
@@ -92,12 +81,7 @@ some milliseconds."""
 
 
 class Link:
-    """Requests under way, of this process.
-
-    Attributes
-    ----------
-    traffic : Traffic
-    """
+    """Requests under way, of this process."""
 
     def __init__(self) -> None:
         self.traffic = Traffic()
@@ -178,11 +162,7 @@ class Link:
     def room(self, nbytes: int, *, at_once: bool = False) -> asyncio.Future[None]:
         """Return what is done when so many bytes more may be held; in the loop.
 
-        Parameters
-        ----------
-        nbytes : int
-        at_once : bool
-            Somebody waits for these bytes, and may hold others: they may exceed the bound.
+        `at_once` if somebody waits for them, and may hold others: they may exceed the bound.
         """
         turn: asyncio.Future[None] = self._loop.create_future()
         if at_once or (not self._waiting and self._fits(nbytes)):
@@ -240,20 +220,9 @@ class Link:
     ) -> Answer | None:
         """Return a range of an object, or all of it; make the request again where that may help.
 
-        Parameters
-        ----------
-        address : Address
-        start, stop : int
-            Bytes; `start` may be negative, for so many from the end, without `stop`.
-        tag : str
-            The version that it must be; empty for any.
-        unless : str
-            A version that need not be sent: then None is returned.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            As `oocdata.stores.failures.told` has it.
+        `start` may be negative, for so many bytes from the end, without `stop`. `tag` is the
+        version that it must be, if any; of a version `unless`, which need not be sent, None is
+        returned. It raises as `oocdata.stores.failures.told` has it.
         """
         options: dict[str, Any] = {}
         if start < 0:

@@ -20,12 +20,8 @@ __all__ = ["look", "probe", "small"]
 def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None]:
     """Ask at once for an object, and for objects below it.
 
-    Returns
-    -------
-    there : list of str
-        Those of the names that lead to JSON: some servers have a page for whatever is asked for.
-    error : SourceError or None
-        Why the object itself can't be read; none where it can, by `StoredFile.at`.
+    Return those of the names that lead to JSON (some servers have a page for whatever is asked
+    for), and why the object itself can't be read; None where it can, by `StoredFile.at`.
     """
     address, each = Address.of(url), list(names)
     if isinstance(looked_at().get(address), StoredFile):  # as `look` found it

@@ -14,11 +14,11 @@ from oocdata.engines.soon import Cost
 from oocdata.errors import MissingFileError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
-from oocdata.stores.blobs import Blob
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.held import Held
 from oocdata.stores.link import link
+from oocdata.stores.segments import Blob
 from oocdata.stores.versions import Noted
 
 __all__ = ["StoredObjects"]
@@ -30,16 +30,8 @@ _LENGTH = 4
 class StoredObjects:
     """Numbered objects; each must stay the version that it was when it was first read.
 
-    Parameters
-    ----------
-    address : callable
-        Returns the address of the object of a number.
-    count : int
-        How many there may be.
-    nbytes : int
-        About how long each is, until some were read.
-    cache : str
-        The folder in which they are kept; empty without one.
+    `nbytes` is about how long each is, until some were read; `cache` is the folder in which they
+    are kept, if there is one.
     """
 
     def __init__(
@@ -107,12 +99,7 @@ class StoredObjects:
         return [number for number in each if not self._files.get(number)]
 
     def take(self, numbers: Sequence[int]) -> list[Any]:
-        """Return the bytes of objects, whether they were asked for or not; None for an absent one.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-        """
+        """Return the bytes of objects, asked for or not; None for an absent one."""
         found: dict[int, Any] = {}
         for number in numbers:
             with self._lock:

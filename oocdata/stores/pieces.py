@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Pieces", "joined"]
+__all__ = ["Pieces", "cut", "joined", "pages_of", "ranges_of"]
 
 Ints = NDArray[np.int64]
 
@@ -81,3 +81,49 @@ def joined(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints]:
         starts = np.repeat(starts, parts) + within * PART
         stops = np.minimum(np.repeat(stops, parts), starts + PART)
     return starts, stops
+
+
+def pages_of(first: Ints, last: Ints) -> Ints:
+    """Return the integers from each of `first` to that of `last`.
+
+    Examples
+    --------
+    >>> pages_of(np.array([3, 9]), np.array([5, 9])).tolist()
+    [3, 4, 5, 9]
+    """
+    counts = last - first + 1
+    found: Ints = np.arange(counts.sum()) + np.repeat(first - counts.cumsum() + counts, counts)
+    return found
+
+
+def ranges_of(pages: Ints) -> tuple[Ints, Ints]:
+    """Return where pages that ascend begin and end to follow on one another: first, past the last.
+
+    Examples
+    --------
+    >>> [part.tolist() for part in ranges_of(np.array([3, 4, 5, 9]))]
+    [[3, 9], [6, 10]]
+    """
+    apart = np.diff(pages) != 1
+    return pages[np.append(True, apart)], pages[np.append(apart, True)] + 1
+
+
+def cut(offsets: Ints, addresses: Ints, lengths: Ints, size: int) -> Ints:
+    """Cut runs of bytes where a segment ends.
+
+    Returns offsets, addresses, lengths, and the number of each one's segment.
+
+    Examples
+    --------
+    >>> cut(np.array([90, 10]), np.array([1000, 2000]), np.array([20, 5]), 100).tolist()
+    [[90, 100, 10], [1000, 1010, 2000], [10, 10, 5], [0, 1, 0]]
+    """
+    ends = offsets + lengths
+    first, last = offsets // size, (ends - 1) // size
+    if (first == last).all():
+        return np.stack((offsets, addresses, lengths, first))
+    numbers = pages_of(first, last)
+    owner = np.repeat(np.arange(offsets.size), last - first + 1)
+    starts = np.maximum(offsets[owner], numbers * size)
+    stops = np.minimum(ends[owner], (numbers + 1) * size)
+    return np.stack((starts, addresses[owner] + starts - offsets[owner], stops - starts, numbers))

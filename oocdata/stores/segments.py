@@ -4,8 +4,8 @@ A page is written before its checksum is. So whoever is killed leaves a page abs
 0) or whole; what a power cut tears fails its checksum. Several processes may write one file without
 a lock: the bytes of a page are the same whoever fetched it.
 
-A segment is a sparse file: what is absent takes no space. Beside segments there are *blobs*
-(`oocdata.stores.blobs`), small files that are written at once under their name.
+A segment is a sparse file: what is absent takes no space. Beside segments there are *blobs*, small
+files with one checksum: tables of chunks, objects that are read whole.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import time
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,9 +24,11 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.errors import SourceError
 
+if TYPE_CHECKING:
+    from oocdata.stores.folder import CacheFolder
+
 __all__ = [
-    "HEADER", "SECONDS_A_USE", "Segment", "data_at", "give_name", "make", "page_sums",
-    "parsed", "read_header", "sum_of",
+    "HEADER", "SECONDS_A_USE", "Blob", "Segment", "data_at", "make", "page_sums", "read_header",
 ]  # fmt: skip
 
 HEADER = 2048
@@ -68,23 +71,11 @@ def page_sums(pages: Iterable[Any]) -> NDArray[np.uint32]:
 
 
 class Segment(OpenFile):
-    """The file of a segment, as it was when it was found.
+    """The file of a segment, as it was when it was found; a `SourceError` if there is none.
 
     A file of the same name that was made later is another one, even if it has the same inode: each
-    has a random identity in its header, which is compared whenever it is opened.
-
-    Parameters
-    ----------
-    path : str
-    nbytes : int
-        The length of the file, from when it is made.
-
-    Raises
-    ------
-    oocdata.errors.MissingFileError
-        If there is none.
-    oocdata.errors.SourceError
-        If it is no such file, or too short.
+    has a random identity in its header, which is compared whenever it is opened. It has all its
+    length from when it is made.
     """
 
     __slots__ = ("_identity", "touched")
@@ -99,13 +90,11 @@ class Segment(OpenFile):
         self.opened()
 
     def _accept(self, descriptor: Descriptor) -> None:
-        super()._accept(descriptor)  # too short: its own error
         found = (read_header(descriptor.number) or {}).get("id")
-        if self._identity is None:
-            self._identity = found
+        self._identity = self._identity or found
+        same_length = os.fstat(descriptor.number).st_size == self.version.nbytes
         # One that was deleted in this moment is right: `is_there` is asked next.
-        is_same = found is not None and found == self._identity
-        if not is_same or os.fstat(descriptor.number).st_size != self.version.nbytes:
+        if found is None or found != self._identity or not same_length:
             raise SourceError(
                 "the file must be the segment of an object that it was; it is not.",
                 path=self.version.path,
@@ -117,82 +106,30 @@ class Segment(OpenFile):
         return status.st_nlink > 0 and status.st_size == self.version.nbytes
 
 
-def make(
-    path: str, header: dict[str, Any], nbytes: int, content: bytes = b"", *, replace: bool = False
-) -> None:
-    """Make a file with its header, which has its name when it is whole.
+def make(path: str, header: dict[str, Any], nbytes: int, content: bytes = b"") -> None:
+    """Make a file with its header and what follows that, unless another process has made it.
 
-    Parameters
-    ----------
-    path : str
-    header : dict
-    nbytes : int
-        The length of the file.
-    content : bytes
-        What follows the header.
-    replace : bool
-        Whether it takes the place of a file of that name; else that stays as it is.
-
-    Raises
-    ------
-    OSError
+    Whoever is killed meanwhile leaves a file that is too short or fails its checksum, which is none
+    to whoever reads it.
     """
-    beginning = _header_bytes({**header, "id": secrets.token_hex(8)})
-    written = f"{path}.{secrets.token_hex(8)}.new"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-    try:
-        number = os.open(written, flags, 0o666)
-    except FileNotFoundError:
-        with suppress(FileExistsError):
-            os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone stays so
-        number = os.open(written, flags, 0o666)
-    try:
-        with os.fdopen(number, "wb") as file:
-            file.write(beginning)
-            file.write(content)
-            file.truncate(nbytes)
-        give_name(written, path, replace=replace)
-    except FileNotFoundError:
-        if not os.path.isdir(os.path.dirname(path)):
-            raise
-        # Somebody makes room, or clears the folder: then it is not kept.
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(written)
-
-
-def give_name(written: str, path: str, *, replace: bool) -> None:
-    """Give a file its name; unless it shall `replace` another one, that keeps it."""
-    if not replace:
-        try:
-            os.link(written, path)
-        except FileExistsError:
-            return
-        except FileNotFoundError:
-            raise
-        except OSError:  # a file system without links: what was made meanwhile is made again
-            pass
-        else:
-            return
-    os.replace(written, path)
-
-
-def _header_bytes(header: dict[str, Any]) -> bytes:
-    """Return the header of a file; of a long name it holds the beginning."""
-    name, version = (
-        header[part].encode("ascii", "replace")[:most].decode()
+    short = {  # of a long name, the beginning
+        part: header[part].encode("ascii", "replace")[:most].decode()
         for part, most in (("name", 1000), ("version", 200))
-    )
-    text = json.dumps({**header, "name": name, "version": version})
-    return _MAGIC + text.encode().ljust(HEADER - len(_MAGIC))
+    }
+    text = json.dumps({**header, **short, "id": secrets.token_hex(8)})
+    with suppress(FileExistsError):
+        os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone stays so
+    with suppress(FileExistsError), open(path, "xb") as file:
+        file.write(_MAGIC + text.encode().ljust(HEADER - len(_MAGIC)) + content)
+        file.truncate(nbytes)
 
 
 def read_header(file: int) -> dict[str, Any] | None:
     """Return the header of a file that is open, None where it has none."""
-    return parsed(os.pread(file, HEADER, 0))
+    return _parsed(os.pread(file, HEADER, 0))
 
 
-def parsed(text: bytes) -> dict[str, Any] | None:
+def _parsed(text: bytes) -> dict[str, Any] | None:
     """Return what the first bytes of a file say as a header, None where they are none."""
     if len(text) < HEADER or not text.startswith(_MAGIC):
         return None
@@ -203,6 +140,47 @@ def parsed(text: bytes) -> dict[str, Any] | None:
     return header if isinstance(header, dict) else None
 
 
-def sum_of(content: Any) -> int:
-    """Return a checksum, as `page_sums` does."""
-    return int(page_sums([content])[0])
+class Blob:
+    """Bytes that are kept with an object, whole or not at all; `part` says which, in letters.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from oocdata.stores.folder import CacheFolder
+    >>> with tempfile.TemporaryDirectory() as path:
+    ...     blob = Blob(CacheFolder(path), "https://host/a.h5", '"etag"', 10_000, "chunks")
+    ...     blob.keep(b"a table"), bytes(blob.read())
+    (True, b'a table')
+    """
+
+    def __init__(self, folder: CacheFolder, name: str, version: str, nbytes: int, part: str):
+        self._folder = folder
+        self._header = {"name": name, "version": version, "nbytes": nbytes}
+        self._path = folder.file(folder.stem(name, version, nbytes), part)
+
+    def read(self) -> memoryview | None:
+        """Return what is kept; None where it is not there, or damaged."""
+        try:
+            with Descriptor(self._path) as file:
+                status = os.fstat(file)
+                found = os.pread(file, status.st_size, 0)
+                if time.time() - status.st_mtime > SECONDS_A_USE:
+                    os.utime(file)  # says which ones go first
+        except OSError:
+            return None
+        content, header = memoryview(found)[HEADER:], _parsed(found[:HEADER]) or {}
+        wanted = header.get("length"), header.get("checksum")
+        return content if wanted == (len(content), int(page_sums([content])[0])) else None
+
+    def keep(self, data: bytes) -> bool:
+        """Keep bytes as `Entry.write` does; return whether they are kept."""
+        header = self._header | {"length": len(data), "checksum": int(page_sums([data])[0])}
+        try:
+            if self._folder.make_room(HEADER + len(data)):
+                with suppress(FileNotFoundError):
+                    os.unlink(self._path)
+                make(self._path, header, HEADER + len(data), data)
+                return True
+        except OSError as error:
+            self._folder.stop(error)
+        return False

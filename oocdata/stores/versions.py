@@ -25,25 +25,13 @@ __all__ = ["Noted", "ObjectVersion", "cache_folder", "looked_at", "note", "one_l
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
-    """What tells one version of an object from another.
+    """What tells one version of an object from another."""
 
-    Attributes
-    ----------
-    path : str
-        Its URL.
-    nbytes : int
-    tag : str
-        The store's name of the version (ETag); empty where it gives none.
-    modified : int
-        Nanoseconds since the epoch, to the second.
-    cache : str
-        The folder in which what is fetched is kept; empty without one.
-    """
-
-    path: str
+    path: str  #: its URL
     nbytes: int
-    tag: str
-    modified: int
+    tag: str  #: the store's name of the version (ETag); empty where it gives none
+    modified: int  #: nanoseconds since the epoch, to the second
+    #: the folder in which what is fetched is kept; empty without one
     cache: str = field(default="", compare=False)
 
     @classmethod
@@ -62,10 +50,6 @@ _MOST_OBJECTS = 1 << 24
 
 class Noted:
     """A number that is noted of each of many objects, 8 bytes each; 0 where none was.
-
-    Parameters
-    ----------
-    count : int
 
     Examples
     --------
@@ -108,11 +92,8 @@ _cache: ContextVar[str | None] = ContextVar("cache", default=None)
 def one_look(cache: str | os.PathLike[str] | None = None) -> Iterator[None]:
     """Ask once for what several look at, for as long as a block takes: one version of each.
 
-    Parameters
-    ----------
-    cache : path, optional
-        The folder in which is kept what is fetched of the files that are opened in this block, then
-        and later; by default the environment says which.
+    What is fetched of the files that are opened in this block, then and later, is kept in the
+    folder `cache`; by default the environment says in which.
     """
     folder = _cache.get()
     if cache is not None:

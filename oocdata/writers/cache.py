@@ -196,27 +196,13 @@ _NAMES = re.compile(r"(lock|((whole|rows|of)(\.new)?)|\d+\.npy)")
 
 @dataclass(frozen=True, slots=True)
 class WrittenCache:
-    """The cache of a dataset in a folder.
+    """The cache of a dataset in a folder."""
 
-    Attributes
-    ----------
-    path : str
-        The folder of its own.
-    made_of : str
-        The dataset, as Python shows it.
-    whole : bool
-        Whether it holds every element.
-    nbytes : int
-        That it takes on the disk.
-    used : float
-        When it was written or last read, as far as the system notes that, in seconds since the
-        epoch.
-    """
-
-    path: str
-    made_of: str
-    whole: bool
-    nbytes: int
+    path: str  #: the folder of its own
+    made_of: str  #: the dataset, as Python shows it
+    whole: bool  #: whether it holds every element
+    nbytes: int  #: on the disk
+    #: when it was written or last read, as far as the system notes that, in seconds since the epoch
     used: float
 
     def delete(self) -> bool:

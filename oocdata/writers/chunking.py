@@ -39,14 +39,7 @@ def default_chunks(
 ) -> tuple[int, ...]:
     """Return chunks of whole rows: as many as make 256 KiB, or one; or of a part of one.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        ``(rows, *element)``.
-    itemsize : int
-        Bytes of a number.
-    largest : int
-        Bytes of a chunk; a row that has more is cut.
+    `shape` is ``(rows, *element)``; a row of more than `largest` bytes is cut.
 
     Examples
     --------
@@ -90,10 +83,6 @@ def default_shards(
 
 def full_shape(name: str, given: int | Sequence[int], element: Sequence[int]) -> tuple[int, ...]:
     """Return a chunk's shape from its rows, or from a length for each axis.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
 
     Examples
     --------

@@ -45,21 +45,11 @@ NAMES: dict[Format, str] = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}
 
 @dataclass(frozen=True, slots=True)
 class Codec:
-    """How a chunk is compressed.
+    """How a chunk is compressed."""
 
-    Attributes
-    ----------
-    name : str
-        ``"none"``, ``"gzip"``, ``"zstd"``, ``"lz4"``, ``"lzf"``, ``"blosc-lz4"`` or
-        ``"blosc-zstd"``.
-    level : int
-        0 where there is none.
-    shuffled : {"none", "byte", "bit"}
-        What is put together before: the first byte of all elements, then the second, …; or bits.
-    """
-
-    name: str
-    level: int = 0
+    name: str  #: one of `_LEVELS`, but for "blosc", which is "blosc-lz4"
+    level: int = 0  #: 0 where there is none
+    #: What is put together before: the first byte of all elements, then the second, …; or bits.
     shuffled: Shuffled = "none"
 
     def __str__(self) -> str:
@@ -87,18 +77,8 @@ DEFAULT: dict[Format, Codec] = {
 def as_codec(text: str, shuffled: Shuffled | None, target: Format) -> Codec:
     """Return the codec that a text such as ``"zstd:3"`` names.
 
-    Parameters
-    ----------
-    text : str
-        A name, and after a colon a level.
-    shuffled : {"none", "byte", "bit"}, optional
-        By default as is usual for the codec: bytes where the format can.
-    target : {"npy", "hdf5", "zarr"}
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the format has no such codec or level; the message lists what there is.
+    After a colon follows a level; by default bytes are `shuffled` where the format can. The error
+    where the format has no such codec or level lists what there is.
 
     Examples
     --------

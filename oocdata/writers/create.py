@@ -208,11 +208,6 @@ def chunked(
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
     """Return the shapes of chunks and shards that were asked for, or are best for whole rows.
 
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If the format has none, or shards don't hold whole chunks.
-
     Examples
     --------
     >>> chunked("zarr", (1000, 64, 64), np.dtype("f4"), DEFAULT["zarr"], None, None)

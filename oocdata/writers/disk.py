@@ -26,12 +26,7 @@ __all__ = [
 
 @contextmanager
 def writable(path: str, key: str | None = None) -> Iterator[None]:
-    """Turn what is raised where the disk is full, by HDF5 too, into an error that names the file.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-    """
+    """Turn what is raised where the disk is full, by HDF5 too, into a `SourceError`."""
     try:
         yield
     except SourceError:

@@ -57,18 +57,7 @@ def filters_of(target: Target) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def encode_chunk(codec: Codec, chunk: NDArray[Any]) -> tuple[Any, int]:
-    """Return a chunk's bytes as HDF5 stores them, and which filters were not applied.
-
-    Parameters
-    ----------
-    codec : Codec
-    chunk : ndarray
-        C-contiguous, of a whole chunk.
-
-    Returns
-    -------
-    (bytes_like, int)
-        Bit i is set where filter i was not applied.
+    """Return a whole chunk's bytes as HDF5 stores them, and bit i where filter i was not applied.
 
     Examples
     --------
@@ -93,14 +82,7 @@ def encode_chunk(codec: Codec, chunk: NDArray[Any]) -> tuple[Any, int]:
 
 
 def compress(codec: Codec, raw: NDArray[np.uint8], itemsize: int) -> Any:
-    """Return compressed bytes; only Blosc shuffles here.
-
-    Parameters
-    ----------
-    codec : Codec
-    raw : ndarray of uint8, shape (n,)
-    itemsize : int
-        Bytes of an element.
+    """Return compressed bytes; only Blosc shuffles here, elements of `itemsize` bytes.
 
     Examples
     --------

@@ -52,15 +52,7 @@ def _write_header(file: Any, target: Target, rows: int) -> int:
 
 
 class FlatStorage:
-    """Rows at known offsets, written where they belong.
-
-    Parameters
-    ----------
-    target : Target
-    path : str
-    offset : int
-        Of the first row in the file.
-    """
+    """Rows at known offsets in a file, the first at `offset`, written where they belong."""
 
     def __init__(self, target: Target, path: str, offset: int) -> None:
         self._target = target

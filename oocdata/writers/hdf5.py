@@ -101,15 +101,7 @@ def _mark(path: str) -> str:
 
 
 class Hdf5Storage:
-    """A chunked dataset of a file, written chunk by chunk.
-
-    Parameters
-    ----------
-    target : Target
-    path : str
-    resume : bool
-        It is there: look whether it can be gone on with.
-    """
+    """A chunked dataset of a file, written chunk by chunk."""
 
     def __init__(self, target: Target, path: str, *, resume: bool = False) -> None:
         self._target, self._path = target, path

@@ -28,18 +28,8 @@ _NOTE = (
 class Lock:
     """One process at a time makes a result; the lock goes with the process, however it ends.
 
-    Parameters
-    ----------
-    placement : Placement
-    hint : str
-        For the note: how to go on.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If something else has the name of the folder.
-    oocdata.errors.SourceError
-        If another process has it.
+    `hint` says in the note how to go on. An `ArgumentError` if something else has the name of the
+    folder, a `SourceError` if another process has it.
     """
 
     def __init__(self, placement: Placement, hint: str = "") -> None:
@@ -47,22 +37,18 @@ class Lock:
         self._number = -1
         try:
             self._take(_NOTE.format(name=os.path.basename(placement.path), hint=hint).encode())
-        except (BlockingIOError, FileNotFoundError) as error:
+        except BaseException as error:
             self.release()
-            raise SourceError(
-                "only one process may write a file; another one is at it. Wait, or choose "
-                "another name.",
-                path=placement.path,
-            ) from error
-        except OSError as error:
-            self.release()
-            if isinstance(error, SourceError):
-                raise
-            raise SourceError(
-                f"the folder must be writable; {error}.", path=placement.path
-            ) from error
-        except ArgumentError:
-            self.release()
+            if isinstance(error, BlockingIOError | FileNotFoundError):
+                raise SourceError(
+                    "only one process may write a file; another one is at it. Wait, or choose "
+                    "another name.",
+                    path=placement.path,
+                ) from error
+            if isinstance(error, OSError):
+                raise SourceError(
+                    f"the folder must be writable; {error}.", path=placement.path
+                ) from error
             raise
 
     def _take(self, note: bytes) -> None:
@@ -99,12 +85,7 @@ class Lock:
         return self._number >= 0 and os.path.samestat(os.fstat(self._number), there)
 
     def check(self) -> None:
-        """Raise if the folder was deleted meanwhile, and with it a part of what was made.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-        """
+        """Raise if the folder was deleted meanwhile, and with it a part of what was made."""
         if not self.held():
             raise SourceError(
                 f"the folder in which a result is made must stay until it is done; "

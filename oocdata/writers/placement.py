@@ -38,40 +38,17 @@ _SUFFIXES: dict[Format, str] = {"npy": ".npy", "hdf5": ".h5", "zarr": ".zarr"}
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a result is made, and where it belongs.
+    """Where a result is made, and where it belongs."""
 
-    Attributes
-    ----------
-    path : str
-        Absolute; the final name.
-    key : str or None
-        Of the array in the file.
-    format : {"npy", "hdf5", "zarr"}
-    overwrite : bool
-        An array of that name may be replaced.
-    before : str
-        What tells the HDF5 file that was there from any later one; empty where there was none.
-    """
-
-    path: str
-    key: str | None
+    path: str  #: absolute; the final name
+    key: str | None  #: of the array in the file
     format: Format
-    overwrite: bool
-    before: str = ""
+    overwrite: bool  #: an array of that name may be replaced
+    before: str = ""  #: tells the HDF5 file that was there from any later one; empty without one
 
     @classmethod
     def of(cls, path: str, key: str | None, target: Format, overwrite: bool) -> Placement:
-        """Check that something may be put there.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If there is something that may not be replaced.
-        oocdata.errors.MissingFileError
-            If there is no such folder.
-        oocdata.errors.SourceError
-            If what is there can't be read.
-        """
+        """Check that something may be put there: there is such a folder, and nothing that stays."""
         full = os.path.abspath(path.rstrip("/"))
         if os.path.islink(full):  # the link stays, and what it leads to is written
             full = os.path.realpath(full)
@@ -196,12 +173,7 @@ class Placement:
         return holds_more(self.path, self.key or "")
 
     def check_unchanged(self) -> None:
-        """Raise if an HDF5 file has changed since it was looked at: what was added would be lost.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-        """
+        """Raise if an HDF5 file has changed since it was looked at: what came would be lost."""
         if self.format == "hdf5" and stamp_of(self.path) != self.before:
             raise SourceError(
                 "the file must not change while an array is added to it or it is replaced; it "
@@ -212,12 +184,8 @@ class Placement:
     def place(self) -> None:
         """Give the result its name, in one step, once it is safe on the disk.
 
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If something has appeared there meanwhile that may not be replaced.
-        oocdata.errors.SourceError
-            If the file to which an array is added has changed meanwhile.
+        Raise if something has appeared there meanwhile that may not be replaced, or if the file to
+        which an array is added has changed.
         """
         self.check()
         self.check_unchanged()
@@ -254,10 +222,8 @@ class Placement:
     def clear(self) -> None:
         """Delete what an earlier process left; the lock must be held, and stays.
 
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If that process had taken away what was there, to put another in its place: it is back.
+        An `ArgumentError` if that process had taken away what was there, to put another in its
+        place: it is back.
         """
         if self._empty():
             self.check()

@@ -18,10 +18,7 @@ __all__ = ["arrays_in", "check_file", "check_group", "check_node", "holds_more",
 def arrays_in(path: str, kind: Format) -> list[str] | None:
     """Return the keys of the arrays of a file; None where it is not of this format.
 
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If it is an HDF5 file of which nobody can tell what it holds.
+    A `SourceError` if it is an HDF5 file of which nobody can tell what it holds.
     """
     try:
         if format_of(path) != kind:
@@ -46,13 +43,7 @@ def stamp_of(path: str) -> str:
 
 
 def check_file(path: str, key: str) -> bool:
-    """Return whether an HDF5 file has a dataset of that name.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If there is anything else of that name, or on the way to it.
-    """
+    """Return whether an HDF5 file has a dataset of that name; raise if it has anything else."""
     library = hdf5_library()
     with open_file(path) as file:
         group: Any = file
@@ -98,13 +89,7 @@ def holds_more(path: str, key: str) -> bool:
 
 
 def check_group(path: str, key: str) -> bool:
-    """Return whether a Zarr group has an array of that name.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If none can be put there.
-    """
+    """Return whether a Zarr group has an array of that name; raise if none can be put there."""
     parts = key.split("/")
     for count in range(len(parts)):
         folder = os.path.join(path, *parts[:count])

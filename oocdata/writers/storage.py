@@ -21,16 +21,7 @@ class Storage(Protocol):
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Write a box of whole units of the target, but for those that end with the array.
 
-        Parameters
-        ----------
-        box : tuple of slice
-        values : ndarray
-            Of the box's shape, in the target's dtype; not used any more on return.
-
-        Raises
-        ------
-        OSError
-            If the disk is full, or fails.
+        The values are of its dtype, and not used any more on return.
         """
         ...
 
@@ -48,20 +39,9 @@ class Storage(Protocol):
 
 
 def open_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
-    """Create an array, or go on with one that was saved.
+    """Create an array at a path, or go on with one that was saved or abandoned there.
 
-    Parameters
-    ----------
-    target : Target
-    path : str
-        Where it is made: a file, or a folder for Zarr.
-    resume : bool
-        It was created, and saved or abandoned.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If it can't be gone on with.
+    A `SourceError` if it can't be gone on with.
     """
     with writable(path, target.key):
         if target.format == "zarr":

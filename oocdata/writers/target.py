@@ -29,10 +29,6 @@ _SUFFIXES: dict[str, Format] = {
 def format_by_suffix(path: str) -> Format:
     """Return the format that a new file's name says.
 
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-
     Examples
     --------
     >>> format_by_suffix("run/ds.h5")
@@ -54,16 +50,7 @@ def format_by_suffix(path: str) -> Format:
 def target_key(target: Format, key: str | None, usual: str | None = None) -> str | None:
     """Return the key of a new array: None where the file is the array.
 
-    Parameters
-    ----------
-    target : {"npy", "hdf5", "zarr"}
-    key : str, optional
-    usual : str, optional
-        The key in HDF5, which must have one, if none is given.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
+    `usual` is that in HDF5, which must have one, if none is given.
 
     Examples
     --------
@@ -88,28 +75,6 @@ def target_key(target: Format, key: str | None, usual: str | None = None) -> str
 class Target:
     """An array that is to be written.
 
-    Attributes
-    ----------
-    format : {"npy", "hdf5", "zarr"}
-    key : str or None
-        Inside the file; None for one that is the array.
-    shape : tuple of int
-        ``(rows, *element)``; no rows as long as their number is unknown.
-    dtype : numpy.dtype
-        Native byte order.
-    chunks : tuple of int or None
-        What is encoded together, over all axes; None where rows lie one after the other.
-    shards : tuple of int or None
-        What is stored together in Zarr: whole chunks.
-    codec : Codec
-    fill_value : number or None
-        What the format calls an element that was never written; None: 0.
-    attributes : tuple of (str, value)
-    dimension_names : tuple of (str or None) or None
-        One for each axis.
-    growing : bool
-        The number of rows is known when it is closed.
-
     Examples
     --------
     >>> target = Target(format="npy", key=None, shape=(100, 8), dtype=np.dtype("f4"))
@@ -118,16 +83,16 @@ class Target:
     """
 
     format: Format
-    key: str | None
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    chunks: tuple[int, ...] | None = None
-    shards: tuple[int, ...] | None = None
+    key: str | None  #: inside the file; None for one that is the array
+    shape: tuple[int, ...]  #: ``(rows, *element)``; no rows as long as their number is unknown
+    dtype: np.dtype[Any]  #: native byte order
+    chunks: tuple[int, ...] | None = None  #: encoded together; None: rows one after the other
+    shards: tuple[int, ...] | None = None  #: stored together in Zarr: whole chunks
     codec: Codec = NONE
-    fill_value: Any = None
+    fill_value: Any = None  #: of an element that was never written; None: 0
     attributes: tuple[tuple[str, Any], ...] = ()
-    dimension_names: tuple[str | None, ...] | None = None
-    growing: bool = False
+    dimension_names: tuple[str | None, ...] | None = None  #: one for each axis
+    growing: bool = False  #: the number of rows is known when it is closed
 
     @property
     def element(self) -> tuple[int, ...]:

@@ -47,15 +47,7 @@ class Upload(Placement):
 
     @classmethod
     def of(cls, path: str, key: str | None, target: Format, overwrite: bool) -> Upload:
-        """Check that an array may be put there.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If there is anything of that name, or nothing can be put there.
-        oocdata.errors.SourceError
-            If the store does not answer.
-        """
+        """Check that an array may be put there: there is nothing of that name."""
         address = Address.of(path)
         if target != "zarr" or address.root.startswith("http"):
             where = "HTTP, which takes none" if target == "zarr" else f"'{path}'"
@@ -155,18 +147,7 @@ class Upload(Placement):
 
 
 class _Uploaded(ZarrStorage):
-    """An array whose metadata lie in a folder here, and whose chunks in a store.
-
-    Parameters
-    ----------
-    target : Target
-    path : str
-        Of the root, here.
-    address : Address
-        Of the array.
-    resume : bool
-        It was begun.
-    """
+    """An array whose metadata lie in a folder here at `path`, and whose chunks in a store."""
 
     def __init__(
         self, target: Target, path: str, address: Address, *, resume: bool = False

@@ -32,12 +32,6 @@ class Writer:
 
     Appended rows are collected up to a whole number of chunks (or shards), about 16 MiB or one if
     that is larger, and written then. Not for several threads at a time.
-
-    Parameters
-    ----------
-    target : Target
-    path : str
-    overwrite : bool
     """
 
     def __init__(self, target: Target, path: str, *, overwrite: bool = False) -> None:

@@ -36,14 +36,6 @@ _ABSENT = 2**64 - 1
 class ZarrStorage:
     """An array in a folder, at its root or in a group.
 
-    Parameters
-    ----------
-    target : Target
-    path : str
-        Of the root.
-    resume : bool
-        It is there.
-
     Examples
     --------
     >>> import tempfile, zarr

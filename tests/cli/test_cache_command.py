@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     kept.set_limit(1 << 30)
     kept.entry("https://host/[a].h5", "1", 50_000).write(0, bytes(4096))
     kept.entry(PLACE, "1", 5 << 20).write(0, bytes(1 << 20))
-    for used, (_, path, _) in enumerate(sorted(kept._room.files())):
+    for used, (_, path, _) in enumerate(sorted(kept.files())):
         os.utime(path, (used, used))
     ooc.open(np.arange(20_000.0)).map(np.negative).cache("kept")
     (tmp_path / "kept" / ("0" * 32)).mkdir()

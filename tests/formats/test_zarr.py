@@ -426,7 +426,7 @@ def test_file_url(tmp_path: Path) -> None:
             {"zarr_format": 2, "compressors": numcodecs.Zstd(3, checksum=True)},
             "chunks of (4, 3)",
             "zstd 3",
-            "zarr-python because of the codec zstd with checksum True",
+            "TensorStore",
         ),
         (
             {"zarr_format": 2, "compressors": numcodecs.LZ4()},

@@ -95,7 +95,7 @@ def wanted(data: NDArray[np.uint8], starts: Any, lengths: Any) -> NDArray[np.uin
 def segment_files(folder: CacheFolder, entry: Entry) -> dict[int, str]:
     return {
         int(path.rsplit(".", 1)[1]): path
-        for _, path, _ in folder._room.files()
+        for _, path, _ in folder.files()
         if f"/{entry._stem}." in path and path.rsplit(".", 1)[1].isdecimal()
     }
 
@@ -265,8 +265,6 @@ def test_wrong_calls(folder: CacheFolder, tmp_path: Path) -> None:
             entry.missing(*ranges(pair))
         with pytest.raises(ArgumentError, match="must be in the object"):
             read(entry, *ranges(pair))
-    with pytest.raises(ArgumentError, match="`part` of a blob"):
-        entry.blob("../a")
     with pytest.raises(ArgumentError, match="`limit` must be a whole number"):
         folder.set_limit(0)
     (tmp_path / "file").write_text("")
@@ -385,7 +383,7 @@ def test_processes_write_and_read_at_once(tmp_path: Path) -> None:
             while found is None:
                 write(entry, data, *entry.missing(starts, lengths))
                 if not chance.integers(0, 10):  # as if it were evicted by a process
-                    name = chance.choice([p for _, p, _ in entry._folder._room.files()])
+                    name = chance.choice([p for _, p, _ in entry._folder.files()])
                     with suppress(FileNotFoundError):
                         os.unlink(str(name))
                 found = read(entry, starts, lengths)
@@ -433,7 +431,7 @@ def test_a_fork_while_a_thread_has_the_locks(folder: CacheFolder) -> None:
         entry.write(SEGMENT, DATA["large"][SEGMENT:].tobytes())
         assert not entry.missing(*ranges((0, 10_001)))[0].size
 
-    with folder.lock, folder._room.lock:
+    with folder.lock, folder._room:
         child = in_fork(working)
         assert os.waitpid(child, 0)[1] == 0
     assert not entry.missing(*ranges((0, 10_001)))[0].size
@@ -494,7 +492,7 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
     names = [f"s3://bucket/{number}" for number in range(6)]
     for name in names:
         fill(folder, name, 1 << 20)
-    for used, (_, path, _) in enumerate(sorted(folder._room.files())):
+    for used, (_, path, _) in enumerate(sorted(folder.files())):
         os.utime(path, (used, used))
     order = [one.name for one in folder.show()][::-1]
     # Read by another process, the oldest becomes the newest.
@@ -603,6 +601,23 @@ def test_what_another_process_wrote_after_a_deletion(tmp_path: Path) -> None:
     found = read(entry, *ranges((0, 2 * PAGE)))
     assert found is not None
     assert np.array_equal(found, DATA["large"][: 2 * PAGE])
+
+
+def test_what_another_process_makes_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry, other = (opened(small(tmp_path / "cache")) for _ in range(2))
+    usual = entries.make
+
+    def after_the_other(*arguments: Any) -> None:
+        monkeypatch.setattr(entries, "make", usual)
+        other.write(0, DATA["large"][:PAGE].tobytes())
+        usual(*arguments)
+
+    monkeypatch.setattr(entries, "make", after_the_other)
+    entry.write(PAGE, DATA["large"][PAGE : 2 * PAGE].tobytes())
+    again = opened(small(tmp_path / "cache"))
+    assert not again.missing(*ranges((0, 2 * PAGE)))[0].size
 
 
 @pytest.mark.parametrize("name", ["large", "tiny"])

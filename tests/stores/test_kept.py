@@ -190,6 +190,18 @@ def test_a_folder_without_room(server: RangeServer, tmp_path: Path, layout: str)
         assert_array_equal(read(view, epoch), ROWS)
 
 
+def test_a_folder_without_room_makes_nothing_be_fetched_twice(
+    server: RangeServer, tmp_path: Path
+) -> None:
+    CacheFolder(tmp_path / "kept", limit=4096)
+    view = ooc.open(f"{server.url}/a.npy", cache=tmp_path / "kept")
+    server.reset()
+    for row in (70, 20, 50):
+        assert_array_equal(view[row], ROWS[row])
+    assert server.requests == 3
+    assert server.nbytes <= 3 * (ROWS[0].nbytes + 4096)
+
+
 @pytest.mark.parametrize("layout", KINDS)
 def test_a_folder_that_goes_away_is_told_once(
     server: RangeServer, tmp_path: Path, layout: str

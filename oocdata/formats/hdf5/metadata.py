@@ -21,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocdata.engines.runs import UnfinishedError
-from oocdata.stores.blocks import KEPT, keep
-from oocdata.stores.stream import ObjectStream
+from oocdata.stores.blocks import KEPT, ObjectStream, keep
 
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile

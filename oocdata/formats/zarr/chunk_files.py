@@ -158,7 +158,7 @@ def chunk_files(reader: ZarrReader) -> ChunkFiles | None:
     objects = reader.objects
     metadata = objects.metadata
     dtype, chunk = metadata.plain_dtype, metadata.object_shape
-    if dtype is None or metadata.codecs.compressor or 0 in metadata.shape:
+    if dtype is None or metadata.codecs.compressor or metadata.sharded or 0 in metadata.shape:
         return None
     if not metadata.fill_known or not isinstance(objects.store, Folder):
         return None

@@ -13,24 +13,10 @@ __all__ = ["CodecChain", "ShardIndex", "describe_v2", "describe_v3", "named"]
 
 _Steps: TypeAlias = list[tuple[str, dict[str, Any]]]
 
-# What TensorStore's drivers "zarr" and "zarr3" take: codec -> its options. An option that they do
-# not know (numcodecs' zstd checksum) makes them refuse the array, so then zarr-python must read it.
-_TENSORSTORE_V2 = {
-    "zlib": {"level"},
-    "gzip": {"level"},
-    "bz2": {"level"},
-    "zstd": {"level"},
-    "blosc": {"cname", "clevel", "shuffle", "blocksize"},
-}
-_TENSORSTORE_V3 = {
-    "bytes": {"endian"},
-    "transpose": {"order"},
-    "gzip": {"level"},
-    "zstd": {"level", "checksum"},
-    "blosc": {"cname", "clevel", "shuffle", "typesize", "blocksize"},
-    "crc32c": set(),
-    "sharding_indexed": {"chunk_shape", "codecs", "index_codecs", "index_location"},
-}
+# Codecs that TensorStore's drivers have. An array of which they don't take an option, such as
+# numcodecs' checksum of zstd, is read by zarr-python all the same (`readers.TensorStoreReader`).
+_TENSORSTORE_V2 = {"zlib", "gzip", "bz2", "zstd", "blosc"}
+_TENSORSTORE_V3 = {"bytes", "transpose", "gzip", "zstd", "blosc", "crc32c", "sharding_indexed"}
 _COMPRESSORS = {"blosc": "blosc", "zstd": "zstd", "gzip": "gzip", "zlib": "deflate"}
 """Those that imagecodecs undoes, by its names for them."""
 _BLOSC_CODECS = {"blosclz", "lz4", "lz4hc", "zlib", "zstd"}
@@ -65,12 +51,8 @@ class ShardIndex:
     def addresses(self, stored: bytes, nbytes: int) -> NDArray[np.int64]:
         """Return where the chunks of a shard of so many bytes lie: shape (*grid, 2).
 
-        Offset and length, -1 for a chunk that is not there; axes as stored.
-
-        Raises
-        ------
-        ValueError
-            If it is not whole.
+        Offset and length, -1 for a chunk that is not there; axes as stored. `ValueError` if it is
+        not whole.
         """
         count = 16 * prod(self.grid)
         if len(stored) != self.nbytes:
@@ -230,15 +212,8 @@ def _compressor(steps: _Steps) -> str:
     return _COMPRESSORS.get(name, "")
 
 
-def _strange(steps: _Steps, known: dict[str, set[str]]) -> str:
-    for name, options in steps:
-        if name not in known:
-            return f"the codec {name}"
-        for option, value in options.items():
-            level = option == "level" and name in ("zlib", "gzip", "bz2")
-            if option not in known[name] or (level and value not in range(10)):
-                return f"the codec {name} with {option} {value!r}"
-    return ""
+def _strange(steps: _Steps, known: set[str]) -> str:
+    return next((f"the codec {name}" for name, _ in steps if name not in known), "")
 
 
 def _text(steps: _Steps) -> str:

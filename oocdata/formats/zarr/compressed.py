@@ -67,7 +67,7 @@ class CompressedReader(ZarrReader):
                 if data is None:
                     absent.append(number)
                     continue
-                decode = partial(decompress, metadata.codecs.compressor, data)
+                decode = partial(_decoded, metadata.codecs.compressor, data)
                 write_chunk(out, metadata.plain_dtype, metadata.chunk_shape, decode)
             except _FAILURES as error:
                 self._failed(places, number, error)
@@ -165,20 +165,21 @@ class _Shard(NamedTuple):
 
     @classmethod
     def of(cls, path: str, index: ShardIndex) -> _Shard:
-        """Read the index of a shard.
-
-        Raises
-        ------
-        oocdata.errors.SourceError, UnfinishedError
-            If there is no such file, or it can't be read.
-        ValueError
-            If the index is damaged.
-        """
+        """Read the index of a shard; `ValueError` if it is damaged."""
         version, stored = _read_index(path, index)
         try:
             return cls(OpenFile(version), index.addresses(stored, version.nbytes))
         except ValueError as error:
             raise ValueError(f"the index of a shard can't be read: {error}") from error
+
+
+def _decoded(compressor: str, data: Any, out: NDArray[np.uint8]) -> None:
+    if compressor:
+        decompress(compressor, data, out)
+    elif len(data) != len(out):
+        raise ValueError(f"it has {len(data)} bytes, not {len(out)}")
+    else:
+        out[:] = np.frombuffer(data, np.uint8)
 
 
 def _read(file: Descriptor, offset: int, nbytes: int) -> memoryview:

@@ -88,10 +88,7 @@ def _listed(store: Store, path: str) -> Iterator[str]:
 def find_array(store: Store, key: str | None, path: str) -> tuple[str, ArrayMetadata | None]:
     """Return the key and metadata of the array that is meant; None for a group that is one.
 
-    Raises
-    ------
-    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
-        The message lists what is there.
+    The error where there is none, or more than one, lists what is there.
     """
     asked = (key or "").strip("/")
     plain = not asked or not {".", "..", ""} & set(asked.split("/"))
@@ -113,13 +110,7 @@ def find_array(store: Store, key: str | None, path: str) -> tuple[str, ArrayMeta
 
 
 def find_arrays(store: Store, key: Key, path: str) -> Iterator[tuple[str, ArrayMetadata | None]]:
-    """Yield key and metadata of the arrays that a pattern matches, or several keys name.
-
-    Raises
-    ------
-    oocdata.errors.MissingKeyError
-        The message lists what is there.
-    """
+    """Yield key and metadata of the arrays that a pattern matches, or several keys name."""
     known: dict[str, list[str]] = {}
 
     def below(group: str) -> list[str]:

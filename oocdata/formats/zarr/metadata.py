@@ -54,8 +54,8 @@ class ArrayMetadata:
     """As the metadata writes it."""
     codecs: CodecChain
     plain_dtype: np.dtype[Any] | None
-    """As stored, where an object, or a chunk of a shard that is compressed, is its elements in C
-    order, in one codec at most; else None."""
+    """As stored, where an object, or a chunk of a shard, is its elements in C order, in at most one
+    codec; else None."""
     dimensions: tuple[str, ...]
     """Names of the axes, empty for an axis without; none where no axis has a name."""
     annotations: Annotations = field(compare=False, repr=False)
@@ -135,14 +135,7 @@ def parse_array(
     """Return what a ``.zarray`` (version 2) or ``zarr.json`` (version 3) says about an array.
 
     `attributes` are what a ``.zattrs`` holds, which stands beside ``.zarray``; path and key are for
-    messages.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-        If it is not the JSON that the specification asks for, or has a grid that is not regular.
-    oocdata.errors.UnsupportedDtypeError
-        For dates, and objects other than text.
+    messages. Dates, objects other than text and grids that are not regular are refused.
 
     Examples
     --------
@@ -165,10 +158,7 @@ def parse_array(
         shape = _lengths("shape", node["shape"], 0)
         stored = (_version_3 if version == 3 else _version_2)(node, len(shape))
         fill_value = fill_value_of(node["fill_value"], stored["dtype"])
-        strange = _strange(node, fill_value, stored["dtype"])
-        stored["codecs"] = replace(
-            stored["codecs"], zarr_only=stored["codecs"].zarr_only or strange
-        )
+        _check_fill(fill_value, stored["dtype"])
         names, others = names_and_attributes(
             version, annotated, fill_value, len(shape), stored["dtype"]
         )
@@ -203,8 +193,7 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
     chain = describe_v2(node["compressor"], filters)
     # TensorStore reads fields one at a time, and would decode all for each.
     strange = "structured rows" if dtype.names else "text" if dtype.kind in "SU" else ""
-    unnamed = "" if "filters" in node else "metadata without filters"  # null, to zarr-python
-    chain = replace(chain, zarr_only=strange or unnamed or chain.zarr_only)
+    chain = replace(chain, zarr_only=strange or chain.zarr_only)
     plain = (chain.extra_bytes == 0 or chain.compressor) and node["order"] == "C" and not strange
     return {
         "dtype": dtype.newbyteorder("="),
@@ -261,10 +250,9 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
 
 def _of_elements(codecs: list[Any], chain: CodecChain) -> list[Any]:
     """Return the codecs that say how elements are stored, without the compressor of the chain."""
-    if not chain.compressor:
-        return codecs
-    inner = named(codecs[0])[1]["codecs"] if chain.shard_index is not None else codecs
-    return list(inner[:1])
+    if chain.shard_index is not None and len(codecs) == 1:
+        codecs = named(codecs[0])[1]["codecs"]
+    return codecs[:1] if chain.compressor else codecs
 
 
 def _plain_v3(codecs: list[Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
@@ -278,21 +266,12 @@ def _plain_v3(codecs: list[Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     return dtype if dtype.itemsize == 1 else None  # a default would be a guess
 
 
-def _strange(node: dict[str, Any], fill_value: Any, dtype: np.dtype[Any]) -> str:
-    """Return what of the metadata TensorStore refuses and zarr-python takes; empty for nothing.
-
-    Raises
-    ------
-    ValueError, OverflowError
-        If the fill value is none of the dtype.
-    """
-    if fill_value is not None:
-        if dtype.kind in "biu" and np.array(int(fill_value), dtype) != fill_value:
-            raise ValueError(f"fill_value must be of {dtype}; got {fill_value!r}")
-        if isinstance(fill_value, bool) != (dtype.kind == "b"):
-            return f"the fill value {fill_value!r}"
-    nulls = [name for name in ("attributes", "dimension_names") if node.get(name, "") is None]
-    return f"null for {nulls[0]}" if nulls else ""
+def _check_fill(fill_value: Any, dtype: np.dtype[Any]) -> None:
+    """Raise `ValueError` or `OverflowError` if a fill value is none of the dtype."""
+    if fill_value is None or dtype.kind not in "biu":
+        return
+    if np.array(int(fill_value), dtype) != fill_value:
+        raise ValueError(f"fill_value must be of {dtype}; got {fill_value!r}")
 
 
 def _lengths(name: str, value: Any, at_least: int, ndim: int | None = None) -> tuple[int, ...]:

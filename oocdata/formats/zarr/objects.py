@@ -69,12 +69,8 @@ class Objects:
     def survey(self, *, refuse: bool) -> None:
         """Ask for every stored object, where that is cheap.
 
-        Raises
-        ------
-        oocdata.errors.DamagedChunkError
-            If one has not the size that it must have.
-        oocdata.errors.MissingChunkError
-            If absent chunks are refused, those within shards too.
+        Raise if one has not the size that it must have, or is absent and absent chunks are refused,
+        those within shards too.
         """
         if not self.store.listable or self.count > _MOST_SURVEYED:
             return

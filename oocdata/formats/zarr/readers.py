@@ -238,7 +238,7 @@ class ZarrReader:
 class TensorStoreReader(ZarrReader):
     """Chunks of a Zarr array, read by TensorStore (drivers ``zarr`` and ``zarr3``).
 
-    In a process where TensorStore can't be used, after a fork, zarr-python reads them.
+    What it refuses, and all after a fork, zarr-python reads.
     """
 
     own_threads = True
@@ -248,7 +248,7 @@ class TensorStoreReader(ZarrReader):
         return "whole chunks, decoded by TensorStore outside Python's lock"
 
     def _decode(self, places: NDArray[np.int64], boxes: _Boxes, outs: _Outs) -> None:
-        if not usable():
+        if not usable() or self._by_tensorstore is None:
             super()._decode(places, boxes, outs)
             return
         failures = self._read(boxes, outs)
@@ -300,16 +300,13 @@ class TensorStoreReader(ZarrReader):
                         future.exception()
         return failures
 
-    def _kvstore(self) -> Any:
-        """Return TensorStore's specification of where the array lies."""
-        return self.objects.store.kvstore(self.objects.key)
-
     @cached_property
     def _by_tensorstore(self) -> Any:
+        """The array; None where it is refused."""
         metadata = self.objects.metadata
         specification: dict[str, Any] = {
             "driver": "zarr" if metadata.version == 2 else "zarr3",
-            "kvstore": self._kvstore(),
+            "kvstore": self.objects.store.kvstore(self.objects.key),
             # Found in version 0.1.86: this also holds for chunks that a shard's index leaves out.
             "fill_missing_data_reads": self.missing == "fill",
         }
@@ -320,8 +317,8 @@ class TensorStoreReader(ZarrReader):
         library, context = tensorstore(), shared_context()
         try:
             array = library.open(specification, context=context, read=True, open=True).result()
-        except LIBRARY_ERRORS as error:
-            raise self._unreadable("TensorStore", error) from error
+        except LIBRARY_ERRORS:
+            return None  # zarr-python takes more, or says what is wrong
         self._check_shape("TensorStore", array)
         return array
 

@@ -1,23 +1,20 @@
 """Zarr hierarchies in object stores and behind HTTP.
 
-Stored chunks are fetched here, within the one bound on requests, and decoded by the libraries out
-of memory. Of shards, only the chunks that are wanted are fetched, by the addresses in the shard's
-index: for the libraries they are then objects of their own.
+Stored chunks are fetched within the one bound on requests, and decoded here, or out of memory by
+zarr-python. Of shards, only the chunks that are wanted are fetched, by the addresses in the shard's
+index: for zarr-python they are then objects of their own.
 """
 
 from __future__ import annotations
 
 import json
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import chain, count
+from itertools import chain
 from typing import Any
-from weakref import finalize
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,11 +23,11 @@ from oocdata.engines.files import Version
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.soon import Soon
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
+from oocdata.formats.zarr.compressed import CompressedReader
 from oocdata.formats.zarr.metadata import parse_array
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import Missing, TensorStoreReader, ZarrReader
+from oocdata.formats.zarr.readers import Missing, ZarrReader
 from oocdata.formats.zarr.store import Status, Store, calm, join
-from oocdata.formats.zarr.tensorstore import shared_context, tensorstore
 from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answer import Answer
@@ -45,7 +42,7 @@ from oocdata.stores.versions import Noted, ObjectVersion, cache_folder
 __all__ = ["Remote", "remote_reader"]
 
 _CHUNKS_AT_ONCE = 16
-"""Handed to the libraries at a time: the others arrive meanwhile."""
+"""Handed to zarr-python at a time: the others arrive meanwhile."""
 
 _TEXTS = 64 << 10
 """Bytes of a chunk of texts, about."""
@@ -132,13 +129,7 @@ class Remote(Store):
 
 
 class _Fetched:
-    """The stored chunks of an array, fetched, and handed to a library by their names.
-
-    Parameters
-    ----------
-    objects : Objects
-        Of a `Remote`.
-    """
+    """The stored chunks of an array in a `Remote`, fetched; each has a name for zarr-python."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
@@ -156,7 +147,7 @@ class _Fetched:
         self._coming: dict[tuple[int, ...], Future[Answer | None]] = {}
         whole = self._index is None
         self._versions = Noted(0 if whole else objects.count)  # also of those that were forgotten
-        self._lock = threading.Lock()
+        self._lock, self.decoding = threading.Lock(), threading.Lock()
         nbytes = int(np.prod(metadata.object_shape)) * metadata.dtype.itemsize
         self._whole = StoredObjects(
             lambda number: address / metadata.name(objects.place(number)),
@@ -324,10 +315,8 @@ class _Fetched:
             ) from error
 
 
-class _RemoteReader(ZarrReader):
-    """Chunks of an array in a store: fetched, and decoded by a library out of its memory."""
-
-    own_threads = True
+class _Remote(ZarrReader):
+    """Chunks of an array in a store, fetched; each object is compared with what it was at first."""
 
     def __init__(
         self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
@@ -335,74 +324,54 @@ class _RemoteReader(ZarrReader):
         super().__init__(objects, missing, opened)
         self._fetched = _Fetched(objects)
         self._storage = replace(self._storage, table_bytes=self._fetched.table_bytes)
-        self._begin()
-
-    def _begin(self) -> None:
-        self._users: Counter[str] = Counter()
-        self._lock = threading.Lock()
-
-    def __getstate__(self) -> dict[str, Any]:
-        own = ("_users", "_lock", "_memory")
-        return {name: one for name, one in super().__getstate__().items() if name not in own}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._begin()
 
     def check(self) -> None:
-        """Do nothing: each object is compared with the version that it was, when it comes."""
+        """Do nothing: objects are compared when they come."""
 
     def soon(self, places: Ints) -> list[Soon]:
         """Return what decoding chunks will take out of the store."""
         return self._fetched.soon(places)
+
+
+class _Decoded(_Remote, CompressedReader):
+    """Decoded here, each into its place."""
+
+    def _decode(
+        self, places: Ints, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]
+    ) -> None:
+        self._write(places, outs, self._fetched.take(places).__getitem__)
+
+
+class _ByZarr(_Remote):
+    """Decoded by zarr-python, out of a dict."""
+
+    own_threads = True
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: one for name, one in super().__getstate__().items() if name != "_memory"}
 
     def _decode(
         self, places: Ints, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]
     ) -> None:
         for start in range(0, len(places), _CHUNKS_AT_ONCE):
             some = slice(start, start + _CHUNKS_AT_ONCE)
-            with self._in_memory(places[some]):
-                super()._decode(places[some], boxes[some], outs[some])
-
-    @contextmanager
-    def _in_memory(self, places: Ints) -> Iterator[None]:
-        """Have the stored bytes of chunks where the library reads them."""
-        stored = self._fetched.take(places)
-        names = self._fetched.names(places)
-        here = {name: data for name, data in zip(names, stored, strict=True) if data is not None}
-        with self._lock:
-            for name, data in here.items():
-                self._users[name] += 1
-                if self._users[name] == 1:
-                    self._put(name, data)
-        stored.clear()
-        try:
-            yield
-        finally:
-            with self._lock:
-                for name in here:
-                    self._users[name] -= 1
-                    if not self._users[name]:
-                        del self._users[name]
-                        self._put(name, None)
-
-    def _put(self, name: str, data: Any) -> None:
-        raise NotImplementedError
-
-
-class _ByZarr(_RemoteReader):
-    """By zarr-python, out of a dict."""
+            stored = self._fetched.take(places[some])
+            names = self._fetched.names(places[some])
+            each = zip(names, stored, strict=True)
+            here = {name: _buffer(bytes(data)) for name, data in each if data is not None}
+            stored.clear()
+            with self._fetched.decoding:  # another thread may need the same object
+                self._memory.update(here)
+                try:
+                    super()._decode(places[some], boxes[some], outs[some])
+                finally:
+                    for name in here:
+                        del self._memory[name]
 
     @cached_property
     def _memory(self) -> dict[str, Any]:
         name, text = self._fetched.metadata
         return {name: _buffer(text)}
-
-    def _put(self, name: str, data: Any) -> None:
-        if data is None:
-            self._memory.pop(name, None)
-        else:
-            self._memory[name] = _buffer(bytes(data))
 
     @cached_property
     def _by_zarr(self) -> Any:
@@ -410,28 +379,6 @@ class _ByZarr(_RemoteReader):
             return _opened(self._memory, self.objects.metadata.version)
         except Exception as error:  # as `ZarrReader._by_zarr`
             raise self._unreadable("zarr-python", error) from error
-
-
-class _ByTensorStore(_RemoteReader, TensorStoreReader):
-    """By TensorStore, out of its key-value store in memory."""
-
-    @cached_property
-    def _memory(self) -> Any:
-        specification = {"driver": "memory", "path": f"oocdata/{next(_numbers)}/"}
-        memory = tensorstore().KvStore.open(specification, context=shared_context()).result()
-        name, text = self._fetched.metadata
-        memory.write(name, text).result()
-        finalize(self, lambda: memory.write(name, None).result()).atexit = False
-        return memory
-
-    def _put(self, name: str, data: Any) -> None:
-        self._memory.write(name, None if data is None else bytes(data)).result()
-
-    def _kvstore(self) -> Any:
-        return self._memory.spec().to_json()
-
-
-_numbers = count()
 
 
 def _opened(memory: dict[str, Any], version: Any) -> Any:
@@ -452,6 +399,7 @@ def _buffer(data: bytes) -> Any:
 def remote_reader(
     objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
 ) -> ZarrReader:
-    """Return the reader of an array in a store: by TensorStore where that can."""
-    strange = objects.metadata.codecs.zarr_only
-    return (_ByZarr if strange else _ByTensorStore)(objects, missing, opened)
+    """Return the reader of an array in a store: decoded here where that can be."""
+    metadata = objects.metadata
+    here = metadata.plain_dtype is not None and metadata.fill_known
+    return (_Decoded if here else _ByZarr)(objects, missing, opened)

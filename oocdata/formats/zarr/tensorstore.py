@@ -38,13 +38,7 @@ def usable() -> bool:
 
 
 def tensorstore() -> Any:
-    """Return the library.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        Where it is not usable: its first use would abort the process.
-    """
+    """Return the library; raise where it is not usable: its first use would abort the process."""
     if not usable():
         raise SourceError(
             "TensorStore can't be used in a process that was forked after TensorStore was loaded. "
