@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, point_origins
 from oocdata.engines.places import read_through
 from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Source, Storage
@@ -125,10 +125,7 @@ class Placed:
         """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
         for at, axis in self._by_themselves:
             if isinstance(self.lines[at][1], np.ndarray) and extent.lengths[axis] > 1:
-                steps = np.arange(extent.lengths[axis]) * extent.strides[axis]
-                moved = np.repeat(origins, len(steps), axis=0)
-                moved[:, axis] += np.tile(steps, len(origins))
-                return self.soon(moved, extent.with_axis(axis, 1))
+                return self.soon(*point_origins(origins, extent, axis))
         own = np.unique(self._origins(origins, extent), axis=0)
         return soon(self.source, own, self._extent(extent))
 
