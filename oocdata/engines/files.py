@@ -24,18 +24,7 @@ __all__ = ["Descriptor", "File", "FileVersion", "OpenFile", "Readable", "Version
 
 
 class Version(Protocol):
-    """What tells one version of a file, or of an object in a store, from another; hashable.
-
-    Attributes
-    ----------
-    path : str
-        Absolute, or a URL.
-    nbytes : int
-    modified : int or None
-        Nanoseconds since the epoch; None where whoever opened the file may also write to it.
-    cache : str
-        The folder in which what is fetched of it is kept; empty without one.
-    """
+    """What tells one version of a file, or of an object in a store, from another; hashable."""
 
     @property
     def path(self) -> str:
@@ -49,27 +38,21 @@ class Version(Protocol):
 
     @property
     def modified(self) -> int | None:
-        """Nanoseconds since the epoch."""
+        """Nanoseconds since the epoch; None where whoever opened the file may also write to it."""
         ...
 
     @property
     def cache(self) -> str:
-        """The folder in which it is kept, or empty."""
+        """The folder in which what is fetched of it is kept; empty without one."""
         ...
 
 
 class Readable(Protocol):
-    """What a read holds of a file: its bytes stay readable for as long as it is referred to.
-
-    Attributes
-    ----------
-    number : int
-        The kernel's descriptor; -1 where it has none, and only the methods read.
-    """
+    """What a read holds of a file: its bytes stay readable for as long as it is referred to."""
 
     @property
     def number(self) -> int:
-        """The kernel's descriptor, or -1."""
+        """The kernel's descriptor; -1 where it has none, and only the methods read."""
         ...
 
     @property
