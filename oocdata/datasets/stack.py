@@ -53,8 +53,7 @@ def constant(values: ArrayLike | View | Constant) -> Constant:
 def stack(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
     """Put arrays of the same rows together along a new axis of their elements.
 
-    Places of one array (``v[..., 0]``, ``v[..., 1]``) are read together. Channels last are read a
-    few megabytes at a time and put between each other; channels first straight into the batch.
+    Places of one array (``v[..., 0]``, ``v[..., 1]``) are read together.
 
     Parameters
     ----------

@@ -249,13 +249,25 @@ class Concat:
         boxes: NDArray[np.int64],
     ) -> None:
         """Read boxes that begin at one place and lie in several parts, from each what it holds."""
-        axis, stride, length = self.axis, extent.strides[self.axis], extent.lengths[self.axis]
-        for part, within, where in self.along(int(origins[0, axis]), length, stride):
-            moved = origins.copy()
-            moved[:, axis] = within
-            cut = (*[slice(None)] * (axis + 1), where)
-            own = extent.with_axis(axis, where.stop - where.start, stride)
-            read_to(part, moved, own, out[cut], boxes)
+        length, stride = extent.lengths[self.axis], extent.strides[self.axis]
+        for share in self.along(int(origins[0, self.axis]), length, stride):
+            self._read_share(share, origins, extent, out, boxes)
+
+    def _read_share(
+        self,
+        share: tuple[Source, int, slice],
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        boxes: NDArray[np.int64],
+    ) -> None:
+        """Read what one part holds of boxes; see `along`."""
+        (part, within, where), axis = share, self.axis
+        moved = origins.copy()
+        moved[:, axis] = within
+        cut = (*[slice(None)] * (axis + 1), where)
+        own = extent.with_axis(axis, where.stop - where.start, extent.strides[axis])
+        read_to(part, moved, own, out[cut], boxes)
 
     def along(self, first: int, length: int, stride: int) -> Iterator[tuple[Source, int, slice]]:
         """Yield the parts of a run of places: the first place in each, and which of the run."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import resource
 import weakref
-from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
@@ -25,18 +24,7 @@ __all__ = ["Descriptor", "File", "FileVersion", "OpenFile", "Readable", "Version
 
 
 class Version(Protocol):
-    """What tells one version of a file, or of an object in a store, from another; hashable.
-
-    Attributes
-    ----------
-    path : str
-        Absolute, or a URL.
-    nbytes : int
-    modified : int or None
-        Nanoseconds since the epoch; None where whoever opened the file may also write to it.
-    cache : str
-        The folder in which what is fetched of it is kept; empty without one.
-    """
+    """What tells one version of a file, or of an object in a store, from another; hashable."""
 
     @property
     def path(self) -> str:
@@ -50,27 +38,21 @@ class Version(Protocol):
 
     @property
     def modified(self) -> int | None:
-        """Nanoseconds since the epoch."""
+        """Nanoseconds since the epoch; None where whoever opened the file may also write to it."""
         ...
 
     @property
     def cache(self) -> str:
-        """The folder in which it is kept, or empty."""
+        """The folder in which what is fetched of it is kept; empty without one."""
         ...
 
 
 class Readable(Protocol):
-    """What a read holds of a file: its bytes stay readable for as long as it is referred to.
-
-    Attributes
-    ----------
-    number : int
-        The kernel's descriptor; -1 where it has none, and only the methods read.
-    """
+    """What a read holds of a file: its bytes stay readable for as long as it is referred to."""
 
     @property
     def number(self) -> int:
-        """The kernel's descriptor, or -1."""
+        """The kernel's descriptor; -1 where it has none, and only the methods read."""
         ...
 
     @property
@@ -306,7 +288,7 @@ class Descriptor:
 class OpenFile:
     """One version of a file, opened when it is first read; picklable.
 
-    Few descriptors are open at a time in the process. The least recently used one is given up for
+    Few descriptors are open at a time in the process. The one that was opened first is given up for
     another file, and closes when no read uses it any more; its file opens again when it is needed.
 
     Parameters
@@ -324,14 +306,13 @@ class OpenFile:
     0
     """
 
-    __slots__ = ("__weakref__", "_descriptor", "_used", "version")
+    __slots__ = ("__weakref__", "_descriptor", "version")
 
     _flags = os.O_RDONLY
 
     def __init__(self, version: FileVersion) -> None:
         self.version = version
         self._descriptor: Descriptor | None = None
-        self._used = False
 
     def __reduce__(self) -> tuple[type[OpenFile], tuple[FileVersion]]:
         return (OpenFile, (self.version,))
@@ -344,7 +325,6 @@ class OpenFile:
         oocdata.errors.MissingFileError, oocdata.errors.SourceError
             If the file is gone, or at its path lies another version.
         """
-        self._used = True
         found = self._descriptor
         return self._open() if found is None else found
 
@@ -383,8 +363,8 @@ class OpenFile:
         _opened.pop(id(self), None)
 
 
-_opened: OrderedDict[int, weakref.ref[OpenFile]] = OrderedDict()
-"""Files that have a descriptor, by identity, roughly the least recently used first. Each change is
+_opened: dict[int, weakref.ref[OpenFile]] = {}
+"""Files that have a descriptor, by identity, in the order in which they were opened. Each change is
 one step of the interpreter, so no lock is needed: none to wait for, and none to be forked."""
 
 
@@ -399,20 +379,12 @@ def _most_open() -> int:
 
 
 def _make_room() -> None:
-    """Give descriptors up until one more may be opened; files used since their turn are spared."""
+    """Give up the descriptors that were opened first, until one more may be opened."""
     most = _most_open()
-    for _ in range(2 * len(_opened)):
-        if len(_opened) < most:
-            return
+    while len(_opened) >= most:
         try:
-            identity, reference = _opened.popitem(last=False)
-        except KeyError:  # other threads gave up all there were
-            return
-        file = reference()
-        if file is None:
+            file = _opened.pop(next(iter(_opened)))()
+        except (KeyError, RuntimeError, StopIteration):  # other threads give up some too
             continue
-        if file._used:
-            file._used = False
-            _opened[identity] = reference
-        else:
+        if file is not None:
             file._descriptor = None

@@ -201,19 +201,15 @@ def take_rows(
         return
     flat = np.ndarray((count, *plan.inner), plan.dtype, memory)
     axes, points = len(plan.chunk), len(rows) // len(out) if places is None else 1
-    lengths, element = out.shape[1 : 1 + axes], out.shape[1 + axes :]
-    by_element = plan.small and places is not None and len(columns) == len(plan.columns)
+    lengths = out.shape[1 : 1 + axes]
     # Columns that lie side by side share lines of the processor's cache in `out`.
-    each = out.itemsize * prod(element) if by_element else max(plan.item.itemsize, _CACHE_LINE)
-    boxes = max(1, _SCRATCH_BYTES // (each * points))
+    boxes = max(1, _SCRATCH_BYTES // (max(plan.item.itemsize, _CACHE_LINE) * points))
     for start in range(0, len(rows), boxes * points):
         some = slice(start, start + boxes * points)
         few, within = some if which is None else which[some], rows[some]
         where: tuple[Any, ...] = (...,)
         if places is None:
             target = out[start // points : start // points + boxes]
-        elif by_element:
-            target = np.empty((len(within), *element), out.dtype)
         else:
             target, where = out, np.unravel_index(places[some], out.shape[: 1 + axes])
         for column, first in zip(columns, firsts, strict=True):
@@ -226,20 +222,6 @@ def take_rows(
             if places is None:
                 part = part.reshape(-1, *lengths, *part.shape[1:])
             target[(*where, *column.target)] = part
-        if by_element and places is not None:
-            _scatter(target, places[some], out, 1 + axes)
-
-
-def _scatter(
-    elements: NDArray[Any], places: NDArray[np.int64], out: NDArray[Any], axes: int
-) -> None:
-    """Write elements to places of `out`, numbered in C order along its first axes."""
-    if out.flags.c_contiguous:  # as opaque items: several times as fast where they are short
-        item = np.dtype(f"V{elements[:1].nbytes}")
-        items = np.ndarray(out.nbytes // item.itemsize, item, out)
-        items[places] = np.ndarray(len(elements), item, elements)
-    else:
-        out[np.unravel_index(places, out.shape[:axes])] = elements
 
 
 def c_strides(shape: tuple[int, ...]) -> NDArray[np.int64]:

@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
-from oocdata.engines.buffers import empty
+from oocdata.box import Extent, point_origins
 from oocdata.engines.places import read_through
 from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Source, Storage
@@ -116,13 +115,9 @@ class Placed:
         for axis in self.repeated:
             once[axis + 1] = slice(0, 1)
         first, own, inner = out[tuple(once)], self._origins(origins, extent), self._extent(extent)
-        alike = bool(self.repeated) and len(own) > 1
-        if alike and bool((own == own[0]).all()):
+        if self.repeated and bool((own == own[0]).all()):
             first, own = first[:1], own[:1]
-        elif alike and self._read_distinct(own, inner, first):
-            own = own[:0]
-        if len(own):
-            self.source.read(own, inner, self._turned(first))
+        self.source.read(own, inner, self._turned(first))
         if first.shape != out.shape:
             out[...] = first
 
@@ -130,23 +125,9 @@ class Placed:
         """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
         for at, axis in self._by_themselves:
             if isinstance(self.lines[at][1], np.ndarray) and extent.lengths[axis] > 1:
-                steps = np.arange(extent.lengths[axis]) * extent.strides[axis]
-                moved = np.repeat(origins, len(steps), axis=0)
-                moved[:, axis] += np.tile(steps, len(origins))
-                return self.soon(moved, extent.with_axis(axis, 1))
+                return self.soon(*point_origins(origins, extent, axis))
         own = np.unique(self._origins(origins, extent), axis=0)
         return soon(self.source, own, self._extent(extent))
-
-    def _read_distinct(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> bool:
-        """Read boxes that come several times once each, where few are left; return whether."""
-        distinct, which = np.unique(origins, axis=0, return_inverse=True)
-        nbytes = len(distinct) * extent.size * self.dtype.itemsize
-        if 2 * len(distinct) > len(origins) or nbytes > _SCRATCH_BYTES:
-            return False
-        scratch = empty((len(distinct), *out.shape[1:]), self.dtype)
-        self.source.read(distinct, extent, self._turned(scratch))
-        out[...] = scratch[which.reshape(-1)]
-        return True
 
     def _read_places(
         self, axis: int, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from math import prod
 from typing import Any
@@ -14,26 +14,13 @@ from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.source import Source
 
-__all__ = [
-    "blocks",
-    "copy_across",
-    "copy_boxes",
-    "copy_together",
-    "read_through",
-    "read_to",
-]
+__all__ = ["blocks", "copy_across", "copy_boxes", "read_through", "read_to"]
 
 _SCRATCH_BYTES = 4 << 20
 
 _BLOCK_BYTES = 256 << 10
 """Copied at a time where the order of axes changes. NumPy follows the order of `out`: 13 frames out
 of (384, 384, 49) took 13 passes over all bytes, three times as long."""
-
-_SHORT = 8
-"""Numbers that NumPy is slow to copy one such run at a time."""
-
-_WIDE = (2, 4, 8, 16)
-"""Bytes that NumPy copies as one number."""
 
 
 def read_to(
@@ -142,79 +129,13 @@ def copy_across(array: NDArray[Any], out: NDArray[Any]) -> None:
     >>> out.all()
     np.True_
     """
-    copy_together([(array, out)])
-
-
-def copy_together(pairs: Iterable[tuple[NDArray[Any], NDArray[Any]]]) -> None:
-    """Write ``out[...] = array`` of several pairs, a block of all of them after the other.
-
-    Parameters
-    ----------
-    pairs : iterable of (ndarray, ndarray)
-        As for `copy_across`. Where all arrays have one length along an axis they go together along
-        it: they are parts of one batch, side by side along the others.
-
-    Examples
-    --------
-    >>> out = np.zeros((500, 400, 2))
-    >>> copy_together([(np.ones((500, 400)), out[..., 0]), (np.ones((500, 400)), out[..., 1])])
-    >>> out.all()
-    np.True_
-    """
-    runs = [run for pair in pairs for run in _in_long_runs(*pair)]
-    nbytes = sum(array.nbytes for array, _ in runs)
-    if nbytes <= _BLOCK_BYTES or (len(runs) == 1 and _fastest(runs[0][0]) == _fastest(runs[0][1])):
-        for array, out in runs:
-            out[...] = array
+    if array.nbytes <= _BLOCK_BYTES or _fastest(array) == _fastest(out):
+        out[...] = array
         return
-    # Cut where neighbours are far apart in all: elsewhere two blocks would share cache lines.
-    every = [one for run in runs for one in run]
-    steps = [min(map(abs, each)) for each in zip(*(one.strides for one in every), strict=True)]
-    shapes = list(zip(*(one.shape for one in every), strict=True))
-    common = [len(set(each)) == 1 for each in shapes]
-    lengths = [each[0] if same else 1 for each, same in zip(shapes, common, strict=True)]
-    for cut in blocks(lengths, steps, max(1, _BLOCK_BYTES * prod(lengths) // nbytes)):
-        block = tuple(here if same else slice(None) for here, same in zip(cut, common, strict=True))
-        for array, out in runs:
-            out[block] = array[block]
-
-
-def _in_long_runs(
-    array: NDArray[Any], out: NDArray[Any]
-) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-    """Yield what to copy so that no copy goes along a short axis alone.
-
-    NumPy follows the order of `out`, and every run along its fastest axis costs as much as copying
-    ten numbers: of 4 channels, one channel after the other is four times as fast.
-    """
-    axis, run = _run(array, out)
-    if run >= _SHORT or array.size < _SHORT * _SHORT * run:
-        yield array, out
-        return
-    both = array, out
-    nbytes = array.shape[axis] * array.itemsize
-    packed = all(one.strides[axis] == one.itemsize for one in both)
-    if packed and nbytes in _WIDE and array.dtype == out.dtype:
-        wide = [np.moveaxis(one, axis, -1).view(f"V{nbytes}") for one in both]
-        yield from _in_long_runs(*(np.moveaxis(one, -1, axis) for one in wide))
-        return
-    for place in range(array.shape[axis]):
-        cut = (*[slice(None)] * axis, slice(place, place + 1))
-        yield from _in_long_runs(array[cut], out[cut])
-
-
-def _run(array: NDArray[Any], out: NDArray[Any]) -> tuple[int, int]:
-    """Return the fastest axis of `out`, and how many numbers NumPy copies in one go along it."""
-    long = [axis for axis, length in enumerate(out.shape) if length > 1]
-    long.sort(key=lambda axis: abs(out.strides[axis]))
-    if not long:
-        return 0, _SHORT
-    first, run = long[0], out.shape[long[0]]
-    for axis in long[1:]:
-        if any(one.strides[axis] != one.strides[first] * run for one in (array, out)):
-            return first, run
-        run *= out.shape[axis]
-    return first, max(run, _SHORT)
+    # Cut where neighbours are far apart in both: elsewhere two blocks would share cache lines.
+    steps = [min(abs(a), abs(b)) for a, b in zip(array.strides, out.strides, strict=True)]
+    for block in blocks(array.shape, steps, max(1, _BLOCK_BYTES // array.itemsize)):
+        out[block] = array[block]
 
 
 def blocks(lengths: Sequence[int], steps: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:

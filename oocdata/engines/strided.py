@@ -34,17 +34,11 @@ __all__ = ["ChunkOffsets", "Strided", "contiguous_strides"]
 
 
 class ChunkOffsets(Protocol):
-    """Where the chunks of an array lie in a file, if each is stored as it is, in C order.
-
-    Attributes
-    ----------
-    chunk_shape : tuple of int
-        Chunks at the end of an axis are stored whole too.
-    """
+    """Where the chunks of an array lie in a file, if each is stored as it is, in C order."""
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """Places along each axis."""
+        """Places along each axis; chunks at the end of an axis are stored whole too."""
         ...
 
     def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -13,14 +13,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.engines import interleaved, places
+from oocdata.engines import interleaved
 from oocdata.testing import RecordingSource, sample_array
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interleaved, "_PIECE_BYTES", 256)
-    monkeypatch.setattr(places, "_BLOCK_BYTES", 64)
 
 
 def elements_read(source: RecordingSource) -> int:
@@ -57,7 +51,6 @@ def test_any_channels_in_pieces_of_any_size(data: st.DataObject) -> None:
     view, whole = view[(slice(None), *cut)], whole[(slice(None), *cut)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interleaved, "_PIECE_BYTES", data.draw(st.sampled_from([1, 100, 1 << 20])))
-        patch.setattr(places, "_BLOCK_BYTES", data.draw(st.sampled_from([1, 64, 1 << 20])))
         rows = data.draw(st.lists(st.integers(0, 4), max_size=6))
         assert_array_equal(view.take(rows), whole[rows])
         x, y = view.astype("f8").windows(2, 1).take([2, 0])
@@ -93,19 +86,27 @@ def test_places_that_are_far_apart_are_read_by_themselves() -> None:
     assert elements_read(source) == 12
 
 
-@pytest.mark.usefixtures("small")
-def test_each_number_is_read_once_in_pieces() -> None:
-    parts = [RecordingSource(sample_array((6, 8, 16)) + 1000 * n) for n in range(3)]
-    view = ooc.stack([ooc.open(part) for part in parts]).transpose(1, 0, 2)  # y, x, channel
-    batch = view.take([5, 2])
-    whole = np.stack([part.array for part in parts], -1)[[5, 2]]
-    assert_array_equal(batch, whole.transpose(0, 2, 1, 3))
-    for part in parts:
-        assert elements_read(part) == 2 * 8 * 16
-        assert len(part.reads) == 16  # pieces of 16 places of 3 float32, at most 256 bytes
-        assert {len(read) * e.size for read, e in zip(part.reads, part.extents, strict=True)} == {
-            16
-        }
+def test_each_number_is_read_once_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(interleaved, "_PIECE_BYTES", 256)
+    source = RecordingSource(sample_array((6, 8, 16, 2)))
+    view = ooc.open(source)
+    batch = ooc.stack([view[..., 1], view[..., 0]]).take([5, 2])
+    assert_array_equal(batch, source.array[[5, 2]][..., ::-1])
+    assert elements_read(source) == 2 * 8 * 16 * 2
+    assert len(source.reads) == 8  # pieces of 32 places of 2 float32
+    assert {len(r) * e.size for r, e in zip(source.reads, source.extents, strict=True)} == {64}
+
+
+def test_a_stack_within_a_stack() -> None:
+    """Of which parts are the parts' own: two of one array that are not its places."""
+    arrays = [sample_array((6, 4, 5)) + 1000 * n for n in range(3)]
+    vector = np.stack(arrays[1:], -1)
+    inner = ooc.stack(list(map(ooc.open, arrays[:2])))
+    view = ooc.concatenate([inner, ooc.open(vector)])
+    expected = np.concatenate([np.stack(arrays[:2], -1), vector], -1)
+    assert_array_equal(view.take([5, 0]), expected[[5, 0]])
+    twice = ooc.stack([inner[..., 1], inner[..., 0], inner[..., 1]])
+    assert_array_equal(twice.take([5, 0]), expected[[5, 0]][..., [1, 0, 1]])
 
 
 def test_channels_first_are_read_straight_for_all_boxes() -> None:
