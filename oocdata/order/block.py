@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.lanes import Laned
+from oocdata.order.lanes import Walked
 from oocdata.order.permutation import derive_keys, epoch_key, forward
 from oocdata.order.visits import RegularVisits, TableVisits
 
@@ -21,7 +21,7 @@ MOST_LANES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class BlockShuffle(Laned):
+class BlockShuffle(Walked):
     """Blocks in random order, positions mixed within a window of several blocks.
 
     Each epoch visits the blocks in an order of its own. Laid end to end, the visited blocks are
@@ -91,7 +91,7 @@ class BlockShuffle(Laned):
             object.__setattr__(self, "lanes", lanes)
 
     def walk(self, count: int, seed: int, epoch: int) -> BlockEpoch:
-        """Return one epoch, ready to be asked at any places; see `oocdata.order.lanes.Laned`."""
+        """Return one epoch, ready to be asked at any places."""
         return BlockEpoch(self, count, seed, epoch, self.borders(count))
 
     def borders(self, count: int) -> NDArray[np.int64]:

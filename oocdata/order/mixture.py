@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockEpoch, BlockShuffle
-from oocdata.order.lanes import Laned, laned, walk_of
+from oocdata.order.lanes import Walked, laned, walk_of
 from oocdata.order.order import Order
 from oocdata.order.shares import Shares
 
@@ -33,7 +33,7 @@ _MOST_WALKS = 16
 
 
 @dataclass(frozen=True)
-class Mixture(Laned):
+class Mixture(Walked):
     """Members in turn, by their shares: the order of a mixture; see `oocdata.mix`.
 
     Attributes
@@ -94,7 +94,7 @@ class Mixture(Laned):
         return self.length
 
     def walk(self, count: int, seed: int, epoch: int) -> MixtureEpoch:
-        """Return one epoch, ready to be asked at any places; see `oocdata.order.lanes.Laned`."""
+        """Return one epoch, ready to be asked at any places."""
         if count != sum(self.counts):
             raise ArgumentError(
                 f"`count` must be the {sum(self.counts)} positions of the members; got {count}."
