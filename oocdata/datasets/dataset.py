@@ -108,8 +108,7 @@ def public_names(self: object) -> list[str]:
 class Described:
     """A frozen dataclass whose fields are its description: a dataset, or what one is made of.
 
-    `oocdata.describe` writes them as JSON, with all that is described in them. Who has fields of
-    another kind overrides both methods.
+    `oocdata.describe` writes them as JSON, with all that is described in them.
     """
 
     def __getstate__(self) -> dict[str, Any]:
@@ -118,11 +117,6 @@ class Described:
     def describe(self) -> dict[str, Any]:
         """Return what it is made from again, by name."""
         return fields_of(self)
-
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return what `describe` told of; its parts are made already, each of its field's type."""
-        return cls(**described)
 
 
 class Dataset(Described, Splitting):

@@ -363,10 +363,3 @@ class Windows(Dataset):
     def _gap_positions(self, gap: int) -> int:
         self._check_rows()
         return self.anchors.between(self.chosen, gap + self._rows_apart())
-
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the windows that `describe` told of, whose episodes go together."""
-        made = cls(**described)
-        made.anchors.count()
-        return made

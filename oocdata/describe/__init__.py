@@ -35,7 +35,7 @@ __all__ = [
     "FORMAT", "as_json", "describe", "differences", "fingerprint", "from_json", "refuse_other",
 ]  # fmt: skip
 
-FORMAT = 4
+FORMAT = 5
 """The form of descriptions; another number is another form."""
 
 
