@@ -217,8 +217,7 @@ class Patches(Dataset):
             return BlockIds(np.repeat(inner.ids, per)[: len(self)])
         if isinstance(inner, BlockRuns):
             return BlockRuns(np.minimum(inner.begins * per, len(self)))
-        period = None if inner.period is None else inner.period * per
-        return Blocks(inner.length * per, inner.first * per, period)
+        return Blocks(inner.length * per, inner.first * per)
 
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))

@@ -76,8 +76,7 @@ class BlockShuffle(Walked):
                     f"`blocks.first` must be at most `blocks.length` ({length}); got {first}. "
                     "It is the number of positions in the first block."
                 )
-            period = None if given.period is None else as_count("blocks.period", given.period)
-            object.__setattr__(self, "blocks", Blocks(length, first, period))
+            object.__setattr__(self, "blocks", Blocks(length, first))
         elif not isinstance(given, BlockIds | BlockRuns):
             length = as_count("blocks", given)
             object.__setattr__(self, "blocks", Blocks(length, length))

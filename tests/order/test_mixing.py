@@ -48,8 +48,6 @@ def test_batch_entropy_refuses_other_shapes(shape: tuple[int, ...]) -> None:
         pytest.param(50, 20, Blocks(100, 100), id="one-block"),
         pytest.param(50, 20, Blocks(1, 1), id="block-of-one"),
         pytest.param(50, 1, Blocks(3, 3), id="batch-of-one"),
-        pytest.param(205, 40, Blocks(7, 3, 20), id="stretches"),
-        pytest.param(205, 40, Blocks(30, 30, 20), id="stretches-shorter-than-a-block"),
         pytest.param(200, 40, BlockIds(np.arange(200) ** 2 % 37), id="ids"),
     ],
 )
@@ -63,7 +61,7 @@ def test_full_shuffle_entropy_is_what_shuffling_gives(
     assert full_shuffle_entropy(count, batch_size, blocks) == pytest.approx(expected, abs=0.06)
 
 
-@pytest.mark.parametrize("blocks", [Blocks(7, 3), Blocks(7, 3, 20), Blocks(30, 5, 20)])
+@pytest.mark.parametrize("blocks", [Blocks(7, 3), Blocks(30, 5), Blocks(300, 5)])
 def test_a_number_for_each_block(blocks: Blocks) -> None:
     numbers = blocks.of(np.arange(205))
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))

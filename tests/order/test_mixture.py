@@ -204,7 +204,7 @@ def weighted(draw: st.DrawFn) -> tuple[Weighted, np.ndarray, int]:
         st.sampled_from(
             [
                 Blocks(length, length),
-                Blocks(length, 1, 41),
+                Blocks(length, 1),
                 BlockIds(np.arange(count) ** 2 % (length + 1)),
                 BlockRuns(np.unique(np.append(np.arange(0, count, length), count))),
             ]
@@ -292,7 +292,7 @@ def test_a_count_other_than_that_of_the_weights_is_refused() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["regular", "period", "ids", "rows"]), st.integers(1, 40)),
+        st.tuples(st.sampled_from(["regular", "whole", "ids", "rows"]), st.integers(1, 40)),
         min_size=1,
         max_size=4,
     ),
@@ -303,7 +303,7 @@ def test_blocks_of_unlike_parts_are_unlike(parts: list[tuple[str, int]], length:
     for kind, count in parts:
         blocks: Any = {
             "regular": Blocks(length, 1),
-            "period": Blocks(length, length, 11),
+            "whole": Blocks(length, length),
             "ids": BlockIds(np.arange(count) % length),
             "rows": Blocks(1, 1),
         }[kind]
