@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -71,18 +71,14 @@ def save_split(
         raise ArgumentError(
             f"`path` must not be there yet; {place!r} is. Pass overwrite=True to write over it."
         )
-    folder, name = os.path.split(place)
-    number, unfinished = tempfile.mkstemp(prefix=f".{name}.", dir=folder, text=True)
+    unfinished = f"{place}.{os.getpid()}.new"
     try:
-        with os.fdopen(number, "w", encoding="ascii") as file:
+        with open(unfinished, "w", encoding="ascii") as file:
             file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(unfinished, 0o666 & ~mask)
         os.replace(unfinished, place)
-    except BaseException:
-        os.unlink(unfinished)
-        raise
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished)
 
 
 def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
