@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut", "Selection", "as_bounds", "as_count", "as_positions", "as_regular", "as_run",
+    "Cut", "Selection", "as_bounds", "as_count", "as_positions", "as_run",
     "as_shard", "check_distinct", "compose_ranges", "cut", "expand_key", "is_all", "is_same",
     "repeated", "select", "slice_range", "take",
 ]  # fmt: skip
@@ -109,26 +109,8 @@ def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
     return np.where(chosen < 0, chosen + length, chosen) if low < 0 else chosen
 
 
-def as_regular(positions: NDArray[np.int64]) -> Selection:
-    """Return positions as a range, if they are the places of one.
-
-    Examples
-    --------
-    >>> as_regular(np.array([3, 5, 7])), as_regular(np.array([3, 5, 8]))
-    (range(3, 9, 2), array([3, 5, 8]))
-    """
-    if len(positions) < 2:
-        return range(int(positions[0]), int(positions[0]) + 1) if len(positions) else range(0)
-    steps = np.diff(positions)
-    step = int(steps[0])
-    if step == 0 or (steps != step).any():
-        return positions
-    start = int(positions[0])
-    return range(start, start + len(positions) * step, step)
-
-
 def as_run(positions: NDArray[np.int64]) -> Selection:
-    """Return ascending positions as a range, if they follow on one another.
+    """Return positions as a range, if each is the one after the one before.
 
     Others stay as they are: where a step divides no chunk, positions one by one tell exactly which
     are stored together.
@@ -141,7 +123,7 @@ def as_run(positions: NDArray[np.int64]) -> Selection:
     if len(positions) == 0:
         return range(0)
     run = range(int(positions[0]), int(positions[-1]) + 1)
-    return run if len(run) == len(positions) else positions
+    return run if len(run) == len(positions) and (np.diff(positions) == 1).all() else positions
 
 
 def is_all(selection: Selection, length: int) -> bool:

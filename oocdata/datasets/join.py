@@ -15,7 +15,7 @@ from oocdata.datasets.ids import as_ids
 from oocdata.datasets.zip import Zip
 from oocdata.datasets.zip import zip as zipped
 from oocdata.errors import ArgumentError, EmptyError, MissingPartnerWarning
-from oocdata.index import as_regular
+from oocdata.index import as_run
 
 __all__ = ["How", "join", "matches"]
 
@@ -95,9 +95,7 @@ def join(
     partners += [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     found = np.logical_and.reduce([one >= 0 for one in partners])
     _tell_missing(ids[0][~found], len(found), missing)
-    chosen = [
-        part._select(as_regular(one[found])) for part, one in zip(parts, partners, strict=True)
-    ]
+    chosen = [part._select(as_run(one[found])) for part, one in zip(parts, partners, strict=True)]
     joined = zipped(dict(zip(named, chosen, strict=True))) if named else zipped(*chosen)
     return Zip(joined.parts, tables=False)
 

@@ -11,6 +11,7 @@ sum up to the rounded share of all of them together.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from typing import TypeAlias
 
 import numpy as np
@@ -97,21 +98,10 @@ class Shares:
 
     def row_of(self, member: int, draw: int) -> int:
         """Return the last row before which a member has given at most `draw` elements."""
-        own, total, lanes = self.weights[member], sum(self.weights), self.lanes
-        slack = 4 * lanes
-        low = max(0, (draw - slack) * total // (lanes * own) - 1)
-        high = (draw + slack) * total // (lanes * own) + 1
-        while low > 0 and self._total(member, low) > draw:
-            low //= 2
-        while self._total(member, high) <= draw:
-            high *= 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._total(member, middle) <= draw:
-                low = middle
-            else:
-                high = middle
-        return low
+        # A member is never further from its share than this.
+        most = (draw + 4 * self.lanes) * sum(self.weights) // (self.lanes * self.weights[member])
+        rows = range(2 * most + 2)
+        return bisect_right(rows, draw, key=lambda row: self._total(member, row)) - 1
 
     def _total(self, member: int, row: int) -> int:
         return int(self.given(np.array([row]))[member].sum())

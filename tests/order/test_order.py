@@ -114,7 +114,7 @@ def test_numpy_integers_are_integers(order: Order) -> None:
         pytest.param({"count": 2**61 + 1}, r"`count` must be at most 2\*\*61", id="count-huge"),
         pytest.param({"start": -1}, "`start` must be", id="start<0"),
         pytest.param({"start": 6}, r"0 <= start <= stop <= 10; got 6 and 5", id="start>stop"),
-        pytest.param({"stop": 11}, r"0 <= start <= stop <= 10; got 0 and 11", id="stop>n"),
+        pytest.param({"stop": 11}, r"0 <= start <= stop <= 10; got 2 and 11", id="stop>n"),
         pytest.param({"epoch": -1}, "`epoch` must be a whole number of at least 0", id="epoch<0"),
         pytest.param({"epoch": 0.0}, "`epoch` must be", id="epoch-float"),
         pytest.param({"seed": 1.0}, "`seed` must be an integer; got 1.0", id="seed-float"),
