@@ -18,7 +18,6 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import Request, of_sources
 from oocdata.datasets.view import View
 from oocdata.engines.source import Storage
-from oocdata.memory import cache_share
 from oocdata.order import BlockShuffle, Sequential
 from oocdata.order.lanes import laned
 from oocdata.order.mixing import Mixing, mixing
@@ -75,7 +74,7 @@ class Reading:
     row_bytes: int = 1  # of a stored row, as far as elements use it
     together: int = 1  # neighbouring elements that are decoded together
     amplification: float = 1.0  # bytes decoded for each byte used
-    full: float = 1.0  # the same for a full shuffle, as expected from the number of chunks
+    full: float = 1.0  # the same for a full shuffle
     unused: float = 1.0  # bytes of chunks for each byte of an element, where it is cut out of them
     pieces: int = 1  # chunks that each row is cut into
     chunk_rows: int = 1  # rows that a chunk holds, or pieces of so many
@@ -153,7 +152,9 @@ def reading_of(loader: Loader) -> Reading:
             blocks = order.blocks  # no two elements are stored together: runs that the order keeps
         mixed = mixing(loader.positions, len(loader), blocks, count)
     shuffled = "full shuffle" if laned(order) is None else "block shuffle"
-    blocks = dataset.blocks
+    blocks, full = dataset.blocks, 1.0
+    if loader.chunked and blocks.number(count) < count:
+        full = amplification(dataset.batches(loader.batch_size, shuffle="global"))
     return Reading(
         storage=storage,
         axes=axes,
@@ -163,7 +164,7 @@ def reading_of(loader: Loader) -> Reading:
         row_bytes=prod(lengths[~samples].tolist()) * request.source.dtype.itemsize,
         together=min(blocks.length, count) if isinstance(blocks, Blocks) else 1,
         amplification=amplification(loader),
-        full=_full_cost(loader, unused),
+        full=full,
         unused=unused,
         pieces=pieces,
         chunk_rows=chunk_rows,
@@ -185,21 +186,6 @@ def view_below(dataset: Any) -> View | None:
         below = (getattr(dataset, name, None) for name in ("view", "source", "dataset"))
         dataset = next((one for one in below if isinstance(one, Dataset)), None)
     return dataset
-
-
-def _full_cost(loader: Loader, unused: float) -> float:
-    """Return bytes decoded for each byte used by a full shuffle, as expected."""
-    dataset, count = loader.dataset, len(loader.dataset)
-    number = dataset.blocks.number(count)
-    if not loader.chunked or number == count:
-        return 1.0
-    full = dataset.batches(loader.batch_size, shuffle="global")
-    decoded = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
-    read = full.steps_together * full.batch_size
-    met = 1 - (1 - 1 / number) ** read  # the share of all chunks that a read needs
-    cached = cache_share() / max(1, decoded)
-    new = max(0.0, 1 - cached) if met < cached else 1.0  # a larger read finds none that is cached
-    return max(1.0, met * new * unused * count / read)
 
 
 def _unused(request: Request, samples: NDArray[np.bool_], storage: Storage) -> float:
