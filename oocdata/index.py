@@ -46,13 +46,7 @@ def as_count(name: str, value: object, *, at_least: int = 1) -> int:
 
 
 def as_bounds(name: str, value: Any) -> tuple[int, ...]:
-    """Return bounds that a caller gave: whole numbers from 1 that ascend.
-
-    Examples
-    --------
-    >>> as_bounds("bucket", [16, 32])
-    (16, 32)
-    """
+    """Return bounds that a caller gave: whole numbers from 1 that ascend."""
     try:
         found = tuple(as_count(name, bound) for bound in value)
     except (TypeError, ArgumentError):

@@ -120,15 +120,7 @@ class Reading:
 
 
 def reading_of(loader: Loader) -> Reading:
-    """Describe how a loader reads; reads no data.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> reading = reading_of(ooc.open(np.zeros((100, 8))).batches(10, shuffle=True))
-    >>> reading.order, reading.together, reading.amplification
-    ('full shuffle', 1, 1.0)
-    """
+    """Describe how a loader reads; reads no data."""
     dataset, order, count = loader.dataset, loader.order, len(loader.dataset)
     at = np.array([0, count - 1])
     requests = of_sources(dataset.requests(at, Draw(positions=at)))
@@ -174,14 +166,7 @@ def reading_of(loader: Loader) -> Reading:
 
 
 def view_below(dataset: Any) -> View | None:
-    """Return the one view that windows, maps and the like are made from; None of several.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> view_below(ooc.open(np.zeros((100, 8))).windows(2).map(np.abs))
-    <View: 100 rows of (8,) float64>
-    """
+    """Return the one view that windows, maps and the like are made from; None of several."""
     while not isinstance(dataset, View) and dataset is not None:
         below = (getattr(dataset, name, None) for name in ("view", "source", "dataset"))
         dataset = next((one for one in below if isinstance(one, Dataset)), None)

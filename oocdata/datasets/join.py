@@ -103,13 +103,7 @@ def join(
 def matches(
     ids: NDArray[Any], others: NDArray[Any], how: How = "exact", tolerance: Any = None
 ) -> NDArray[np.int64]:
-    """Return the position in `others` of the partner of each id; -1 for one that has none.
-
-    Examples
-    --------
-    >>> matches(np.array([5, 12, 1]), np.array([10, 4]), "previous")
-    array([ 1,  0, -1])
-    """
+    """Return the position in `others` of the partner of each id; -1 for one that has none."""
     if how not in ("exact", "nearest", "previous"):
         raise ArgumentError(f"`how` must be 'exact', 'nearest' or 'previous'; got {how!r}.")
     ids, others = _alike(ids, others)
