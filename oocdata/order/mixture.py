@@ -25,9 +25,6 @@ __all__ = ["Mixture", "MixtureEpoch"]
 
 Ints = NDArray[np.int64]
 
-_MOST_COUNTED = 1 << 20
-"""Numbers that say what members have given, at a time."""
-
 _MOST_WALKS = 16
 """Epochs of members that are remembered."""
 
@@ -133,18 +130,6 @@ class MixtureEpoch:
         """Return the positions at places, in any order of them, shape (n,)."""
         lane, row = np.divmod(places, self._each)
         rows, at = np.unique(row + self._first, return_inverse=True)
-        together = max(1, _MOST_COUNTED // (len(self._order.counts) * (len(self.borders) - 1)))
-        if len(rows) <= together:
-            return self._of_rows(rows, lane, at)
-        found = np.empty(len(places), np.int64)
-        for start in range(0, len(rows), together):
-            own = np.flatnonzero((at >= start) & (at < start + together))
-            some = rows[start : start + together]
-            found[own] = self._of_rows(some, lane[own], at[own] - start)
-        return found
-
-    def _of_rows(self, rows: Ints, lane: Ints, at: Ints) -> Ints:
-        """Return the positions at places of rows: each by its lane, and which of the rows."""
         order = self._order
         given, gives = order.shares.turns(rows)
         found = np.empty(len(lane), np.int64)

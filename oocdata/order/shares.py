@@ -69,14 +69,9 @@ class Shares:
         return found
 
     def turns(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return what members have given before ascending rows, and 1 for who gives in each."""
-        first, last = int(rows[0]), int(rows[-1])
-        if last - first >= 2 * len(rows):
-            given = self.given(rows)
-            return given, self.given(rows + 1) - given
-        # Mostly rows follow on one another: what one leaves is what the next one finds.
-        every, at = self.given(np.arange(first, last + 2)), rows - first
-        return every[:, :, at], every[:, :, at + 1] - every[:, :, at]
+        """Return what members have given before rows, and 1 for who gives in each."""
+        given = self.given(rows)
+        return given, self.given(rows + 1) - given
 
     def _divide(self, node: Node, counts: Ints, phase: Ints, found: Ints) -> None:
         """Divide the elements of a node among its members."""
