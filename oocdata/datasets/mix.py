@@ -73,10 +73,6 @@ class Mix(Concat):
     weights: tuple[int, ...] = ()
     length: int | None = None
 
-    def __post_init__(self) -> None:
-        if len(self.weights) != len(self.parts) or min(self.weights) < 1:
-            raise ArgumentError(f"`weights` must be one for each member; got {self.weights!r}.")
-
     @property
     def shares(self) -> Members:
         """How often each member is drawn from."""

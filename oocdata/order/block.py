@@ -68,16 +68,7 @@ class BlockShuffle(Walked):
     def __post_init__(self) -> None:
         """Check the arguments."""
         given: Any = self.blocks
-        if isinstance(given, Blocks):
-            length = as_count("blocks.length", given.length)
-            first = as_count("blocks.first", given.first)
-            if first > length:
-                raise ArgumentError(
-                    f"`blocks.first` must be at most `blocks.length` ({length}); got {first}. "
-                    "It is the number of positions in the first block."
-                )
-            object.__setattr__(self, "blocks", Blocks(length, first))
-        elif not isinstance(given, BlockIds | BlockRuns):
+        if not isinstance(given, Blocks | BlockIds | BlockRuns):
             length = as_count("blocks", given)
             object.__setattr__(self, "blocks", Blocks(length, length))
         object.__setattr__(self, "blocks_mixed", as_count("blocks_mixed", self.blocks_mixed))

@@ -54,14 +54,6 @@ class Bucketed(Walked):
     batch_size: int
     shuffled: bool
 
-    def __post_init__(self) -> None:
-        """Check that the parts fit together."""
-        if len(self.orders) != self.blocks.number(self.blocks.count) or self.batch_size < 1:
-            raise ArgumentError(
-                "`orders` must be one for each bucket, and `batch_size` at least 1; got "
-                f"{len(self.orders)} orders and {self.batch_size}."
-            )
-
     @property
     def nbytes(self) -> int:
         """Bytes of the tables: the bucket of each position, and the positions sorted by it."""

@@ -62,19 +62,6 @@ class Mixture(Walked):
     length: int
     lanes: int | None = None
 
-    def __post_init__(self) -> None:
-        """Check that the parts fit together."""
-        several = {len(self.orders), len(self.counts), len(self.weights)}
-        if len(several) != 1 or min(*self.counts, *self.weights, self.length) < 1:
-            raise ArgumentError(
-                "`orders`, `counts` and `weights` must have one entry for each member, of at least "
-                f"1; got {len(self.orders)} orders, {self.counts} and {self.weights}."
-            )
-        if self.length % (self.lanes or 1):
-            raise ArgumentError(
-                f"`length` must be a multiple of the {self.lanes} lanes; got {self.length}."
-            )
-
     @cached_property
     def shares(self) -> Shares:
         """Which member gives which element."""

@@ -166,17 +166,7 @@ def test_a_rank_needs_its_share_of_each_member(ranks: int) -> None:
         assert len(second) <= blocks / ranks + 8 // ranks + 1
 
 
-@pytest.mark.parametrize(
-    ("given_", "said"),
-    [
-        (((Shuffle(),), (3, 4), (1, 1), 4), "one entry for each member"),
-        (((Shuffle(), Shuffle()), (3, 0), (1, 1), 4), "at least 1"),
-        (((Shuffle(), Shuffle()), (3, 4), (1, 1), 9, 2), "multiple of the 2 lanes"),
-    ],
-)
-def test_what_is_no_mixture(given_: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
-        Mixture(*given_)
+def test_a_mixture_of_other_positions() -> None:
     with pytest.raises(ArgumentError, match="the 7 positions"):
         Mixture((Shuffle(), Shuffle()), (3, 4), (1, 1), 4).walk(8, 0, 0)
 
