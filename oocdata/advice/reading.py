@@ -137,7 +137,7 @@ def reading_of(loader: Loader) -> Reading:
     pieces, chunk_rows = _pieces(request, samples, storage)
     mixed, orders = None, [order]
     if isinstance(order, Mixture | Weighted):  # no permutation of all elements to compare it with
-        orders = list(order.orders) if isinstance(order, Mixture) else [order.order]
+        orders = list(order.orders)
     elif not isinstance(order, Sequential):
         blocks = dataset.blocks
         if blocks.number(count) == count and isinstance(order, BlockShuffle):

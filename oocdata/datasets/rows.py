@@ -11,11 +11,11 @@ two of its fields. It is known by where it is stored, however it was opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement, product
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,7 @@ from oocdata.index import Selection, as_run, is_all, is_same, repeated, select, 
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
-__all__ = ["Stack", "StoredRows", "apart", "arrays_of", "shared", "stored_rows"]
+__all__ = ["StoredRows", "apart", "arrays_of", "shared", "stored_rows"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -36,20 +36,6 @@ _NONE = -(2**63)
 
 _LAYOUT = ("dtype", "shape", "offset")
 """Arguments of `open` that say which rows a file of bare numbers has."""
-
-
-@runtime_checkable
-class Stack(Protocol):
-    """A source made of views; `oocdata.datasets.stacked.Stacked` is, which imports views."""
-
-    @property
-    def views(self) -> Sequence[View]:
-        """That it is made of."""
-        ...
-
-    def parts_at(self, places: Sequence[Selection]) -> Iterator[tuple[View, Selection]]:
-        """Yield each of `views`, with its row at each place along the sample axes."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +182,8 @@ def stored_rows(
     Parameters are those of `StoredRows`, of a stack too.
     """
     source, found = view.source, StoredRows(view, numbers, places, offsets)
-    if not isinstance(source, Stack):
+    parts_at = getattr(source, "parts_at", None)  # of what `oocdata.stack` made
+    if parts_at is None:
         return [found]
     if len(offsets) > 1:
         numbers = np.add.outer(np.asarray(numbers, np.int64), offsets)
@@ -204,17 +191,15 @@ def stored_rows(
         along: Sequence[Selection] = [select(view.grid[0], numbers)]
     else:
         along = view.places(np.asarray(numbers, np.int64))
-    return [one for part, own in source.parts_at(along) for one in stored_rows(part, own, places)]
+    return [one for part, own in parts_at(along) for one in stored_rows(part, own, places)]
 
 
 def arrays_of(sources: Iterable[Source]) -> list[Hashable]:
     """Return what tells the arrays that sources read from others, as often as they are read."""
     found: list[Hashable] = []
     for source in sources:
-        if isinstance(source, Stack):
-            found += arrays_of(view.source for view in source.views)
-        else:
-            found += _arrays(source)
+        views = getattr(source, "views", None)
+        found += _arrays(source) if views is None else arrays_of(view.source for view in views)
     return found
 
 

@@ -100,6 +100,11 @@ class Weighted(Walked):
         return cls(order, cumulated(weights[elements]), elements)
 
     @property
+    def orders(self) -> tuple[Order]:
+        """That of the draws."""
+        return (self.order,)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the tables."""
         return self.sums.nbytes + (0 if self.elements is None else self.elements.nbytes)
