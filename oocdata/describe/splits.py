@@ -19,7 +19,6 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.describe.decoding import Decoder
 from oocdata.describe.encoding import Encoder
 from oocdata.describe.fingerprints import dataset_fingerprint, differences
-from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, DescriptionError, MissingFileError, RestoreError
 
 __all__ = ["load_split", "save_split"]
@@ -173,16 +172,6 @@ class _Numbered(Encoder):
             if one is value:
                 return {"beside": number}
         raise ArgumentError(
-            f"`parts` must be made of `dataset`; {_in_words(value)} (`{place}`) is not in it. "
-            "Split the dataset that is saved, not one opened anew."
+            f"`parts` must be made of `dataset`; `{place}` is not in it. Split the dataset that is "
+            "saved, not one opened anew."
         )
-
-
-def _in_words(value: Any) -> str:
-    """Return what a source or a function is, for a message."""
-    if isinstance(value, Source):
-        storage = value.storage()
-        where = "in memory" if storage.path is None else f"in '{storage.path}'"
-        key = f", {storage.key}" if storage.key else ""
-        return f"an array {tuple(value.shape)} of {value.dtype} {where}{key}"
-    return f"the function {getattr(value, '__qualname__', type(value).__name__)}"
