@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "ADDRESSABLE", "AnyBlocks", "BlockIds", "BlockRuns", "Blocks", "joined", "numbered",
+    "typical_length",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -180,6 +181,13 @@ AnyBlocks: TypeAlias = Blocks | BlockIds | BlockRuns
 
 ADDRESSABLE = Blocks(1, 1)
 """Every element is read by itself."""
+
+
+def typical_length(blocks: AnyBlocks, count: int) -> int:
+    """Return how many of `count` positions are stored together, on average."""
+    return (
+        min(blocks.length, count) if isinstance(blocks, Blocks) else count // blocks.number(count)
+    )
 
 
 def numbered(count: int, ids_of: Callable[[Ints], Ints]) -> BlockIds | BlockRuns:

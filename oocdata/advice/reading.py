@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import Blocks
+from oocdata.blocks import typical_length
 from oocdata.cost import amplification, chunk_bytes
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import Request, of_sources
@@ -154,7 +154,7 @@ def reading_of(loader: Loader) -> Reading:
         batch_size=loader.batch_size,
         workers=loader.workers,
         row_bytes=prod(lengths[~samples].tolist()) * request.source.dtype.itemsize,
-        together=min(blocks.length, count) if isinstance(blocks, Blocks) else 1,
+        together=typical_length(blocks, count),
         amplification=amplification(loader),
         full=full,
         unused=unused,

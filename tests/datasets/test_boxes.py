@@ -344,6 +344,15 @@ def test_irregular_selections_tell_the_chunk_of_each_row():
     assert_array_equal(runs.begins, begins * 3)
 
 
+def test_blocks_are_those_of_the_part_with_the_longest_chunks():
+    short, long = (
+        ooc.open(RecordingSource(ARRAY, chunks), axis=(0, 1))
+        for chunks in ((1, 3, 6, 5), (1, 7, 6, 5))
+    )
+    for pair in (ooc.zip(short, long), ooc.zip(long, short), ooc.windows(short, long)):
+        assert pair.blocks.number(len(pair)) == long.blocks.number(len(long)) == 8
+
+
 def test_completion_shows_what_users_call():
     view = ooc.open(np.zeros((4, 3)))
     assert {"windows", "take", "split", "shape"} <= set(dir(view))
