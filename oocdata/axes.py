@@ -82,11 +82,6 @@ class Axes:
         Whether names or lengths leave no other reading.
     reason : str
         Why these letters: a few words.
-
-    Examples
-    --------
-    >>> print(axes_of((3, 50, 40)))
-    channel 3, y 50, x 40
     """
 
     letters: str
@@ -137,11 +132,6 @@ class Axes:
         ------
         oocdata.errors.ArgumentError
             If rows have time and depth already.
-
-        Examples
-        --------
-        >>> axes_of((50, 40)).in_time(8).letters, axes_of((7,)).in_time(8).letters
-        ('THW', 'WC')
         """
         free = [letter for letter in "WTD" if letter not in self.letters]
         if not free:
@@ -207,14 +197,7 @@ def axes_of(
 
 
 def row_axes(view: View, layout: str = "auto") -> Axes:
-    """Return which axis of a view's rows is which, by the names in its file.
-
-    Examples
-    --------
-    >>> import numpy as np, oocdata as ooc
-    >>> row_axes(ooc.open(np.zeros((10, 50, 50, 3)))).channel
-    2
-    """
+    """Return which axis of a view's rows is which, by the names in its file."""
     return axes_of(view.element, layout, view.names[len(view.axes) :])
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "ADDRESSABLE", "AnyBlocks", "BlockIds", "BlockRuns", "Blocks", "joined", "numbered",
+    "typical_length",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -33,51 +34,29 @@ class Blocks:
     length : int
         Positions in a block; 1 where every element has an address of its own.
     first : int
-        Positions in the first block of a stretch, which may be cut: 1 ≤ first ≤ length.
-    period : int or None
-        Positions in a stretch, e.g. the rows of one trajectory: each begins with a block of `first`
-        positions and may end with a short one. None: all positions are one stretch.
+        Positions in the first block, which may be cut: 1 ≤ first ≤ length.
 
     Examples
     --------
-    >>> blocks = Blocks(4, 2, 9)
-    >>> blocks.starts(np.arange(6)), blocks.of(np.arange(9))
-    (array([ 0,  2,  6,  9, 11, 15]), array([0, 0, 1, 1, 1, 1, 2, 2, 2]))
+    >>> blocks = Blocks(4, 2)
+    >>> blocks.starts(np.arange(4)), blocks.of(np.arange(9)), blocks.number(9)
+    (array([ 0,  2,  6, 10]), array([0, 0, 1, 1, 1, 1, 2, 2, 2]), 3)
     """
 
     length: int
     first: int
-    period: int | None = None
-
-    @property
-    def each(self) -> int:
-        """Blocks of a stretch, in an epoch of one stretch beyond any number."""
-        return 2**62 if self.period is None else 1 - (self.first - self.period) // self.length
 
     def of(self, positions: Ints) -> Ints:
         """Return the number of the block that each position lies in."""
-        if self.period is None:
-            return (positions + (self.length - self.first)) // self.length
-        stretch = positions // self.period
-        within = positions - stretch * self.period
-        return (within + (self.length - self.first)) // self.length + stretch * self.each
+        return (positions + (self.length - self.first)) // self.length
 
     def starts(self, numbers: Ints) -> Ints:
         """Return the first position of blocks, by their numbers."""
-        stretch, place = np.divmod(numbers, self.each)
-        starts: Ints = np.maximum((place - 1) * self.length + self.first, 0)
-        starts += stretch * (self.period or 0)
-        return starts
-
-    def within(self, count: int) -> Blocks:
-        """Return the same blocks of `count` positions, no length longer than that."""
-        period = count if self.period is None else min(self.period, count)
-        length, first = min(self.length, period), min(self.first, period)
-        return Blocks(length, first, period if period < count else None)
+        return np.maximum((numbers - 1) * self.length + self.first, 0)
 
     def number(self, count: int) -> int:
         """Return the number of blocks that `count` positions are cut into."""
-        return int(self.within(count).of(np.array([count - 1]))[0]) + 1 if count else 0
+        return 1 - (self.first - count) // self.length if count else 0
 
     def positions(self, slots: Ints) -> Ints:
         """Return the positions at slots."""
@@ -202,6 +181,13 @@ AnyBlocks: TypeAlias = Blocks | BlockIds | BlockRuns
 
 ADDRESSABLE = Blocks(1, 1)
 """Every element is read by itself."""
+
+
+def typical_length(blocks: AnyBlocks, count: int) -> int:
+    """Return how many of `count` positions are stored together, on average."""
+    return (
+        min(blocks.length, count) if isinstance(blocks, Blocks) else count // blocks.number(count)
+    )
 
 
 def numbered(count: int, ids_of: Callable[[Ints], Ints]) -> BlockIds | BlockRuns:

@@ -270,7 +270,7 @@ def _joined(blocks: AnyBlocks, run: int) -> AnyBlocks:
     if run == 1:
         return blocks
     if isinstance(blocks, Blocks):
-        return Blocks(blocks.length * run, blocks.first, blocks.period)
+        return Blocks(blocks.length * run, blocks.first)
     if isinstance(blocks, BlockRuns):
         return BlockRuns(np.append(blocks.begins[:-1:run], blocks.count))
     numbers = np.unique(blocks.ids, return_inverse=True)[1]

@@ -126,14 +126,7 @@ def chunks_of(
 
 
 def amplification(loader: Loader) -> float:
-    """Return bytes read and decoded for each byte used.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> amplification(ooc.open(np.zeros((100, 3))).batches(10, shuffle=True))
-    1.0
-    """
+    """Return bytes read and decoded for each byte used."""
     if not loader.chunked:
         return 1.0
     chunked, addressed = _used(loader.dataset)

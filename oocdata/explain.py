@@ -223,17 +223,9 @@ def _order_bytes(loader: Loader) -> int:
     tables: list[AnyBlocks] = [loader.dataset.blocks]
     orders, found = [loader.order], 0
     for order in orders:
-        if isinstance(order, Weighted):
-            found += order.nbytes
-            orders.append(order.order)
-        elif isinstance(order, Interleave):
-            found += order.nbytes
-        elif isinstance(order, Bucketed):
-            found += order.nbytes
-            orders += order.orders
-        elif isinstance(order, Mixture):
-            orders += order.orders
-        elif isinstance(order, BlockShuffle):
+        found += getattr(order, "nbytes", 0)
+        orders += getattr(order, "orders", ())
+        if isinstance(order, BlockShuffle):
             tables.append(order.blocks)
             if not isinstance(order.blocks, Blocks):  # two epochs, each with two numbers a block
                 found += 2 * 16 * order.blocks.number(order.blocks.count)

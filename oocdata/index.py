@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut", "Segments", "Selection", "as_bounds", "as_count", "as_positions", "as_regular", "as_run",
+    "Cut", "Selection", "as_bounds", "as_count", "as_positions", "as_run",
     "as_shard", "check_distinct", "compose_ranges", "cut", "expand_key", "is_all", "is_same",
     "repeated", "select", "slice_range", "take",
 ]  # fmt: skip
@@ -28,9 +28,6 @@ Selection: TypeAlias = range | NDArray[np.int64]
 """Chosen integers in order: a range where they are regular, else an int64 array."""
 
 _END = 2**63
-
-_MANY_SEGMENTS, _BUCKETS, _MOST_STEPS = 64, 2, 4
-"""From so many segments on there is a table, of so many buckets a segment, if it is so good."""
 
 
 def as_count(name: str, value: object, *, at_least: int = 1) -> int:
@@ -49,13 +46,7 @@ def as_count(name: str, value: object, *, at_least: int = 1) -> int:
 
 
 def as_bounds(name: str, value: Any) -> tuple[int, ...]:
-    """Return bounds that a caller gave: whole numbers from 1 that ascend.
-
-    Examples
-    --------
-    >>> as_bounds("bucket", [16, 32])
-    (16, 32)
-    """
+    """Return bounds that a caller gave: whole numbers from 1 that ascend."""
     try:
         found = tuple(as_count(name, bound) for bound in value)
     except (TypeError, ArgumentError):
@@ -112,26 +103,8 @@ def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
     return np.where(chosen < 0, chosen + length, chosen) if low < 0 else chosen
 
 
-def as_regular(positions: NDArray[np.int64]) -> Selection:
-    """Return positions as a range, if they are the places of one.
-
-    Examples
-    --------
-    >>> as_regular(np.array([3, 5, 7])), as_regular(np.array([3, 5, 8]))
-    (range(3, 9, 2), array([3, 5, 8]))
-    """
-    if len(positions) < 2:
-        return range(int(positions[0]), int(positions[0]) + 1) if len(positions) else range(0)
-    steps = np.diff(positions)
-    step = int(steps[0])
-    if step == 0 or (steps != step).any():
-        return positions
-    start = int(positions[0])
-    return range(start, start + len(positions) * step, step)
-
-
 def as_run(positions: NDArray[np.int64]) -> Selection:
-    """Return ascending positions as a range, if they follow on one another.
+    """Return positions as a range, if each is the one after the one before.
 
     Others stay as they are: where a step divides no chunk, positions one by one tell exactly which
     are stored together.
@@ -144,7 +117,7 @@ def as_run(positions: NDArray[np.int64]) -> Selection:
     if len(positions) == 0:
         return range(0)
     run = range(int(positions[0]), int(positions[-1]) + 1)
-    return run if len(run) == len(positions) else positions
+    return run if len(run) == len(positions) and (np.diff(positions) == 1).all() else positions
 
 
 def is_all(selection: Selection, length: int) -> bool:
@@ -264,45 +237,3 @@ def cut(places: range, part: Any) -> Cut:
             f"got {part}."
         )
     return places[at]
-
-
-class Segments:
-    """Which of many segments, laid end to end, places lie in.
-
-    By a table of buckets where segments are about as long as one another: a binary search among
-    thousands costs half of what reading a batch of small rows does.
-
-    Parameters
-    ----------
-    ends : ndarray of int64, shape (segments,)
-        Ascending; a segment that ends where it begins holds nothing.
-
-    Examples
-    --------
-    >>> Segments(np.array([3, 3, 10])).of(np.array([2, 3, 9, 0]))
-    array([0, 2, 2, 0])
-    """
-
-    __slots__ = ("_ends", "_low", "_shift", "_steps")
-
-    def __init__(self, ends: NDArray[np.int64]) -> None:
-        self._ends = ends
-        self._low: NDArray[np.int32] | None = None
-        if len(ends) < _MANY_SEGMENTS:
-            return
-        total = int(ends[-1])
-        self._shift = max(0, (total // (_BUCKETS * len(ends))).bit_length() - 1)
-        firsts = np.arange((total >> self._shift) + 2) << self._shift
-        low = ends.searchsorted(firsts, side="right")
-        self._steps = int(np.diff(low).max())
-        if self._steps <= _MOST_STEPS:
-            self._low = low.astype(np.int32)
-
-    def of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of the segment of each place, which must lie before the last end."""
-        if self._low is None:
-            return self._ends.searchsorted(places, side="right")
-        found: NDArray[np.int64] = self._low[places >> self._shift].astype(np.int64)
-        for _ in range(self._steps):
-            found += self._ends[found] <= places
-        return found

@@ -294,12 +294,6 @@ class Loader:
         -------
         list
             The batch of each step, as `batch` gives it. Each keeps its own memory alone.
-
-        Examples
-        --------
-        >>> import oocdata as ooc
-        >>> ooc.open(np.arange(10)).batches(4).run(Run(epoch=0, start=1, stop=3))
-        [array([4, 5, 6, 7]), array([8, 9])]
         """
         if not self.dataset.is_remote:
             return self.read(run)

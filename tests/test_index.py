@@ -14,7 +14,6 @@ from numpy.testing import assert_array_equal
 from oocdata.datasets.splits import split_ranges
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.index import (
-    Segments,
     as_count,
     as_positions,
     compose_ranges,
@@ -198,21 +197,3 @@ def test_the_sum_is_named():
         split_ranges(10, (0.6, 0.5))
     with pytest.raises(ArgumentError, match=r"at most 8 \(10 less 2 .*a sum of 9\."):
         split_ranges(10, (4, 5), gap=2)
-
-
-@pytest.mark.parametrize("kind", ["alike", "empty ones", "one long", "few"])
-def test_segments_are_those_of_a_binary_search(kind: str) -> None:
-    random = np.random.default_rng(0)
-    lengths = {
-        "alike": random.integers(50, 151, 1000),
-        "empty ones": random.integers(0, 3, 1000),
-        "one long": np.append(10**9, random.integers(1, 5, 300)),
-        "few": random.integers(0, 5, 9),
-    }[kind]
-    ends = np.cumsum(lengths)
-    segments = Segments(ends)
-    assert (segments._low is not None) == (kind == "alike")
-    borders = np.concatenate((ends - 1, ends, [0]))
-    borders = borders[(borders >= 0) & (borders < ends[-1])]
-    places = np.append(random.integers(0, ends[-1], 2000), borders)
-    assert_array_equal(segments.of(places), ends.searchsorted(places, side="right"))

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import Blocks
+from oocdata.blocks import typical_length
 from oocdata.cost import amplification, chunk_bytes
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import Request, of_sources
 from oocdata.datasets.view import View
 from oocdata.engines.source import Storage
-from oocdata.memory import cache_share
 from oocdata.order import BlockShuffle, Sequential
 from oocdata.order.lanes import laned
 from oocdata.order.mixing import Mixing, mixing
@@ -75,7 +74,7 @@ class Reading:
     row_bytes: int = 1  # of a stored row, as far as elements use it
     together: int = 1  # neighbouring elements that are decoded together
     amplification: float = 1.0  # bytes decoded for each byte used
-    full: float = 1.0  # the same for a full shuffle, as expected from the number of chunks
+    full: float = 1.0  # the same for a full shuffle
     unused: float = 1.0  # bytes of chunks for each byte of an element, where it is cut out of them
     pieces: int = 1  # chunks that each row is cut into
     chunk_rows: int = 1  # rows that a chunk holds, or pieces of so many
@@ -121,15 +120,7 @@ class Reading:
 
 
 def reading_of(loader: Loader) -> Reading:
-    """Describe how a loader reads; reads no data.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> reading = reading_of(ooc.open(np.zeros((100, 8))).batches(10, shuffle=True))
-    >>> reading.order, reading.together, reading.amplification
-    ('full shuffle', 1, 1.0)
-    """
+    """Describe how a loader reads; reads no data."""
     dataset, order, count = loader.dataset, loader.order, len(loader.dataset)
     at = np.array([0, count - 1])
     requests = of_sources(dataset.requests(at, Draw(positions=at)))
@@ -146,14 +137,16 @@ def reading_of(loader: Loader) -> Reading:
     pieces, chunk_rows = _pieces(request, samples, storage)
     mixed, orders = None, [order]
     if isinstance(order, Mixture | Weighted):  # no permutation of all elements to compare it with
-        orders = list(order.orders) if isinstance(order, Mixture) else [order.order]
+        orders = list(order.orders)
     elif not isinstance(order, Sequential):
         blocks = dataset.blocks
         if blocks.number(count) == count and isinstance(order, BlockShuffle):
             blocks = order.blocks  # no two elements are stored together: runs that the order keeps
         mixed = mixing(loader.positions, len(loader), blocks, count)
     shuffled = "full shuffle" if laned(order) is None else "block shuffle"
-    blocks = dataset.blocks
+    blocks, full = dataset.blocks, 1.0
+    if loader.chunked and blocks.number(count) < count:
+        full = amplification(dataset.batches(loader.batch_size, shuffle="global"))
     return Reading(
         storage=storage,
         axes=axes,
@@ -161,9 +154,9 @@ def reading_of(loader: Loader) -> Reading:
         batch_size=loader.batch_size,
         workers=loader.workers,
         row_bytes=prod(lengths[~samples].tolist()) * request.source.dtype.itemsize,
-        together=min(blocks.length, count) if isinstance(blocks, Blocks) else 1,
+        together=typical_length(blocks, count),
         amplification=amplification(loader),
-        full=_full_cost(loader, unused),
+        full=full,
         unused=unused,
         pieces=pieces,
         chunk_rows=chunk_rows,
@@ -173,33 +166,11 @@ def reading_of(loader: Loader) -> Reading:
 
 
 def view_below(dataset: Any) -> View | None:
-    """Return the one view that windows, maps and the like are made from; None of several.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> view_below(ooc.open(np.zeros((100, 8))).windows(2).map(np.abs))
-    <View: 100 rows of (8,) float64>
-    """
+    """Return the one view that windows, maps and the like are made from; None of several."""
     while not isinstance(dataset, View) and dataset is not None:
         below = (getattr(dataset, name, None) for name in ("view", "source", "dataset"))
         dataset = next((one for one in below if isinstance(one, Dataset)), None)
     return dataset
-
-
-def _full_cost(loader: Loader, unused: float) -> float:
-    """Return bytes decoded for each byte used by a full shuffle, as expected."""
-    dataset, count = loader.dataset, len(loader.dataset)
-    number = dataset.blocks.number(count)
-    if not loader.chunked or number == count:
-        return 1.0
-    full = dataset.batches(loader.batch_size, shuffle="global")
-    decoded = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
-    read = full.steps_together * full.batch_size
-    met = 1 - (1 - 1 / number) ** read  # the share of all chunks that a read needs
-    cached = cache_share() / max(1, decoded)
-    new = max(0.0, 1 - cached) if met < cached else 1.0  # a larger read finds none that is cached
-    return max(1.0, met * new * unused * count / read)
 
 
 def _unused(request: Request, samples: NDArray[np.bool_], storage: Storage) -> float:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, numbered
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockRuns, Blocks, numbered
 from oocdata.index import compose_ranges, take
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _chunk_lengths(view: View) -> list[int]:
     return [1] * len(view.axes) if chunks is None else [chunks[axis] for axis in view.axes]
 
 
-def _regular(view: View, rows: range, chunks: list[int]) -> Blocks | None:
+def _regular(view: View, rows: range, chunks: list[int]) -> Blocks | BlockRuns | None:
     """Return the blocks of rows that follow one another by a rule, if one tells them."""
     if len(view.storage.parts) > 1 and view.storage.parts_axis in view.axes:
         return None  # chunks begin anew in each part
@@ -92,8 +92,14 @@ def _regular(view: View, rows: range, chunks: list[int]) -> Blocks | None:
     length, first = _along(places, chunks[at])
     if at == 0:
         return Blocks(length * each, first * each)
-    length, first = min(length, lengths[at]), min(first, lengths[at])
-    return Blocks(length * each, first * each, lengths[at] * each)
+    whole = lengths[at]  # after which chunks begin anew
+    length, first = min(length, whole), min(first, whole)
+    if first == length and whole % length == 0:
+        return Blocks(length * each, length * each)
+    begins = np.concatenate(([0], np.arange(first, whole, length))) * each
+    stretches = np.arange(-(-len(rows) // (whole * each))) * (whole * each)
+    found = np.add.outer(stretches, begins).ravel()
+    return BlockRuns(np.append(found[found < len(rows)], len(rows)))
 
 
 def _along(places: range, chunk: int) -> tuple[int, int]:

@@ -82,12 +82,6 @@ def rooms(
     whole : ndarray
         All of them, with as much memory each; to write into at once and drop.
     parts : list of ndarray
-
-    Examples
-    --------
-    >>> whole, parts = rooms([3, 0, 5], (2,), "f4", 0)
-    >>> whole.shape, [part.shape for part in parts]
-    ((192, 2), [(3, 2), (0, 2), (5, 2)])
     """
     room = sizes[0] if len(sizes) == 1 else room_for(max(sizes, default=0))
     whole, parts = empty_parts([(room, *inner)] * len(sizes), dtype, number)

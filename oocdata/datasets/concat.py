@@ -310,12 +310,6 @@ class Concat(Dataset):
             )
         return each.pop()
 
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return what `describe` told of, of datasets that are alike."""
-        checked_parts(cls.__name__.lower(), described["parts"])
-        return cls(**described)
-
 
 def concat(datasets: Sequence[Dataset]) -> Concat:
     """Put datasets one after the other.

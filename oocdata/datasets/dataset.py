@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, typical_length
 from oocdata.datasets.request import ArrayRequest, asked_for, of_sources
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
@@ -108,8 +108,7 @@ def public_names(self: object) -> list[str]:
 class Described:
     """A frozen dataclass whose fields are its description: a dataset, or what one is made of.
 
-    `oocdata.describe` writes them as JSON, with all that is described in them. Who has fields of
-    another kind overrides both methods.
+    `oocdata.describe` writes them as JSON, with all that is described in them.
     """
 
     def __getstate__(self) -> dict[str, Any]:
@@ -118,11 +117,6 @@ class Described:
     def describe(self) -> dict[str, Any]:
         """Return what it is made from again, by name."""
         return fields_of(self)
-
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return what `describe` told of; its parts are made already, each of its field's type."""
-        return cls(**described)
 
 
 class Dataset(Described, Splitting):
@@ -153,10 +147,11 @@ class Dataset(Described, Splitting):
     def blocks(self) -> AnyBlocks:
         """Which positions are stored together: in the part that costs most to read badly."""
         found = [part.blocks for part in self._members]
-        regular = [blocks for blocks in found if isinstance(blocks, Blocks)]
-        longest = max(regular, key=lambda blocks: blocks.length, default=ADDRESSABLE)
-        irregular = [blocks for blocks in found if not isinstance(blocks, Blocks)]
-        return irregular[0] if irregular and longest.length == 1 else longest
+        runs = [blocks for blocks in found if not isinstance(blocks, BlockIds)]
+        ids = [blocks for blocks in found if isinstance(blocks, BlockIds)]
+        count = len(self)
+        longest = max(runs, key=lambda blocks: typical_length(blocks, count), default=ADDRESSABLE)
+        return ids[0] if ids and longest == ADDRESSABLE else longest
 
     @property
     def is_mapped(self) -> bool:

@@ -37,11 +37,6 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
     ------
     oocdata.errors.ArgumentError
         For anything else, and where one is NaN or NaT.
-
-    Examples
-    --------
-    >>> as_ids("by", np.array([b"a", b"b"]))
-    array(['a', 'b'], dtype='<U1')
     """
     found = read_values(values)
     if found.dtype.kind == "T":  # NumPy's text of any length

@@ -15,7 +15,7 @@ from oocdata.datasets.ids import as_ids
 from oocdata.datasets.zip import Zip
 from oocdata.datasets.zip import zip as zipped
 from oocdata.errors import ArgumentError, EmptyError, MissingPartnerWarning
-from oocdata.index import as_regular
+from oocdata.index import as_run
 
 __all__ = ["How", "join", "matches"]
 
@@ -95,9 +95,7 @@ def join(
     partners += [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     found = np.logical_and.reduce([one >= 0 for one in partners])
     _tell_missing(ids[0][~found], len(found), missing)
-    chosen = [
-        part._select(as_regular(one[found])) for part, one in zip(parts, partners, strict=True)
-    ]
+    chosen = [part._select(as_run(one[found])) for part, one in zip(parts, partners, strict=True)]
     joined = zipped(dict(zip(named, chosen, strict=True))) if named else zipped(*chosen)
     return Zip(joined.parts, tables=False)
 
@@ -105,13 +103,7 @@ def join(
 def matches(
     ids: NDArray[Any], others: NDArray[Any], how: How = "exact", tolerance: Any = None
 ) -> NDArray[np.int64]:
-    """Return the position in `others` of the partner of each id; -1 for one that has none.
-
-    Examples
-    --------
-    >>> matches(np.array([5, 12, 1]), np.array([10, 4]), "previous")
-    array([ 1,  0, -1])
-    """
+    """Return the position in `others` of the partner of each id; -1 for one that has none."""
     if how not in ("exact", "nearest", "previous"):
         raise ArgumentError(f"`how` must be 'exact', 'nearest' or 'previous'; got {how!r}.")
     ids, others = _alike(ids, others)

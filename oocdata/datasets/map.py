@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.dataset import Dataset, Draw, fields_of
 from oocdata.datasets.spec import (
     ArraySpec,
     Batch,
@@ -40,8 +40,6 @@ class Map(Dataset):
     rng: bool
     given: Any = field(default=None)
     """The spec as given, or None to try one element."""
-    tried: Dataset | None = field(default=None)
-    """The dataset of which no element was selected: the function is tried on one of its."""
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
@@ -65,12 +63,11 @@ class Map(Dataset):
         """What an element looks like after the function; reads one element if it was not given."""
         if self.given is not None:
             return self._checked(as_spec(self.given))
-        source = self.tried or self.source
-        if len(source) == 0:
+        if len(self.source) == 0:
             raise EmptyError(
                 "`spec` must be given to map an empty dataset; there is nothing to try."
             )
-        first = source.read(np.zeros(1, np.int64), Draw(positions=np.zeros(1, np.int64)))
+        first = self.source.read(np.zeros(1, np.int64), Draw(positions=np.zeros(1, np.int64)))
         batch = self._apply(first, Draw(), 1)
         return self._checked(spec_of(batch, axes=1))
 
@@ -103,18 +100,11 @@ class Map(Dataset):
         (source,) = members
         # The remembered spec does not travel with replace(): pass on what is known.
         known = self.__dict__.get("spec", self.given)
-        tried = self.tried if len(source) or not len(self) else self.source
-        return replace(self, source=source, given=known, tried=tried)
+        return replace(self, source=source, given=known)
 
     def describe(self) -> dict[str, Any]:
-        """Return what is mapped, the function, and the spec, as it was given or found."""
-        names = ("source", "fn", "batched", "rng", "spec")
-        return {name: getattr(self, name) for name in names}
-
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the map that `describe` told of."""
-        return cls(given=described.pop("spec"), **described)
+        """Return the fields, with the spec as it was given or found."""
+        return {**fields_of(self), "given": self.spec}
 
     def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
         """Return the batch after the function, checked against the spec."""

@@ -44,11 +44,6 @@ class Members:
         )
         return least if self.given is None else self.given
 
-    def times(self, number: int) -> Members:
-        """Return the same where each element has become a number of them."""
-        given = None if self.given is None else self.given * number
-        return Members(tuple(count * number for count in self.counts), self.weights, given)
-
     @property
     def ranges(self) -> list[range]:
         """The positions of each member."""
@@ -72,10 +67,6 @@ class Mix(Concat):
 
     weights: tuple[int, ...] = ()
     length: int | None = None
-
-    def __post_init__(self) -> None:
-        if len(self.weights) != len(self.parts) or min(self.weights) < 1:
-            raise ArgumentError(f"`weights` must be one for each member; got {self.weights!r}.")
 
     @property
     def shares(self) -> Members:

@@ -26,7 +26,6 @@ from oocdata.index import Selection, as_count, is_all, select, take
 from oocdata.order.permutation import derive_keys
 
 if TYPE_CHECKING:
-    from oocdata.datasets.mix import Members
     from oocdata.datasets.rows import StoredRows
 
 __all__ = ["Patches", "make_patches"]
@@ -44,6 +43,11 @@ def make_patches(
         raise ArgumentError(
             "`patches` must be cut before a function is mapped, so that only they are read; got a "
             "mapped dataset. Write .patches(…).map(fn)."
+        )
+    if dataset.shares is not None:
+        raise ArgumentError(
+            "`patches` must be cut from a mixture before it is zipped or enumerated; got "
+            f"{dataset!r}. Zip the members, and mix these: ooc.mix({{ooc.zip(…): …}}).patches(…)."
         )
     if dataset.is_composed:
         raise ArgumentError(
@@ -167,19 +171,6 @@ class Patches(Dataset):
         inner, whole = self.dataset.sample_shape, len(self.dataset) * self.per_row
         return inner if len(inner) > 1 and is_all(self.chosen, whole) else (len(self),)
 
-    @property
-    def shares(self) -> Members | None:
-        """Those of the elements."""
-        shares = self.dataset.shares
-        if shares is None:
-            return None
-        if not is_all(self.chosen, len(self.dataset) * self.per_row):
-            raise ArgumentError(
-                "patches of a mixture must not be selected, because each member has its share; "
-                f"{len(self)} of them were. Select from the members, and mix these."
-            )
-        return shares.times(self.per_row)
-
     def places(self, patches: NDArray[np.int64], draw: Draw) -> NDArray[np.int64]:
         """Return the first place of all patches of these numbers along each axis."""
         free = self._free
@@ -217,8 +208,7 @@ class Patches(Dataset):
             return BlockIds(np.repeat(inner.ids, per)[: len(self)])
         if isinstance(inner, BlockRuns):
             return BlockRuns(np.minimum(inner.begins * per, len(self)))
-        period = None if inner.period is None else inner.period * per
-        return Blocks(inner.length * per, inner.first * per, period)
+        return Blocks(inner.length * per, inner.first * per)
 
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))

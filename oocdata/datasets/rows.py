@@ -11,22 +11,23 @@ two of its fields. It is known by where it is stored, however it was opened.
 from __future__ import annotations
 
 import os
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations, combinations_with_replacement, product
-from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.source import Source
+from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_run, is_all, is_same, repeated, select, take
 
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
-__all__ = ["Stack", "StoredRows", "apart", "arrays_of", "shared", "stored_rows"]
+__all__ = ["StoredRows", "apart", "arrays_of", "shared", "stored_rows"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -35,20 +36,6 @@ _NONE = -(2**63)
 
 _LAYOUT = ("dtype", "shape", "offset")
 """Arguments of `open` that say which rows a file of bare numbers has."""
-
-
-@runtime_checkable
-class Stack(Protocol):
-    """A source made of views; `oocdata.datasets.stacked.Stacked` is, which imports views."""
-
-    @property
-    def views(self) -> Sequence[View]:
-        """That it is made of."""
-        ...
-
-    def parts_at(self, places: Sequence[Selection]) -> Iterator[tuple[View, Selection]]:
-        """Yield each of `views`, with its row at each place along the sample axes."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,28 +71,19 @@ class StoredRows:
         mine = np.flatnonzero(np.append(places, _NONE)[at] == elements)
         return replace(self, numbers=take(self.numbers, at[mine]), places=as_run(mine))
 
-    def each(self) -> StoredRows:
-        """Return every row by itself; places are repeated."""
-        rows = np.add.outer(np.asarray(self.numbers, np.int64), self.offsets)
-        places = np.repeat(np.asarray(self.places, np.int64), rows.size // max(1, len(rows)))
-        return replace(self, numbers=rows.ravel(), places=places, offsets=(0,))
-
     def differ(self, other: StoredRows) -> bool:
         """Return whether both read one array, but other rows of it, or in another order."""
-        alike = self._alike(other)
-        return alike is not None and not alike[0]._same(alike[1])
+        return self._alike(other) and not self._same(other)
 
     def _same(self, other: StoredRows) -> bool:
         return is_same(self.numbers, other.numbers) and is_same(self.places, other.places)
 
     def apart(self, other: StoredRows) -> int:
         """Return how far from each other two places lie, at most, of elements that share a row."""
-        alike = self._alike(other)
-        if alike is None or not (len(self.numbers) and len(other.numbers)):
+        if not self._alike(other) or not (len(self.numbers) and len(other.numbers)):
             return 0
         # Windows from the same rows on reach no farther than the longest of them does by itself.
-        same = alike[0] is self is not other and self._same(other)
-        return 0 if same else _farthest(*alike)
+        return 0 if self is not other and self._same(other) else _farthest(self, other)
 
     @property
     def repeats(self) -> bool:
@@ -121,33 +99,19 @@ class StoredRows:
         """Whether an array lies there several times: a file that is named twice."""
         return len(set(self.arrays)) < len(self.arrays)
 
-    def _alike(self, other: StoredRows) -> tuple[StoredRows, StoredRows] | None:
-        """Return the rows of both, numbered alike; None where they have no array in common."""
+    def _alike(self, other: StoredRows) -> bool:
+        """Return whether both read the same arrays; raise if not in the same way."""
         if set(self.arrays).isdisjoint(other.arrays):
-            return None
+            return False
         one, two, same = self.view, other.view, self.arrays == other.arrays and not self._several
         if same and (one.axes, one.grid) == (two.axes, two.grid):
-            return self, other
-        # What is numbered along more axes is a part of a row along fewer.
-        axes = sorted({*one.axes} & {*two.axes})
-        return self.each()._along(axes, self), other.each()._along(axes, self)
-
-    def _along(self, axes: list[int], other: StoredRows) -> StoredRows:
-        """Return rows by their numbers along axes of the arrays that another one has."""
-        places = dict(zip(self.view.axes, self.view.places(np.asarray(self.numbers)), strict=True))
-        storage, whole, held_by = self.view.storage, other.view.storage, np.asarray(self.places)
-        if storage.parts_axis in axes and (self.arrays != other.arrays or self._several):
-            starts = np.asarray(storage.parts, np.int64)
-            known = dict(zip(other.arrays, whole.parts, strict=True))
-            begins = np.array([known.get(array, -1) for array in self.arrays])
-            owners = starts.searchsorted(places[storage.parts_axis], side="right") - 1
-            places[storage.parts_axis] += (begins - starts)[owners]
-            there = np.flatnonzero(begins[owners] >= 0)
-            places, held_by = {axis: at[there] for axis, at in places.items()}, held_by[there]
-        numbers = np.zeros(len(held_by), np.int64)
-        for axis in axes:
-            numbers = numbers * other.view.source.shape[axis] + places[axis]
-        return replace(self, numbers=numbers, places=held_by)
+            return True
+        raise ArgumentError(
+            "an array that elements hold twice must be read in the same way each time, of the same "
+            "files and along the same axes, to be split without sharing a row; "
+            f"{one.storage.path or 'an array in memory'} is not. Split first, then put the parts "
+            "together."
+        )
 
 
 def apart(found: Sequence[StoredRows]) -> int:
@@ -200,9 +164,10 @@ def _farthest(one: StoredRows, other: StoredRows) -> int:
 
 def _ends(one: StoredRows) -> tuple[Ints, Ints, Ints]:
     """Return the numbers, each once and ascending, and the first and last place of each."""
-    each = replace(one, offsets=(0,)).each()
-    order = np.argsort(each.numbers, kind="stable")
-    rows, places = take(each.numbers, order), take(each.places, order)
+    numbers, places = np.asarray(one.numbers, np.int64), np.asarray(one.places, np.int64)
+    places = np.repeat(places, numbers.size // max(1, len(numbers)))
+    order = np.argsort(numbers, axis=None, kind="stable")
+    rows, places = numbers.ravel()[order], places[order]
     begins = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 1))
     if not len(rows):
         return rows, places, places
@@ -217,7 +182,8 @@ def stored_rows(
     Parameters are those of `StoredRows`, of a stack too.
     """
     source, found = view.source, StoredRows(view, numbers, places, offsets)
-    if not isinstance(source, Stack):
+    parts_at = getattr(source, "parts_at", None)  # of what `oocdata.stack` made
+    if parts_at is None:
         return [found]
     if len(offsets) > 1:
         numbers = np.add.outer(np.asarray(numbers, np.int64), offsets)
@@ -225,17 +191,15 @@ def stored_rows(
         along: Sequence[Selection] = [select(view.grid[0], numbers)]
     else:
         along = view.places(np.asarray(numbers, np.int64))
-    return [one for part, own in source.parts_at(along) for one in stored_rows(part, own, places)]
+    return [one for part, own in parts_at(along) for one in stored_rows(part, own, places)]
 
 
 def arrays_of(sources: Iterable[Source]) -> list[Hashable]:
     """Return what tells the arrays that sources read from others, as often as they are read."""
     found: list[Hashable] = []
     for source in sources:
-        if isinstance(source, Stack):
-            found += arrays_of(view.source for view in source.views)
-        else:
-            found += _arrays(source)
+        views = getattr(source, "views", None)
+        found += _arrays(source) if views is None else arrays_of(view.source for view in views)
     return found
 
 

@@ -59,13 +59,7 @@ class ArraySpec:
 
     @property
     def kind(self) -> str:
-        """The dtype in words: ``"bytes"`` for rows of unequal length.
-
-        Examples
-        --------
-        >>> ArraySpec((), np.dtype(object)).kind, ArraySpec((), np.dtype("f4")).kind
-        ('bytes', 'float32')
-        """
+        """The dtype in words: ``"bytes"`` for rows of unequal length."""
         return "bytes" if self.dtype.hasobject else str(self.dtype)
 
     def __str__(self) -> str:
@@ -170,13 +164,7 @@ def as_leaf(value: Any) -> NDArray[Any]:
 
 
 def spec_of(tree: Any, axes: int = 0) -> Spec:
-    """Return the spec of a tree of arrays, without so many axes in front.
-
-    Examples
-    --------
-    >>> str(spec_of(np.zeros((8, 3)), axes=1))
-    '(3,) float64'
-    """
+    """Return the spec of a tree of arrays, without so many axes in front."""
     spec: Spec = map_tree(lambda array: ArraySpec(array.shape[axes:], array.dtype), tree)
     return spec
 

@@ -20,7 +20,7 @@ from oocdata.datasets.ids import as_ids
 from oocdata.datasets.rows import StoredRows, apart, shared
 from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, as_regular, as_shard
+from oocdata.index import Selection, as_count, as_run, as_shard
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -360,7 +360,7 @@ class Splitting(ABC):
         if not (by_range and self._is_rows and len(self.sample_shape) == 1):
             every = self._all_rows
             self._check_shared(lambda: [[one.at(some) for one in every()] for some in chosen])
-        return tuple(self._select(as_regular(one)) for one in chosen)
+        return tuple(self._select(as_run(one)) for one in chosen)
 
     @property
     def _leading(self) -> Sequence[Dataset]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NoReturn, Self, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,15 +103,6 @@ class Stacked(Described):
     parts: tuple[Part, ...]
     axis: int
     new: bool
-
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return what `describe` told of, checked."""
-        made = cls(**described)
-        dtypes = {part.dtype for part in made.parts if isinstance(part, View | Constant)}
-        if len(dtypes) != 1 or not len(made.shape) > made.axis >= 0:
-            raise ValueError("parts must be views of one dtype, along an axis of their elements")
-        return made
 
     @cached_property
     def rows(self) -> View:

@@ -185,11 +185,6 @@ class Windows(Dataset):
         return self._members[0] if len(self._members) == 1 else None
 
     @property
-    def span(self) -> int:
-        """Rows from the first to the last one that an element is made of, both counted."""
-        return self.anchors.span
-
-    @property
     def time_axes(self) -> tuple[bool, ...]:
         """Whether the first axis of each array is time."""
         parts = [leaf.part if isinstance(leaf, Mask) else leaf for leaf in self._leaves]
@@ -210,10 +205,6 @@ class Windows(Dataset):
         return min(shapes) if whole and alike and not self.given_episodes else (len(self),)
 
     # Which boxes ---------------------------------------------------------------------------------
-
-    def starts(self, windows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the row of the first array at which each of all windows starts."""
-        return self.anchors.parts[0].rows(*self.anchors.find(windows))[:, 0]
 
     @cached_property
     def _leaves(self) -> list[Part | Mask]:
@@ -363,10 +354,3 @@ class Windows(Dataset):
     def _gap_positions(self, gap: int) -> int:
         self._check_rows()
         return self.anchors.between(self.chosen, gap + self._rows_apart())
-
-    @classmethod
-    def of_description(cls, described: dict[str, Any]) -> Self:
-        """Return the windows that `describe` told of, whose episodes go together."""
-        made = cls(**described)
-        made.anchors.count()
-        return made

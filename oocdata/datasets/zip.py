@@ -16,7 +16,7 @@ from oocdata.datasets.splits import split_ranges
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import as_regular, repeated
+from oocdata.index import as_run, repeated
 
 __all__ = ["Zip", "enumerated", "zip"]
 
@@ -86,7 +86,7 @@ class Zip(Dataset):
             places = self._row_places(axis)
             ranges = split_ranges(int(places.max(initial=-1)) + 1, sizes, gap)
             made = [self._made_of((places >= one.start) & (places < one.stop)) for one in ranges]
-            chosen = [as_regular(np.flatnonzero(one)) for one in made]
+            chosen = [as_run(np.flatnonzero(one)) for one in made]
             found |= {id(part): tuple(map(part._select, chosen)) for part in flat}
         parts = [
             self._of([found[id(part)][at] for part in self._members]) for at in range(len(sizes))

@@ -35,7 +35,7 @@ __all__ = [
     "FORMAT", "as_json", "describe", "differences", "fingerprint", "from_json", "refuse_other",
 ]  # fmt: skip
 
-FORMAT = 4
+FORMAT = 5
 """The form of descriptions; another number is another form."""
 
 
@@ -59,16 +59,6 @@ def describe(loader: Loader | Stream, *, beside: list[Any] | None = None) -> dic
         import path.
     oocdata.errors.SourceError
         If a file is gone, or is no longer what it was.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np, oocdata as ooc
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     np.save(f"{folder}/a.npy", np.arange(10))
-    ...     loader = ooc.open(f"{folder}/a.npy").batches(4, shuffle=True)
-    ...     again = from_json(as_json(loader))
-    ...     bool((again.batch(1, epoch=2) == loader.batch(1, epoch=2)).all())
-    True
     """
     if not isinstance(loader, Loader | Stream):
         raise DescriptionError(f"`loader` must be a Loader; got {type(loader).__name__}.")

@@ -18,12 +18,6 @@ def import_path(thing: Any) -> str:
     ------
     ValueError
         If there is none; the message says why.
-
-    Examples
-    --------
-    >>> from textwrap import dedent
-    >>> import_path(dedent), find("textwrap:dedent", ["textwrap"]) is dedent
-    ('textwrap:dedent', True)
     """
     module = getattr(thing, "__module__", None)
     name = getattr(thing, "__qualname__", getattr(thing, "__name__", None))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.describe.decoding import Decoder
 from oocdata.describe.encoding import Encoder
 from oocdata.describe.fingerprints import dataset_fingerprint, differences
-from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, DescriptionError, MissingFileError, RestoreError
 
 __all__ = ["load_split", "save_split"]
@@ -71,18 +70,14 @@ def save_split(
         raise ArgumentError(
             f"`path` must not be there yet; {place!r} is. Pass overwrite=True to write over it."
         )
-    folder, name = os.path.split(place)
-    number, unfinished = tempfile.mkstemp(prefix=f".{name}.", dir=folder, text=True)
+    unfinished = f"{place}.{os.getpid()}.new"
     try:
-        with os.fdopen(number, "w", encoding="ascii") as file:
+        with open(unfinished, "w", encoding="ascii") as file:
             file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(unfinished, 0o666 & ~mask)
         os.replace(unfinished, place)
-    except BaseException:
-        os.unlink(unfinished)
-        raise
+    finally:
+        with suppress(FileNotFoundError):
+            os.unlink(unfinished)
 
 
 def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
@@ -177,16 +172,6 @@ class _Numbered(Encoder):
             if one is value:
                 return {"beside": number}
         raise ArgumentError(
-            f"`parts` must be made of `dataset`; {_in_words(value)} (`{place}`) is not in it. "
-            "Split the dataset that is saved, not one opened anew."
+            f"`parts` must be made of `dataset`; `{place}` is not in it. Split the dataset that is "
+            "saved, not one opened anew."
         )
-
-
-def _in_words(value: Any) -> str:
-    """Return what a source or a function is, for a message."""
-    if isinstance(value, Source):
-        storage = value.storage()
-        where = "in memory" if storage.path is None else f"in '{storage.path}'"
-        key = f", {storage.key}" if storage.key else ""
-        return f"an array {tuple(value.shape)} of {value.dtype} {where}{key}"
-    return f"the function {getattr(value, '__qualname__', type(value).__name__)}"

@@ -25,7 +25,6 @@ from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.together import Together
 from oocdata.errors import MismatchedPartsError, SourceError
-from oocdata.index import Segments
 
 __all__ = ["Concat", "PartTable", "check_alike", "check_packed", "common", "concatenate"]
 
@@ -95,12 +94,15 @@ class Concat:
         self.parts, self.axis, self._changes = parts, axis, dict(changes or {})
         self.table = PartTable.of(parts, axis) if table is None else table
         self._ends = self.table.lengths.cumsum()
-        self._segments = Segments(self._ends)
         self._starts = self._ends - self.table.lengths
         self._shift = self.table.within - self._starts
         shape = list(parts[0].shape)
         shape[axis] = int(self._ends[-1])
         self.shape, self.dtype = tuple(shape), np.result_type(*{part.dtype for part in parts})
+
+    def _part_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the number of the part at places along the axis."""
+        return self._ends.searchsorted(places, side="right")
 
     def __reduce__(self) -> Any:
         return Concat, (self.parts, self.axis, self.table, self._changes)
@@ -151,7 +153,7 @@ class Concat:
         first, span = origins[:, self.axis], extent.spans[self.axis]
         inside = np.arange(len(origins))
         if span > 1:
-            across = first + span > self._ends[self._segments.of(first)]
+            across = first + span > self._ends[self._part_of(first)]
             # Those that begin at one place go together: all of a batch, where parts are channels.
             for place in np.unique(first[across]).tolist():
                 boxes = (across & (first == place)).nonzero()[0]
@@ -166,7 +168,7 @@ class Concat:
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
         first, span = origins[:, self.axis], extent.spans[self.axis]
-        across = first + span > self._ends[self._segments.of(first)]
+        across = first + span > self._ends[self._part_of(first)]
         found: list[Soon] = []
         for place in np.unique(first[across]).tolist():
             length, stride = extent.lengths[self.axis], extent.strides[self.axis]
@@ -191,7 +193,7 @@ class Concat:
 
     def _located(self, origins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return in which part boxes begin, and their origins there."""
-        numbers = self._segments.of(origins[:, self.axis])
+        numbers = self._part_of(origins[:, self.axis])
         within = origins.copy()
         within[:, self.axis] += self._shift[numbers]
         return self.table.owners[numbers], within
@@ -217,10 +219,8 @@ class Concat:
         if self.axis:
             read_points(self, starts, lengths, out)
             return
-        first = self._segments.of(np.minimum(starts, self.shape[0] - 1))
-        last = self._segments.of(
-            np.maximum(starts + lengths - 1, starts).clip(0, self.shape[0] - 1)
-        )
+        first = self._part_of(np.minimum(starts, self.shape[0] - 1))
+        last = self._part_of(np.maximum(starts + lengths - 1, starts).clip(0, self.shape[0] - 1))
         counts = np.where(lengths > 0, last - first + 1, 0)
         parts = spread(first, counts)
         begins = np.maximum(np.repeat(starts, counts), self._starts[parts])

@@ -15,7 +15,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import SourceError
-from oocdata.index import Segments
 
 __all__ = ["JoinedParts", "RowOffsets"]
 
@@ -73,10 +72,6 @@ class JoinedParts:
         return ends
 
     @cached_property
-    def _segments(self) -> Segments:
-        return Segments(self._ends)
-
-    @cached_property
     def starts(self) -> NDArray[np.int64]:
         """Where each part begins along the axis, shape (parts,)."""
         return np.concatenate(([0], self._ends[:-1]))
@@ -88,7 +83,7 @@ class JoinedParts:
 
     def of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the number of the part at places along the axis."""
-        return self._segments.of(places)
+        return self._ends.searchsorted(places, side="right")
 
     def concern(self, error: SourceError) -> SourceError:
         """Say which part an error is about: the first, with those of its rows that lie in it."""

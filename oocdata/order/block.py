@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.lanes import Laned
+from oocdata.order.lanes import Walked
 from oocdata.order.permutation import derive_keys, epoch_key, forward
 from oocdata.order.visits import RegularVisits, TableVisits
 
@@ -21,7 +21,7 @@ MOST_LANES = 64
 
 
 @dataclass(frozen=True, slots=True)
-class BlockShuffle(Laned):
+class BlockShuffle(Walked):
     """Blocks in random order, positions mixed within a window of several blocks.
 
     Each epoch visits the blocks in an order of its own. Laid end to end, the visited blocks are
@@ -68,17 +68,7 @@ class BlockShuffle(Laned):
     def __post_init__(self) -> None:
         """Check the arguments."""
         given: Any = self.blocks
-        if isinstance(given, Blocks):
-            length = as_count("blocks.length", given.length)
-            first = as_count("blocks.first", given.first)
-            if first > length:
-                raise ArgumentError(
-                    f"`blocks.first` must be at most `blocks.length` ({length}); got {first}. "
-                    "It is the number of positions in the first block."
-                )
-            period = None if given.period is None else as_count("blocks.period", given.period)
-            object.__setattr__(self, "blocks", Blocks(length, first, period))
-        elif not isinstance(given, BlockIds | BlockRuns):
+        if not isinstance(given, Blocks | BlockIds | BlockRuns):
             length = as_count("blocks", given)
             object.__setattr__(self, "blocks", Blocks(length, length))
         object.__setattr__(self, "blocks_mixed", as_count("blocks_mixed", self.blocks_mixed))
@@ -91,7 +81,7 @@ class BlockShuffle(Laned):
             object.__setattr__(self, "lanes", lanes)
 
     def walk(self, count: int, seed: int, epoch: int) -> BlockEpoch:
-        """Return one epoch, ready to be asked at any places; see `oocdata.order.lanes.Laned`."""
+        """Return one epoch, ready to be asked at any places."""
         return BlockEpoch(self, count, seed, epoch, self.borders(count))
 
     def borders(self, count: int) -> NDArray[np.int64]:

@@ -7,27 +7,24 @@ but the last are full, and only where one bucket ends and the next begins a batc
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds
 from oocdata.errors import ArgumentError
-from oocdata.order.lanes import Walk, walk_of
-from oocdata.order.order import Order, check_epoch, check_places
+from oocdata.order.lanes import Walked, walk_of
+from oocdata.order.order import Order
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = ["Bucketed"]
 
 Ints = NDArray[np.int64]
 
-_MOST_EPOCHS = 2
-"""Whose walks are remembered: while one ends, the next is read ahead."""
-
 
 @dataclass(frozen=True, eq=False)
-class Bucketed:
+class Bucketed(Walked):
     """Batches of elements of one bucket, in a random order or by bucket.
 
     Attributes
@@ -56,71 +53,61 @@ class Bucketed:
     orders: tuple[Order, ...]
     batch_size: int
     shuffled: bool
-    _walks: dict[tuple[int, int], list[Walk]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    def __post_init__(self) -> None:
-        """Check that the parts fit together."""
-        if len(self.orders) != self.blocks.number(self.blocks.count) or self.batch_size < 1:
-            raise ArgumentError(
-                "`orders` must be one for each bucket, and `batch_size` at least 1; got "
-                f"{len(self.orders)} orders and {self.batch_size}."
-            )
-
-    def __getstate__(self) -> dict[str, object]:
-        return {**vars(self), "_walks": {}}
 
     @property
     def nbytes(self) -> int:
         """Bytes of the tables: the bucket of each position, and the positions sorted by it."""
         return self.blocks.nbytes
 
-    def positions(
-        self, count: int, start: int, stop: int, *, seed: int, epoch: int
-    ) -> NDArray[np.int64]:
-        """Return the positions at a range of places; see `oocdata.order.Order.positions`."""
-        count, start, stop = check_places(count, start, stop)
-        seed, epoch = check_epoch(seed, epoch)
+    def walk(self, count: int, seed: int, epoch: int) -> BucketedEpoch:
+        """Return one epoch, ready to be asked at any places."""
         if count != self.blocks.count:
             raise ArgumentError(
                 f"`count` must be the {self.blocks.count} positions whose bucket is known; got "
                 f"{count}."
             )
-        slots = self._slots(np.arange(start, stop), seed, epoch)
-        begins = self.blocks.starts(np.arange(len(self.orders) + 1))
-        buckets = np.searchsorted(begins, slots, side="right") - 1
-        walks = self._walks_of(begins, seed, epoch)
+        return BucketedEpoch(self, seed, epoch)
+
+
+class BucketedEpoch:
+    """One epoch of batches by bucket."""
+
+    def __init__(self, order: Bucketed, seed: int, epoch: int) -> None:
+        self._order, blocks = order, order.blocks
+        self.borders = np.array([0, blocks.count])
+        self._begins = blocks.starts(np.arange(len(order.orders) + 1))
+        # Buckets of one length are not shuffled alike.
+        self._walks = [
+            walk_of(one, count, seed + (bucket << 64), epoch)
+            for bucket, (one, count) in enumerate(
+                zip(order.orders, np.diff(self._begins).tolist(), strict=True)
+            )
+        ]
+        full = blocks.count // order.batch_size
+        self._key = epoch_key(seed, epoch, "batches")
+        # The batches before which the short one is cut out.
+        self._short = full
+        if order.shuffled:
+            self._short = int(epoch_key(seed, epoch, "short batch")[0]) % (full + 1)
+
+    def at(self, places: Ints) -> Ints:
+        """Return the positions at places, in any order of them, shape (n,)."""
+        slots = self._slots(places)
+        buckets = np.searchsorted(self._begins, slots, side="right") - 1
         for bucket in np.unique(buckets).tolist():
-            own = np.flatnonzero(buckets == bucket)
-            slots[own] = begins[bucket] + walks[bucket].at(slots[own] - begins[bucket])
-        return self.blocks.positions(slots)
+            own, begin = np.flatnonzero(buckets == bucket), self._begins[bucket]
+            slots[own] = begin + self._walks[bucket].at(slots[own] - begin)
+        return self._order.blocks.positions(slots)
 
-    def _slots(self, places: Ints, seed: int, epoch: int) -> Ints:
+    def _slots(self, places: Ints) -> Ints:
         """Return where places lie among the elements as they are sorted by bucket."""
-        full, rest = divmod(self.blocks.count, self.batch_size)
-        batches, within = np.divmod(places, self.batch_size)
-        short = full  # the batches before which the short one is cut out
-        if self.shuffled and full:
-            short = int(epoch_key(seed, epoch, "short batch")[0]) % (full + 1)
+        size = self._order.batch_size
+        full, rest = divmod(self._order.blocks.count, size)
+        batches, within = np.divmod(places, size)
+        if self._order.shuffled and full:
             whole = batches < full
-            key = epoch_key(seed, epoch, "batches")
-            batches[whole] = forward(batches[whole].view(np.uint64), full, key).view(np.int64)
-            batches[~whole] = short
-            within[whole & (batches >= short)] += rest
-        return batches * self.batch_size + within
-
-    def _walks_of(self, begins: Ints, seed: int, epoch: int) -> list[Walk]:
-        """Return an epoch of each bucket's order."""
-        found = self._walks.get((seed, epoch))
-        if found is None:
-            counts = np.diff(begins).tolist()
-            # Buckets of one length are not shuffled alike.
-            found = [
-                walk_of(order, count, seed + (bucket << 64), epoch)
-                for bucket, (order, count) in enumerate(zip(self.orders, counts, strict=True))
-            ]
-            self._walks[seed, epoch] = found
-            for old in list(self._walks)[:-_MOST_EPOCHS]:
-                self._walks.pop(old, None)
-        return found
+            drawn = forward(batches[whole].view(np.uint64), full, self._key)
+            batches[whole] = drawn.view(np.int64)
+            batches[~whole] = self._short
+            within[whole & (batches >= self._short)] += rest
+        return batches * size + within

@@ -8,7 +8,7 @@ place follows by arithmetic.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.order import check_epoch, check_places
+from oocdata.order.lanes import Walked
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = ["Interleave"]
@@ -33,7 +33,7 @@ class _Stretch(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Interleave:
+class Interleave(Walked):
     """Elements of some parts in turn, as ``tf.data.Dataset.interleave`` of them would give.
 
     It mixes less than a block shuffle: elements of a batch come from `cycle_length` parts, and
@@ -67,9 +67,6 @@ class Interleave:
     cycle_length: int = 4
     block_length: int = 1
     shuffle_parts: bool = False
-    _epochs: dict[tuple[int, int], tuple[Ints, list[_Stretch]]] = field(
-        default_factory=dict, init=False, repr=False
-    )
 
     def __post_init__(self) -> None:
         lengths = np.asarray(self.lengths)
@@ -81,46 +78,19 @@ class Interleave:
         as_count("cycle_length", self.cycle_length)
         as_count("block_length", self.block_length)
 
-    def __reduce__(self) -> tuple[type[Interleave], tuple[Ints, int, int, bool]]:
-        return Interleave, (
-            self.lengths, self.cycle_length, self.block_length, self.shuffle_parts,
-        )  # fmt: skip
-
     @property
     def nbytes(self) -> int:
         """Bytes of the stretches of two epochs, at most."""
         return 2 * (4 * len(self.lengths) + 2) * (16 * self.cycle_length + 200)
 
-    def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> Ints:
-        """Return the positions at a range of places; see `oocdata.Order.positions`."""
-        count, start, stop = check_places(count, start, stop)
-        seed, epoch = check_epoch(seed, epoch)
+    def walk(self, count: int, seed: int, epoch: int) -> InterleaveEpoch:
+        """Return one epoch, ready to be asked at any places."""
         if int(self.lengths.sum()) != count:
             raise ArgumentError(
                 f"`lengths` must add up to the {count} elements; got a sum of "
                 f"{int(self.lengths.sum())}. Those of a view's files are view.parts.lengths."
             )
-        key = (seed, epoch) if self.shuffle_parts else (0, 0)
-        known = self._epochs.get(key)
-        if known is None:
-            stretches = list(self._stretches(*key))
-            sizes = [stretch.rounds * int(stretch.taken.sum()) for stretch in stretches]
-            known = np.cumsum(np.array(sizes, np.int64)), stretches
-            while len(self._epochs) > 1:
-                self._epochs.pop(next(iter(self._epochs)), None)
-            self._epochs[key] = known
-        ends, stretches = known
-        found = np.empty(stop - start, np.int64)
-        place = start
-        while place < stop:
-            number = int(ends.searchsorted(place, side="right"))
-            begin = int(ends[number - 1]) if number else 0
-            last = min(stop, int(ends[number]))
-            found[place - start : last - start] = _of_stretch(
-                stretches[number], np.arange(place - begin, last - begin)
-            )
-            place = last
-        return found
+        return InterleaveEpoch(list(self._stretches(seed, epoch)))
 
     def _stretches(self, seed: int, epoch: int) -> Iterator[_Stretch]:
         """Yield the stretches of an epoch, in order; see TensorFlow's InterleaveDataset op."""
@@ -158,11 +128,23 @@ class Interleave:
                 yield _Stretch(np.array(starts), np.array(taken), 1)
 
 
-def _of_stretch(stretch: _Stretch, places: Ints) -> Ints:
-    """Return the positions at places of a stretch."""
-    ends = np.cumsum(stretch.taken)
-    rounds, within = np.divmod(places, int(ends[-1]))
-    part = ends.searchsorted(within, side="right")
-    taken = stretch.taken[part]
-    found: Ints = stretch.starts[part] + rounds * taken + within - (ends[part] - taken)
-    return found
+class InterleaveEpoch:
+    """One epoch of interleaved parts."""
+
+    def __init__(self, stretches: list[_Stretch]) -> None:
+        sizes = [stretch.rounds * int(stretch.taken.sum()) for stretch in stretches]
+        self._stretches, self._ends = stretches, np.cumsum([0, *sizes])
+        self.borders = self._ends[[0, -1]]
+
+    def at(self, places: Ints) -> Ints:
+        """Return the positions at places, in any order of them, shape (n,)."""
+        found = np.empty(len(places), np.int64)
+        numbers = np.searchsorted(self._ends, places, side="right") - 1
+        for number in np.unique(numbers).tolist():
+            own, stretch = np.flatnonzero(numbers == number), self._stretches[number]
+            ends = np.cumsum(stretch.taken)
+            rounds, within = np.divmod(places[own] - self._ends[number], int(ends[-1]))
+            part = ends.searchsorted(within, side="right")
+            taken = stretch.taken[part]
+            found[own] = stretch.starts[part] + rounds * taken + within - (ends[part] - taken)
+        return found

@@ -1,4 +1,4 @@
-"""Orders that are walked: asked at any places of an epoch, which goes through lanes.
+"""Orders that are walked: asked at any places of an epoch, which may go through lanes.
 
 Lanes are stretches of an epoch that are walked side by side. A batch takes the same number of
 places from each lane and a rank reads whole lanes, so a rank needs only the chunks of its own
@@ -23,7 +23,7 @@ from oocdata.order.order import (
     visited,
 )
 
-__all__ = ["Laned", "Walk", "laned", "walk_of"]
+__all__ = ["Walk", "Walked", "laned", "walk_of"]
 
 
 class Walk(Protocol):
@@ -39,38 +39,39 @@ class Walk(Protocol):
         ...
 
 
-class Laned(ABC):
-    """An order whose places go through lanes, one lane after the other."""
+class Walked(ABC):
+    """An order of which an epoch can be asked at any places, in any order of them."""
 
     __slots__ = ()
 
     @property
-    @abstractmethod
     def lanes(self) -> int | None:
-        """How many; None where this order has none."""
+        """How many lanes its places go through, one after the other; None where it has none."""
+        return None
 
     @abstractmethod
     def walk(self, count: int, seed: int, epoch: int) -> Walk:
-        """Return one epoch of `count` positions, ready to be asked at any places."""
+        """Return one epoch of `count` positions."""
 
-    @abstractmethod
     def elements_mixed(self, count: int) -> int:
         """Return how many elements are mixed at a time, on average."""
+        return count
 
     def positions(
         self, count: int, start: int, stop: int, *, seed: int, epoch: int
     ) -> NDArray[np.int64]:
         """Return the positions at a range of places; see `Order.positions`.
 
-        Places go through the lanes one after the other: lane l has places ``l * count // lanes``
-        to ``(l + 1) * count // lanes - 1``. A loader walks all lanes side by side.
+        Places go through the lanes, if there are any, one after the other: lane l has places
+        ``l * count // lanes`` to ``(l + 1) * count // lanes - 1``. A loader walks all side by side.
         """
         count = as_count("count", count, at_least=0)
         _, start, stop = check_places(length_of(self, count), start, stop)
         seed, epoch = check_epoch(seed, epoch)
-        if start == stop:
+        if not count:
             return np.empty(0, np.int64)
-        return self.walk(count, seed, epoch).at(np.arange(start, stop))
+        walk = self.walk(count, seed, epoch)  # which raises where the order is of another count
+        return walk.at(np.arange(start, stop)) if stop > start else np.empty(0, np.int64)
 
 
 class _Ranges:
@@ -90,18 +91,11 @@ class _Ranges:
 
 def walk_of(order: Order, count: int, seed: int, epoch: int) -> Walk:
     """Return one epoch of any order."""
-    if isinstance(order, Laned):
+    if isinstance(order, Walked):
         return order.walk(count, seed, epoch)
     return _Ranges(order, count, seed, epoch)
 
 
-def laned(order: Order) -> Laned | None:
-    """Return the order if its epochs are walked in lanes.
-
-    Examples
-    --------
-    >>> from oocdata.order import BlockShuffle, Shuffle
-    >>> laned(BlockShuffle(4, 2, lanes=2)) is None, laned(Shuffle()) is None
-    (False, True)
-    """
-    return order if isinstance(order, Laned) and order.lanes is not None else None
+def laned(order: Order) -> Walked | None:
+    """Return the order if its epochs are walked in lanes."""
+    return order if isinstance(order, Walked) and order.lanes is not None else None

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import AnyBlocks
-from oocdata.errors import ArgumentError
 from oocdata.order.order import Shuffle
 
 __all__ = ["Mixing", "batch_entropy", "full_shuffle_entropy", "mixing"]
@@ -49,19 +48,7 @@ class Mixing:
 
 
 def batch_entropy(blocks: NDArray[np.int64]) -> float:
-    """Return the mean Shannon entropy of the block numbers in a batch, in bits.
-
-    Examples
-    --------
-    >>> batch_entropy(np.array([[5, 5, 5, 5], [0, 1, 2, 3]]))
-    1.0
-    """
-    blocks = np.asarray(blocks)
-    if blocks.ndim != 2 or not blocks.size:
-        raise ArgumentError(
-            f"`blocks` must have shape (batches, batch_size), both at least 1; got {blocks.shape}. "
-            "A single batch is `blocks[np.newaxis]`."
-        )
+    """Return the mean Shannon entropy of the block numbers in a batch, in bits."""
     ordered = np.sort(blocks, axis=1)
     begins = np.ones(ordered.shape, dtype=np.bool_)
     np.not_equal(ordered[:, 1:], ordered[:, :-1], out=begins[:, 1:])
@@ -73,11 +60,6 @@ def batch_entropy(blocks: NDArray[np.int64]) -> float:
 
 def full_shuffle_entropy(count: int, batch_size: int, blocks: AnyBlocks) -> float:
     """Return the entropy of the blocks in a batch of a `Shuffle` of `count` positions, in bits."""
-    if batch_size > count:
-        raise ArgumentError(
-            f"`batch_size` must be at most `count` ({count}); got {batch_size}. "
-            "A batch holds each position once at most."
-        )
     batches = min(count // batch_size, _batches(batch_size))
     drawn = Shuffle().positions(count, 0, batches * batch_size, seed=0, epoch=0)
     return batch_entropy(blocks.of(drawn).reshape(batches, batch_size))

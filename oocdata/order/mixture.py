@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockEpoch, BlockShuffle
-from oocdata.order.lanes import Laned, laned, walk_of
+from oocdata.order.lanes import Walked, laned, walk_of
 from oocdata.order.order import Order
 from oocdata.order.shares import Shares
 
@@ -25,15 +25,12 @@ __all__ = ["Mixture", "MixtureEpoch"]
 
 Ints = NDArray[np.int64]
 
-_MOST_COUNTED = 1 << 20
-"""Numbers that say what members have given, at a time."""
-
 _MOST_WALKS = 16
 """Epochs of members that are remembered."""
 
 
 @dataclass(frozen=True)
-class Mixture(Laned):
+class Mixture(Walked):
     """Members in turn, by their shares: the order of a mixture; see `oocdata.mix`.
 
     Attributes
@@ -65,19 +62,6 @@ class Mixture(Laned):
     length: int
     lanes: int | None = None
 
-    def __post_init__(self) -> None:
-        """Check that the parts fit together."""
-        several = {len(self.orders), len(self.counts), len(self.weights)}
-        if len(several) != 1 or min(*self.counts, *self.weights, self.length) < 1:
-            raise ArgumentError(
-                "`orders`, `counts` and `weights` must have one entry for each member, of at least "
-                f"1; got {len(self.orders)} orders, {self.counts} and {self.weights}."
-            )
-        if self.length % (self.lanes or 1):
-            raise ArgumentError(
-                f"`length` must be a multiple of the {self.lanes} lanes; got {self.length}."
-            )
-
     @cached_property
     def shares(self) -> Shares:
         """Which member gives which element."""
@@ -94,7 +78,7 @@ class Mixture(Laned):
         return self.length
 
     def walk(self, count: int, seed: int, epoch: int) -> MixtureEpoch:
-        """Return one epoch, ready to be asked at any places; see `oocdata.order.lanes.Laned`."""
+        """Return one epoch, ready to be asked at any places."""
         if count != sum(self.counts):
             raise ArgumentError(
                 f"`count` must be the {sum(self.counts)} positions of the members; got {count}."
@@ -133,18 +117,6 @@ class MixtureEpoch:
         """Return the positions at places, in any order of them, shape (n,)."""
         lane, row = np.divmod(places, self._each)
         rows, at = np.unique(row + self._first, return_inverse=True)
-        together = max(1, _MOST_COUNTED // (len(self._order.counts) * (len(self.borders) - 1)))
-        if len(rows) <= together:
-            return self._of_rows(rows, lane, at)
-        found = np.empty(len(places), np.int64)
-        for start in range(0, len(rows), together):
-            own = np.flatnonzero((at >= start) & (at < start + together))
-            some = rows[start : start + together]
-            found[own] = self._of_rows(some, lane[own], at[own] - start)
-        return found
-
-    def _of_rows(self, rows: Ints, lane: Ints, at: Ints) -> Ints:
-        """Return the positions at places of rows: each by its lane, and which of the rows."""
         order = self._order
         given, gives = order.shares.turns(rows)
         found = np.empty(len(lane), np.int64)

@@ -146,15 +146,9 @@ def check_places(count: int, start: int, stop: int) -> tuple[int, int, int]:
         raise ArgumentError(
             f"`count` must be at most 2**61; got {count}. Split the dataset into parts."
         )
-    if stop > count:
+    if not start <= stop <= count:
         raise ArgumentError(
-            f"`stop` must be at most `count` ({count}); got {stop}. "
-            "An order has one place for each position."
-        )
-    if start > stop:
-        raise ArgumentError(
-            f"`start` must be at most `stop` ({stop}); got {start}. "
-            "A range of places never runs backwards."
+            f"places must lie in an epoch, 0 <= start <= stop <= {count}; got {start} and {stop}."
         )
     return count, start, stop
 

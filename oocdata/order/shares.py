@@ -11,6 +11,7 @@ sum up to the rounded share of all of them together.
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from typing import TypeAlias
 
 import numpy as np
@@ -68,14 +69,9 @@ class Shares:
         return found
 
     def turns(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return what members have given before ascending rows, and 1 for who gives in each."""
-        first, last = int(rows[0]), int(rows[-1])
-        if last - first >= 2 * len(rows):
-            given = self.given(rows)
-            return given, self.given(rows + 1) - given
-        # Mostly rows follow on one another: what one leaves is what the next one finds.
-        every, at = self.given(np.arange(first, last + 2)), rows - first
-        return every[:, :, at], every[:, :, at + 1] - every[:, :, at]
+        """Return what members have given before rows, and 1 for who gives in each."""
+        given = self.given(rows)
+        return given, self.given(rows + 1) - given
 
     def _divide(self, node: Node, counts: Ints, phase: Ints, found: Ints) -> None:
         """Divide the elements of a node among its members."""
@@ -97,21 +93,10 @@ class Shares:
 
     def row_of(self, member: int, draw: int) -> int:
         """Return the last row before which a member has given at most `draw` elements."""
-        own, total, lanes = self.weights[member], sum(self.weights), self.lanes
-        slack = 4 * lanes
-        low = max(0, (draw - slack) * total // (lanes * own) - 1)
-        high = (draw + slack) * total // (lanes * own) + 1
-        while low > 0 and self._total(member, low) > draw:
-            low //= 2
-        while self._total(member, high) <= draw:
-            high *= 2
-        while high - low > 1:
-            middle = (low + high) // 2
-            if self._total(member, middle) <= draw:
-                low = middle
-            else:
-                high = middle
-        return low
+        # A member is never further from its share than this.
+        most = (draw + 4 * self.lanes) * sum(self.weights) // (self.lanes * self.weights[member])
+        rows = range(2 * most + 2)
+        return bisect_right(rows, draw, key=lambda row: self._total(member, row)) - 1
 
     def _total(self, member: int, row: int) -> int:
         return int(self.given(np.array([row]))[member].sum())

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.order.lanes import Laned, Walk, laned
-from oocdata.order.order import Order, length_of, visited
+from oocdata.order.lanes import Walk, laned, walk_of
+from oocdata.order.order import Order, length_of
 
 __all__ = ["Steps"]
 
@@ -99,12 +99,14 @@ class Steps:
         return stretch[step - number * self._together]
 
     def _computed(self, start: int, stop: int, epoch: int) -> list[NDArray[np.int64]]:
-        order = laned(self.order)
-        if order is not None:
-            return self._of_lanes(order, start, stop, epoch)
+        walk = self._epochs.get(epoch)
+        if walk is None:
+            walk = walk_of(self.order, self.count, self.seed, epoch)
+            _keep(self._epochs, epoch, walk, most=2)  # while one ends, the next is read ahead
+        if laned(self.order) is not None:
+            return self._of_lanes(walk, start, stop)
         size, shards = self.batch_size, self.num_shards
-        span = start * size, min(stop * size, self.used)
-        positions = visited(self.order, self.count, *span, seed=self.seed, epoch=epoch).view()
+        positions = walk.at(np.arange(start * size, min(stop * size, self.used))).view()
         positions.flags.writeable = False
         batches = [positions[first : first + size] for first in range(0, len(positions), size)]
         shares = [len(batch) // shards for batch in batches]
@@ -113,13 +115,9 @@ class Steps:
             for batch, share in zip(batches, shares, strict=True)
         ]
 
-    def _of_lanes(self, order: Laned, start: int, stop: int, epoch: int) -> list[NDArray[np.int64]]:
-        walked = self._epochs.get(epoch)
-        if walked is None:
-            walked = order.walk(self.count, self.seed, epoch)
-            _keep(self._epochs, epoch, walked, most=2)  # while one ends, the next is read ahead
+    def _of_lanes(self, walk: Walk, start: int, stop: int) -> list[NDArray[np.int64]]:
         each, mine = self.batch_size // self.lanes, self.lanes // self.num_shards
-        borders = walked.borders[self.lane : self.lane + mine + 1]
+        borders = walk.borders[self.lane : self.lane + mine + 1]
         whole = min(stop, self.used // self.batch_size)
         # Lane by lane: neighbouring places lie in one window.
         number = whole - start
@@ -130,7 +128,7 @@ class Steps:
             rest = [np.arange(first + whole * each, end) for first, end in ends]
             share = (self.used - whole * self.batch_size) // self.num_shards
             last = [np.concatenate(rest)[:share]]
-        positions = walked.at(np.concatenate([places.ravel(), *last]))
+        positions = walk.at(np.concatenate([places.ravel(), *last]))
         of_lanes = positions[: places.size].reshape(mine, number, each)
         together = of_lanes.transpose(1, 0, 2).reshape(number, mine * each)
         rest_of = positions[places.size :]

@@ -21,9 +21,8 @@ Ints = NDArray[np.int64]
 class RegularVisits:
     """The visits of `Blocks`, in closed form.
 
-    Blocks of one length (the full ones, the short first ones, the short last ones) are permuted
-    among themselves, so the lengths follow one another as they do in storage; but where some are
-    short, an epoch begins anywhere among them.
+    Full blocks are permuted among themselves, so the lengths follow one another as they do in
+    storage; but where the first or the last one is short, an epoch begins anywhere among them.
 
     Examples
     --------
@@ -33,23 +32,15 @@ class RegularVisits:
     """
 
     def __init__(self, blocks: Blocks, count: int, seed: int, epoch: int) -> None:
-        self._blocks = blocks = blocks.within(count)
+        self._blocks = blocks = Blocks(min(blocks.length, count), min(blocks.first, count))
         self._count = count
-        self.number = blocks.number(count)
-        # Blocks of one length: their first number in a stretch, how many it has, how many there
-        # are. The last block of a cut stretch belongs to none.
-        stretches, rest = divmod(count, blocks.period or count)
-        short = blocks.first if blocks.first < blocks.length else 0
-        full, last = divmod((blocks.period or count) - short, blocks.length)
-        cut = max(0, rest - short) // blocks.length
-        self._kinds = [
-            (bool(short), full, stretches * full + cut),
-            (0, bool(short), bool(short) * (stretches + (rest >= short))),
-            (bool(short) + full, bool(last), bool(last) * stretches),
-        ]
-        self._keys = [epoch_key(seed, epoch, kind) for kind in ("blocks", "first", "last")]
-        full_alone = self._kinds[0][2] == self.number
-        self._begin = 0 if full_alone else int(epoch_key(seed, epoch, "begin")[0]) % self.number
+        self.number = number = blocks.number(count)
+        self._full = range(
+            int(blocks.first < blocks.length), (count - blocks.first) // blocks.length + 1
+        )
+        self._key = epoch_key(seed, epoch, "blocks")
+        cut = len(self._full) < number
+        self._begin = int(epoch_key(seed, epoch, "begin")[0]) % number if cut else 0
         self._begin_place = int(blocks.starts(np.array([self._begin]))[0])
 
     def places_of(self, visits: Ints) -> Ints:
@@ -68,16 +59,11 @@ class RegularVisits:
 
     def slots_of(self, visits: Ints) -> Ints:
         """Return the first slot of the block of each visit."""
-        numbers = (visits + self._begin) % self.number
-        each = self._blocks.each
-        stretch, place = np.divmod(numbers, each)
-        for (begin, width, total), key in zip(self._kinds, self._keys, strict=True):
-            if not total:
-                continue
-            among = stretch * width + place - begin
-            own = np.flatnonzero((place >= begin) & (place < begin + width) & (among < total))
-            among = forward(among[own].view(np.uint64), total, key).view(np.int64)
-            numbers[own] = among // width * each + among % width + begin
+        numbers, full = (visits + self._begin) % self.number, self._full
+        own = np.flatnonzero((numbers >= full.start) & (numbers < full.stop))
+        if len(own):
+            among = (numbers[own] - full.start).view(np.uint64)
+            numbers[own] = forward(among, len(full), self._key).view(np.int64) + full.start
         return self._blocks.starts(numbers)
 
 

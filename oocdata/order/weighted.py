@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import BlockRuns
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
-from oocdata.order.lanes import Laned, walk_of
+from oocdata.order.lanes import Walked, walk_of
 from oocdata.order.order import Order, Shuffle
 from oocdata.order.permutation import epoch_key
 
@@ -58,7 +58,7 @@ def cumulated(weights: NDArray[np.float64]) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted(Laned):
+class Weighted(Walked):
     """With replacement, by weight: the order of ``batches(weights=…)``.
 
     Attributes
@@ -100,6 +100,11 @@ class Weighted(Laned):
         return cls(order, cumulated(weights[elements]), elements)
 
     @property
+    def orders(self) -> tuple[Order]:
+        """That of the draws."""
+        return (self.order,)
+
+    @property
     def nbytes(self) -> int:
         """Bytes of the tables."""
         return self.sums.nbytes + (0 if self.elements is None else self.elements.nbytes)
@@ -110,7 +115,7 @@ class Weighted(Laned):
         return self.order.lanes if isinstance(self.order, BlockShuffle) else None
 
     def walk(self, count: int, seed: int, epoch: int) -> WeightedEpoch:
-        """Return one epoch, ready to be asked at any places; see `oocdata.order.lanes.Laned`."""
+        """Return one epoch, ready to be asked at any places."""
         if count != len(self.sums):
             raise ArgumentError(
                 f"`count` must be the {len(self.sums)} elements that have weights; got {count}."

@@ -286,8 +286,8 @@ def test_patches_of_one_element_are_in_one_part_of_a_split():
     [
         (None, (0, 1), ADDRESSABLE),
         ((1, 1, 6, 5), (0, 1), ADDRESSABLE),
-        ((1, 4, 6, 5), (0, 1), Blocks(4, 4, 10)),
-        ((1, 10, 6, 5), (0, 1), Blocks(10, 10, 10)),
+        ((1, 5, 6, 5), (0, 1), Blocks(5, 5)),
+        ((1, 10, 6, 5), (0, 1), Blocks(10, 10)),
         ((2, 4, 6, 5), (0, 1), Blocks(20, 20)),
         ((2, 10, 3, 3), (0, 1), Blocks(20, 20)),
         ((3, 1, 6, 5), 0, Blocks(3, 3)),
@@ -335,8 +335,22 @@ def test_irregular_selections_tell_the_chunk_of_each_row():
     windows = view.windows(2)[[0, 9, 3, 0]]
     assert isinstance(windows.blocks, BlockIds)
     assert windows.blocks.ids.tolist() == [0, 3, 0, 0]
-    assert view.windows(2).blocks == Blocks(4, 4, 9)
-    assert view.windows(2).patches((2, 2), per_row=3).blocks == Blocks(12, 12, 27)
+    begins = np.unique(np.add.outer(range(0, 36, 9), [0, 4, 8, 9]))
+    runs = view.windows(2).blocks
+    assert isinstance(runs, BlockRuns)
+    assert_array_equal(runs.begins, begins)
+    runs = view.windows(2).patches((2, 2), per_row=3).blocks
+    assert isinstance(runs, BlockRuns)
+    assert_array_equal(runs.begins, begins * 3)
+
+
+def test_blocks_are_those_of_the_part_with_the_longest_chunks():
+    short, long = (
+        ooc.open(RecordingSource(ARRAY, chunks), axis=(0, 1))
+        for chunks in ((1, 3, 6, 5), (1, 7, 6, 5))
+    )
+    for pair in (ooc.zip(short, long), ooc.zip(long, short), ooc.windows(short, long)):
+        assert pair.blocks.number(len(pair)) == long.blocks.number(len(long)) == 8
 
 
 def test_completion_shows_what_users_call():

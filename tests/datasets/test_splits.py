@@ -511,10 +511,9 @@ def test_other_data_are_refused(tmp_path: Path):
             ooc.load_split(path, other)
     with pytest.raises(ArgumentError, match="must not be there yet"):
         ooc.save_split(path, view, view.split(0.5, 0.5))
-    shape = ", ".join(map(str, ARRAY.shape))
-    with pytest.raises(ArgumentError, match=rf"an array \({shape},?\) of {ARRAY.dtype} in memory"):
+    with pytest.raises(ArgumentError, match=r"`parts\.0\.source` is not in it"):
         ooc.save_split(tmp_path / "no.json", view, ooc.open(ARRAY).split(0.5, 0.5))
-    with pytest.raises(ArgumentError, match=r"the function absolute \(`parts\.0\.fn`\)"):
+    with pytest.raises(ArgumentError, match=r"`parts\.0\.fn` is not in it"):
         ooc.save_split(tmp_path / "no.json", view, view.map(np.abs).split(0.5, 0.5))
     with pytest.raises(ArgumentError, match="datasets in tuples"):
         ooc.save_split(tmp_path / "no.json", view, {"train": np.arange(3)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.placed import Placed
 from oocdata.engines.source import Source
-from oocdata.errors import ArgumentError, DescriptionError, SourceError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.testing import RecordingSource, SourceConformance, sample_array
 
 
@@ -361,16 +360,6 @@ def test_described_and_made_again(files: ooc.View) -> None:
         assert_array_equal(one, other)
     other = ooc.stack([files.source.parts[0], *files.source.parts[:3]])  # type: ignore[attr-defined]
     assert fingerprint(other.batches(8)) != fingerprint(files.batches(8))
-
-
-@pytest.mark.parametrize(
-    "change", [{"axis": 7}, {"axis": -1}, {"parts": []}, {"new": False}, {"parts": [3]}], ids=str
-)
-def test_a_description_that_is_wrong_is_refused(files: ooc.View, change: dict[str, Any]) -> None:
-    described = json.loads(as_json(files.batches(8)))
-    described["loader"]["dataset"]["source"].update(change)
-    with pytest.raises((DescriptionError, ArgumentError)):
-        from_json(described)
 
 
 def test_workers_and_ranks_and_resume(files: ooc.View) -> None:

@@ -275,14 +275,6 @@ def test_nothing_to_map():
         assert known.take([]).shape == (0, 4, 6)
 
 
-@pytest.mark.parametrize("batched", [True, False])
-def test_nothing_selected_of_what_is_mapped(batched: bool):
-    mapped = ooc.open(ARRAY).map(lambda x: x[..., :2].sum(axis=-1), batched=batched)
-    for empty in (mapped[:0], mapped[5:][:0], mapped[:0][:0], mapped[[]]):
-        assert empty.take([]).shape == mapped.take([]).shape == (0, 4)
-    assert mapped.map(lambda x: x + 1)[:0].take([]).shape == (0, 4)
-
-
 def test_nothing_is_read_to_select_nothing():
     source = RecordingSource(ARRAY, 5)
     _ = ooc.open(source).map(halved)[:0]

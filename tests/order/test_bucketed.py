@@ -125,5 +125,3 @@ def test_wrong_arguments() -> None:
         ROWS.batches(4, shuffle=True, bucket=(3,), weights=np.ones(500))
     with pytest.raises(ArgumentError, match="`shuffle` must be a bool or a word"):
         ROWS.batches(4, shuffle=Shuffle(), bucket=(3,))
-    with pytest.raises(ArgumentError, match="one for each bucket"):
-        Bucketed(BlockIds(np.array([0, 1])), (Sequential(),), 2, shuffled=True)

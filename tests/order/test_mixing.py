@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from oocdata.blocks import BlockIds, Blocks
-from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.mixing import Mixing, batch_entropy, full_shuffle_entropy, mixing
 
@@ -31,12 +30,6 @@ def test_batch_entropy(blocks: list[list[int]], expected: float) -> None:
     assert batch_entropy(np.array(blocks)) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (4,), (2, 2, 2)])
-def test_batch_entropy_refuses_other_shapes(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ArgumentError, match="`blocks` must have shape"):
-        batch_entropy(np.zeros(shape, dtype=np.int64))
-
-
 @pytest.mark.parametrize(
     ("count", "batch_size", "blocks"),
     [
@@ -48,8 +41,6 @@ def test_batch_entropy_refuses_other_shapes(shape: tuple[int, ...]) -> None:
         pytest.param(50, 20, Blocks(100, 100), id="one-block"),
         pytest.param(50, 20, Blocks(1, 1), id="block-of-one"),
         pytest.param(50, 1, Blocks(3, 3), id="batch-of-one"),
-        pytest.param(205, 40, Blocks(7, 3, 20), id="stretches"),
-        pytest.param(205, 40, Blocks(30, 30, 20), id="stretches-shorter-than-a-block"),
         pytest.param(200, 40, BlockIds(np.arange(200) ** 2 % 37), id="ids"),
     ],
 )
@@ -63,7 +54,7 @@ def test_full_shuffle_entropy_is_what_shuffling_gives(
     assert full_shuffle_entropy(count, batch_size, blocks) == pytest.approx(expected, abs=0.06)
 
 
-@pytest.mark.parametrize("blocks", [Blocks(7, 3), Blocks(7, 3, 20), Blocks(30, 5, 20)])
+@pytest.mark.parametrize("blocks", [Blocks(7, 3), Blocks(30, 5), Blocks(300, 5)])
 def test_a_number_for_each_block(blocks: Blocks) -> None:
     numbers = blocks.of(np.arange(205))
     starts = np.flatnonzero(np.diff(numbers, prepend=-1))
@@ -130,8 +121,3 @@ def test_few_batches_are_looked_at(batch_size: int, most: int) -> None:
     sampled = set(asked)
     assert len(sampled) <= most + 2
     assert steps - 1 not in asked[2:] or count % batch_size == 0
-
-
-def test_a_batch_is_never_larger_than_the_epoch() -> None:
-    with pytest.raises(ArgumentError, match=r"`batch_size` must be at most `count` \(10\)"):
-        full_shuffle_entropy(10, 11, Blocks(2, 2))

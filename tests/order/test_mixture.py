@@ -166,17 +166,7 @@ def test_a_rank_needs_its_share_of_each_member(ranks: int) -> None:
         assert len(second) <= blocks / ranks + 8 // ranks + 1
 
 
-@pytest.mark.parametrize(
-    ("given_", "said"),
-    [
-        (((Shuffle(),), (3, 4), (1, 1), 4), "one entry for each member"),
-        (((Shuffle(), Shuffle()), (3, 0), (1, 1), 4), "at least 1"),
-        (((Shuffle(), Shuffle()), (3, 4), (1, 1), 9, 2), "multiple of the 2 lanes"),
-    ],
-)
-def test_what_is_no_mixture(given_: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
-        Mixture(*given_)
+def test_a_mixture_of_other_positions() -> None:
     with pytest.raises(ArgumentError, match="the 7 positions"):
         Mixture((Shuffle(), Shuffle()), (3, 4), (1, 1), 4).walk(8, 0, 0)
 
@@ -204,7 +194,7 @@ def weighted(draw: st.DrawFn) -> tuple[Weighted, np.ndarray, int]:
         st.sampled_from(
             [
                 Blocks(length, length),
-                Blocks(length, 1, 41),
+                Blocks(length, 1),
                 BlockIds(np.arange(count) ** 2 % (length + 1)),
                 BlockRuns(np.unique(np.append(np.arange(0, count, length), count))),
             ]
@@ -292,7 +282,7 @@ def test_a_count_other_than_that_of_the_weights_is_refused() -> None:
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["regular", "period", "ids", "rows"]), st.integers(1, 40)),
+        st.tuples(st.sampled_from(["regular", "whole", "ids", "rows"]), st.integers(1, 40)),
         min_size=1,
         max_size=4,
     ),
@@ -303,7 +293,7 @@ def test_blocks_of_unlike_parts_are_unlike(parts: list[tuple[str, int]], length:
     for kind, count in parts:
         blocks: Any = {
             "regular": Blocks(length, 1),
-            "period": Blocks(length, length, 11),
+            "whole": Blocks(length, length),
             "ids": BlockIds(np.arange(count) % length),
             "rows": Blocks(1, 1),
         }[kind]

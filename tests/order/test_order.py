@@ -24,7 +24,7 @@ ORDERS: list[Any] = [
     pytest.param(Shuffle(), id="shuffle"),
     pytest.param(BlockShuffle(32, 8), id="block"),
     pytest.param(BlockShuffle(Blocks(32, 3), 8), id="block-first"),
-    pytest.param(BlockShuffle(Blocks(32, 3, 101), 8, lanes=4), id="block-stretches-lanes"),
+    pytest.param(BlockShuffle(Blocks(32, 3), 8, lanes=4), id="block-cut-lanes"),
     pytest.param(BlockShuffle(1, 1), id="block-of-one"),
 ]
 RANDOM = ORDERS[1:]
@@ -113,8 +113,8 @@ def test_numpy_integers_are_integers(order: Order) -> None:
         pytest.param({"count": 1.5}, "`count` must be", id="count-float"),
         pytest.param({"count": 2**61 + 1}, r"`count` must be at most 2\*\*61", id="count-huge"),
         pytest.param({"start": -1}, "`start` must be", id="start<0"),
-        pytest.param({"start": 6}, r"`start` must be at most `stop` \(5\); got 6", id="start>stop"),
-        pytest.param({"stop": 11}, r"`stop` must be at most `count` \(10\); got 11", id="stop>n"),
+        pytest.param({"start": 6}, r"0 <= start <= stop <= 10; got 6 and 5", id="start>stop"),
+        pytest.param({"stop": 11}, r"0 <= start <= stop <= 10; got 2 and 11", id="stop>n"),
         pytest.param({"epoch": -1}, "`epoch` must be a whole number of at least 0", id="epoch<0"),
         pytest.param({"epoch": 0.0}, "`epoch` must be", id="epoch-float"),
         pytest.param({"seed": 1.0}, "`seed` must be an integer; got 1.0", id="seed-float"),

@@ -26,7 +26,7 @@ def orders(draw: st.DrawFn) -> tuple[Order, int, int]:
         st.sampled_from(
             [
                 Blocks(length, length),
-                Blocks(length, 1, 101),
+                Blocks(length, 1),
                 BlockIds(np.arange(count) ** 2 % (length + 1)),
             ]
         )

@@ -208,7 +208,7 @@ def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], str]:
     """
     most = min(_SAMPLE_ROWS, len(part), max(1, _SAMPLE_BYTES // max(1, frames.spec.nbytes)))
     places = np.unique(np.linspace(0, len(part) - 1, most).astype(np.int64))
-    found = stats(part.view[part.starts(np.asarray(part.chosen)[places])], duplicates=False)
+    found = stats(part.view[part.rows(places)[:, 0]], duplicates=False)
     wrong = int(found.overall.count - found.overall.finite)
     if wrong == found.overall.count:
         raise ArgumentError(f"rows must hold numbers; in {len(places):,} of them none is finite.")
