@@ -5,7 +5,7 @@ It can go on after faults: then it says which rows can't be read, and why, and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from math import lcm
@@ -22,7 +22,6 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import batch_share
 from oocdata.threads import cores, in_order
 from oocdata.tools.progress import progress as bar
-from oocdata.tools.ranges import outside
 
 __all__ = ["Block", "each_block", "read_into", "read_rows", "spec_of_one_array"]
 
@@ -39,9 +38,8 @@ class Block:
     """Rows that follow one another."""
 
     rows: range  # their positions
-    values: NDArray[Any]  # (rows, *element), C-contiguous; 0 where skipped or not readable
+    values: NDArray[Any]  # (rows, *element), C-contiguous; 0 where not readable
     failed: tuple[tuple[range, SourceError], ...] = ()  # which rows can't be read, and why
-    skipped: bool = False  # nothing of it was to be read
 
 
 def each_block(
@@ -49,7 +47,6 @@ def each_block(
     work: Callable[[Block], Made],
     *,
     goes_on: bool = False,
-    skip: Sequence[range] = (),
     unit: int = 1,
     label: str = "",
 ) -> Generator[Made]:
@@ -60,8 +57,8 @@ def each_block(
     that half is read in fewer rows, and then a chunk may be decoded more than once.
 
     The first error is raised; or it `goes_on`, and `Block.failed` has the rows that one chunk, or
-    one row where rows have addresses, makes unreadable. Positions to `skip`, ascending, are not
-    read. A bar with a `label` is shown on standard error.
+    one row where rows have addresses, makes unreadable. A bar with a `label` is shown on standard
+    error.
 
     Examples
     --------
@@ -76,7 +73,7 @@ def each_block(
     rows, threads = _sizes(dataset, unit)
 
     def read(block: range) -> tuple[int, Made]:
-        return len(block), work(_read(dataset, block, skip, goes_on))
+        return len(block), work(_read(dataset, block, goes_on))
 
     with (
         bar(label, len(dataset) * row_bytes, shown=bool(label)) as advance,
@@ -157,16 +154,11 @@ def read_into(dataset: Dataset, rows: range, out: NDArray[Any]) -> None:
         request.read_into(out)
 
 
-def _read(dataset: Dataset, rows: range, skip: Sequence[range], goes_on: bool) -> Block:
-    """Read what can be read of a block, outside of what is skipped."""
+def _read(dataset: Dataset, rows: range, goes_on: bool) -> Block:
+    """Read what can be read of a block."""
     spec = spec_of_one_array(dataset)
-    values = np.zeros((len(rows), *cast("tuple[int, ...]", spec.shape)), spec.dtype)
-    failed: list[tuple[range, SourceError]] = []
-    wanted = list(outside(rows, skip))
-    for part in wanted:
-        out = values[part.start - rows.start : part.stop - rows.start]
-        failed += _fill(dataset, part, out, goes_on)
-    return Block(rows, values, tuple(failed), skipped=not wanted)
+    values = np.empty((len(rows), *cast("tuple[int, ...]", spec.shape)), spec.dtype)
+    return Block(rows, values, tuple(_fill(dataset, rows, values, goes_on)))
 
 
 def _fill(
