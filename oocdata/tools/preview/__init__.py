@@ -83,7 +83,7 @@ class Preview:
             "rows": self.rows,
             "labels": self.labels,
             "panels": [panel.place for panel in self.elements[0]],
-            "scales": [asdict(scale) for scale in self.scales],
+            "scales": [asdict(one) | {"values": one.values.to_json()} for one in self.scales],
             "notes": self.notes,
         }
 
@@ -140,14 +140,10 @@ def _drawn(scale: Scale) -> str:
 
 def _table(scales: Sequence[Scale]) -> str:
     """Return the values of each scale in numbers."""
-    wrong = any(scale.nan or scale.infinite for scale in scales)
-    header = ["values of", "min", "max", "mean", "std", *(["NaN, inf"] * wrong)]
-    rows = []
-    for scale in scales:
-        numbers = ((scale.minimum, 4), (scale.maximum, 4), (scale.mean, 3), (scale.std, 3))
-        said = ["-" if one is None else f"{one:.{digits}g}" for one, digits in numbers]
-        said += [f"{scale.nan:,}, {scale.infinite:,}"] * wrong
-        rows.append([scale.label or f"{scale.count:,} shown", *said])
+    wrong = any(scale.values.finite < scale.values.count for scale in scales)
+    header = ["values of", "mean", "std", "min", "max", *(["not finite"] * wrong)]
+    rows = [scale.values.cells(scale.label or f"{scale.values.count:,} shown", wrong)
+            for scale in scales]  # fmt: skip
     return table(header, rows)
 
 
