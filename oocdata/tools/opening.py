@@ -23,6 +23,9 @@ from oocdata.formats.pictures import Pictures
 __all__ = ["OpenArguments", "Opening", "which_rows"]
 
 
+_NUMBERS = "biufc"
+
+
 class OpenArguments(TypedDict, total=False):
     """The arguments of `oocdata.open` besides target and key."""
 
@@ -134,10 +137,12 @@ class Opening:
         """Return the dataset; an array of it that holds no numbers is an UnsupportedDtypeError."""
         dataset = self.dataset()
         for leaf in leaves(dataset.spec):
-            if leaf.dtype.kind not in "biufc":
+            if leaf.dtype.kind not in _NUMBERS:
                 hint = "Make numbers of them in Python, in `.map`"
                 if leaf.dtype.names:
-                    hint = f"Give a field, such as field={leaf.dtype.names[0]!r}"
+                    kinds = {name: leaf.dtype[name].base.kind for name in leaf.dtype.names}
+                    field = next((name for name in kinds if kinds[name] in _NUMBERS), "…")
+                    hint = f"Give a field, such as field={field!r}"
                 elif is_small_float(leaf.dtype):
                     hint = "Convert them, by `.astype('f4')`"
                 message = f"elements must be numbers; got {leaf.kind}. {hint}."
