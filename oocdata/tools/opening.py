@@ -41,6 +41,7 @@ class OpenArguments(TypedDict, total=False):
     format: Literal["text"] | None
     pictures: Pictures | None
     cache: str | os.PathLike[str] | None
+    store: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,14 @@ class Opening:
         """
         given: dict[str, Any] = {} if key is None else {"key": key}
         given.update(arguments)
+        store = given.pop("store", None)
+        if store is not None and not isinstance(target, Dataset):
+            from oocdata.stores.given import in_store  # not for `import oocdata`
+
+            several = isinstance(target, list | tuple)
+            target = (
+                [in_store(store, one) for one in target] if several else in_store(store, target)
+            )
         if not isinstance(given.get("dtype"), str | None):
             given["dtype"] = dtype_text(as_dtype(given["dtype"]))
         if given.get("shape") is not None:
@@ -90,7 +99,8 @@ class Opening:
         opening = replace(target if isinstance(target, Opening) else cls(target), **given)
         opening = replace(opening, target=_local(opening.target))
         if isinstance(opening.target, Dataset):
-            for name, value in opening.given().items():
+            left = opening.given() if store is None else {"store": store}
+            for name, value in left.items():
                 raise ArgumentError(
                     f"`{name}` must be left out for a {type(opening.target).__name__}, which is "
                     f"open already; got {value!r}. Open what it was opened from."

@@ -16,6 +16,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+import obstore.store
 import pytest
 import zarr
 from servers.ranges import RangeServer
@@ -151,6 +152,15 @@ def test_a_path_written_as_a_url(folder: Path, tmp_path: Path) -> None:
     assert "\non disk " in str(contents(url))
     ooc.convert(url, (tmp_path / "c d.zarr").as_uri())
     assert ooc.open(tmp_path / "c d.zarr").shape == ROWS.shape
+
+
+def test_a_store_that_was_opened(folder: Path) -> None:
+    store = obstore.store.LocalStore(str(folder))
+    assert ooc.stats("a.npy", store=store).shape == ROWS.shape
+    assert ooc.check(["a.npy", "a.npz"], store=store).healthy()
+    assert contents("a.h5", "gz", store=store).described[0].shape == ROWS.shape
+    with pytest.raises(ArgumentError, match="`store` must be left out for a View"):
+        ooc.stats(ooc.open("a.npy", store=store), store=store)
 
 
 # What is said of the link.
