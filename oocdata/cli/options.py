@@ -16,6 +16,7 @@ import typer
 from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
+from oocdata.formats.patterns import natural
 from oocdata.tools.opening import Opening
 
 __all__ = [
@@ -215,7 +216,7 @@ def given(
             raise MissingFileError(
                 f"No such file. For a dataset: --key {path}, or {files[0]}::{path}.", path=path
             )
-    paths = [path for path, _ in pairs]
+    paths = _in_order([path for path, _ in pairs])
     target = paths[0] if len(paths) == 1 else paths
     name = next(iter(keys), None)
     fields = tuple(field.split(",")) if field else ()
@@ -225,6 +226,21 @@ def given(
     )  # fmt: skip
     opening.check_raw()
     return opening
+
+
+def _in_order(paths: list[str]) -> list[str]:
+    """Return files that a shell listed for a glob with part 2 before part 10, as open sorts them.
+
+    Files whose names differ in more than their numbers, or that stand in no shell's order, stay.
+
+    Examples
+    --------
+    >>> _in_order(["u_1.npy", "u_10.npy", "u_2.npy"]), _in_order(["u_2.npy", "u_1.npy"])
+    (['u_1.npy', 'u_2.npy', 'u_10.npy'], ['u_2.npy', 'u_1.npy'])
+    """
+    numbered = len({re.sub(r"\d+", "", path) for path in paths}) == 1
+    listed = sorted(paths, key=len) == sorted(paths, key=lambda path: (len(path), path))
+    return sorted(paths, key=natural) if numbered and listed else paths
 
 
 def split_key(text: str) -> tuple[str, str | None]:

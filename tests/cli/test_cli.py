@@ -210,6 +210,27 @@ def test_what_nobody_expected_is_one_paragraph_too(
     assert "unexpected ZeroDivisionError: a bug." in result.stderr
 
 
+def test_a_field_of_several_words_is_named_as_it_is_typed(folder: Path) -> None:
+    np.save("table.npy", np.zeros(9, [("mean length (cm)", "f8")]))
+    told = " ".join(run("stats", "table.npy").stderr.split())
+    assert "Give a field, such as --field 'mean length (cm)'." in told
+    assert run("stats", "table.npy", "--field", "mean length (cm)").exit_code == 0
+
+
+@pytest.mark.parametrize("names", [["u_1", "u_10", "u_2"], ["u_10", "u_1", "u_2"]])
+def test_files_that_a_shell_listed_are_in_the_order_of_a_glob(
+    folder: Path, names: list[str]
+) -> None:
+    """By letters, part 10 comes before part 2; in some languages before part 1 too."""
+    for number in (1, 2, 10):
+        np.save(f"u_{number}.npy", np.full((2, 3), number))
+    paths = [f"{name}.npy" for name in names]
+    assert run("convert", *paths, "all.npy").exit_code == 0
+    assert np.load("all.npy")[:, 0].tolist() == [1, 1, 2, 2, 10, 10]
+    assert run("convert", "u_2.npy", "u_1.npy", "own.npy").exit_code == 0
+    assert np.load("own.npy")[:, 0].tolist() == [2, 2, 1, 1]
+
+
 def test_ctrl_c_is_no_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object) -> None:
         raise KeyboardInterrupt
