@@ -220,12 +220,10 @@ def given(
     target = paths[0] if len(paths) == 1 else paths
     name = next(iter(keys), None)
     fields = tuple(field.split(",")) if field else ()
-    opening = Opening(
+    return Opening(
         target, name, axis, dtype, shape, offset, missing, external, field=fields, decode=decode,
         format=format,
     )  # fmt: skip
-    opening.check_raw()
-    return opening
 
 
 def _in_order(paths: list[str]) -> list[str]:

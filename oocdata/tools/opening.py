@@ -14,7 +14,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.spec import as_dtype, leaves
 from oocdata.datasets.view import View
-from oocdata.engines.dtypes import dtype_text, is_small_float, named_dtype
+from oocdata.engines.dtypes import dtype_text, is_small_float
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import Axis, Missing, files_matching, local_path
 from oocdata.formats.patterns import Key, said
@@ -113,33 +113,22 @@ class Opening:
         found = {name: getattr(self, name) for name in usual}
         return {name: value for name, value in found.items() if value != usual[name]}
 
-    def check_raw(self) -> None:
-        """Raise if `dtype` or `shape` lacks the other; a small float of a ``.npy`` needs none."""
-        alone = (self.dtype is None) != (self.shape is None)
-        if alone and not (self.dtype and is_small_float(named_dtype(self.dtype))):
-            raise ArgumentError("`dtype` and `shape` must be given together, for raw binary.")
-
     def dataset(self, *, unequal: bool = False) -> Dataset:
         """Return the dataset, or open the file; raises what `oocdata.open` does.
 
         With `unequal`, rows may be of unequal length, or sparse.
         """
         if isinstance(self.target, Dataset):
-            if self.target.is_composed and not unequal:
-                raise ArgumentError(
-                    f"`target` must have dense rows; got {self.target!r}. Give what `.sparse()` "
-                    "was called of, or what `.pad()` gives."
-                )
-            return self.target
-        if isinstance(getattr(self.target, "dataset", None), Dataset):
+            found: Dataset = self.target
+        elif isinstance(getattr(self.target, "dataset", None), Dataset):
             kind = type(self.target).__name__
             raise ArgumentError(f"`target` must be a Dataset; got a {kind}. Give `.dataset` of it.")
-        found = open_view(self.target, **self.given())
+        else:
+            found = open_view(self.target, **self.given())
         if found.is_composed and not unequal:
-            raise UnsupportedDtypeError(
-                f"rows must be of one length; got {found!r}. Give what `.pad()` makes of them.",
-                path=found.storage.path,
-                key=found.storage.key,
+            raise ArgumentError(
+                f"`target` must have dense rows; got {found!r}. Give what `.sparse()` was called "
+                "of, or what `.pad()` makes of them."
             )
         return found
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, Blocks
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.spec import ArraySpec, Spec
+from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import batch_share
@@ -91,17 +91,9 @@ def spec_of_one_array(dataset: Dataset) -> ArraySpec:
     if not isinstance(spec, ArraySpec):
         raise ArgumentError(
             f"`target` must have elements of one array; got {dataset!r}. Give the View that it is "
-            f"made from, or one array of each element: .map({_first_of(spec)})."
+            "made from, or take one array of each element, in `.map`."
         )
     return spec
-
-
-def _first_of(spec: tuple[Spec, ...] | dict[str, Spec]) -> str:
-    """Return the function, as it is written, that gives the first array of an element."""
-    if isinstance(spec, dict):
-        return f"lambda element: element[{next(iter(spec))!r}]"
-    names = ("x", "y", "z") if len(spec) < 4 else [f"x{number}" for number in range(len(spec))]
-    return f"lambda {', '.join(names[: len(spec)])}: {names[0]}"
 
 
 def _borders(dataset: Dataset) -> Blocks:
