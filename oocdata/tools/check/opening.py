@@ -90,11 +90,6 @@ def _rows_beyond(
     """Return the rows that reach beyond the end of an array of which only some bytes are there.
 
     A row's last byte lies farther the farther the row is, because strides are positive.
-
-    Examples
-    --------
-    >>> _rows_beyond((10, 3), (24, 8), 8, axis=0, nbytes=100)
-    range(4, 10)
     """
     count, step = shape[axis], strides[axis]
     row = [1 if at == axis else length for at, length in enumerate(shape)]

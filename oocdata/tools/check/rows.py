@@ -36,13 +36,7 @@ class Fault:
 
 
 def kind_of(error: SourceError) -> str:
-    """Return what kind of finding an error is.
-
-    Examples
-    --------
-    >>> kind_of(TruncatedFileError("must hold 80 bytes; got 64."))
-    'truncated'
-    """
+    """Return what kind of finding an error is."""
     if isinstance(error, TruncatedFileError):
         return "truncated"
     if isinstance(error, DamagedChunkError):
