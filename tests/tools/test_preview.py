@@ -429,6 +429,16 @@ def test_a_table_has_a_scale_for_each_column() -> None:
     assert len(windows.scales) == 7
 
 
+def test_what_an_element_is_made_of_is_said_once() -> None:
+    view = ooc.open(FRAMES)
+    kind = f"of {FRAMES.shape[1:]} {FRAMES.dtype}"
+    assert preview(view.next_frame(), count=1).array == f"{len(FRAMES) - 1} pairs {kind}"
+    assert (
+        preview(ooc.zip(view, view, view), count=1).array
+        == f"{len(FRAMES)} elements of 3 arrays {kind}"
+    )
+
+
 def test_a_colour_is_one_picture_of_an_element() -> None:
     images = ooc.open(RNG.integers(0, 256, (40, 12, 10, 3), np.uint8))
     labels = ooc.open(np.arange(40))

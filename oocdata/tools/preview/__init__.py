@@ -302,6 +302,7 @@ def _array(dataset: Dataset) -> str:
         if not dataset.element:
             return f"{number} number{many}, {dataset.dtype}"
         return f"{number} row{many} of {arrays[0]}"
-    if len(arrays) == 2 and len(set(arrays)) == 1:
-        return f"{number} pair{many} of {arrays[0]}"
+    if len(arrays) > 1 and len(set(arrays)) == 1:
+        kind = f"pair{many}" if len(arrays) == 2 else f"element{many} of {len(arrays)} arrays"
+        return f"{number} {kind} of {arrays[0]}"
     return f"{number} element{many} of {' and '.join(arrays)}"
