@@ -227,6 +227,8 @@ def test_files_that_a_shell_listed_are_in_the_order_of_a_glob(
     paths = [f"{name}.npy" for name in names]
     assert run("convert", *paths, "all.npy").exit_code == 0
     assert np.load("all.npy")[:, 0].tolist() == [1, 1, 2, 2, 10, 10]
+    assert "ooc.open('u_*.npy')" in run("info", *paths).stdout
+    assert "ooc.open(['u_1.npy', 'u_2.npy'])" in run("info", "u_1.npy", "u_2.npy").stdout
     assert run("convert", "u_2.npy", "u_1.npy", "own.npy").exit_code == 0
     assert np.load("own.npy")[:, 0].tolist() == [2, 2, 1, 1]
 
