@@ -97,7 +97,8 @@ def in_options(text: str, context: typer.Context) -> str:
     for name in arguments_named(text):
         if name in options:
             text = text.replace(f"`{name}`", options[name]).replace(f"{name}=True", options[name])
-            text = re.sub(rf"""\b{name}=["']?(\w+)["']?""", rf"{options[name]} \1", text)
+            text = re.sub(rf"""\b{name}=(["']?)(\w+)\1""", rf"{options[name]} \2", text)
+            text = text.replace(f" {name}='", f" {options[name]} '")
     return text
 
 

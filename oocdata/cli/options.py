@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import typer
 from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
+from oocdata.formats.patterns import natural
 from oocdata.tools.opening import Opening
 
 __all__ = [
@@ -215,16 +217,34 @@ def given(
             raise MissingFileError(
                 f"No such file. For a dataset: --key {path}, or {files[0]}::{path}.", path=path
             )
-    paths = [path for path, _ in pairs]
-    target = paths[0] if len(paths) == 1 else paths
+    target = _as_glob([path for path, _ in pairs])
     name = next(iter(keys), None)
     fields = tuple(field.split(",")) if field else ()
-    opening = Opening(
+    return Opening(
         target, name, axis, dtype, shape, offset, missing, external, field=fields, decode=decode,
         format=format,
     )  # fmt: skip
-    opening.check_raw()
-    return opening
+
+
+def _as_glob(paths: list[str]) -> str | list[str]:
+    """Return a file; of files that a shell listed for a glob the glob, or part 2 before part 10.
+
+    Files whose names differ in more than their numbers, or that stand in no shell's order, stay.
+
+    Examples
+    --------
+    >>> _as_glob(["u_1.npy", "u_10.npy", "u_2.npy"]), _as_glob(["u_2.npy", "u_1.npy"])
+    (['u_1.npy', 'u_2.npy', 'u_10.npy'], ['u_2.npy', 'u_1.npy'])
+    """
+    if len(paths) == 1:
+        return paths[0]
+    numbered = len({re.sub(r"\d+", "", path) for path in paths}) == 1
+    listed = sorted(paths, key=len) == sorted(paths, key=lambda path: (len(path), path))
+    if not (numbered and listed):
+        return paths
+    folder, name = os.path.split(paths[0])
+    pattern, paths = os.path.join(folder, re.sub(r"\d+", "*", name)), sorted(paths, key=natural)
+    return pattern if sorted(glob.glob(pattern), key=natural) == paths else paths
 
 
 def split_key(text: str) -> tuple[str, str | None]:

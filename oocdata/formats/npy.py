@@ -76,7 +76,7 @@ def open_npy(
             raise ArgumentError(
                 "`dtype` must be given for raw binary files only, or be 'bfloat16' or "
                 f"'float8_e4m3fn' for a .npy of raw bytes; got {dtype!r} for one of {stored}. Use "
-                "`.astype` to convert."
+                ".astype to convert."
             )
         stored, again["dtype"] = meant, meant.name
     described = Storage(".npy", version.path, opened=again)

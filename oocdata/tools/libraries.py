@@ -37,13 +37,7 @@ def matplotlib(module: str = "") -> Any:
 
 
 def check_picture(path: Path, suffixes: Sequence[str] = PICTURES) -> Path:
-    """Return a picture's path, the home folder put in; raise if it can't be written there.
-
-    Examples
-    --------
-    >>> check_picture(Path("a.png"))
-    PosixPath('a.png')
-    """
+    """Return a picture's path, the home folder put in; raise if it can't be written there."""
     path = path.expanduser()
     if path.suffix.lower() not in suffixes:
         raise ArgumentError(

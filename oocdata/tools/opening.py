@@ -14,13 +14,16 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.spec import as_dtype, leaves
 from oocdata.datasets.view import View
-from oocdata.engines.dtypes import dtype_text, is_small_float, named_dtype
+from oocdata.engines.dtypes import dtype_text, is_small_float
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import Axis, Missing, files_matching, local_path
 from oocdata.formats.patterns import Key, said
 from oocdata.formats.pictures import Pictures
 
 __all__ = ["OpenArguments", "Opening", "which_rows"]
+
+
+_NUMBERS = "biufc"
 
 
 class OpenArguments(TypedDict, total=False):
@@ -38,6 +41,7 @@ class OpenArguments(TypedDict, total=False):
     format: Literal["text"] | None
     pictures: Pictures | None
     cache: str | os.PathLike[str] | None
+    store: Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +84,14 @@ class Opening:
         """
         given: dict[str, Any] = {} if key is None else {"key": key}
         given.update(arguments)
+        store = given.pop("store", None)
+        if store is not None and not isinstance(target, Dataset):
+            from oocdata.stores.given import in_store  # not for `import oocdata`
+
+            several = isinstance(target, list | tuple)
+            target = (
+                [in_store(store, one) for one in target] if several else in_store(store, target)
+            )
         if not isinstance(given.get("dtype"), str | None):
             given["dtype"] = dtype_text(as_dtype(given["dtype"]))
         if given.get("shape") is not None:
@@ -87,7 +99,8 @@ class Opening:
         opening = replace(target if isinstance(target, Opening) else cls(target), **given)
         opening = replace(opening, target=_local(opening.target))
         if isinstance(opening.target, Dataset):
-            for name, value in opening.given().items():
+            left = opening.given() if store is None else {"store": store}
+            for name, value in left.items():
                 raise ArgumentError(
                     f"`{name}` must be left out for a {type(opening.target).__name__}, which is "
                     f"open already; got {value!r}. Open what it was opened from."
@@ -100,33 +113,22 @@ class Opening:
         found = {name: getattr(self, name) for name in usual}
         return {name: value for name, value in found.items() if value != usual[name]}
 
-    def check_raw(self) -> None:
-        """Raise if `dtype` or `shape` lacks the other; a small float of a ``.npy`` needs none."""
-        alone = (self.dtype is None) != (self.shape is None)
-        if alone and not (self.dtype and is_small_float(named_dtype(self.dtype))):
-            raise ArgumentError("`dtype` and `shape` must be given together, for raw binary.")
-
     def dataset(self, *, unequal: bool = False) -> Dataset:
         """Return the dataset, or open the file; raises what `oocdata.open` does.
 
         With `unequal`, rows may be of unequal length, or sparse.
         """
         if isinstance(self.target, Dataset):
-            if self.target.is_composed and not unequal:
-                raise ArgumentError(
-                    f"`target` must have dense rows; got {self.target!r}. Give what `.sparse()` "
-                    "was called of, or what `.pad()` gives."
-                )
-            return self.target
-        if isinstance(getattr(self.target, "dataset", None), Dataset):
+            found: Dataset = self.target
+        elif isinstance(getattr(self.target, "dataset", None), Dataset):
             kind = type(self.target).__name__
             raise ArgumentError(f"`target` must be a Dataset; got a {kind}. Give `.dataset` of it.")
-        found = open_view(self.target, **self.given())
+        else:
+            found = open_view(self.target, **self.given())
         if found.is_composed and not unequal:
-            raise UnsupportedDtypeError(
-                f"rows must be of one length; got {found!r}. Give what `.pad()` makes of them.",
-                path=found.storage.path,
-                key=found.storage.key,
+            raise ArgumentError(
+                f"`target` must have dense rows; got {found!r}. Give what `.sparse()` was called "
+                "of, or what `.pad()` makes of them."
             )
         return found
 
@@ -134,10 +136,12 @@ class Opening:
         """Return the dataset; an array of it that holds no numbers is an UnsupportedDtypeError."""
         dataset = self.dataset()
         for leaf in leaves(dataset.spec):
-            if leaf.dtype.kind not in "biufc":
+            if leaf.dtype.kind not in _NUMBERS:
                 hint = "Make numbers of them in Python, in `.map`"
                 if leaf.dtype.names:
-                    hint = f"Give a field, such as field={leaf.dtype.names[0]!r}"
+                    kinds = {name: leaf.dtype[name].base.kind for name in leaf.dtype.names}
+                    field = next((name for name in kinds if kinds[name] in _NUMBERS), "…")
+                    hint = f"Give a field, such as field={field!r}"
                 elif is_small_float(leaf.dtype):
                     hint = "Convert them, by `.astype('f4')`"
                 message = f"elements must be numbers; got {leaf.kind}. {hint}."

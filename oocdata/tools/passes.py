@@ -5,7 +5,7 @@ It can go on after faults: then it says which rows can't be read, and why, and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from math import lcm
@@ -16,13 +16,12 @@ from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, Blocks
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.spec import ArraySpec, Spec
+from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import batch_share
 from oocdata.threads import cores, in_order
 from oocdata.tools.progress import progress as bar
-from oocdata.tools.ranges import outside
 
 __all__ = ["Block", "each_block", "read_into", "read_rows", "spec_of_one_array"]
 
@@ -39,9 +38,8 @@ class Block:
     """Rows that follow one another."""
 
     rows: range  # their positions
-    values: NDArray[Any]  # (rows, *element), C-contiguous; 0 where skipped or not readable
+    values: NDArray[Any]  # (rows, *element), C-contiguous; 0 where not readable
     failed: tuple[tuple[range, SourceError], ...] = ()  # which rows can't be read, and why
-    skipped: bool = False  # nothing of it was to be read
 
 
 def each_block(
@@ -49,7 +47,6 @@ def each_block(
     work: Callable[[Block], Made],
     *,
     goes_on: bool = False,
-    skip: Sequence[range] = (),
     unit: int = 1,
     label: str = "",
 ) -> Generator[Made]:
@@ -60,8 +57,8 @@ def each_block(
     that half is read in fewer rows, and then a chunk may be decoded more than once.
 
     The first error is raised; or it `goes_on`, and `Block.failed` has the rows that one chunk, or
-    one row where rows have addresses, makes unreadable. Positions to `skip`, ascending, are not
-    read. A bar with a `label` is shown on standard error.
+    one row where rows have addresses, makes unreadable. A bar with a `label` is shown on standard
+    error.
 
     Examples
     --------
@@ -76,7 +73,7 @@ def each_block(
     rows, threads = _sizes(dataset, unit)
 
     def read(block: range) -> tuple[int, Made]:
-        return len(block), work(_read(dataset, block, skip, goes_on))
+        return len(block), work(_read(dataset, block, goes_on))
 
     with (
         bar(label, len(dataset) * row_bytes, shown=bool(label)) as advance,
@@ -94,17 +91,9 @@ def spec_of_one_array(dataset: Dataset) -> ArraySpec:
     if not isinstance(spec, ArraySpec):
         raise ArgumentError(
             f"`target` must have elements of one array; got {dataset!r}. Give the View that it is "
-            f"made from, or one array of each element: .map({_first_of(spec)})."
+            "made from, or take one array of each element, in `.map`."
         )
     return spec
-
-
-def _first_of(spec: tuple[Spec, ...] | dict[str, Spec]) -> str:
-    """Return the function, as it is written, that gives the first array of an element."""
-    if isinstance(spec, dict):
-        return f"lambda element: element[{next(iter(spec))!r}]"
-    names = ("x", "y", "z") if len(spec) < 4 else [f"x{number}" for number in range(len(spec))]
-    return f"lambda {', '.join(names[: len(spec)])}: {names[0]}"
 
 
 def _borders(dataset: Dataset) -> Blocks:
@@ -157,16 +146,11 @@ def read_into(dataset: Dataset, rows: range, out: NDArray[Any]) -> None:
         request.read_into(out)
 
 
-def _read(dataset: Dataset, rows: range, skip: Sequence[range], goes_on: bool) -> Block:
-    """Read what can be read of a block, outside of what is skipped."""
+def _read(dataset: Dataset, rows: range, goes_on: bool) -> Block:
+    """Read what can be read of a block."""
     spec = spec_of_one_array(dataset)
-    values = np.zeros((len(rows), *cast("tuple[int, ...]", spec.shape)), spec.dtype)
-    failed: list[tuple[range, SourceError]] = []
-    wanted = list(outside(rows, skip))
-    for part in wanted:
-        out = values[part.start - rows.start : part.stop - rows.start]
-        failed += _fill(dataset, part, out, goes_on)
-    return Block(rows, values, tuple(failed), skipped=not wanted)
+    values = np.empty((len(rows), *cast("tuple[int, ...]", spec.shape)), spec.dtype)
+    return Block(rows, values, tuple(_fill(dataset, rows, values, goes_on)))
 
 
 def _fill(

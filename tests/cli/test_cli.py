@@ -174,7 +174,7 @@ def test_small_floats_that_npy_keeps_as_raw_bytes(folder: Path) -> None:
     os.truncate("small.npy", os.path.getsize("small.npy") - 5)
     assert "truncated" in run("check", *given).stdout
     wrong = run("info", "ds.bin", "--dtype", "f4")
-    assert (wrong.exit_code, "given together" in wrong.stderr) == (2, True)
+    assert (wrong.exit_code, "give --dtype and --shape" in wrong.stderr) == (1, True)
     assert run("info", "ds.bin", "--dtype", "O", "--shape", "3").exit_code == 2
 
 
@@ -208,6 +208,29 @@ def test_what_nobody_expected_is_one_paragraph_too(
     result = run("info", "ds.npy")
     assert result.exit_code == 1
     assert "unexpected ZeroDivisionError: a bug." in result.stderr
+
+
+def test_a_field_of_several_words_is_named_as_it_is_typed(folder: Path) -> None:
+    np.save("table.npy", np.zeros(9, [("mean length (cm)", "f8")]))
+    told = " ".join(run("stats", "table.npy").stderr.split())
+    assert "Give a field, such as --field 'mean length (cm)'." in told
+    assert run("stats", "table.npy", "--field", "mean length (cm)").exit_code == 0
+
+
+@pytest.mark.parametrize("names", [["u_1", "u_10", "u_2"], ["u_10", "u_1", "u_2"]])
+def test_files_that_a_shell_listed_are_in_the_order_of_a_glob(
+    folder: Path, names: list[str]
+) -> None:
+    """By letters, part 10 comes before part 2; in some languages before part 1 too."""
+    for number in (1, 2, 10):
+        np.save(f"u_{number}.npy", np.full((2, 3), number))
+    paths = [f"{name}.npy" for name in names]
+    assert run("convert", *paths, "all.npy").exit_code == 0
+    assert np.load("all.npy")[:, 0].tolist() == [1, 1, 2, 2, 10, 10]
+    assert "ooc.open('u_*.npy')" in run("info", *paths).stdout
+    assert "ooc.open(['u_1.npy', 'u_2.npy'])" in run("info", "u_1.npy", "u_2.npy").stdout
+    assert run("convert", "u_2.npy", "u_1.npy", "own.npy").exit_code == 0
+    assert np.load("own.npy")[:, 0].tolist() == [2, 2, 1, 1]
 
 
 def test_ctrl_c_is_no_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,7 +363,7 @@ def test_wrong_calls_exit_with_2(folder: Path, command: str) -> None:
 def test_a_wrong_call_names_the_option(folder: Path) -> None:
     said = " ".join(run("info", "ds.npy", "--axis", "9").stderr.split())
     assert said.startswith("oocdata: --axis must be an axis of the 4-dimensional array; got 9.")
-    assert run("info", "ds.npy", "--shape", "3").stderr.startswith("oocdata: --dtype and --shape")
+    assert run("info", "ds.npy", "--shape", "3").stderr.startswith("oocdata: --shape must be")
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])

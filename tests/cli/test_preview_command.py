@@ -113,7 +113,7 @@ def test_json_has_everything_and_writes_nothing(folder: Path) -> None:
     values = FRAMES[[0, 39], 0].astype("f8")
     low, high = np.percentile(values, (1, 99))
     assert (scale["low"], scale["high"]) == (low, high)
-    assert scale["mean"] == pytest.approx(values.mean())
+    assert scale["values"]["mean"] == pytest.approx(values.mean())
     assert not list(folder.glob("*.png"))
     named = json.loads(run("ds.npy", "--count", "1", "--json", "--output", "a.png").stdout)
     assert named["picture"] == "a.png"
@@ -127,8 +127,8 @@ def test_json_has_no_number_that_is_none(folder: Path) -> None:
         raise AssertionError(word)
 
     found = json.loads(run("bad.npy", "--json").stdout, parse_constant=refuse)
-    assert found["scales"][0]["mean"] is None
-    assert found["scales"][0]["nan"] == 48
+    assert found["scales"][0]["values"]["mean"] is None
+    assert found["scales"][0]["values"]["nan"] == 48
 
 
 def test_a_folder_that_cannot_be_written_to(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,6 +136,18 @@ def test_the_code_names_what_is_not_usual(tmp_path: Path) -> None:
     assert names["rows"].shape == (5, 64, 6)
 
 
+def test_the_code_decodes_packed_numbers(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.nc", "w") as file:
+        file["u"] = FRAMES.astype("i2")
+        file["u"].attrs["scale_factor"] = 0.5
+    found = one(tmp_path / "a.nc")
+    assert found.dtype == "int16"
+    names: dict[str, Any] = {}
+    exec("\n".join(found.code), names)
+    np.testing.assert_array_equal(names["frames"][63], FRAMES[63] / 2)
+    assert f"each {names['x'].shape} {names['x'].dtype}" in found.code[-2]
+
+
 def test_axes_that_look_like_trajectories(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((6, 20, 16, 24)))
     found = one(tmp_path / "a.npy")
@@ -267,6 +279,13 @@ def test_a_value_without_axes_is_said_to_be_one(tmp_path: Path) -> None:
     assert "Can't be opened:\n  size: an array must have a row axis" in str(
         contents(tmp_path / "a.npz")
     )
+
+
+def test_what_does_not_open_for_one_reason_is_told_together(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", u=FRAMES, **{f"size_{one}": np.array(1.0) for one in range(9)})
+    text = " ".join(str(contents(tmp_path / "a.npz")).split())
+    assert "size_4, size_5 and 3 more: an array must have a row axis" in text
+    assert "size_6" not in text
 
 
 def test_text_of_any_name_and_pictures(tmp_path: Path) -> None:

@@ -98,3 +98,10 @@ def test_text_in_memory_has_no_file() -> None:
     with pytest.raises(UnsupportedDtypeError, match="elements must be numbers") as raised:
         ooc.stats(ooc.open(np.array(["a", "b"])))
     assert raised.value.path is None
+
+
+def test_a_field_that_is_named_in_an_error_holds_numbers() -> None:
+    rows = ooc.open(np.zeros(5, [("day", "M8[D]"), ("price", "f8")]))
+    with pytest.raises(UnsupportedDtypeError, match="field='price'"):
+        ooc.stats(rows)
+    assert ooc.stats(rows["price"]).mean == 0

@@ -143,18 +143,6 @@ def test_a_damaged_chunk_is_named_as_a_whole(tmp_path: Path) -> None:
     assert_array_equal(part.values[4:], array[18:30])
 
 
-def test_what_is_skipped_is_not_read() -> None:
-    source = Failing(50, {3, 4, 30}, SourceError("no."))
-    (block,) = read(ooc.open(source), goes_on=True, skip=[range(2, 6), range(25, 40)])
-    assert not block.failed
-    assert not block.skipped
-    assert block.values[:, 0].nonzero()[0].tolist() == [1, *range(6, 25), *range(40, 50)]
-    source.reads = 0
-    (block,) = read(ooc.open(source), skip=[range(50)])
-    assert block.skipped
-    assert source.reads == 0
-
-
 def test_what_work_raises_ends_it() -> None:
     def work(block: Block) -> None:
         raise ZeroDivisionError

@@ -98,7 +98,6 @@ def check(
         if argument in given.given():
             value = getattr(given, argument)
             raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
-    given.check_raw()
     axes = [given.axis] if isinstance(given.axis, int | str) else list(given.axis)
     given = replace(given, axis=axes[0] if axes else 0, missing=None, verify=None)
     paths = given.paths()

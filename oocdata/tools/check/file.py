@@ -138,8 +138,7 @@ class _Check:
         keys = self._keys()
         for key in keys:
             try:
-                with opened(replace(self.opening, key=key)) as found:
-                    self._read(found, known, writer)
+                self._read(opened(replace(self.opening, key=key)), known, writer)
             except _NO_FAULT as error:
                 if known is not None and _is_of(known, key):  # it was an array once
                     self.note("unreadable", key, str(error))
@@ -171,10 +170,6 @@ class _Check:
     def _names(self) -> Sequence[str | None]:
         """Return the datasets of the file."""
         try:
-            if format_of(self.path) == "hdf5":
-                from oocdata.tools.check.hdf5 import names_in
-
-                return names_in(self.path)
             return [key or None for key in list_datasets(self.path)]
         except SourceError as error:
             # Locked by a writer, or not there at all, or a store that does not answer: nothing is
@@ -210,7 +205,8 @@ class _Check:
         )
         label = f"checking {key or os.path.basename(self.path)}" if self.progress else ""
         with writing as append:
-            seen = look_through(view, found.lost, expected=expected, append=append, label=label)
+            whole = view[: found.whole_rows]
+            seen = look_through(whole, expected=expected, append=append, label=label)
         self.findings += [_finding(fault, self.path, key) for fault in seen]
 
 

@@ -7,7 +7,7 @@ lost is told here, and a View is made of what is left.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from oocdata.tools.check.rows import Fault, kind_of
 from oocdata.tools.opening import Opening
 from oocdata.tools.ranges import Ranges, ranges_of
 
-__all__ = ["Opened", "opened", "rows_beyond"]
+__all__ = ["Opened", "opened"]
 
 _PARTS = ("data", "indices", "indptr", "codes", "categories")
 """Arrays of groups that are one array: of a sparse matrix, of a column of categories."""
@@ -45,26 +45,21 @@ class Opened:
 
     view: View  # all rows, along one axis
     faults: tuple[Fault, ...] = ()
-    lost: tuple[range, ...] = ()  # rows that must not be read, ascending
+    whole_rows: int | None = None  # the first ones, where the file was cut short behind them
 
 
-@contextmanager
-def opened(opening: Opening) -> Iterator[Opened]:
-    """Open an array of a file for as long as the block takes; raise if nothing can be read."""
+def opened(opening: Opening) -> Opened:
+    """Open an array of a file; raise if nothing can be read."""
     kind = None if opening.shape is not None else format_of(opening.target)
     if kind == "hdf5":
         from oocdata.tools.check.hdf5 import opened_hdf5
 
-        with opened_hdf5(opening) as found:
-            yield found
-    elif kind == "zarr":
-        yield _opened_zarr(opening)
-    elif kind == "npz":
-        yield _opened_npz(opening)
-    elif kind in (None, "npy"):
-        yield _opened_plain(opening)
-    else:
-        yield Opened(opening.view())
+        return opened_hdf5(opening)
+    if kind == "zarr":
+        return _opened_zarr(opening)
+    if kind == "npz":
+        return _opened_npz(opening)
+    return _opened_plain(opening) if kind in (None, "npy") else Opened(opening.view())
 
 
 def _opened_plain(opening: Opening) -> Opened:
@@ -84,21 +79,17 @@ def _opened_plain(opening: Opening) -> Opened:
     storage, shape = view.storage, view.source.shape
     nbytes = storage.files[0].nbytes - storage.offset
     strides = storage.strides or ()
-    fault.rows.add(rows_beyond(shape, strides, view.dtype.itemsize, view.axes[0], nbytes))
-    return Opened(view, (fault,), tuple(fault.rows.kept))
+    beyond = _rows_beyond(shape, strides, view.dtype.itemsize, view.axes[0], nbytes)
+    fault.rows.add(beyond)
+    return Opened(view, (fault,), beyond.start)
 
 
-def rows_beyond(
+def _rows_beyond(
     shape: Sequence[int], strides: Sequence[int], itemsize: int, axis: int, nbytes: int
 ) -> range:
     """Return the rows that reach beyond the end of an array of which only some bytes are there.
 
     A row's last byte lies farther the farther the row is, because strides are positive.
-
-    Examples
-    --------
-    >>> rows_beyond((10, 3), (24, 8), 8, axis=0, nbytes=100)
-    range(4, 10)
     """
     count, step = shape[axis], strides[axis]
     row = [1 if at == axis else length for at, length in enumerate(shape)]
@@ -149,9 +140,8 @@ def _opened_zarr(opening: Opening) -> Opened:
     view = View.of(Chunked(reader_of(objects, "fill" if store.listable else "error")), axis)
     if not store.listable:
         return Opened(view)
-    absent, short = _faults_of_objects(objects)
-    faults = tuple(fault for fault in (absent, short) if fault.reason)
-    return Opened(view, faults, tuple(short.rows.kept))
+    absent = _absent(objects)
+    return Opened(view, (absent,) if absent.reason else ())
 
 
 def _absent_below(store: Store, group: str) -> Iterator[Fault]:
@@ -160,35 +150,23 @@ def _absent_below(store: Store, group: str) -> Iterator[Fault]:
         with suppress(MissingKeyError):
             name, metadata = find_array(store, join(group, part), store.path)
             if metadata is not None:
-                absent, _ = _faults_of_objects(Objects(store, name, metadata, 0))
+                absent = _absent(Objects(store, name, metadata, 0))
                 if absent.reason:
                     yield Fault(absent.kind, absent.reason)
 
 
-def _faults_of_objects(objects: Objects) -> tuple[Fault, Fault]:
-    """Look whether each stored object, a chunk or a shard, is there and as long as it must be."""
+def _absent(objects: Objects) -> Fault:
+    """Look whether each stored object, a chunk or a shard, is there."""
     metadata, axis = objects.metadata, objects.axis
     total, count, example = metadata.shape[axis], 0, ""
-    absent, short = Fault("unwritten", ""), Fault("truncated", "")
+    absent = Fault("unwritten", "")
     missing = np.zeros(metadata.grid[axis] * metadata.chunks_per_object[axis], np.bool_)
-    cut = np.zeros(metadata.grid[axis], np.bool_)
     for place in np.ndindex(*metadata.grid):
-        name = objects.name(place)
-        status = objects.store.status(name)
-        if status is not None and status.nbytes < metadata.least_bytes:
-            cut[place[axis]] = True  # more is found when it is decoded
-            need = f"{'' if metadata.raw_bytes else 'at least '}{metadata.least_bytes}"
-            short.reason = short.reason or (
-                f"a stored object must hold {need} bytes; {name!r} holds {status.nbytes}. It "
-                "was cut short, or its writer was."
-            )
-            continue
-        chunks = _absent_chunks(objects, place, status is None)
+        chunks = _absent_chunks(objects, place)
         if len(chunks):
             missing[chunks[:, axis]] = True
-            count, example = count + 1, example or name
+            count, example = count + 1, example or objects.name(place)
     absent.rows = Ranges(ranges_of(missing, 0, metadata.chunk_shape[axis], total))
-    short.rows = Ranges(ranges_of(cut, 0, metadata.object_shape[axis], total))
     if count:
         unit = "shards, or chunks in them" if metadata.sharded else "chunks"
         absent.reason = (
@@ -196,15 +174,11 @@ def _faults_of_objects(objects: Objects) -> tuple[Fault, Fault]:
             "They were never written or have been lost, and read as the fill value "
             f"{metadata.fill_value}."
         )
-    return absent, short
+    return absent
 
 
-def _absent_chunks(objects: Objects, place: tuple[int, ...], whole: bool) -> NDArray[np.int64]:
+def _absent_chunks(objects: Objects, place: tuple[int, ...]) -> NDArray[np.int64]:
     """Return the places of an object's chunks that are not stored, as far as that can be told."""
-    if whole:
-        return objects.chunks(place)
-    if objects.metadata.codecs.shard_index is None:  # no shards, or only its reader decodes it
-        return np.empty((0, len(place)), np.int64)
     chunks = objects.chunks(place)
     try:
         return chunks[objects.absent(chunks)]

@@ -43,13 +43,7 @@ class Finding:
     reason: str  # what must hold, and what came; of several faults the first
 
     def to_json(self) -> dict[str, Any]:
-        """Return it for ``json.dumps``: rows as ``[[first, one past the last], …]``.
-
-        Examples
-        --------
-        >>> Finding("nan", "a.npy", None, (range(3, 5),), 2, 7, "").to_json()["rows"]
-        [[3, 5]]
-        """
+        """Return it for ``json.dumps``: rows as ``[[first, one past the last], …]``."""
         rows = [[part.start, part.stop] for part in self.rows]
         return {name: getattr(self, name) for name in self.__slots__} | {"rows": rows}
 

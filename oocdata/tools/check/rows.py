@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -36,13 +36,7 @@ class Fault:
 
 
 def kind_of(error: SourceError) -> str:
-    """Return what kind of finding an error is.
-
-    Examples
-    --------
-    >>> kind_of(TruncatedFileError("must hold 80 bytes; got 64."))
-    'truncated'
-    """
+    """Return what kind of finding an error is."""
     if isinstance(error, TruncatedFileError):
         return "truncated"
     if isinstance(error, DamagedChunkError):
@@ -52,13 +46,12 @@ def kind_of(error: SourceError) -> str:
 
 def look_through(
     view: View,
-    lost: Sequence[range] = (),
     *,
     expected: View | None = None,
     append: Callable[[NDArray[np.uint64]], None] | None = None,
     label: str = "",
 ) -> list[Fault]:
-    """Read every row that is not lost once, and say what is wrong with which.
+    """Read every row once, and say what is wrong with which.
 
     With `expected`, the checksum of each unit of rows, they are compared; `append` is called with
     the checksums of all units, block by block in order.
@@ -71,10 +64,10 @@ def look_through(
 
     def look(block: Block) -> tuple[Block, dict[str, _Where], NDArray[np.uint64]]:
         checksums = checksums_of(block.values, unit) if wanted else np.empty(0, np.uint64)
-        found = {} if block.skipped else _not_finite(block)
-        return replace(block, values=np.empty(0)), found, checksums  # the rows are let go
+        without_rows = replace(block, values=np.empty(0))
+        return without_rows, _not_finite(block), checksums
 
-    passed = each_block(view, look, goes_on=True, skip=lost, unit=unit, label=label)
+    passed = each_block(view, look, goes_on=True, unit=unit, label=label)
     with closing(passed) as each:
         for block, found, checksums in each:
             for rows, error in block.failed:
@@ -89,8 +82,7 @@ def look_through(
                 start = block.rows.start
                 units = range(start // unit, start // unit + len(checksums))
                 right = read_rows(expected, units) == checksums
-                lost_here = [*lost, *(rows for rows, _ in block.failed)]
-                known = sorted(lost_here, key=lambda rows: rows.start)
+                known = [rows for rows, _ in block.failed]
                 for rows in ranges_of(~right, start, unit, len(view)):
                     changed.rows.add_all(outside(rows, known))
     for fault in bad.values():

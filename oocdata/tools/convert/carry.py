@@ -42,14 +42,7 @@ class Carried:
 
 
 def carried(view: View, target: Format) -> Carried:
-    """Return what goes along with an array that is written in a format.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> carried(ooc.open(np.zeros((10, 3))), "zarr").attributes
-    ()
-    """
+    """Return what goes along with an array that is written in a format."""
     storage = view.storage
     said = storage.annotations()
     dtypes = {view.source.dtype, view.dtype}

@@ -59,16 +59,7 @@ def plan_of(
     verify: bool = False,
     overwrite: bool = False,
 ) -> Plan:
-    """Return what `oocdata.convert` would do with these arguments; nothing is written.
-
-    Examples
-    --------
-    >>> import tempfile, numpy as np, oocdata as ooc
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     view = ooc.open(np.zeros((1000, 64), "f4"))
-    ...     plan_of(view, f"{folder}/a.h5", chunks=100).target.chunks
-    (100, 64)
-    """
+    """Return what `oocdata.convert` would do with these arguments; nothing is written."""
     if view.dtype.hasobject:
         raise UnsupportedDtypeError(
             "rows must be of one length to be converted; these are bytes of unequal length. Make "

@@ -97,12 +97,6 @@ def chunk_of(view: View) -> tuple[int, ...]:
     """Return what of a view is decoded together, rows first.
 
     One row, or a piece of it, where every byte has an address.
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> chunk_of(ooc.open(np.zeros((4, 3))))
-    (1, 3)
     """
     chunks = view.storage.chunks
     if chunks is None:

@@ -31,14 +31,7 @@ _SPEED = 3
 
 @dataclass(frozen=True)
 class Clips:
-    """Clips of two flying digits; `count` is a multiple of 5.
-
-    Examples
-    --------
-    >>> clips = Clips(count=10, frames=20)
-    >>> clips.shape, clips.render(3).shape
-    ((10, 20, 64, 64), (20, 64, 64))
-    """
+    """Clips of two flying digits; `count` is a multiple of 5."""
 
     count: int
     frames: int = 20

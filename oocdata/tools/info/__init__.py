@@ -35,6 +35,9 @@ _FEWEST_ALIKE = 4
 """Datasets of numbered groups from which on they are told as one."""
 
 _MOST_CATEGORIES = 12
+_MOST_NAMED = 6
+"""Of datasets that can't be opened for one reason."""
+
 Shape = tuple[int, ...]
 
 
@@ -142,10 +145,16 @@ class Contents:
             advice = [labelled("advice", one.text, width) for one in largest.advice]
             parts += [self._table(), *advice]
             parts.append(f"Name one to see how it will be read: {example}")
-        unopened = [one for one in self.datasets if isinstance(one, Unopened)]
+        unopened: dict[str, list[str]] = {}
+        for dataset in self.datasets:
+            if isinstance(dataset, Unopened):
+                unopened.setdefault(dataset.reason, []).append(dataset.key or "")
         if unopened:
             width = get_terminal_size().columns
-            lines = [labelled(f"  {one.key}:", one.reason, width, indent=6) for one in unopened]
+            lines = [
+                labelled(f"  {_some(keys)}:", reason, width, indent=6)
+                for reason, keys in unopened.items()
+            ]
             parts.append("\n".join(["Can't be opened:", *lines]))
         if self.others:
             parts.append(f"{len(self.others):,} more are not described; name one to see it.")
@@ -169,6 +178,11 @@ class Contents:
     def to_json(self) -> dict[str, Any]:
         """Return everything for ``json.dumps``; what can't be opened has ``error``, ``reason``."""
         return asdict(self)
+
+
+def _some(keys: list[str]) -> str:
+    more = f" and {len(keys) - _MOST_NAMED:,} more" if len(keys) > _MOST_NAMED else ""
+    return ", ".join(keys[:_MOST_NAMED]) + more
 
 
 def _indented(code: tuple[str, ...]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 from oocdata.axes import row_axes, trajectory_axes
@@ -33,7 +34,8 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     """Return a hint about the sample axes, which may be empty, and lines of Python.
 
     The lines open the array, split it where it is long enough, and read a batch: pairs of a row and
-    the next one where rows are images. Where axes look like trajectory × time, both number rows.
+    the next one where rows are images. Packed numbers are decoded. Where axes look like
+    trajectory × time, both number rows.
 
     Examples
     --------
@@ -48,6 +50,10 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     x, y = loader.batch(0)  # each (32, 50, 50) float32
     # model.fit(loader.to_tf(), epochs=10)
     """
+    if view.storage.packed and not isinstance(opening.target, View):
+        with suppress(SourceError):
+            decoded = replace(opening, decode=True)
+            opening, view = decoded, decoded.view(unequal=True)
     hint, code, shape = "", opening.code(), view.source.shape
     found = trajectory_axes(shape, view.storage.dimensions)
     if found and opening.axis == 0 and not isinstance(opening.target, View):

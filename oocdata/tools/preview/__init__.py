@@ -83,7 +83,7 @@ class Preview:
             "rows": self.rows,
             "labels": self.labels,
             "panels": [panel.place for panel in self.elements[0]],
-            "scales": [asdict(scale) for scale in self.scales],
+            "scales": [asdict(one) | {"values": one.values.to_json()} for one in self.scales],
             "notes": self.notes,
         }
 
@@ -140,14 +140,10 @@ def _drawn(scale: Scale) -> str:
 
 def _table(scales: Sequence[Scale]) -> str:
     """Return the values of each scale in numbers."""
-    wrong = any(scale.nan or scale.infinite for scale in scales)
-    header = ["values of", "min", "max", "mean", "std", *(["NaN, inf"] * wrong)]
-    rows = []
-    for scale in scales:
-        numbers = ((scale.minimum, 4), (scale.maximum, 4), (scale.mean, 3), (scale.std, 3))
-        said = ["-" if one is None else f"{one:.{digits}g}" for one, digits in numbers]
-        said += [f"{scale.nan:,}, {scale.infinite:,}"] * wrong
-        rows.append([scale.label or f"{scale.count:,} shown", *said])
+    wrong = any(scale.values.finite < scale.values.count for scale in scales)
+    header = ["values of", "mean", "std", "min", "max", *(["not finite"] * wrong)]
+    rows = [scale.values.cells(scale.label or f"{scale.values.count:,} shown", wrong)
+            for scale in scales]  # fmt: skip
     return table(header, rows)
 
 
@@ -306,6 +302,7 @@ def _array(dataset: Dataset) -> str:
         if not dataset.element:
             return f"{number} number{many}, {dataset.dtype}"
         return f"{number} row{many} of {arrays[0]}"
-    if len(arrays) == 2 and len(set(arrays)) == 1:
-        return f"{number} pair{many} of {arrays[0]}"
+    if len(arrays) > 1 and len(set(arrays)) == 1:
+        kind = f"pair{many}" if len(arrays) == 2 else f"element{many} of {len(arrays)} arrays"
+        return f"{number} {kind} of {arrays[0]}"
     return f"{number} element{many} of {' and '.join(arrays)}"

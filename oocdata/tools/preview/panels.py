@@ -163,11 +163,7 @@ def _row_numbers(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.i
 
 
 def _label(word: str, rows: NDArray[Any]) -> str:
-    """Return rows in words.
-
-    >>> [_label("row", np.array(some)) for some in ([7], [7, 8], [7, 8, 9])]
-    ['row 7', 'rows 7 and 8', 'rows 7 to 9']
-    """
+    """Return rows in words."""
     rows = np.array(list(dict.fromkeys(rows.tolist())))  # of a padded window each once
     if len(rows) == 1:
         return f"{word} {rows[0]:,}"

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.tools.libraries import matplotlib
+from oocdata.tools.stats.moments import Moments, Summary
 
 __all__ = ["BAD", "COLOUR", "Panel", "Scale", "colormap_of", "colours", "scale_of"]
 
@@ -39,13 +40,7 @@ class Scale:
     high: float
     colormap: str | None  # of matplotlib; None for colour images and for curves
     how: str  # where the range comes from, in words
-    count: int  # of all values shown
-    nan: int
-    infinite: int
-    minimum: float | None  # of the finite values, as the next three; None where there is none
-    maximum: float | None
-    mean: float | None
-    std: float | None  # divided by their number
+    values: Summary  # of all values shown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,18 +91,16 @@ def scale_of(
     `sequential` is the map of values of one sign.
 
     >>> scale = scale_of("", np.arange(101.0))
-    >>> scale.low, scale.high, scale.how, scale.mean
+    >>> scale.low, scale.high, scale.how, float(scale.values.mean)
     (1.0, 99.0, 'percentiles 1 to 99', 50.0)
     >>> scale_of("", np.arange(-50.0, 51.0)).colormap
     'RdBu_r'
     """
     finite = array[np.isfinite(array)]
-    nan = int(np.isnan(array).sum())
-    least = most = mean = std = None
+    values = Summary.of(Moments.of_block(np.ascontiguousarray(array), None))[0]
     low, high, how = 0.0, 1.0, "no finite value"
     if finite.size:
-        least, most = float(finite.min()), float(finite.max())
-        mean, std = float(finite.mean()), float(finite.std())
+        least, most = float(values.min), float(values.max)
         low, high = (float(one) for one in np.percentile(finite, _PERCENTILES))
         how = "percentiles {} to {}".format(*_PERCENTILES)
         if kind == "curve" or low == high:  # nearly all one: the others are what there is to see
@@ -132,13 +125,7 @@ def scale_of(
         high=high,
         colormap=colormap if kind == "image" else None,
         how=how,
-        count=array.size,
-        nan=nan,
-        infinite=array.size - finite.size - nan,
-        minimum=least,
-        maximum=most,
-        mean=mean,
-        std=std,
+        values=values,
     )
 
 

@@ -169,9 +169,10 @@ def _draw_curves(axes: Any, panel: Panel) -> None:
 def _draw_scale(axes: Any, scale: Scale, unit: str | None) -> None:
     """Draw the colours of a scale, with the values that they stand for."""
     name = f"{scale.label or 'values shown'}" + (f" [{unit}]" if unit else "")
-    said = [f"mean {scale.mean:.4g}, std {scale.std:.4g}"] if scale.mean is not None else []
-    said += [f"{scale.nan:,} NaN"] if scale.nan else []
-    said += [f"{scale.infinite:,} infinite"] if scale.infinite else []
+    values = scale.values
+    said = [f"mean {values.mean:.4g}, std {values.std:.4g}"] if values.finite else []
+    said += [f"{values.nan:,} NaN"] if values.nan else []
+    said += [f"{values.inf:,} infinite"] if values.inf else []
     cmap = colormap_of(str(scale.colormap))
     norm = matplotlib("colors").Normalize(scale.low, scale.high)
     colours_of = matplotlib("cm").ScalarMappable(norm, cmap)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import os
-import sys
 from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
@@ -35,20 +34,11 @@ def can_show(console: Console) -> bool:
         "▀".encode(console.encoding)
     except UnicodeEncodeError:
         return False
+    with suppress(OSError):  # standard output is no terminal
+        if 0 in os.get_terminal_size():  # some tools make such ones; textual-image divides by both
+            return False
     plain = console.no_color or console.is_dumb_terminal or not console.color_system
-    return console.is_terminal and not plain and not _is_sizeless()
-
-
-def _is_sizeless() -> bool:
-    """Return whether standard output is a terminal of no lines or columns, as some tools make it.
-
-    textual-image divides by both.
-    """
-    if sys.__stdout__ is None:
-        return False
-    with suppress(OSError, ValueError):  # of what is no terminal, or closed
-        return 0 in os.get_terminal_size(sys.__stdout__.fileno())
-    return False
+    return console.is_terminal and not plain
 
 
 def show(preview: Preview, console: Console) -> None:

@@ -38,12 +38,7 @@ _SLOW = 4.0
 
 
 def check_seconds(seconds: object) -> None:
-    """Raise unless `seconds` is a time to measure for.
-
-    Examples
-    --------
-    >>> check_seconds(0.5)
-    """
+    """Raise unless `seconds` is a time to measure for."""
     number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
     if not number or not 0 < seconds <= _DAY:  # type: ignore[operator]  # it is a number
         raise ArgumentError(f"`seconds` must be a number above 0, up to a day; got {seconds!r}.")
@@ -134,11 +129,6 @@ def take_turns(
     """Let measures take turns, each for its share of the time; return their rates.
 
     Each has a first round; in later ones those are left out for which time is too short.
-
-    Examples
-    --------
-    >>> take_turns({"a": (lambda seconds, number: 1.0 + number, 0.0)}, 1.0)
-    {'a': (1.0, 2.0, 3.0)}
     """
     end = clock() + seconds
     rates: dict[K, list[float]] = {name: [] for name in measures}

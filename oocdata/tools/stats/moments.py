@@ -85,15 +85,7 @@ class Moments:
 
     @classmethod
     def merged(cls, parts: Sequence[Moments]) -> Moments:
-        """Return the moments of the values of all parts (Chan, Golub and LeVeque, section 2).
-
-        Examples
-        --------
-        >>> one, three = (Moments.of_block(np.full(2, value), None) for value in (1.0, 3.0))
-        >>> both = Moments.merged([one, three])
-        >>> both.mean, both.squares
-        (array([2.]), array([4.]))
-        """
+        """Return the moments of the values of all parts (Chan, Golub and LeVeque, section 2)."""
         return parts[0] if len(parts) == 1 else cls._joined(parts, np.stack).together()
 
     @classmethod

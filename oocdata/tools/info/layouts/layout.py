@@ -95,13 +95,7 @@ def split(name: str, count: int, more: str = "") -> str:
 
 
 def listed(name: str, values: Iterable[object]) -> str:
-    """Return an assignment of a list, on several lines where it is long.
-
-    Examples
-    --------
-    >>> listed("keys", ["a", "b"])
-    "keys = ['a', 'b']"
-    """
+    """Return an assignment of a list, on several lines where it is long."""
     texts = [repr(value) for value in values]
     line = f"{name} = [{', '.join(texts)}]"
     if len(line) <= _WIDTH:
