@@ -22,8 +22,8 @@ from worker_scripts import ended, left_of, start, wait_until_gone
 import oocdata as ooc
 from oocdata.errors import TruncatedFileError, WorkerError
 from oocdata.memory import account
-from oocdata.reading.workers import forks, process
-from oocdata.reading.workers.pool import WorkerPool
+from oocdata.reading.workers import process
+from oocdata.reading.workers.pool import WorkerPool, pools
 from oocdata.reading.workers.process import Process
 from oocdata.runs import Run
 
@@ -320,7 +320,7 @@ class TestExceptions:
 
 
 def pids_now() -> list[int]:
-    return [worker.pid for pool in forks.pools for worker in pool._workers]
+    return [worker.pid for pool in pools for worker in pool._workers]
 
 
 class TestEnds:
