@@ -38,10 +38,7 @@ def tensor_dtype(dtype: np.dtype[Any]) -> str:
 
 
 def checked_start(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[int, int, int]:
-    """Return where a first pass begins and its epochs as Python numbers, or raise.
-
-    Those are the epoch and the step of `start`, and `epochs`.
-    """
+    """Return epoch and step of `start`, and `epochs`, as Python numbers, or raise."""
     epochs = as_count("epochs", epochs)
     try:
         epoch, step = (operator.index(part) for part in start)
@@ -50,11 +47,6 @@ def checked_start(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[
     if epoch < 0 or not 0 <= step < len(loader):
         raise PositionError(
             f"`start` must be an epoch from 0 and a step within [0, {len(loader)}); got {start!r}."
-        )
-    if (epoch + epochs) * len(loader) >= 2**63:  # TensorFlow is told all of it in steps, as int64
-        raise ArgumentError(
-            "`start` and `epochs` must end a pass within 2**63 steps, counted from epoch 0; got "
-            f"start={start!r} and epochs={epochs}, of {len(loader)} steps each."
         )
     return epoch, step, epochs
 
@@ -125,10 +117,7 @@ def composed_specs(spec: ArraySpec, length: int | None) -> list[ArraySpec]:
 def composed_arrays(batches: Sequence[Composed], size: int, spec: ArraySpec) -> list[NDArray[Any]]:
     """Return batches that are several arrays as arrays with the steps in front.
 
-    Returns
-    -------
-    list of ndarray
-        Those of `composed_specs`: the long ones, shape (steps, most, …), and the fixed one.
+    Those of `composed_specs`: the long ones, shape (steps, most, …), and the fixed one.
 
     Examples
     --------
