@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from oocdata.stream import Stream
 
 __all__ = [
-    "batch_lengths", "checked_start", "composed_arrays", "composed_specs", "tensor_dtype",
-    "tensors_of",
+    "apart", "batch_lengths", "checked_start", "composed_arrays", "composed_specs",
+    "tensor_dtype", "tensors_of",
 ]  # fmt: skip
 
 
@@ -75,12 +75,35 @@ def tensors_of(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDArra
     steps = [list(leaves(batch)) for batch in batches]
     full = len(steps) - bool(has_short and steps and len(steps[-1][0]) < size)
     parts = (steps[:full], steps[full:]) if has_short else (steps,)
-    return [
+    return apart(
         array
         for part in parts
         for place, spec in enumerate(leaves(loader.dataset.spec))
         for array in _arrays([step[place] for step in part], size, spec)
-    ]
+    )
+
+
+def apart(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return arrays of which no two share memory, as those of ``map(lambda x: (x, x))`` do.
+
+    TensorFlow computes in place in the memory of a tensor that nobody else refers to, and can't
+    know of a second one.
+
+    Examples
+    --------
+    >>> x = np.arange(3)
+    >>> first, second, third = apart([x, x, np.ones(2)])
+    >>> first is x, np.shares_memory(first, second)
+    (True, False)
+    """
+    found: list[NDArray[Any]] = []
+    for array in arrays:
+        if any(np.may_share_memory(array, other) for other in found):
+            whole = empty(array.shape, array.dtype)
+            np.copyto(whole, array)
+            array = whole
+        found.append(array)
+    return found
 
 
 def _encoded(array: NDArray[Any]) -> NDArray[Any]:

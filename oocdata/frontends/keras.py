@@ -7,8 +7,9 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from oocdata.datasets.spec import Batch, Spec, leaves
+from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError, EmptyError, MissingDependencyError
+from oocdata.frontends.batching import apart
 from oocdata.frontends.originals import forget_originals, passed_on
 from oocdata.index import as_count
 
@@ -72,7 +73,9 @@ class _InOrder(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no typ
         """
         try:
             with self._lock:
-                return self._batch(step)
+                batch = self._batch(step)
+            arrays = iter(apart(leaves(batch)))
+            return map_tree(lambda _: next(arrays), batch)
         except BaseException as error:
             # Keras ends no epoch in which a read failed, and the exception may keep this object.
             self._ahead, self._within = None, False
