@@ -75,7 +75,8 @@ class _InOrder(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no typ
             with self._lock:
                 batch = self._batch(step)
             arrays = iter(apart(leaves(batch)))
-            return map_tree(lambda _: next(arrays), batch)
+            made: Batch = map_tree(lambda _: next(arrays), batch)
+            return made
         except BaseException as error:
             # Keras ends no epoch in which a read failed, and the exception may keep this object.
             self._ahead, self._within = None, False
