@@ -22,13 +22,7 @@ _KINDS = {"b": "b", "i": "bi", "u": "bi", "f": "bif", "c": "bifc"}
 
 
 class Yields:
-    """The batches of generators in one process, one generator after the other.
-
-    Parameters
-    ----------
-    generated : Generated
-    batch_size : int
-    """
+    """The batches of generators in one process, one generator after the other."""
 
     def __init__(self, generated: Generated, batch_size: int) -> None:
         self._generated, self._size = generated, batch_size
@@ -38,11 +32,8 @@ class Yields:
     def run(self, run: Run) -> list[Batch]:
         """Return the next batch of an epoch's generator: a short or empty one when it has ended.
 
-        Parameters
-        ----------
-        run : Run
-            Of one step: which generator follows from it, as they take turns. Those of a process
-            are all of the same generator, in order.
+        Which generator follows from the step, as they take turns. The runs of a process are all of
+        the same generator, in order.
         """
         if run.epoch != self._epoch:
             index = run.start % max(1, self._generated.workers)

@@ -20,11 +20,11 @@ PREAMBLE = """
 import os, signal, sys
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import numpy as np, oocdata as ooc
-from oocdata.reading.workers import forks
+from oocdata.reading.workers.pool import pools
 view = ooc.open(np.arange(4000.0).reshape(1000, 4))
 spec = ooc.ArraySpec((4,), np.dtype("f8"))
 def workers():
-    return [worker.pid for pool in forks.pools for worker in pool._workers]
+    return [worker.pid for pool in pools for worker in pool._workers]
 def say(*what):
     # In one piece, whoever else writes, and however Python was told to buffer.
     os.write(1, (" ".join(map(str, what)) + "\\n").encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from oocdata.stream import Stream
 
 __all__ = [
-    "batch_lengths", "checked_start", "composed_arrays", "composed_specs", "tensor_dtype",
-    "tensors_of",
+    "apart", "batch_lengths", "checked_start", "composed_arrays", "composed_specs",
+    "tensor_dtype", "tensors_of",
 ]  # fmt: skip
 
 
@@ -38,10 +38,7 @@ def tensor_dtype(dtype: np.dtype[Any]) -> str:
 
 
 def checked_start(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[int, int, int]:
-    """Return where a first pass begins and its epochs as Python numbers, or raise.
-
-    Those are the epoch and the step of `start`, and `epochs`.
-    """
+    """Return epoch and step of `start`, and `epochs`, as Python numbers, or raise."""
     epochs = as_count("epochs", epochs)
     try:
         epoch, step = (operator.index(part) for part in start)
@@ -50,11 +47,6 @@ def checked_start(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[
     if epoch < 0 or not 0 <= step < len(loader):
         raise PositionError(
             f"`start` must be an epoch from 0 and a step within [0, {len(loader)}); got {start!r}."
-        )
-    if (epoch + epochs) * len(loader) >= 2**63:  # TensorFlow is told all of it in steps, as int64
-        raise ArgumentError(
-            "`start` and `epochs` must end a pass within 2**63 steps, counted from epoch 0; got "
-            f"start={start!r} and epochs={epochs}, of {len(loader)} steps each."
         )
     return epoch, step, epochs
 
@@ -83,12 +75,35 @@ def tensors_of(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDArra
     steps = [list(leaves(batch)) for batch in batches]
     full = len(steps) - bool(has_short and steps and len(steps[-1][0]) < size)
     parts = (steps[:full], steps[full:]) if has_short else (steps,)
-    return [
+    return apart(
         array
         for part in parts
         for place, spec in enumerate(leaves(loader.dataset.spec))
         for array in _arrays([step[place] for step in part], size, spec)
-    ]
+    )
+
+
+def apart(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return arrays of which no two share memory, as those of ``map(lambda x: (x, x))`` do.
+
+    TensorFlow computes in place in the memory of a tensor that nobody else refers to, and can't
+    know of a second one.
+
+    Examples
+    --------
+    >>> x = np.arange(3)
+    >>> first, second, third = apart([x, x, np.ones(2)])
+    >>> first is x, np.shares_memory(first, second)
+    (True, False)
+    """
+    found: list[NDArray[Any]] = []
+    for array in arrays:
+        if any(np.may_share_memory(array, other) for other in found):
+            whole = empty(array.shape, array.dtype)
+            np.copyto(whole, array)
+            array = whole
+        found.append(array)
+    return found
 
 
 def _encoded(array: NDArray[Any]) -> NDArray[Any]:
@@ -125,10 +140,7 @@ def composed_specs(spec: ArraySpec, length: int | None) -> list[ArraySpec]:
 def composed_arrays(batches: Sequence[Composed], size: int, spec: ArraySpec) -> list[NDArray[Any]]:
     """Return batches that are several arrays as arrays with the steps in front.
 
-    Returns
-    -------
-    list of ndarray
-        Those of `composed_specs`: the long ones, shape (steps, most, …), and the fixed one.
+    Those of `composed_specs`: the long ones, shape (steps, most, …), and the fixed one.
 
     Examples
     --------

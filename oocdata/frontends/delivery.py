@@ -46,16 +46,8 @@ class _Epoch:
 class Delivery:
     """What one dataset has got so far; safe to use from several threads.
 
-    Parameters
-    ----------
-    steps : int
-        Of an epoch.
-    dealt : int
-        Neighbouring steps that one worker is dealt at a time, at most.
-    begin_pass : callable
-        Returns the next `Pass`, which ends with an epoch.
-    shared : bool
-        Others get batches of the same epochs, so nobody knows what is missing.
+    A worker is `dealt` so many neighbouring steps of an epoch at a time, at most. Each `Pass` ends
+    with an epoch. If `shared`, others get batches of the same epochs: nobody knows what is missing.
 
     Examples
     --------

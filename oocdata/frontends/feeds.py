@@ -38,17 +38,8 @@ class Feed:
 
     TensorFlow keeps the place of an iterator: an array of int64, shape (5,), that holds where the
     pass begins, its length, the steps of a run, the number of runs, and a key. The tensor aliases
-    the array, which so lives as long as the iterator does: when it goes, reading ahead ends.
-
-    Parameters
-    ----------
-    loader : Loader or Stream
-    begin : Passes
-        Those over the loader.
-    fingerprint : str
-        What a place belongs to; see `oocdata.describe.fingerprint`.
-    reader : Reader
-        Of arrays as `oocdata.frontends.batching.tensors_of` returns them.
+    the array, which so lives as long as the iterator does: when it goes, reading ahead ends. A
+    place belongs to a fingerprint; the reader's runs are arrays as `tensors_of` returns them.
     """
 
     def __init__(
@@ -62,21 +53,10 @@ class Feed:
         self._runs: WeakValueDictionary[int, ReadAhead | Merged] = WeakValueDictionary()
 
     def read(self, place: NDArray[np.int64], saved: bytes, number: int) -> list[NDArray[Any]]:
-        """Return the place of an iterator, and the arrays of its next run.
+        """Return the place of an iterator, and the arrays of a run: none past the last run.
 
-        Parameters
-        ----------
-        place : ndarray of int64, shape (5,)
-            As it was returned, here or where the iterator was saved; anything for `BEGINNING`.
-        saved : bytes
-            The fingerprint of the feed that `place` is of.
-        number : int
-            The run. There are no batches past the last run, nor in `BEGINNING`.
-
-        Raises
-        ------
-        oocdata.errors.RestoreError
-            If that is another feed.
+        `place` is as it was returned, here or where the iterator was saved; `saved` the fingerprint
+        that it belongs to, RestoreError if that is another feed's.
         """
         if saved != self._own:
             refuse_other(saved.decode(), self.fingerprint)
@@ -142,12 +122,7 @@ def forget(number: int) -> None:
 
 
 def feed_of(number: Any) -> Any:
-    """Return the feed that a dataset reads.
-
-    Raises
-    ------
-    oocdata.errors.DatasetGoneError
-    """
+    """Return the feed that a dataset reads, or raise DatasetGoneError."""
     try:
         return _feeds[int(number)]
     except KeyError:

@@ -79,10 +79,7 @@ _Result = TypeVar("_Result")
 
 
 def as_it_is(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Keep AutoGraph, which never forgets what it has looked at, from a function.
-
-    And from all that the function calls.
-    """
+    """Keep AutoGraph, which never forgets what it saw, from a function and all that it calls."""
     kept: Callable[..., _Result] = tf.autograph.experimental.do_not_convert(function)
     return kept
 
@@ -133,11 +130,6 @@ def to_tf(
 
 def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Passes:
     """Return the passes over a loader: each of so many epochs, the first cut off at `start`.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError, oocdata.errors.PositionError
-        If an argument breaks its rule.
 
     Examples
     --------
@@ -281,16 +273,10 @@ def bounded() -> tf.data.Options:
 
 
 def with_cardinality(dataset: tf.data.Dataset, length: int, *, always: bool) -> tf.data.Dataset:
-    """Return a dataset whose passes are of so many steps.
+    """Return a dataset whose passes are of so many steps; the first too, where `always`.
 
-    Parameters
-    ----------
-    dataset : tf.data.Dataset
-    length : int
-    always : bool
-        Whether every pass is. One that begins in the middle is shorter, which TensorFlow does not
-        allow a dataset of known cardinality; then it is told to `fit`, which asks the object, and
-        not to what is derived from it.
+    One that begins in the middle is shorter, which TensorFlow does not allow a dataset of known
+    cardinality; then it is told to `fit`, which asks the object, and not to what is derived of it.
     """
     if always:
         return untuned(dataset.apply(tf.data.experimental.assert_cardinality(length)))

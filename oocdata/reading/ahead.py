@@ -31,16 +31,7 @@ __all__ = ["ReadAhead", "Reader", "read_ahead"]
 def read_ahead(
     loader: Loader | Stream, epoch: int, start: int = 0, *, parallel: int = 2, prefetch: int = 2
 ) -> Iterator[Batch]:
-    """Yield the batches of an epoch from step `start`; see `oocdata.Loader.epoch`.
-
-    Parameters
-    ----------
-    loader : Loader or Stream
-    epoch, start : int
-        Checked.
-    parallel, prefetch : int
-        As in `Reader`.
-    """
+    """Yield the batches of an epoch from step `start`; see `oocdata.Loader.epoch`."""
     over = loader.over(epoch, start)
     reader = Reader(loader, parallel, prefetch, held=1)
     with closing(reader.begin(over)) as runs, closing(reader):
@@ -145,20 +136,9 @@ class Reader:
 
 
 class ReadAhead:
-    """The runs of a pass, in order; the next ones are read while one is in use.
+    """The runs of a pass from `number` on, in order; the next are read while one is in use.
 
-    Parameters
-    ----------
-    readers : _Threads or _Workers
-    over : Pass
-    number : int
-        The first run.
-
-    Attributes
-    ----------
-    over : Pass
-    number : int
-        The run that `read` returns.
+    `number` is then the run that `read` returns next.
     """
 
     def __init__(self, readers: _Threads | _Workers, over: Pass, number: int) -> None:

@@ -26,13 +26,7 @@ _FARTHEST = 64
 class AskAhead:
     """The runs of a pass from `number` on, asked for in order by whoever reads one of them.
 
-    Parameters
-    ----------
-    loader : Loader
-    over : Pass
-    number : int
-    every : int
-        From one run that is read here to the next: worker processes take turns.
+    In worker processes, which take turns, `every` so many runs.
     """
 
     def __init__(self, loader: Loader, over: Pass, number: int, every: int = 1) -> None:
@@ -52,12 +46,7 @@ class AskAhead:
     def reading(self, number: int) -> Iterator[None]:
         """Have what a run takes under way for as long as a block takes, and more runs after it.
 
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If it can't be asked for.
-        CancelledError
-            If nobody waits for the runs any more.
+        SourceError if it can't be asked for, CancelledError if nobody waits for it any more.
         """
         self._ask(number)
         with self._lock:

@@ -23,20 +23,8 @@ __all__ = ["Merged"]
 class Merged:
     """The runs of one pass over a stream: full batches, and at last what the generators leave.
 
-    Parameters
-    ----------
-    runs : ReadAhead
-        Run number n is the next batch of generator n modulo their number, a short or empty one
-        when it has ended.
-    stream : Stream
-    finish : callable
-        Makes of the batches of a run what is handed out.
-
-    Attributes
-    ----------
-    over : Pass
-    number : int
-        The run that `read` returns.
+    Run number n of `runs` is the next batch of generator n modulo their number, a short or empty
+    one when it has ended. `number` is the run that `read` returns next.
     """
 
     def __init__(

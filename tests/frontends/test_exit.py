@@ -19,7 +19,7 @@ from worker_scripts import ENDS, ended, leave, left_of, start
 
 import oocdata as ooc
 from oocdata.engines import files
-from oocdata.reading.workers import forks
+from oocdata.reading.workers.pool import pools
 
 TENSORFLOW = {
     "live iterators": "its = [iter(view.batches(4, workers=n).to_tf()) for n in (0, 1)]; "
@@ -162,7 +162,7 @@ def counted() -> dict[str, int]:
         "feeds": len(feeds._feeds),
         "functions": len(script_ops._py_funcs._funcs),
         "exceptions": len(originals._kept),
-        "pools": len(forks.pools),
+        "pools": len(pools),
         "arenas": Path("/proc/self/maps").read_text().count("memfd:oocdata"),
     }
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import oocdata as ooc
-from oocdata.errors import ArgumentError, DamagedChunkError, DatasetGoneError, SourceError
+from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
 
 tf = pytest.importorskip("tensorflow")
 keras = pytest.importorskip("keras")
@@ -160,11 +160,10 @@ def test_pydataset_in_plain_python() -> None:
         np.testing.assert_array_equal(dataset[step][0], made.batch(step, 0)[0])
 
 
-@pytest.mark.parametrize(("workers", "steps"), [(1, None), (3, None), (1, 11), (3, 4)])
-def test_pydataset_gives_the_epochs_in_their_order(workers: int, steps: int | None) -> None:
+@pytest.mark.parametrize("steps", [None, 11, 4])
+def test_pydataset_gives_the_epochs_in_their_order(steps: int | None) -> None:
     made = loader()
     dataset = made.to_keras()
-    dataset.workers = workers
     elements = fit(dataset, epochs=2, steps_per_epoch=steps)
     expected = np.concatenate([batch[0] for epoch in (0, 1) for batch in made.epoch(epoch)])
     assert elements == expected.ravel().astype(int).tolist()[: len(elements)]
@@ -179,27 +178,33 @@ def test_pydataset_goes_on_in_another_fit() -> None:
     assert elements == expected.ravel().astype(int).tolist()
 
 
-def test_threads_of_a_pydataset_ask_in_any_order() -> None:
-    """As four of Keras do; before an epoch, Keras looks at the first steps."""
-    made = loader()
-    dataset = made.to_keras()
-    dataset.workers = 4
-    first, others = [2, 0, 1, 3], range(4, len(made))
-    assert len({len(dataset[step][0]) for step in (0, 1)}) == 1
-    for epoch in range(3):
-        dataset.on_epoch_begin()
-        for step in (*first, *others):
-            np.testing.assert_array_equal(dataset[step][0], made.batch(step, epoch)[0])
-        dataset.on_epoch_end()
-
-
-@pytest.mark.parametrize("workers", [1, 3])
-def test_steps_that_keras_shuffles_are_refused(workers: int) -> None:
+def test_steps_that_keras_shuffles_are_refused() -> None:
     """They would be read in an order that decodes a chunk again for each of its rows."""
-    dataset = loader().to_keras()
-    dataset.workers = workers
     with pytest.raises(ArgumentError, match=r"Pass fit\(…, shuffle=False\)"):
-        fit(dataset, epochs=3, shuffle=True)
+        fit(loader().to_keras(), epochs=3, shuffle=True)
+
+
+@pytest.mark.parametrize("count", [10, 20, 30])
+def test_looks_at_first_batches_are_no_steps(count: int) -> None:
+    """Keras has them before each `fit`: of an epoch that is as short, that is all of them."""
+    rows = np.arange(count, dtype="f4")[:, None]
+    made = ooc.zip(ooc.open(rows), ooc.open(rows)).batches(10, shuffle=True)
+    dataset = made.to_keras()
+    elements = fit(dataset, epochs=2) + fit(dataset)
+    expected = np.concatenate([batch[0] for epoch in range(3) for batch in made.epoch(epoch)])
+    assert elements == expected.ravel().astype(int).tolist()
+
+
+def test_a_shuffle_that_begins_with_the_next_step_is_refused() -> None:
+    dataset = loader(shuffle=False).to_keras()
+    dataset.on_epoch_begin()
+    for step in range(len(dataset)):
+        dataset[step]
+    dataset.on_epoch_end()
+    dataset[0], dataset[1]  # as Keras looks at them
+    dataset.on_epoch_begin()
+    with pytest.raises(ArgumentError, match="`shuffle`"):
+        dataset[2]
 
 
 def test_a_refused_step_ends_the_reading_ahead() -> None:
@@ -218,11 +223,14 @@ def test_a_refused_step_ends_the_reading_ahead() -> None:
     del dataset
 
 
-def test_pydataset_in_another_process_is_refused() -> None:
-    dataset = loader().to_keras()
-    dataset._process += 1
-    with pytest.raises(DatasetGoneError, match="`use_multiprocessing` must be False"):
-        dataset[0]
+@pytest.mark.parametrize("option", ["workers", "use_multiprocessing"])
+def test_a_pool_of_keras_is_refused(option: str) -> None:
+    """It would ask for steps in any order, and a fork of it would begin epochs of its own."""
+    stream = ooc.generate(lambda: iter(np.arange(9.0)), workers=0).batches(2)
+    for dataset in (loader().to_keras(), stream.to_keras(steps=4)):
+        with pytest.raises(ArgumentError, match=r"`batches\(…, workers=4\)`"):
+            setattr(dataset, option, 2)
+        setattr(dataset, option, getattr(dataset, option))
 
 
 def test_a_pass_that_begins_in_the_middle_under_fit() -> None:

@@ -17,9 +17,7 @@ from worker_scripts import ENDS, ended, leave, left_of, start
 
 import oocdata as ooc
 from oocdata.memory import account
-from oocdata.reading.workers import forks
-from oocdata.reading.workers.arena import Arena
-from oocdata.reading.workers.pool import WorkerPool
+from oocdata.reading.workers.pool import WorkerPool, _close_all
 from oocdata.runs import Run
 
 SCRIPTS = {
@@ -94,30 +92,6 @@ class TestForks:
         assert_array_equal(read(pool, 0), loader.batch(0))
         pool.close()
 
-    def test_a_fork_has_its_own_before_the_parent_goes_on(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        pool = WorkerPool(ooc.open(np.arange(400.0)).batches(10, workers=1), held=4)
-        kept = read(pool, 0)
-        reading, writing = os.pipe()
-        os.set_blocking(reading, False)
-        real = Arena.detach
-
-        def noted(arena: Arena, at_work: Any) -> None:
-            real(arena, at_work)
-            os.write(writing, b"done")
-
-        monkeypatch.setattr(Arena, "detach", noted)
-        child = os.fork()
-        if child == 0:  # pragma: no cover
-            os._exit(0)
-        assert os.read(reading, 4) == b"done"
-        os.waitpid(child, 0)
-        for number in (reading, writing):
-            os.close(number)
-        assert_array_equal(kept, np.arange(10.0))
-        pool.close()
-
     def test_what_a_fork_writes_stays_in_the_fork(self) -> None:
         loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
         pool = WorkerPool(loader, held=4)
@@ -141,38 +115,12 @@ class TestForks:
                     next(iterator)
             except ooc.errors.DatasetGoneError:
                 iterator.close()
-                forks._close_all()
+                _close_all()
                 os._exit(account().nbytes)
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         rest = np.concatenate(list(iterator))
         assert_array_equal(rest, np.arange(10.0, 4000))
-
-    def test_threads_that_fork_at_once_take_turns(self) -> None:
-        """One is between the start and the end of its fork when the other begins."""
-        pool = WorkerPool(ooc.open(np.arange(400.0)).batches(10, workers=1), held=2)
-        begun = threading.Event()
-
-        def other() -> None:
-            begun.set()
-            child = os.fork()
-            if child == 0:  # pragma: no cover
-                os._exit(0)
-            os.waitpid(child, 0)
-
-        thread = threading.Thread(target=other)
-        forks._before()  # of this thread's fork
-        thread.start()
-        begun.wait()
-        forks._fork.pipe = forks._fork.pipe if forks._fork.held else os.pipe()
-        forks._in_parent()
-        thread.join(60)
-        assert not thread.is_alive()
-        assert not forks._fork.turn.locked()
-        # From another thread: the lock would let this one in again.
-        with ThreadPoolExecutor(1) as threads:
-            assert_array_equal(threads.submit(read, pool, 3).result(60), np.arange(30.0, 40.0))
-        pool.close()
 
     def test_many_threads_that_fork(self) -> None:
         loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)

@@ -2,17 +2,14 @@
 
 They are for `map` functions that hold the GIL. The way of a batch: `WorkerPool.begin` sends a run
 of steps and the number of a slot of shared memory to a process (`process`). There (`child`) the
-loader reads, lays the batches into the slot, and answers at which offset each array lies. Here the
-arrays are views of the slot, which is used again when nothing refers to them any more. No array is
-pickled or sent through a pipe.
+loader reads, lays the batches into the slot, and answers at which offset each array lies. Here they
+are copied from the slot, which is used again. No array is pickled or sent through a pipe.
 
 ============  =================================================================
-`sent`        what a process is sent: a loader's description, functions beside it
-`arena`       shared memory without a name, in slots
+`sent`        what a process is sent, in shared memory: a loader's description, functions beside it
 `child`       what runs in the process
 `process`     one process, seen from here: tasks, answers, its death
-`pool`        several of them: who gets the next run, the end
-`forks`       what becomes of pools at exit and at a fork
+`pool`        several of them: who gets the next run; what becomes of them at exit and at a fork
 ============  =================================================================
 
 Why no ready-made pool (each tried, loky 3.7 and the standard library of Python 3.11):

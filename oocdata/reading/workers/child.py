@@ -45,12 +45,12 @@ def main() -> None:
     numbers = [int(number) for number in sys.argv[1:5]]
     for number in numbers:  # whatever the user's functions start must not keep us alive
         os.set_inheritable(number, False)
-    task, lifeline, arena, sent = numbers
+    task, lifeline, slots, sent = numbers
     del sys.argv[1:]
     die_with(lifeline)
     connection = Connection(task)
     with suppress(EOFError, OSError):  # the other side is gone, or done with us
-        _serve(connection, arena, sent)
+        _serve(connection, slots, sent)
     connection.close()
 
 
@@ -77,11 +77,11 @@ def _wait_for_the_end(lifeline: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _serve(connection: Connection[Any, Any], arena: int, sent: int) -> None:
+def _serve(connection: Connection[Any, Any], slots: int, sent: int) -> None:
     lengths, slot_bytes, memory_bytes = pickle.loads(connection.recv_bytes())
     set_memory(memory_bytes)
-    memory = np.frombuffer(mmap.mmap(arena, 0), np.uint8)
-    os.close(arena)
+    memory = np.frombuffer(mmap.mmap(slots, 0), np.uint8)
+    os.close(slots)
     read: Callable[..., list[Batch]] | None = None
     while True:
         run, slot, turn = pickle.loads(connection.recv_bytes())

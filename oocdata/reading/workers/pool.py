@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import mmap
 import os
 import threading
+import weakref
 from copy import copy
 from dataclasses import dataclass
 from math import prod
@@ -14,22 +16,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.spec import Batch, map_tree
-from oocdata.engines.buffers import empty
+from oocdata.engines import buffers
 from oocdata.errors import ArgumentError, DatasetGoneError, WorkerError
 from oocdata.memory import account, memory_limit
 from oocdata.reading.inflight import run_bytes
-from oocdata.reading.workers import forks
-from oocdata.reading.workers.arena import Arena
 from oocdata.reading.workers.process import Process
-from oocdata.reading.workers.sent import Sent
+from oocdata.reading.workers.sent import Sent, nameless
 from oocdata.runs import Pass, Run
 from oocdata.stream import Stream
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from oocdata.loader import Loader
     from oocdata.reading.workers.child import Laid
 
-__all__ = ["TASKS", "Call", "WorkerPool"]
+__all__ = ["TASKS", "Call", "WorkerPool", "pools"]
 
 TASKS = 2
 """Runs that a worker is sent at a time: one that it reads, and one so that it never waits."""
@@ -38,6 +40,9 @@ _LEAST_MEMORY = 1 << 20
 
 _SECONDS = 600.0
 """A worker that is busy with one run for longer is taken to hang."""
+
+pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
+"""Those of the process that may be open."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -57,17 +62,17 @@ class Call:
 class WorkerPool:
     """Processes that each read whole runs of a loader's steps.
 
-    Safe to use from several threads. The batches are memory that is shared with the workers, for as
-    long as anything refers to them. So many runs are lent as are usually in use; those beyond are
-    copied to memory of this process, so whoever keeps all batches stops no one. (Copies alone took
-    1.1 to 1.25 times as long for cheap functions over frames of 60 KB.)
+    Safe to use from several threads. A worker lays the batches of a run into a slot of shared
+    memory; they are copied from there, so the slot is free for the next run whoever keeps them.
+    (Handing out the slots themselves saved 5 to 15 % of the processor's time for functions that do
+    next to nothing, nothing for those that workers are for, and copied them at each fork.)
 
     Parameters
     ----------
     loader : Loader or Stream
         With `workers` of at least 1. The workers of a stream take turns, each with a generator.
     held : int
-        Runs that the one who reads usually has in use at a time, and that are lent.
+        Runs that the one who reads usually has in use at a time.
     together : int, optional
         Steps of a run, at most; those of the loader if not given.
 
@@ -101,36 +106,39 @@ class WorkerPool:
         sent = Sent.of(loader)
         try:
             slots = self._take(loader.workers * TASKS + held, slot_bytes)
-            self.held = min(held, slots - 1)
-            self._arena = Arena(slots, slot_bytes)
-            share = max(_LEAST_MEMORY, memory_limit() // loader.workers)
+            slots -= min(held, slots - 1)
+            self._free = list(range(slots))
+            self.most = min(TASKS * loader.workers, slots)
+            shared = nameless(slots * slot_bytes)
             try:
+                whole = np.frombuffer(mmap.mmap(shared, slots * slot_bytes), np.uint8)
+                self._slots = whole.reshape(slots, slot_bytes)
+                share = max(_LEAST_MEMORY, memory_limit() // loader.workers)
                 for _ in range(loader.workers):
-                    self._workers.append(Process(sent, self._arena, share, seconds))
+                    self._workers.append(Process(sent, shared, slot_bytes, share, seconds))
             finally:
-                os.close(self._arena.descriptor)
+                os.close(shared)
         except BaseException:
             self.close()
             raise
         finally:
             os.close(sent.descriptor)
-        forks.note(self)
+        pools.add(self)
+        # Again each time, so that it comes before what was registered since: at exit, a front-end
+        # waits for its calls to return, and they wait for the workers.
+        atexit.unregister(_close_all)
+        atexit.register(_close_all)
 
     def _take(self, wanted: int, slot_bytes: int) -> int:
-        """Return how many slots there may be: one to be read and one in use, and more if they fit.
+        """Return for how many runs there is room: one to be read and one in use, more if they fit.
 
-        Those of a pool are in flight until it is closed: what was written to keeps its memory.
+        All are in flight until the pool is closed: a slot that was written to keeps its memory.
         """
         for slot in range(wanted):
             if not account().take(slot_bytes, always=slot < 2):
                 break
             self._taken += slot_bytes
         return self._taken // slot_bytes
-
-    @property
-    def most(self) -> int:
-        """Runs begun at a time that keep all workers busy, or for which there is memory."""
-        return min(TASKS * len(self._workers), self._arena.slots - self.held)
 
     @property
     def failed(self) -> bool:
@@ -156,7 +164,7 @@ class WorkerPool:
                 worker = self._workers[run.start % every]
             elif self._is_remote and over is not None:
                 worker, turn = self._workers[number % every], (over, number, every)
-            call = Call(self, worker, run, self._arena.free.pop())
+            call = Call(self, worker, run, self._free.pop())
             worker.queue.append(call)
             worker.send((run, call.slot, turn))
             return call
@@ -167,11 +175,7 @@ class WorkerPool:
 
     @property
     def _can_begin(self) -> bool:
-        return len(self._idlest.queue) < TASKS and self._at_work < self._arena.slots - self.held
-
-    @property
-    def _at_work(self) -> int:
-        return sum(len(worker.queue) for worker in self._workers)
+        return len(self._idlest.queue) < TASKS and len(self._free) > 0
 
     def _check_open(self) -> None:
         if self._closed:
@@ -197,27 +201,26 @@ class WorkerPool:
         except BaseException:  # Ctrl-C: the answer will come, and nobody waits for it any more
             self.close()
             raise
-        with self.changed:
-            lent = self._arena.slots - len(self._arena.free) - self._at_work
-            if kind == "read" and lent < self.held:
-                slot = self._arena.lend(call.slot)
-                self._done(worker)
-                return [self._batch(slot, laid) for laid in answer[0]]
         try:
             if kind == "raised":
                 raise worker.original(call.run, *answer)
-            slot = self._arena.view(call.slot)
-            return [map_tree(_copied, self._batch(slot, laid)) for laid in answer[0]]
+            return self._batches(self._slots[call.slot], answer[0])
         finally:
             with self.changed:
-                self._arena.give_back(call.slot)
+                self._free.append(call.slot)
                 self._done(worker)
 
-    def _batch(self, slot: NDArray[np.uint8], laid: list[Laid]) -> Batch:
-        """Return a batch whose arrays lie in a slot; those of objects came with the answer."""
-        arrays = iter([_array(slot, each) for each in laid])
-        batch: Batch = map_tree(lambda _: next(arrays), self._spec)
-        return batch
+    def _batches(self, slot: NDArray[np.uint8], laid: list[list[Laid]]) -> list[Batch]:
+        """Return the batches of a slot; the arrays of one leaf side by side, as a loader reads."""
+        number = buffers.count()
+        columns = [iter(_copied(slot, column, number)) for column in zip(*laid, strict=True)]
+
+        def batch() -> Batch:
+            arrays = iter(columns)
+            made: Batch = map_tree(lambda _: next(next(arrays)), self._spec)
+            return made
+
+        return [batch() for _ in laid]
 
     def _done(self, worker: Process) -> None:
         worker.queue.popleft()
@@ -242,29 +245,27 @@ class WorkerPool:
             self.close()
 
     def forget(self) -> None:
-        """Leave the processes to the one that this is a fork of; keep what they have lent."""
+        """Leave the processes to the one that this is a fork of."""
         self.changed = threading.Condition(threading.RLock())
         self._closed = True
         self._taken = 0
-        self._arena.detach({call.slot for worker in self._workers for call in worker.queue})
         for worker in self._workers:
             worker.forget()
         self._workers = []
 
 
-def _array(slot: NDArray[np.uint8], laid: Laid) -> NDArray[Any]:
-    if isinstance(laid, np.ndarray):
-        return laid
-    start, shape, dtype = laid
-    return slot[start : start + prod(shape) * dtype.itemsize].view(dtype).reshape(shape)
-
-
-def _copied(array: NDArray[Any]) -> NDArray[Any]:
-    if array.dtype.hasobject:
-        return array
-    copy = empty(array.shape, array.dtype)
-    np.copyto(copy, array)
-    return copy
+def _copied(slot: NDArray[np.uint8], laid: Sequence[Laid], number: int) -> list[NDArray[Any]]:
+    """Return the arrays of one leaf; those of objects came with the answer."""
+    places = [each for each in laid if isinstance(each, tuple)]
+    sizes = [prod(shape) * dtype.itemsize for _, shape, dtype in places]
+    _, parts = buffers.empty_parts([(nbytes,) for nbytes in sizes], np.uint8, number)
+    for part, (start, _, _) in zip(parts, places, strict=True):
+        np.copyto(part, slot[start : start + len(part)])
+    made = [
+        part.view(dtype).reshape(shape)
+        for part, (_, shape, dtype) in zip(parts, places, strict=True)
+    ]
+    return made or [each for each in laid if isinstance(each, np.ndarray)]
 
 
 def _whole_pages(nbytes: int) -> int:
@@ -283,3 +284,17 @@ def _limit() -> float:
             f"OOCDATA_WORKER_SECONDS must be a number of seconds above 0; got {given!r}."
         )
     return seconds
+
+
+def _close_all() -> None:
+    for pool in list(pools):
+        pool.close()
+
+
+def _forget_all() -> None:
+    for pool in list(pools):
+        pool.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from oocdata.errors import WorkerError
 
 if TYPE_CHECKING:
-    from oocdata.reading.workers.arena import Arena
     from oocdata.reading.workers.sent import Sent
     from oocdata.runs import Run
 
@@ -31,13 +30,16 @@ _START = (
 
 
 class Process:
-    """A process that reads runs into slots of an arena, one after the other.
+    """A process that reads runs into slots of shared memory, one after the other.
 
-    It gets the loader that was `sent`, the bytes that reading may take there, and how many seconds
-    it may be busy with one run. The pool keeps in `queue` the calls sent and not yet answered.
+    It gets the loader that was `sent`, descriptor and bytes of the slots, the bytes that reading
+    may take there, and how many seconds it may be busy with one run. The pool keeps in `queue` the
+    calls sent and not yet answered.
     """
 
-    def __init__(self, sent: Sent, arena: Arena, memory_bytes: int, seconds: float) -> None:
+    def __init__(
+        self, sent: Sent, slots: int, slot_bytes: int, memory_bytes: int, seconds: float
+    ) -> None:
         self.queue: deque[Any] = deque()
         self._seconds = seconds
         self._hung = False
@@ -47,7 +49,7 @@ class Process:
             handed.callback(theirs.close)
             lifeline, self._lifeline = os.pipe()
             handed.callback(os.close, lifeline)
-            numbers = [theirs.fileno(), lifeline, arena.descriptor, sent.descriptor]
+            numbers = [theirs.fileno(), lifeline, slots, sent.descriptor]
             # Held back in this thread, which the process starts with: before it can ignore Ctrl-C,
             # it shouldn't hear it.
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -58,7 +60,7 @@ class Process:
                 pass_fds=numbers,
             )
         self.pid = self._process.pid
-        self.send((sent.lengths, arena.slot_bytes, memory_bytes))
+        self.send((sent.lengths, slot_bytes, memory_bytes))
 
     def send(self, message: object) -> None:
         """Have a run read into a slot: ``(run, slot)``."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,13 +17,26 @@ from typing import TYPE_CHECKING, Any
 from oocdata.describe import as_json, from_json
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError
-from oocdata.reading.workers.arena import nameless
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = ["Sent", "check_workers", "dumps", "loads"]
+__all__ = ["Sent", "check_workers", "dumps", "loads", "nameless"]
+
+
+def nameless(nbytes: int) -> int:
+    """Return a descriptor of new shared memory, for the caller to close.
+
+    It takes room when it is written to, and is gone with the last descriptor and mapping of it.
+    """
+    try:
+        descriptor = os.memfd_create("oocdata", os.MFD_CLOEXEC)
+    except (AttributeError, OSError):  # not Linux: a file that has lost its name already
+        with tempfile.TemporaryFile() as file:
+            descriptor = os.dup(file.fileno())
+    os.ftruncate(descriptor, nbytes)
+    return descriptor
 
 
 def check_workers(loader: Loader | Stream) -> None:
