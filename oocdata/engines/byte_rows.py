@@ -6,9 +6,7 @@ has changed are theirs. An element is a Python ``bytes``, so a batch is an array
 TensorFlow takes as ``tf.string``.
 
 To give TensorFlow the rows of a run in one ``bytes``, to be cut by ``tf.strings.substr``, is not
-worth it: with the same reader and graph, 1.1 times as fast of 80 bytes a row, 1.0 of 320, 0.9 of
-5 KB and 0.8 of 60 KB. It copies as often, and malloc takes the large strings from the kernel anew
-for each run: in batches of 256 of 60 KB some 17 pages a record fault again.
+worth it: it copies as often (1.1 times as fast of 80 bytes a row, 0.8 of 60 KB).
 """
 
 from __future__ import annotations
@@ -40,6 +38,12 @@ _COPIED_TWICE = 1024
 _SIZES = np.array(sorted(set(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).tolist())), np.int64)
 """Classes of row sizes, the largest of each: four to a power of two."""
 
+
+_KEPT = 8 << 20
+"""Bytes of which malloc keeps twice as many when they are freed, in place of 128 KiB: once it has
+freed a block of this size (``man mallopt``, M_TRIM_THRESHOLD). What is made for each batch else is
+memory taken from the kernel each time: records of 60 KB took through `to_tf` twice the processor's
+time (70 us, now 34), of 5 KB 1.3 times."""
 
 _MANY = 1 << 14
 """Rows, or bytes of a row."""
@@ -108,6 +112,7 @@ class ByteRows:
         self._storage = storage
         self.shape = (max(0, offsets.shape[0] - 1),)
         self.dtype = np.dtype(object)
+        np.empty(_KEPT, np.uint8)  # and freed
 
     def __reduce__(self) -> Any:
         return ByteRows, (self.values, self.offsets, self.framing, self._storage)
@@ -134,8 +139,10 @@ class ByteRows:
     def _bytes(self, rows: Ints, starts: Ints, stops: Ints) -> list[bytes]:
         """Return rows by where they lie."""
         lengths = stops - starts
-        memory = empty((int(lengths.sum()),), np.uint8)
         ends = np.cumsum(lengths)
+        nbytes = int(ends[-1])
+        # Of one size for batches of about as many bytes, so that it is recycled.
+        memory = empty((1 << nbytes.bit_length(),), np.uint8)[:nbytes]
         try:
             read_ragged(self.values, starts, lengths, memory)
         except SourceError as error:
