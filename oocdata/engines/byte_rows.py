@@ -32,12 +32,8 @@ _PIECE = 4 << 20
 OBJECT_BYTES = 48
 """Of a Python ``bytes`` besides what is in it: 33 and its place in the array, rounded up."""
 
-_COPIED_TWICE = 1024
-"""Bytes of a row up to which a copy of all rows, then of each, costs less than a view of each."""
-
 _SIZES = np.array(sorted(set(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).tolist())), np.int64)
 """Classes of row sizes, the largest of each: four to a power of two."""
-
 
 _KEPT = 8 << 20
 """Bytes of which malloc keeps twice as many when they are freed, in place of 128 KiB: once it has
@@ -78,12 +74,9 @@ def sliced(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
     >>> sliced(np.frombuffer(b"abcdef", np.uint8), np.array([0, 3]), np.array([2, 6]))
     [b'ab', b'def']
     """
+    memory = stored.data
     runs = zip(starts.tolist(), stops.tolist(), strict=True)
-    if len(stored) > _COPIED_TWICE * len(starts):
-        memory = stored.data
-        return [memory[start:stop].tobytes() for start, stop in runs]
-    data = stored.tobytes()  # a slice of which is made in half the time
-    return [data[start:stop] for start, stop in runs]
+    return [memory[start:stop].tobytes() for start, stop in runs]
 
 
 class ByteRows:
