@@ -11,7 +11,8 @@ worth it: it copies as often (1.1 times as fast of 80 bytes a row, 0.8 of 60 KB)
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,25 +46,12 @@ _MANY = 1 << 14
 """Rows, or bytes of a row."""
 
 
-class Framing(Protocol):
-    """What of a stored row is delivered: without the end of a line, or what frames a record."""
+Framing = Callable[[NDArray[np.uint8], Ints, Ints], list[bytes]]
+"""Returns what of each stored row is delivered: without a line's end, or what frames a record.
 
-    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-        """Return what is delivered of each row.
-
-        Parameters
-        ----------
-        stored : ndarray of uint8
-            The bytes of all rows.
-        starts, stops : ndarray of int64, shape (n,)
-            Of each row as stored.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If a row is damaged; its ``rows`` are the places of such rows among these.
-        """
-        ...
+Given are the bytes of all rows, and where each begins and ends in them. An error's ``rows`` are the
+places of damaged rows among these.
+"""
 
 
 def sliced(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
@@ -89,6 +77,7 @@ class ByteRows:
     offsets : Source
         int64, of one axis: where each row begins in `values`, and where the last one ends.
     framing : Framing
+        A function of a module: it is sent to other processes.
     storage : Storage
         How the rows are stored, with their `row_sizes`.
 
@@ -142,7 +131,7 @@ class ByteRows:
             error.concern(concerned_rows(error, rows, starts, stops))
             raise
         try:
-            return self.framing.delivered(memory, ends - lengths, ends)
+            return self.framing(memory, ends - lengths, ends)
         except SourceError as error:
             error.concern(rows[np.asarray(error.rows, np.int64)])
             error.path, error.key = self._storage.path, self._storage.key
