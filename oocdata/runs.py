@@ -32,8 +32,7 @@ _MOST_STEPS = 64
 _FEWEST_RUNS = 8
 """Runs in an epoch, at least: reading ahead needs several."""
 
-
-_OBJECT_BYTES = 4 << 20
+_OBJECT_BYTES = 8 << 20
 """The same where elements are Python objects. Their memory is not recycled here: of more of it at a
 time, malloc gives the system back what it takes again for the next run."""
 

@@ -6,14 +6,13 @@ has changed are theirs. An element is a Python ``bytes``, so a batch is an array
 TensorFlow takes as ``tf.string``.
 
 To give TensorFlow the rows of a run in one ``bytes``, to be cut by ``tf.strings.substr``, is not
-worth it: with the same reader and graph, 1.1 times as fast of 80 bytes a row, 1.0 of 320, 0.9 of
-5 KB and 0.8 of 60 KB. It copies as often, and malloc takes the large strings from the kernel anew
-for each run: in batches of 256 of 60 KB some 17 pages a record fault again.
+worth it: it copies as often (1.1 times as fast of 80 bytes a row, 0.8 of 60 KB).
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,36 +33,25 @@ _PIECE = 4 << 20
 OBJECT_BYTES = 48
 """Of a Python ``bytes`` besides what is in it: 33 and its place in the array, rounded up."""
 
-_COPIED_TWICE = 1024
-"""Bytes of a row up to which a copy of all rows, then of each, costs less than a view of each."""
-
 _SIZES = np.array(sorted(set(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).tolist())), np.int64)
 """Classes of row sizes, the largest of each: four to a power of two."""
 
+_KEPT = 8 << 20
+"""Bytes of which malloc keeps twice as many when they are freed, in place of 128 KiB: once it has
+freed a block of this size (``man mallopt``, M_TRIM_THRESHOLD). What is made for each batch else is
+memory taken from the kernel each time: records of 60 KB took through `to_tf` twice the processor's
+time (70 us, now 34), of 5 KB 1.3 times."""
 
 _MANY = 1 << 14
 """Rows, or bytes of a row."""
 
 
-class Framing(Protocol):
-    """What of a stored row is delivered: without the end of a line, or what frames a record."""
+Framing = Callable[[NDArray[np.uint8], Ints, Ints], list[bytes]]
+"""Returns what of each stored row is delivered: without a line's end, or what frames a record.
 
-    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-        """Return what is delivered of each row.
-
-        Parameters
-        ----------
-        stored : ndarray of uint8
-            The bytes of all rows.
-        starts, stops : ndarray of int64, shape (n,)
-            Of each row as stored.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If a row is damaged; its ``rows`` are the places of such rows among these.
-        """
-        ...
+Given are the bytes of all rows, and where each begins and ends in them. An error's ``rows`` are the
+places of damaged rows among these.
+"""
 
 
 def sliced(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
@@ -74,12 +62,9 @@ def sliced(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
     >>> sliced(np.frombuffer(b"abcdef", np.uint8), np.array([0, 3]), np.array([2, 6]))
     [b'ab', b'def']
     """
+    memory = stored.data
     runs = zip(starts.tolist(), stops.tolist(), strict=True)
-    if len(stored) > _COPIED_TWICE * len(starts):
-        memory = stored.data
-        return [memory[start:stop].tobytes() for start, stop in runs]
-    data = stored.tobytes()  # a slice of which is made in half the time
-    return [data[start:stop] for start, stop in runs]
+    return [memory[start:stop].tobytes() for start, stop in runs]
 
 
 class ByteRows:
@@ -92,6 +77,7 @@ class ByteRows:
     offsets : Source
         int64, of one axis: where each row begins in `values`, and where the last one ends.
     framing : Framing
+        A function of a module: it is sent to other processes.
     storage : Storage
         How the rows are stored, with their `row_sizes`.
 
@@ -108,6 +94,7 @@ class ByteRows:
         self._storage = storage
         self.shape = (max(0, offsets.shape[0] - 1),)
         self.dtype = np.dtype(object)
+        np.empty(_KEPT, np.uint8)  # and freed
 
     def __reduce__(self) -> Any:
         return ByteRows, (self.values, self.offsets, self.framing, self._storage)
@@ -134,15 +121,17 @@ class ByteRows:
     def _bytes(self, rows: Ints, starts: Ints, stops: Ints) -> list[bytes]:
         """Return rows by where they lie."""
         lengths = stops - starts
-        memory = empty((int(lengths.sum()),), np.uint8)
         ends = np.cumsum(lengths)
+        nbytes = int(ends[-1])
+        # Of one size for batches of about as many bytes, so that it is recycled.
+        memory = empty((1 << nbytes.bit_length(),), np.uint8)[:nbytes]
         try:
             read_ragged(self.values, starts, lengths, memory)
         except SourceError as error:
             error.concern(concerned_rows(error, rows, starts, stops))
             raise
         try:
-            return self.framing.delivered(memory, ends - lengths, ends)
+            return self.framing(memory, ends - lengths, ends)
         except SourceError as error:
             error.concern(rows[np.asarray(error.rows, np.int64)])
             error.path, error.key = self._storage.path, self._storage.key

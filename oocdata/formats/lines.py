@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +14,7 @@ from oocdata.engines.source import Storage
 from oocdata.errors import UnknownFormatError
 from oocdata.formats.offsets import open_rows
 
-__all__ = ["TEXT_ENDS", "Lines", "open_lines"]
+__all__ = ["TEXT_ENDS", "open_lines", "without_ends"]
 
 TEXT_ENDS = (".txt", ".text", ".csv", ".tsv", ".jsonl", ".ndjson", ".log")
 """Of names of files that are text."""
@@ -30,23 +29,19 @@ _WIDE = (b"\xff\xfe", b"\xfe\xff")
 """What UTF-16 and UTF-32 begin with: a byte of theirs may be that of a line's end, and none."""
 
 
-@dataclass(frozen=True)
-class Lines:
-    r"""Lines without their end, ``\n`` or ``\r\n``, as TensorFlow's ``TextLineDataset`` has them.
+def without_ends(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
+    r"""Return lines without their end, ``\n`` or ``\r\n``, as ``TextLineDataset`` has them.
 
     Examples
     --------
     >>> stored = np.frombuffer(b"one\r\n\ntwo", np.uint8)
-    >>> Lines().delivered(stored, np.array([0, 5, 6]), np.array([5, 6, 9]))
+    >>> without_ends(stored, np.array([0, 5, 6]), np.array([5, 6, 9]))
     [b'one', b'', b'two']
     """
-
-    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-        """Return lines; see `oocdata.engines.byte_rows.Framing`."""
-        ended = stored[stops - 1] == _NEWLINE
-        stops = stops - ended
-        inside = ended & (stops > starts)
-        return sliced(stored, starts, stops - (inside & (stored[stops - 1] == _RETURN)))
+    ended = stored[stops - 1] == _NEWLINE
+    stops = stops - ended
+    inside = ended & (stops > starts)
+    return sliced(stored, starts, stops - (inside & (stored[stops - 1] == _RETURN)))
 
 
 def open_lines(path: str, *, format: str | None = None) -> ByteRows:  # noqa: A002  # as in `open`
@@ -82,7 +77,7 @@ def open_lines(path: str, *, format: str | None = None) -> ByteRows:  # noqa: A0
     """
     given = {"format": format} if format else {}
     described = Storage("text", reading="each line by its offset")
-    return open_rows(path, "lines", _line_starts, Lines(), described, **given)
+    return open_rows(path, "lines", _line_starts, without_ends, described, **given)
 
 
 def _line_starts(version: FileVersion) -> Iterator[Ints]:

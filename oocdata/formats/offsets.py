@@ -24,7 +24,7 @@ from oocdata.formats.beside import kept_beside
 from oocdata.formats.gzipped import is_gzip, unpacked
 from oocdata.formats.npy import open_raw
 
-__all__ = ["Scan", "offsets_of", "open_rows"]
+__all__ = ["Scan", "open_rows", "read_offsets", "write_offsets"]
 
 Ints = NDArray[np.int64]
 
@@ -51,11 +51,18 @@ def open_rows(
         Its format, and how it is read.
     **opened
         What `oocdata.open` was given besides the path.
+
+    Raises
+    ------
+    oocdata.errors.SourceError
+        If the file can't be read, or its offsets can be written nowhere.
     """
     version = FileVersion.of(path)
     plain = unpacked(version) if is_gzip(path) else version
     # Named after the file itself, so that those of an earlier version are found and removed.
-    offsets, sizes = offsets_of(version, kind, partial(scan, plain))
+    offsets, sizes = kept_beside(
+        version, kind, read_offsets, partial(write_offsets, partial(scan, plain))
+    )
     storage = replace(
         described,
         path=version.path,
@@ -69,35 +76,7 @@ def open_rows(
     return ByteRows(open_raw(plain.path, dtype="u1", shape=(-1,)), offsets, framing, storage)
 
 
-def offsets_of(
-    version: FileVersion, kind: str, scan: Callable[[], Iterator[Ints]]
-) -> tuple[Source, tuple[int, ...]]:
-    """Return where the rows of a file begin, and how many there are of each size class.
-
-    Parameters
-    ----------
-    version : FileVersion
-    kind : str
-        What rows are; part of the name of the file of offsets.
-    scan : callable
-        Finds them, where there is no such file yet; see `Scan`.
-
-    Returns
-    -------
-    offsets : Source
-        int64, shape ``(rows + 1,)``.
-    sizes : tuple of int
-        See `oocdata.engines.byte_rows.size_counts`.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If the file can't be read, or its offsets can be written nowhere.
-    """
-    return kept_beside(version, kind, _read, partial(_write, scan))
-
-
-def _read(path: str) -> tuple[Source, tuple[int, ...]] | None:
+def read_offsets(path: str) -> tuple[Source, tuple[int, ...]] | None:
     """Return the offsets that a file holds, with the size classes; None if it is none such."""
     import json  # not for `import oocdata`
 
@@ -111,7 +90,7 @@ def _read(path: str) -> tuple[Source, tuple[int, ...]] | None:
     return (source, tuple(sizes)) if source.shape == (rows + 1,) else None
 
 
-def _write(scan: Callable[[], Iterator[Ints]], file: IO[bytes]) -> None:
+def write_offsets(scan: Callable[[], Iterator[Ints]], file: IO[bytes]) -> None:
     """Write the offsets of the rows of a file."""
     import json  # not for `import oocdata`
 

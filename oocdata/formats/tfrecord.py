@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +18,7 @@ from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, TruncatedFileError, UnknownFormatError
 from oocdata.formats.offsets import open_rows
 
-__all__ = ["Records", "is_tfrecord", "open_tfrecord"]
+__all__ = ["is_tfrecord", "open_tfrecord", "without_frames"]
 
 Ints = NDArray[np.int64]
 
@@ -43,22 +42,18 @@ def is_tfrecord(head: bytes) -> bool:
     return len(head) >= _HEAD and int(_masked(head[:8])[0]) == told
 
 
-@dataclass(frozen=True)
-class Records:
-    """Records without what frames them, each compared with its checksum."""
-
-    def delivered(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-        """Return records; see `oocdata.engines.byte_rows.Framing`."""
-        records = sliced(stored, starts + _HEAD, stops - _TAIL)
-        tails = stored[(stops - _TAIL)[:, None] + np.arange(_TAIL)]
-        damaged = np.flatnonzero(_masked(*records) != tails.view("<u4")[:, 0])
-        if len(damaged):
-            raise DamagedChunkError(
-                "a record must have the checksum that was written with it; these have another one. "
-                "The file was damaged after it was written. Copy it again from where it came from.",
-                rows=damaged,
-            )
-        return records
+def without_frames(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
+    """Return records without what frames them, each compared with its checksum."""
+    records = sliced(stored, starts + _HEAD, stops - _TAIL)
+    tails = stored[(stops - _TAIL)[:, None] + np.arange(_TAIL)]
+    damaged = np.flatnonzero(_masked(*records) != tails.view("<u4")[:, 0])
+    if len(damaged):
+        raise DamagedChunkError(
+            "a record must have the checksum that was written with it; these have another one. "
+            "The file was damaged after it was written. Copy it again from where it came from.",
+            rows=damaged,
+        )
+    return records
 
 
 def open_tfrecord(path: str) -> ByteRows:
@@ -86,7 +81,7 @@ def open_tfrecord(path: str) -> ByteRows:
     array([b'second', b'first'], dtype=object)
     """
     described = Storage("TFRecord", reading="each record by its offset, its checksum compared")
-    return open_rows(path, "records", _record_starts, Records(), described)
+    return open_rows(path, "records", _record_starts, without_frames, described)
 
 
 def _record_starts(version: FileVersion) -> Iterator[Ints]:

@@ -39,7 +39,8 @@ from oocdata.errors import (
     UnsupportedDtypeError,
 )
 from oocdata.formats import beside, gzipped, lines
-from oocdata.formats.offsets import offsets_of
+from oocdata.formats.beside import kept_beside
+from oocdata.formats.offsets import read_offsets, write_offsets
 
 ROWS = [b"first", b"", b"a longer line, \xff no UTF-8", b"\r", b"x" * 5000, "zw\u00f6lf".encode()]
 
@@ -379,8 +380,8 @@ class TestOffsets:
         here = FileVersion.of(str(tmp_path / "a.txt"))
         made = []
         for version in (here, replace(here, device=here.device + 1)):
-            write = partial(lines._line_starts, here)
-            made.append(offsets_of(version, "lines", write)[0])
+            write = partial(write_offsets, partial(lines._line_starts, here))
+            made.append(kept_beside(version, "lines", read_offsets, write)[0])
         found = np.empty((1, 1), np.int64)
         for source in made:
             source.read(np.array([[1]]), Extent.of((1,)), found)
@@ -400,7 +401,9 @@ class TestOffsets:
 
     def test_rows_that_lie_outside(self) -> None:
         values = MemoryArray(np.zeros(10, np.uint8))
-        source = ByteRows(values, MemoryArray(np.array([0, 3, 11])), lines.Lines(), Storage("x"))
+        source = ByteRows(
+            values, MemoryArray(np.array([0, 3, 11])), lines.without_ends, Storage("x")
+        )
         out = np.empty((1, 1), object)
         with pytest.raises(SourceError, match=r"their offsets say places 3 to 11.*row 1\]"):
             source.read(np.array([[1]]), Extent.of((1,)), out)
@@ -431,7 +434,7 @@ class TestOffsets:
         source = ByteRows(
             MemoryArray(np.arange(40, dtype=np.uint8) + 100),
             Counted(places),
-            lines.Lines(),
+            lines.without_ends,
             Storage("x"),
         )
         out = np.empty((6, 1), object)

@@ -334,6 +334,27 @@ def test_resized_without_antialiasing(tmp_path: Path, kind: str, size: tuple[int
     assert np.abs(middle - expected.reshape(middle.shape)).max() <= (0.5 + 1e-4 * stored.max())
 
 
+@pytest.mark.parametrize(("shape", "size"), [((225, 300), (224, 224)), ((31, 32), (60, 60))])
+def test_a_window_as_high_as_the_picture(
+    tmp_path: Path, shape: tuple[int, int], size: tuple[int, int]
+) -> None:
+    """Its border times a rounded scale lay a little outside."""
+    image = Image.fromarray(drawn(1, shape))
+    image.save(tmp_path / "a.png")
+    (found,) = np.asarray(ooc.open(tmp_path / "a.png", pictures=ooc.Pictures(size, crop=True)))
+    (height, width), beside = shape, (shape[1] - shape[0]) / 2
+    box = (beside, 0, width - beside, height)
+    assert_array_equal(found, np.asarray(image.resize(size, Image.Resampling.BILINEAR, box)))
+
+
+def test_a_square_made_larger_without_antialiasing(tmp_path: Path) -> None:
+    picture = np.random.default_rng(0).integers(0, 256, (31, 31)).astype(np.uint8)
+    Image.fromarray(picture).save(tmp_path / "a.png")
+    wanted = ooc.Pictures(size=(60, 60), crop=True, antialias=False)
+    (found,) = np.asarray(ooc.open(tmp_path / "a.png", pictures=wanted))
+    assert np.abs(found - tf.image.resize(picture[..., None], (60, 60))[..., 0]).max() <= 0.51
+
+
 def test_tensorflow_as_it_decodes_and_resizes_by_default(tmp_path: Path) -> None:
     path = tmp_path / "1.jpg"
     smooth = Image.fromarray(drawn(1)).resize((500, 375), Image.Resampling.BICUBIC)

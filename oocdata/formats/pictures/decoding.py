@@ -386,6 +386,10 @@ def _box(size: tuple[int, int], wanted: Pictures) -> tuple[float, ...] | None:
     if not wanted.crop or wanted.size is None:
         return None
     (width, height), (tall, wide) = size, wanted.size
-    scale = min(width / wide, height / tall)
-    left, upper = (width - wide * scale) / 2, (height - tall * scale) / 2
-    return left, upper, left + wide * scale, upper + tall * scale
+    # Not by a rounded scale, by which it could lie a little outside.
+    if width * tall < height * wide:
+        across, down = float(width), width * tall / wide
+    else:
+        across, down = height * wide / tall, float(height)
+    left, upper = (width - across) / 2, (height - down) / 2
+    return left, upper, left + across, upper + down
