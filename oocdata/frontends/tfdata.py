@@ -124,7 +124,8 @@ def to_tf(
     more = {"steps": str(len(loader)), "steps of a pass": str(length)}
     dataset = of_passes(loader, begin, more, parallel=parallel, prefetch=prefetch)
     if isinstance(parsing, ParseExamples):
-        dataset = dataset.map(as_it_is(parsing.tensors))
+        tensors = as_it_is(parsing.tensors)
+        dataset = dataset.map(tensors, num_parallel_calls=parallel)  # nothing else tunes it
     return with_cardinality(dataset, length, always=step == 0)
 
 
