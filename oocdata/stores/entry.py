@@ -25,7 +25,16 @@ from oocdata.engines.files import Descriptor
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.stores.pieces import cut, pages_of, ranges_of
-from oocdata.stores.segments import HEADER, SECONDS_A_USE, Blob, Segment, data_at, make, page_sums
+from oocdata.stores.segments import (
+    HEADER,
+    SECONDS_A_USE,
+    Blob,
+    Segment,
+    data_at,
+    make,
+    page_sums,
+    unlink_unfinished,
+)
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
@@ -215,7 +224,7 @@ class Entry:
         """Write pages of a segment, and then their checksums."""
         found = self._look(number, create=True)
         if found is None:
-            return  # somebody deletes what is made, again and again
+            return
         segment, descriptor = found
         page = self._page
         whole = data.size // page * page
@@ -248,18 +257,18 @@ class Entry:
                         return segment, descriptor
                 except MissingFileError:
                     pass
-                except SourceError:  # it was cut, or is none
+                except SourceError:  # it was cut, or is none; or another process is making it
                     if create and known is None:
-                        with suppress(OSError):
-                            os.unlink(path)
+                        unlink_unfinished(path, length)
                 self._forget(number, known)
             if known is not None:
                 continue  # perhaps another process has made it anew
             if not create:
                 return None
             self._folder.make_room(data_at(-(-nbytes // self._page)))
-            make(path, self._header, length)
-        return None  # somebody deletes what is made, again and again
+            with self._folder.lock:  # or another thread would find a half of it
+                make(path, self._header, length)
+        return None  # somebody deletes what is made, again and again; or has not made it yet
 
     def _add(self, number: int, segment: Segment, pages: Ints) -> None:
         """Note pages that were read from a segment or written to it, while it is in use."""

@@ -10,6 +10,7 @@ files with one checksum: tables of chunks, objects that are read whole.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import secrets
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEADER", "SECONDS_A_USE", "Blob", "Segment", "data_at", "make", "page_sums", "read_header",
+    "unlink_unfinished",
 ]  # fmt: skip
 
 HEADER = 2048
@@ -120,8 +122,20 @@ def make(path: str, header: dict[str, Any], nbytes: int, content: bytes = b"") -
     with suppress(FileExistsError):
         os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone stays so
     with suppress(FileExistsError), open(path, "xb") as file:
+        with suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         file.write(_MAGIC + text.encode().ljust(HEADER - len(_MAGIC)) + content)
         file.truncate(nbytes)
+
+
+def unlink_unfinished(path: str, nbytes: int) -> None:
+    """Delete a file that is no segment, unless another process is making it: that has it locked."""
+    with suppress(OSError), open(path, "rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        status = os.fstat(file.fileno())
+        finished = status.st_size == nbytes and read_header(file.fileno()) is not None
+        if status.st_nlink and not finished:
+            os.unlink(path)
 
 
 def read_header(file: int) -> dict[str, Any] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import random
 import resource
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -29,6 +31,7 @@ from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.stores import entry as entries
 from oocdata.stores.entry import Entry
 from oocdata.stores.folder import CacheFolder
+from oocdata.stores.segments import HEADER
 
 PAGE, SEGMENT = 64, 4096
 SIZES = {"large": 10_001, "tiny": 70, "whole": 2 * SEGMENT, "empty": 0}
@@ -601,6 +604,37 @@ def test_what_another_process_wrote_after_a_deletion(tmp_path: Path) -> None:
     found = read(entry, *ranges((0, 2 * PAGE)))
     assert found is not None
     assert np.array_equal(found, DATA["large"][: 2 * PAGE])
+
+
+def test_threads_that_begin_a_segment_together_keep_all_pages(tmp_path: Path) -> None:
+    threads = 4
+    for number in range(50):
+        entry = opened(small(tmp_path / str(number)))
+        barrier = threading.Barrier(threads)
+
+        def begin(page: int, entry: Entry = entry, barrier: Any = barrier) -> None:
+            barrier.wait()
+            entry.write(page * PAGE, DATA["large"][page * PAGE : (page + 1) * PAGE].tobytes())
+
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(begin, range(threads)))
+        assert not entry.missing(*ranges((0, threads * PAGE)))[0].size
+
+
+def test_what_another_process_is_making_is_left_to_it(tmp_path: Path) -> None:
+    entry = opened(small(tmp_path / "cache"))
+    write(entry, DATA["large"], *ranges((0, PAGE)))
+    (path,) = (tmp_path / "cache").rglob("*.0")
+    half = path.read_bytes()[:HEADER]
+    path.write_bytes(half)  # its length comes next
+    other = opened(small(tmp_path / "cache"))
+    with path.open("rb") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        write(other, DATA["large"], *ranges((0, PAGE)))
+        assert path.read_bytes() == half
+    # Whoever made it was killed.
+    write(other, DATA["large"], *ranges((0, PAGE)))
+    assert not other.missing(*ranges((0, PAGE)))[0].size
 
 
 def test_what_another_process_makes_meanwhile_stays(
