@@ -35,6 +35,7 @@ class AskAhead:
         self._lock = threading.RLock()
         self._next = number
         self._asked: dict[int, Future[ExitStack]] = {}
+        self._looking, self._read = 0, list[ExitStack]()
         self._stores: Sequence[Asks] = ()
         self._closed = False
 
@@ -53,8 +54,23 @@ class AskAhead:
             asked = self._asked.pop(number, None)
         if asked is None:
             raise CancelledError
-        with asked.result():  # another thread may be about to ask for it
+        stack = asked.result()  # another thread may be about to ask for it
+        try:
             yield
+        finally:
+            self._end_read(stack)
+
+    def _end_read(self, *read: ExitStack) -> None:
+        """End what was read, while no thread looks for what is neither in memory nor asked for.
+
+        It would find a chunk in neither, where that was looked for before it was decoded, and is
+        asked for after this: then its bytes would be fetched again.
+        """
+        with self._lock:
+            self._read += read
+            ended, self._read = ([], self._read) if self._looking else (self._read, [])
+        for stack in ended:
+            stack.close()
 
     def _ask(self, upto: int) -> None:
         """Ask for what is not asked for yet up to a run, and after it while there is room."""
@@ -66,6 +82,7 @@ class AskAhead:
                 if self._closed or not room or number >= farthest:
                     break
                 self._next += self._every
+                self._looking += 1
                 done = self._asked[number] = Future()
             stack = ExitStack()
             try:
@@ -73,6 +90,9 @@ class AskAhead:
                 done.set_result(stack)
             except BaseException as error:  # of whoever reads that run
                 done.set_exception(error)
+            with self._lock:
+                self._looking -= 1
+            self._end_read()
         if self._closed:  # perhaps since one more was noted
             self.close()
 

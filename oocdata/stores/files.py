@@ -207,13 +207,12 @@ class StoredFile:
         inside = offsets + counts <= self.version.nbytes  # reading them says that they are not
         offsets, counts = offsets[inside], counts[inside]
         with ExitStack() as stack:
-            with (
-                self.shared.lock
-            ):  # or two who need the same both find that nobody has asked for it
+            # Or two who need the same both find that nobody has asked for it.
+            with self.shared.lock:
                 if self.entry is not None and len(offsets):
                     offsets, counts = self.entry.missing(offsets, counts)
                 # What is decoded by whoever asked first is in the cache for all, and what is kept
-                # is in the folder. What was taken is being decoded, or is since it was looked for.
+                # is in the folder. What is read stays listed until nobody looks: see `AskAhead`.
                 if once or self.entry is not None:
                     offsets, counts = self._not_asked(offsets, counts)
                 if len(offsets):

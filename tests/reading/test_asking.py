@@ -106,6 +106,38 @@ def test_what_is_not_read_any_more_is_given_up() -> None:
     assert store.asked == list(range(8))
 
 
+def test_what_is_read_stays_asked_for_while_another_thread_looks() -> None:
+    """A run that looked before a chunk was decoded would ask for it again after it was read."""
+    store = Store(100)
+    asking = ahead(store, runs=2)
+    looking, go = threading.Event(), threading.Event()
+    ask = store.ask
+
+    @contextmanager
+    def look(run: Run) -> Iterator[list[Any]]:
+        if run.start == 1:
+            looking.set()
+            assert go.wait(60)
+        with ask(run) as files:
+            yield files
+
+    asking._loader = type("Loader", (), {"asked": staticmethod(look)})  # type: ignore[assignment]
+    with ThreadPoolExecutor(2) as pool:
+        # The first thread asks for its run, and then looks for the next one.
+        first = pool.submit(asking._ask, 0)
+        assert looking.wait(60)
+        with asking.reading(0):
+            pass
+        under_way = set(store.under_way)
+        go.set()
+        first.result()
+    assert under_way == {0}
+    assert store.under_way == {1}
+    with asking.reading(1):
+        pass
+    assert not store.under_way
+
+
 def test_a_pass_that_the_collector_closes() -> None:
     """In the thread that asks, at a moment at which it holds the lock."""
     store = Store(8)
