@@ -16,10 +16,10 @@ import itertools
 import mmap
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -28,13 +28,11 @@ from oocdata.memory import account, batch_share
 
 __all__ = [
     "ALIGNMENT",
-    "Lender",
     "Pool",
     "count",
     "empty",
     "empty_parts",
     "is_leased",
-    "lease",
     "trim",
 ]
 
@@ -55,7 +53,7 @@ class _Block:
     """One anonymous mapping (page aligned, so 64-byte aligned), and who still uses it."""
 
     __slots__ = (
-        "address", "begun", "borders", "mapping", "nbytes", "number", "overtaken", "used",
+        "begun", "borders", "gone", "mapping", "nbytes", "number", "overtaken", "used",
     )  # fmt: skip
 
     def __init__(self, nbytes: int) -> None:
@@ -66,9 +64,9 @@ class _Block:
         if nbytes >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):  # a kernel built without huge pages: small ones serve
                 self.mapping.madvise(mmap.MADV_HUGEPAGE)
-        self.address = np.frombuffer(self.mapping, np.uint8).ctypes.data
         self.borders: Sequence[int] = ()
         self.used: set[int] = set()
+        self.gone: Iterator[int] = iter(())
         self.number = 0
         self.begun = False
         self.overtaken = False
@@ -96,68 +94,17 @@ class _Block:
             start = self.nbytes if last else self.borders[part + 1]
 
 
-class Lender(Protocol):
-    """Whose memory a leased array is."""
+class _Lease(np.ndarray[Any, np.dtype[Any]]):
+    """The base of one handed-out array: gives the block, or its part, back when that is gone."""
 
-    def give_back(self, block: Any) -> None:
-        """Take a block back that nobody sees any more; called wherever its last reference goes."""
-        ...
+    __slots__ = ("block", "part", "pool")
 
-
-class _Lease:
-    """The base object of one handed-out array: returns the block when the array is gone."""
-
-    __slots__ = ("__array_interface__", "_block", "_lender")
-
-    def __init__(
-        self, lender: Lender, block: Any, address: int, shape: tuple[int, ...], dtype: np.dtype[Any]
-    ) -> None:
-        self._lender = lender
-        self._block = block
-        self.__array_interface__ = {
-            "version": 3,
-            "shape": shape,
-            "typestr": dtype.str,
-            "data": (address, False),
-        }
+    pool: Pool
+    block: _Block
+    part: int
 
     def __del__(self) -> None:
-        self._lender.give_back(self._block)
-
-
-def lease(
-    lender: Lender, block: Any, address: int, shape: tuple[int, ...], dtype: DTypeLike
-) -> NDArray[Any]:
-    """Return an array over a lender's memory, which gets `block` back when nothing sees it.
-
-    Parameters
-    ----------
-    lender : Lender
-        Kept alive by the array; owns the memory.
-    block : object
-        What the lender knows the memory by.
-    address : int
-        Of its first byte, a multiple of `ALIGNMENT`.
-    shape : tuple of int
-    dtype : dtype_like
-
-    Examples
-    --------
-    >>> memory = empty((3,), "i4")
-    >>> class Printing:
-    ...     def give_back(self, block):
-    ...         print("back:", block)
-    >>> array = lease(Printing(), "block 7", memory.ctypes.data, (3,), "i4")
-    >>> part = array[1:]
-    >>> del array
-    >>> del part
-    back: block 7
-    """
-    kind = np.dtype(dtype)
-    # A type string says nothing of fields, nor of dtypes of other libraries.
-    raw = np.dtype(f"V{kind.itemsize}") if kind.isbuiltin == 2 else kind
-    array = np.asarray(_Lease(lender, block, address, shape, raw))
-    return array.view(kind) if raw.kind == "V" else array
+        self.pool.give_back(self.block, self.part)
 
 
 class Pool:
@@ -193,7 +140,7 @@ class Pool:
         self._idle_now = 0
         self._counter = itertools.count(1)
         # Blocks of several parts, some of which are in use; the one lent first at the beginning.
-        self._partly: dict[int, _Block] = {}
+        self._partly: dict[_Block, None] = {}
 
     def count(self) -> int:
         """Return the number of the next read; see `empty_parts`."""
@@ -217,8 +164,7 @@ class Pool:
         nbytes = prod(shape) * kind.itemsize
         if nbytes == 0 or kind.hasobject:
             return np.empty(shape, kind)
-        block = self._block(nbytes)
-        return lease(self, block, block.address, shape, kind)
+        return self._lend(self._block(nbytes), 0, 0, shape, kind)
 
     def empty_parts(
         self, shapes: Sequence[tuple[int, ...]], dtype: DTypeLike, number: int = 0
@@ -262,21 +208,28 @@ class Pool:
             return None, [np.empty(shape, kind) for shape in shapes]
         block = self._block(borders[-1])
         with self._lock:
-            block.borders, block.used = borders, {n for n, nbytes in enumerate(sizes) if nbytes}
+            block.borders, block.used = borders, set(range(len(shapes)))
+            block.gone = itertools.count(1)
             block.number, block.begun, block.overtaken = number or self.count(), False, False
-            self._partly[block.address] = block
+            self._partly[block] = None
         parts = [
-            lease(self, (block, part), block.address + start, shape, kind)
-            if nbytes
-            else np.empty(shape, kind)
-            for part, (shape, nbytes, start) in enumerate(zip(shapes, sizes, borders, strict=False))
+            self._lend(block, part, start, shape, kind)
+            for part, (shape, start) in enumerate(zip(shapes, borders, strict=False))
         ]
         whole = None
-        if all(nbytes % ALIGNMENT == 0 for nbytes in sizes[:-1]):
+        if sum(sizes) == borders[-2] + sizes[-1]:  # nothing lies between them
             # Over the parts' memory, not of their block: whoever reads drops it before the parts.
-            rows = sum(shape[0] for shape in shapes)
+            rows = sum([shape[0] for shape in shapes])
             whole = np.ndarray((rows, *shapes[0][1:]), kind, block.mapping)
         return whole, parts
+
+    def _lend(
+        self, block: _Block, part: int, start: int, shape: tuple[int, ...], kind: np.dtype[Any]
+    ) -> NDArray[Any]:
+        """Return an array over a block from byte `start` on, which comes back when it is gone."""
+        array = _Lease(shape, kind, block.mapping, start)
+        array.pool, array.block, array.part = self, block, part
+        return array.view(np.ndarray)
 
     def _block(self, nbytes: int) -> _Block:
         # Whole pages, as the kernel gives them.
@@ -308,22 +261,26 @@ class Pool:
                 nbytes -= blocks.pop().nbytes
                 self._idle_now -= size
 
-    def give_back(self, block: Any) -> None:
+    def give_back(self, block: _Block, part: int) -> None:
         """Take back a block, or a part of one, that nobody sees any more."""
-        if type(block) is tuple:  # few calls: this is done for every batch
-            block, part = block
+        if block.borders:
+            # Without the lock for most batches; each gets a number of its own also then.
+            block.used.discard(part)
+            gone, parts = next(block.gone), len(block.borders) - 1
+            half = gone == parts - parts // 2
+            if gone < parts and block.begun and not half and not block.overtaken:
+                return
             with self._lock:
-                block.used.discard(part)
                 if not block.begun:
                     self._begin(block.number)
-                if block.used:
-                    if block.overtaken:
+                if half or gone == parts:
+                    self._overtake(block.number)
+                if gone < parts:
+                    if block.overtaken and block.borders:  # it has not come back meanwhile
                         block.release_unused()
-                    elif len(block.used) == (len(block.borders) - 1) // 2:
-                        self._overtake(block.number)
                     return
-                self._partly.pop(block.address, None)
-                self._overtake(block.number)
+                self._partly.pop(block, None)
+                block.borders = ()
         most = batch_share() if self._idle_bytes is None else self._idle_bytes
         if self._idle_now + block.nbytes > most and self._idle_bytes is None:
             # While no chunk is cached, as much may be in flight: fresh memory for each batch of 96
@@ -349,7 +306,7 @@ class Pool:
     def _begin(self, number: int) -> None:
         """Give a read another number when its first part comes back: threads begin in any order."""
         now = self.count()
-        for block in list(self._partly.values()):  # the collector may change it meanwhile
+        for block in list(self._partly):  # the collector may change it meanwhile
             if block.number == number:
                 block.number, block.begun = now, True
 
@@ -359,7 +316,7 @@ class Pool:
         Batches are used in turn, so what is left of them is kept by the user; and who keeps a batch
         of each read gives none back whole.
         """
-        for block in list(self._partly.values()):
+        for block in list(self._partly):
             if block.begun and block.number < number and not block.overtaken:
                 block.overtaken = True
                 block.release_unused()
@@ -374,7 +331,7 @@ def is_leased(array: NDArray[Any]) -> bool:
     (True, False)
     """
     base: Any = array
-    while isinstance(base, np.ndarray):
+    while type(base) is np.ndarray:
         base = base.base
     return isinstance(base, _Lease) and array.ctypes.data % ALIGNMENT == 0
 

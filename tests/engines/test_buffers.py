@@ -398,7 +398,7 @@ def test_a_kept_batch_keeps_its_own_bytes_alone(nbytes: int) -> None:
     for _ in range(20):
         _, parts = pool.empty_parts([(nbytes,)] * 64, "u1")
         first = parts[0]
-        block = first.base._block[0]  # type: ignore[union-attr]
+        block = first.base.block  # type: ignore[union-attr]
         wholes.append(np.frombuffer(block.mapping, np.uint8))
         wholes[-1][...] = 7
         kept.append(parts[5])
