@@ -167,8 +167,8 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ooc.check(view)
     view.take([0, 1])
     with monkeypatch.context() as patched:
-        wrong = lambda self, rows: [np.zeros(99)] * len(rows)  # noqa: E731
-        patched.setattr(varying.VaryingNumbers, "_arrays", wrong)
+        wrong = lambda target, points: [np.zeros(99)] * len(points)  # noqa: E731
+        patched.setattr(varying, "_read_heap", wrong)
         with pytest.raises(SourceError, match=r"as long as the dataset says.*rows 2, 3"):
             view.take([2, 3])
     with open(tmp_path / "a.h5", "ab") as file:
