@@ -178,6 +178,19 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert library.reading is varying.reading
 
 
+@pytest.mark.parametrize("key", ["packed", "pack*"])
+def test_packed_rows_are_delivered_as_stored_alone(tmp_path: Path, key: str) -> None:
+    rows = rows_of("<i2")
+    write(tmp_path / "a.h5", "packed", rows)
+    write(tmp_path / "a.h5", "plain", rows)
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["packed"].attrs["scale_factor"] = 0.5
+    with pytest.raises(UnsupportedDtypeError, match=r"scale_factor 0\.5.*Leave out decode.*packed"):
+        ooc.open(tmp_path / "a.h5", key, decode=True)
+    same(ooc.open(tmp_path / "a.h5", key), [7, 3], rows)
+    same(ooc.open(tmp_path / "a.h5", "plain", decode=True), [7, 3], rows)
+
+
 def test_tools_say_that_rows_are_of_unequal_length(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     write(path, "events", rows_of("f4"))
