@@ -474,7 +474,7 @@ def test_the_table_of_a_sparse_dataset_holds_what_is_there(tmp_path: Path) -> No
         view = ooc.open(path, name, missing="fill")
         rows = [1 << 39, 0, (1 << 40) - 1]
         assert_array_equal(view.take(rows)[:, ::8], [[value, -1], [-1, -1], [-1, -1]])
-        found, _ = view.source.source.reader.table._read[0]
+        found = view.source.source.reader.table._read[0]
         assert [len(part) for part in (found.numbers, found.offsets, found.sizes)] == [1, 1, 1]
 
 

@@ -23,7 +23,6 @@ __all__ = [
     "all_values",
     "annotations_of",
     "attributes_of",
-    "delivered",
     "describe",
     "dimension_names",
     "is_dimension_only",
@@ -62,17 +61,6 @@ EMPTY = ("MATLAB_empty", "value_type")
 
 _OF_SCALES = {"CLASS", "NAME"}
 """Those of a dimension scale; other datasets may have attributes of these names."""
-
-
-def delivered(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a stored dtype as it is delivered: native byte order, enums as their integers.
-
-    Examples
-    --------
-    >>> delivered(np.dtype(">i2"))
-    dtype('int16')
-    """
-    return bare(dtype.newbyteorder("="))
 
 
 def bare(dtype: np.dtype[Any]) -> np.dtype[Any]:

@@ -33,7 +33,6 @@ from oocdata.formats.hdf5.description import (
     READING,
     all_values,
     annotations_of,
-    delivered,
     describe,
     dimension_names,
     is_plain,
@@ -45,6 +44,7 @@ from oocdata.formats.hdf5.file import (
     little_metadata,
     open_file,
     readable,
+    unwritten,
     version_of_open,
 )
 from oocdata.formats.hdf5.filtered import FilteredChunks
@@ -262,7 +262,7 @@ def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) ->
     if varying is not None or (stored.hasobject and not stored.names):
         rows_of = stored if varying is None else varying
         return _varying(dataset, version, rows_of, rules, found, storage)
-    about = dataset.shape, delivered(stored), rules, found.kind
+    about = dataset.shape, stored.newbyteorder("="), rules, found.kind
     target: OnDisk | UsersObject
     if version is None:
         target = UsersObject(*about, dataset, os.getpid())
@@ -379,7 +379,8 @@ def _direct(
         table_bytes=table_bytes,
     )
     decoder = ChunkDecoder(found.filters, stored, dataset.chunks)
-    return Chunked(FilteredChunks(file, table, decoder, shape, chunk_shape, rules.fill, described))
+    fill = unwritten(dataset) if rules.fill else None
+    return Chunked(FilteredChunks(file, table, decoder, shape, chunk_shape, fill, described))
 
 
 def _chunk_shape(dataset: Any) -> tuple[int, ...]:
