@@ -12,7 +12,7 @@ import numpy as np
 
 from oocdata.engines.source import Annotations, Storage, check_stored, unit_of
 from oocdata.errors import UnsupportedDtypeError
-from oocdata.formats.dimensions import PACKING, TIME, packing
+from oocdata.formats.dimensions import PACKING, TIME, as_text, packing
 from oocdata.formats.hdf5.file import fill_value, hdf5_library
 from oocdata.formats.hdf5.storage import Stored, codec_name
 
@@ -272,8 +272,7 @@ def is_dimension_only(dataset: Any) -> bool:
     Its attribute ``NAME`` says so (netCDF file format, "Dimensions without Coordinate Variables").
     """
     said = dataset.attrs.get("NAME") if dataset.is_scale else None
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-    return text.startswith("This is a netCDF dimension but not a netCDF variable")
+    return as_text(said).startswith("This is a netCDF dimension but not a netCDF variable")
 
 
 def annotations_of(dataset: Any) -> Annotations:
