@@ -22,6 +22,7 @@ import numpy as np
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, Version
+from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import ArgumentError, TruncatedFileError, UnsupportedDtypeError, place
@@ -307,12 +308,14 @@ def _varying(
                 "which h5py gives other numbers. Save it in native byte order.",
                 **rules.about,
             )
-    elif hdf5_library().check_string_dtype(dataset.dtype) is not None or not dataset.size:
+    elif hdf5_library().check_string_dtype(dataset.dtype) is not None:
         kept = kept_texts(texts_of(dataset), shape, storage)
         if kept is not None:
             return kept
-    references = None
-    if version is not None and dataset.file.id.get_create_plist().get_sizes() == (8, 8):
+    references: Source | None = None
+    if not dataset.size:  # nor a place in the file
+        references = MemoryArray(np.empty(shape, REFERENCE))
+    elif version is not None and dataset.file.id.get_create_plist().get_sizes() == (8, 8):
         references = _direct(dataset, version, REFERENCE, rules, found, storage)
     if version is None or references is None:
         raise not_kept(storage, shape)
