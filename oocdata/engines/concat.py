@@ -362,12 +362,13 @@ def concatenate(
     check_packed(sources)
     # A part without rows owns nothing, and would share its start with the next; but where parts
     # are datasets of several keys, each is known by its name.
-    keyed = bool(changes) or any(one.episodes for one in storages)
+    opened = {"opened": _opened([one.opened for one in storages])}
+    several_keys = isinstance((opened["opened"] or {}).get("key"), list)
+    keyed = bool(changes) or several_keys or any(one.episodes for one in storages)
     filled = list(sources) if keyed else [part for part in sources if part.shape[axis]]
     if len(filled) < 2 and not keyed:
         return (filled or sources)[0]
     parts, table = _joined(filled, axis)
-    opened = {"opened": _opened([one.opened for one in storages])}
     return Concat(parts, axis, table, {**opened, "episodes": keyed, **(changes or {})})
 
 

@@ -19,6 +19,7 @@ from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.sparse import SparseRows
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import ArgumentError, UnknownFormatError
+from oocdata.formats.dimensions import as_text
 
 __all__ = ["Group", "is_one_array", "joined", "open_group"]
 
@@ -102,14 +103,8 @@ def open_group(group: Group, axis: Any) -> Source:
 
 def _encoding(attributes: Mapping[str, Any]) -> str:
     """Return what a group is encoded as; files before AnnData 0.7 have attributes of h5sparse."""
-    kind = attributes.get("encoding-type", "")
-    if not kind and "h5sparse_format" in attributes:
-        kind = f"{_text(attributes['h5sparse_format'])}_matrix"
-    return _text(kind)
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+    before = as_text(attributes.get("h5sparse_format"))
+    return as_text(attributes.get("encoding-type")) or (before and f"{before}_matrix")
 
 
 def _sparse(group: Group, axis: Any) -> Source:

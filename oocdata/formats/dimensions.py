@@ -83,11 +83,7 @@ class Named:
         """Return an array with what its attributes refer to."""
         refers: list[str] = []
         for attribute in ("coordinates", "bounds"):
-            words = attributes.get(attribute)
-            if isinstance(words, bytes):
-                words = words.decode("utf-8", "replace")
-            if isinstance(words, str):
-                refers.extend(words.split())
+            refers.extend(as_text(attributes.get(attribute)).split())
         return cls(key, dimensions, tuple(refers))
 
 

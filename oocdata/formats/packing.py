@@ -14,6 +14,7 @@ import numpy as np
 from oocdata.engines.concat import Concat, check_alike
 from oocdata.engines.dates import Dates
 from oocdata.engines.decoded import Decoded, Packing
+from oocdata.engines.ragged_rows import is_ragged
 from oocdata.engines.source import Source
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import PACKING, SCALED, TIME, VALID, as_text, is_time, packing
@@ -53,6 +54,14 @@ def decoded(source: Source) -> Source:
         changed |= dict.fromkeys(TIME)
     if found is None:
         return source
+    if is_ragged(source):
+        raise UnsupportedDtypeError(
+            "rows of varying length must not be packed to be decoded; these are "
+            f"({packing(attributes)}). Leave out decode=True, and scale what is delivered as "
+            "stored with `.map`.",
+            path=storage.path,
+            key=storage.key,
+        )
     if any(name in attributes for name in SCALED):
         changed |= dict.fromkeys(VALID)
     return Decoded(source, found, packing(attributes), changed)

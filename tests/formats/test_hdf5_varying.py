@@ -167,8 +167,8 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ooc.check(view)
     view.take([0, 1])
     with monkeypatch.context() as patched:
-        wrong = lambda self, rows: [np.zeros(99)] * len(rows)  # noqa: E731
-        patched.setattr(varying.VaryingNumbers, "_arrays", wrong)
+        wrong = lambda target, points: [np.zeros(99)] * len(points)  # noqa: E731
+        patched.setattr(varying, "_read_heap", wrong)
         with pytest.raises(SourceError, match=r"as long as the dataset says.*rows 2, 3"):
             view.take([2, 3])
     with open(tmp_path / "a.h5", "ab") as file:
@@ -176,6 +176,49 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(SourceError, match="chang"):
         view.take([0, 1])
     assert library.reading is varying.reading
+
+
+@pytest.mark.parametrize("options", [{}, {"chunks": (4,), "maxshape": (None,)}], ids=str)
+@pytest.mark.parametrize("missing", [None, "fill"])
+def test_a_dataset_without_rows_among_others(
+    tmp_path: Path, options: dict[str, Any], missing: Any
+) -> None:
+    parts = [[], rows_of("<f4")[:5], [], rows_of("<f4")[5:9]]
+    for number, rows in enumerate(parts):
+        with h5py.File(tmp_path / "a.h5", "a") as file:
+            made = file.create_dataset(
+                f"run_{number}/v", (len(rows),), h5py.vlen_dtype("<f4"), **options
+            )
+            for place, row in enumerate(rows):
+                made[place] = row
+    view = ooc.open(tmp_path / "a.h5", "run_*/v", missing=missing)
+    assert view.parts.lengths.tolist() == [0, 5, 0, 4]
+    same(view, [8, 0, 4, 5], [*parts[1], *parts[3]])
+    assert len(ooc.open(tmp_path / "a.h5", "run_0/v")) == 0
+    assert len(ooc.open(tmp_path / "a.h5", ["run_0/v", "run_2/v"])) == 0
+
+
+def test_a_dataset_without_rows_of_bytes_among_others(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number, rows in enumerate(([], [b"a", b"bcd"])):
+            made = file.create_dataset(f"run_{number}", (len(rows),), h5py.vlen_dtype("u1"))
+            for place, row in enumerate(rows):
+                made[place] = np.frombuffer(row, "u1")
+    assert np.asarray(ooc.open(tmp_path / "a.h5", "run_*")).tolist() == [b"a", b"bcd"]
+    assert np.asarray(ooc.open(tmp_path / "a.h5", "run_0")).tolist() == []
+
+
+@pytest.mark.parametrize("key", ["packed", "pack*"])
+def test_packed_rows_are_delivered_as_stored_alone(tmp_path: Path, key: str) -> None:
+    rows = rows_of("<i2")
+    write(tmp_path / "a.h5", "packed", rows)
+    write(tmp_path / "a.h5", "plain", rows)
+    with h5py.File(tmp_path / "a.h5", "a") as file:
+        file["packed"].attrs["scale_factor"] = 0.5
+    with pytest.raises(UnsupportedDtypeError, match=r"scale_factor 0\.5.*Leave out decode.*packed"):
+        ooc.open(tmp_path / "a.h5", key, decode=True)
+    same(ooc.open(tmp_path / "a.h5", key), [7, 3], rows)
+    same(ooc.open(tmp_path / "a.h5", "plain", decode=True), [7, 3], rows)
 
 
 def test_tools_say_that_rows_are_of_unequal_length(tmp_path: Path) -> None:

@@ -416,6 +416,42 @@ def test_numbers_in_one_run_and_in_chunks_of_one(tmp_path: Path, chunks: Any) ->
     assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5", "run_*")), array)
 
 
+def test_a_type_that_numpy_lacks_is_named(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("u0", data=np.zeros((4, 3), "f4"), chunks=(2, 3))
+        plist, space = h5py.h5p.create(h5py.h5p.DATASET_CREATE), h5py.h5s.create_simple((4, 3))
+        plist.set_chunk((2, 3))
+        h5py.h5d.create(file.id, b"u1", h5py.h5t.UNIX_D32LE, space, plist)
+    with pytest.raises(UnsupportedDtypeError, match=r"no dtype for these.*u1"):
+        ooc.open(tmp_path / "a.h5", "u*", missing="fill")
+
+
+@pytest.mark.parametrize("kind", ["h5py", "zarr"])
+def test_datasets_of_a_file_that_are_given_themselves(tmp_path: Path, kind: str) -> None:
+    """They are what their keys are: the same rows, episodes and description."""
+    lengths = [5, 0, 9] if kind == "h5py" else [5, 3, 9]  # zarr wants a chunk in each
+    numbers = [np.arange(n * 3).reshape(n, 3) + 100 * n for n in lengths]
+    path = tmp_path / f"a.{kind}"
+    file: Any = h5py.File(path, "w") if kind == "h5py" else zarr.open_group(path, mode="w")
+    for name, part in enumerate(numbers):
+        if kind == "h5py":
+            file.create_dataset(f"u{name}", data=part, chunks=(2, 3), maxshape=(None, 3))
+        else:
+            file.create_array(f"u{name}", data=part, chunks=(2, 3))
+    if kind == "h5py":
+        file.close()
+        file = h5py.File(path)
+    view = ooc.open([file["u0"], file["u1"], file["u2"]])
+    keys = ooc.open(path, ["u0", "u1", "u2"])
+    assert_array_equal(np.asarray(view), np.concatenate(numbers))
+    assert view.parts.lengths.tolist() == keys.parts.lengths.tolist() == lengths
+    assert len(view.windows(3)) == len(keys.windows(3)) == sum(max(0, n - 2) for n in lengths)
+    if kind == "h5py":
+        file.close()
+        loader = view.windows(3).batches(4, shuffle=True, seed=1)
+        assert_array_equal(from_json(as_json(loader)).batch(1), loader.batch(1))
+
+
 def test_a_file_that_was_cut_short(tmp_path: Path) -> None:
     path = write(tmp_path, "contiguous")
     with h5py.File(path) as file:

@@ -12,7 +12,7 @@ import numpy as np
 
 from oocdata.engines.source import Annotations, Storage, check_stored, unit_of
 from oocdata.errors import UnsupportedDtypeError
-from oocdata.formats.dimensions import PACKING, TIME, packing
+from oocdata.formats.dimensions import PACKING, TIME, as_text, packing
 from oocdata.formats.hdf5.file import fill_value, hdf5_library
 from oocdata.formats.hdf5.storage import Stored, codec_name
 
@@ -23,7 +23,6 @@ __all__ = [
     "all_values",
     "annotations_of",
     "attributes_of",
-    "delivered",
     "describe",
     "dimension_names",
     "is_dimension_only",
@@ -62,17 +61,6 @@ EMPTY = ("MATLAB_empty", "value_type")
 
 _OF_SCALES = {"CLASS", "NAME"}
 """Those of a dimension scale; other datasets may have attributes of these names."""
-
-
-def delivered(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a stored dtype as it is delivered: native byte order, enums as their integers.
-
-    Examples
-    --------
-    >>> delivered(np.dtype(">i2"))
-    dtype('int16')
-    """
-    return bare(dtype.newbyteorder("="))
 
 
 def bare(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -284,8 +272,7 @@ def is_dimension_only(dataset: Any) -> bool:
     Its attribute ``NAME`` says so (netCDF file format, "Dimensions without Coordinate Variables").
     """
     said = dataset.attrs.get("NAME") if dataset.is_scale else None
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
-    return text.startswith("This is a netCDF dimension but not a netCDF variable")
+    return as_text(said).startswith("This is a netCDF dimension but not a netCDF variable")
 
 
 def annotations_of(dataset: Any) -> Annotations:

@@ -16,6 +16,8 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
+import numpy as np
+
 from oocdata.engines.files import FileVersion, Version
 from oocdata.errors import (
     MissingDependencyError,
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FILTERS", "compare_open", "fill_value", "find_beside", "hdf5_library", "hdf5_lock", "is_hdf5",
-    "little_metadata", "open_file", "readable", "require_filters", "said", "version_of_open",
+    "little_metadata", "open_file", "readable", "require_filters", "said", "unwritten",
+    "version_of_open",
 ]  # fmt: skip
 
 FILTERS = {
@@ -113,6 +116,13 @@ def fill_value(dataset: Any, undefined: Any = None) -> Any:
         return dataset.fillvalue
     except RuntimeError:
         return undefined
+
+
+def unwritten(dataset: Any) -> bytes:
+    """Return one number as stored, as which reads what was never written."""
+    if dataset.dtype.hasobject:  # of rows of varying length: none
+        return bytes(dataset.id.get_type().get_size())
+    return np.array(fill_value(dataset, undefined=0), dataset.dtype).tobytes()
 
 
 def open_file(path: str, version: Version | None = None) -> Any:

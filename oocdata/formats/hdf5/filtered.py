@@ -38,8 +38,8 @@ class FilteredChunks:
     decoder : ChunkDecoder
         Of whole stored chunks, which may reach over the shape.
     shape, chunk_shape : tuple of int
-    fill : bool
-        What was never written reads as the fill value.
+    fill : bytes or None
+        One number as stored, as which reads what was never written; None where that is an error.
     described : Storage
     """
 
@@ -48,7 +48,7 @@ class FilteredChunks:
     decoder: ChunkDecoder
     shape: tuple[int, ...]
     chunk_shape: tuple[int, ...]
-    fill: bool
+    fill: bytes | None
     described: Storage = field(compare=False, repr=False)
 
     own_threads = False
@@ -87,11 +87,11 @@ class FilteredChunks:
         for place, (offset, nbytes, skipped), out in zip(places, each, outs, strict=True):
             decoder, length = next(decoders)
             if offset < 0:
-                if not self.fill:
+                if self.fill is None:
                     raise self._error(
                         MissingChunkError, "every chunk must have been written", place
                     )
-                out[...] = self._unwritten()
+                out[...] = np.frombuffer(self.fill, self.decoder.stored)[0]
                 continue
             memory = room_for(nbytes)[:nbytes]
             self._read(opened, offset, memory, place)
@@ -104,15 +104,6 @@ class FilteredChunks:
                     f"a chunk must decode; {error}. Its bytes are damaged: restore the file",
                     place,
                 ) from error
-
-    def _unwritten(self) -> Any:
-        """Return what a chunk that was never written reads as, of the stored dtype."""
-        fill, stored = np.asarray(self.table.fill), self.decoder.stored
-        if stored.names and not fill.dtype.names:  # of rows of varying length: none
-            return 0
-        if fill.dtype.kind in "mM":
-            return fill.view(np.int64)
-        return fill.view(stored) if fill.dtype.names and not stored.names else fill
 
     def _located(self, places: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
         """Return where chunks lie; see `ChunkTable.locate`."""

@@ -135,8 +135,8 @@ def _decoded(name: bytes) -> str:
     return name.decode("utf-8", "surrogateescape")
 
 
-def list_names(file: Any) -> list[str]:
-    """Return the absolute name of every dataset in an open file, sorted.
+def list_names(file: Any, below: str = "") -> list[str]:
+    """Return the absolute name of every dataset in an open file, or below a group, sorted.
 
     Soft links to datasets are listed. External links are listed and not followed. Each group is
     entered once, so a group that holds itself is no loop. A netCDF dimension that has a length and
@@ -144,7 +144,7 @@ def list_names(file: Any) -> list[str]:
     """
     h5g, names = hdf5_library().h5g, Names(file)
     found: list[str] = []
-    groups, seen = deque([""]), {names.address("")}
+    groups, seen = deque([below]), {names.address(below)}
     while groups:
         group = groups.popleft()
         for name in [f"{group}/{part}" for part in names.below(group)]:
@@ -259,16 +259,8 @@ def find_dataset(
     if isinstance(found, h5py.Dataset):
         what = "is a netCDF dimension, which has a length and no values"
     elif isinstance(found, h5py.Group):
-        below = [f"{name.rstrip('/')}/{part}" for part in names.below(end)]
-        below = [one for one in below if not _is_dimension(names, one)]
-        what = f"is a group, which holds: {listed(below)}"
+        what = f"is a group, which holds: {listed(list_names(file, end))}"
     raise MissingKeyError(f"`key` must name a dataset; {name!r} {what}.", path=file.filename)
-
-
-def _is_dimension(names: Names, name: str) -> bool:
-    """Return whether a name leads to a netCDF dimension without values, in this file."""
-    h5py, found = hdf5_library(), names.opened(name)
-    return isinstance(found, h5py.h5d.DatasetID) and is_dimension_only(h5py.Dataset(found))
 
 
 def _linked_file(file: Any, name: str, way_out: tuple[str, str], external: bool, links: int) -> str:

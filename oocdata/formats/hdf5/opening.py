@@ -22,6 +22,7 @@ import numpy as np
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, Version
+from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import ArgumentError, TruncatedFileError, UnsupportedDtypeError, place
@@ -33,7 +34,6 @@ from oocdata.formats.hdf5.description import (
     READING,
     all_values,
     annotations_of,
-    delivered,
     describe,
     dimension_names,
     is_plain,
@@ -45,6 +45,7 @@ from oocdata.formats.hdf5.file import (
     little_metadata,
     open_file,
     readable,
+    unwritten,
     version_of_open,
 )
 from oocdata.formats.hdf5.filtered import FilteredChunks
@@ -262,7 +263,7 @@ def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) ->
     if varying is not None or (stored.hasobject and not stored.names):
         rows_of = stored if varying is None else varying
         return _varying(dataset, version, rows_of, rules, found, storage)
-    about = dataset.shape, delivered(stored), rules, found.kind
+    about = dataset.shape, stored.newbyteorder("="), rules, found.kind
     target: OnDisk | UsersObject
     if version is None:
         target = UsersObject(*about, dataset, os.getpid())
@@ -307,12 +308,14 @@ def _varying(
                 "which h5py gives other numbers. Save it in native byte order.",
                 **rules.about,
             )
-    elif hdf5_library().check_string_dtype(dataset.dtype) is not None or not dataset.size:
+    elif hdf5_library().check_string_dtype(dataset.dtype) is not None:
         kept = kept_texts(texts_of(dataset), shape, storage)
         if kept is not None:
             return kept
-    references = None
-    if version is not None and dataset.file.id.get_create_plist().get_sizes() == (8, 8):
+    references: Source | None = None
+    if not dataset.size:  # nor a place in the file
+        references = MemoryArray(np.empty(shape, REFERENCE))
+    elif version is not None and dataset.file.id.get_create_plist().get_sizes() == (8, 8):
         references = _direct(dataset, version, REFERENCE, rules, found, storage)
     if version is None or references is None:
         raise not_kept(storage, shape)
@@ -379,7 +382,8 @@ def _direct(
         table_bytes=table_bytes,
     )
     decoder = ChunkDecoder(found.filters, stored, dataset.chunks)
-    return Chunked(FilteredChunks(file, table, decoder, shape, chunk_shape, rules.fill, described))
+    fill = unwritten(dataset) if rules.fill else None
+    return Chunked(FilteredChunks(file, table, decoder, shape, chunk_shape, fill, described))
 
 
 def _chunk_shape(dataset: Any) -> tuple[int, ...]:

@@ -19,7 +19,6 @@ from oocdata.engines.parts import JoinedParts
 from oocdata.errors import MissingChunkError
 from oocdata.formats.hdf5.file import (
     compare_open,
-    fill_value,
     hdf5_library,
     hdf5_lock,
     little_metadata,
@@ -176,8 +175,8 @@ class ChunkTable:
     chunk_shape: tuple[int, ...]
     axis: int
     parts: JoinedParts | None = None
-    _read: list[tuple[PresentChunks, Any]] = field(default_factory=list, compare=False, repr=False)
-    """The chunks and the fill value, once they were read."""
+    _read: list[PresentChunks] = field(default_factory=list, compare=False, repr=False)
+    """The chunks, once they were read."""
 
     BYTES: ClassVar[int] = 24
     """For each chunk."""
@@ -200,7 +199,7 @@ class ChunkTable:
         oocdata.errors.SourceError
             If the file is another one by now, or its metadata can't be read.
         """
-        chunks, _ = self._loaded()
+        chunks = self._loaded()
         numbers = places @ chunks.steps
         if not len(chunks.numbers):
             return np.full_like(numbers, -1), *np.zeros((2, len(numbers)), np.uint32)
@@ -223,12 +222,7 @@ class ChunkTable:
             raise error if self.parts is None else self.parts.concern(error)
         return offsets
 
-    @property
-    def fill(self) -> Any:
-        """What a chunk that was never written reads as."""
-        return self._loaded()[1]
-
-    def _loaded(self) -> tuple[PresentChunks, Any]:
+    def _loaded(self) -> PresentChunks:
         if self._read:
             return self._read[0]
         parts, path = self.parts, self.version.path
@@ -255,10 +249,9 @@ class ChunkTable:
                         grid[parts.axis] = parts.stop // parts.unit
                     names = (one.encode("utf-8", "surrogateescape") for one in keys)
                     each = (h5d.open(file.id, name) for name in names)
-                    chunks = _listed(each, tuple(grid), self.chunk_shape, parts)
-                    self._read.append((chunks, fill_value(first, undefined=0)))
+                    self._read.append(_listed(each, tuple(grid), self.chunk_shape, parts))
                     if beside is not None:
-                        _keep(beside, *self._read[0])
+                        _keep(beside, self._read[0])
             return self._read[0]
 
 
@@ -276,22 +269,18 @@ def _beside(table: ChunkTable) -> tuple[Any, str] | None:
     return None if entry is None else (entry, f"chunks_{which.hexdigest()}")
 
 
-def _read_kept(beside: tuple[Any, str]) -> tuple[PresentChunks, Any] | None:
+def _read_kept(beside: tuple[Any, str]) -> PresentChunks | None:
     entry, name = beside
     kept = entry.blob(name).read()
     if kept is None:
         return None
     with np.load(BytesIO(kept)) as arrays:
-        chunks = PresentChunks(*(arrays[one] for one in PresentChunks.__slots__))
-        return chunks, arrays["fill"][()]
+        return PresentChunks(*(arrays[one] for one in PresentChunks.__slots__))
 
 
-def _keep(beside: tuple[Any, str], chunks: PresentChunks, fill: Any) -> None:
+def _keep(beside: tuple[Any, str], chunks: PresentChunks) -> None:
     entry, name = beside
-    value = np.asarray(fill)
-    if value.dtype.hasobject:
-        return
     file = BytesIO()
     arrays = {one: getattr(chunks, one) for one in PresentChunks.__slots__}
-    np.savez(file, allow_pickle=False, fill=value, **arrays)
+    np.savez(file, allow_pickle=False, **arrays)
     entry.blob(name).keep(file.getvalue())

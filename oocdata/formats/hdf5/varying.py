@@ -182,10 +182,6 @@ class VaryingNumbers:
             self._lengths = np.concatenate([np.empty(0, np.uint32), *_lengths_of(self._references)])
         return _Rows(self, rows, self._lengths[rows].astype(np.int64))
 
-    def _arrays(self, rows: Ints) -> list[NDArray[Any]]:
-        """Return the arrays that HDF5 makes of rows."""
-        return _read_heap(self.target, rows[:, None])
-
 
 class _Rows:
     """Some of the rows, whose lengths are known."""
@@ -204,7 +200,7 @@ class _Rows:
         )
         done = 0
         for some in pieces(lengths * out.itemsize, _PIECE_BYTES):
-            arrays = self._source._arrays(rows[some])
+            arrays = _read_heap(self._source.target, rows[some][:, None])
             wrong = np.array([len(array) for array in arrays]) != lengths[some]
             if wrong.any():
                 storage = self._source.storage()
