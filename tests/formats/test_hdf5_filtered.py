@@ -30,7 +30,7 @@ from oocdata.errors import (
     MissingChunkError,
     SourceError,
 )
-from oocdata.formats.hdf5 import open_hdf5, table
+from oocdata.formats.hdf5 import decode, open_hdf5, table
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.library import ThroughLibrary
@@ -380,16 +380,12 @@ def test_hardly_any_bytes(number: int, data: bytes) -> None:
         decoder.decode(data, 0, np.empty(50, "u1"))
 
 
-@pytest.mark.parametrize("rows", [1, 40])
-def test_shuffled_rows_of_many_bytes(tmp_path: Path, rows: int) -> None:
-    """Of more bytes than a chunk has rows, and of fewer."""
-    kind = np.dtype([("x", "<f4", (5,)), ("y", "<i2")])
-    array = np.zeros(90, kind)
-    array["x"], array["y"] = sample((90, 5), "<f4"), np.arange(90)
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_dataset("u", data=array, chunks=(rows,), shuffle=True, compression="lzf")
-    for name in ("x", "y"):
-        assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5")[name]), array[name])
+def test_shuffled_chunks_longer_than_a_tile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(decode, "_TILE_BYTES", 1000)
+    array = sample((20, 301), "<f4")
+    for pipeline in ("shuffle, gzip, fletcher32", "fletcher32, shuffle, gzip", "shuffle alone"):
+        write(tmp_path / "a.h5", array, (7, 301), pipeline)
+        assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5")), array)
 
 
 def test_filters_that_only_hdf5_has(tmp_path: Path) -> None:
