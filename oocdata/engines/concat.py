@@ -427,8 +427,8 @@ def check_alike(
     ...
     oocdata.errors.MismatchedPartsError: parts must have one dtype, and one shape besides axis 0;
     they have (*, 3) float32 (1 part) and (*, 4) float32 (1 part, the first 'v'). Leave some out; or
-    open them one by one, cut them to one shape, such as view[:, :8], and join them by ooc.concat.
-    [file 'a.h5', dataset 'v']
+    fill rows up to one shape, ooc.open(…, pad=0); or open them one by one, cut them to one shape,
+    such as view[:, :8], and join them by ooc.concat. [file 'a.h5', dataset 'v']
     """
     kinds: dict[tuple[Any, ...], list[int]] = {}
     for number, (shape, dtype, _, _) in enumerate(parts):
@@ -444,16 +444,18 @@ def check_alike(
         named = f", the first {(key or path)!r}" if numbers[0] and (key or path) else ""
         said.append(f"({lengths}{',' if len(shape) == 1 else ''}) {dtype} ({count}{named})")
     _, _, path, key = parts[list(kinds.values())[1][0]]
-    shapes = {shape for shape, _ in kinds}
+    shapes, fill = {shape for shape, _ in kinds}, ""
     if len(shapes) == 1:
         hint = "give them one dtype by `.astype`, and join them by ooc.concat"
     elif len({len(shape) for shape in shapes}) == 1:
         hint = "cut them to one shape, such as view[:, :8], and join them by ooc.concat"
+        fill = "fill rows up to one shape, ooc.open(…, pad=0); or "
     else:
         hint = "and pair rows that belong together by ooc.zip"
     raise MismatchedPartsError(
         f"parts must have one dtype, and one shape besides axis {axis}; they have "
-        f"{', '.join(said[:-1])} and {said[-1]}. Leave some out; or open them one by one, {hint}.",
+        f"{', '.join(said[:-1])} and {said[-1]}. Leave some out; or {fill}open them one by one, "
+        f"{hint}.",
         path=path,
         key=key,
     )
