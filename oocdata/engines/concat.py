@@ -26,7 +26,10 @@ from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.together import Together
 from oocdata.errors import MismatchedPartsError, SourceError
 
-__all__ = ["Concat", "PartTable", "check_alike", "check_packed", "common", "concatenate"]
+__all__ = [
+    "Concat", "PartTable", "check_alike", "check_packed", "common", "concatenate", "flattened",
+    "opened_together",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +285,7 @@ class Concat:
             done = stop
 
 
-def _opened(each: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
+def opened_together(each: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
     """Return how to open the parts again as one: a list of files, or of datasets of one file."""
     known: list[Mapping[str, Any]] = []
     for one in each:
@@ -366,12 +369,12 @@ def concatenate(
     filled = list(sources) if keyed else [part for part in sources if part.shape[axis]]
     if len(filled) < 2 and not keyed:
         return (filled or sources)[0]
-    parts, table = _joined(filled, axis)
-    opened = {"opened": _opened([one.opened for one in storages])}
+    parts, table = flattened(filled, axis)
+    opened = {"opened": opened_together([one.opened for one in storages])}
     return Concat(parts, axis, table, {**opened, "episodes": keyed, **(changes or {})})
 
 
-def _joined(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...], PartTable]:
+def flattened(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...], PartTable]:
     """Return sources, those of others that lie end to end taken by themselves, and their parts."""
     flat: list[Source] = []
     tables: list[PartTable] = []

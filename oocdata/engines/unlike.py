@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.concat import Concat, concatenate
+from oocdata.engines.concat import (
+    Concat,
+    check_alike,
+    check_packed,
+    concatenate,
+    flattened,
+    opened_together,
+)
 from oocdata.engines.padded import PaddedRows, held_value
 from oocdata.engines.places import read_to
 from oocdata.engines.ragged import spread
@@ -56,43 +63,52 @@ def joined(
     oocdata.errors.ArgumentError
         If the dtype can't hold the number.
     """
-    parts = [part for source in sources for part in _parts(source, axis)]
-    shapes = {part.shape[:axis] + part.shape[axis + 1 :] for part in parts}
-    unlike = {at for at, lengths in enumerate(zip(*shapes, strict=False)) if len(set(lengths)) > 1}
-    alone = axis == 0 and unlike == {0}
-    if len(set(map(len, shapes))) > 1 or not unlike or (pad is None and not alone):
+    parts, table = flattened([_plain(source) for source in sources], axis)
+    beside = [part.shape[:axis] + part.shape[axis + 1 :] for part in parts]
+    lengths = list(zip(*beside, strict=False))
+    unlike = [at for at, each in enumerate(lengths) if len(set(each)) > 1]
+    alone = axis == 0 and unlike == [0]
+    if len(set(map(len, beside))) > 1 or not unlike or (pad is None and not alone):
         return concatenate(sources, axis, changes)
     make: Callable[[Source], Source] = PartRows
-    said: dict[str, Any] = {}
     if pad is not None:
-        lengths = list(map(max, zip(*shapes, strict=True)))
-        make, said = partial(_filled, axis=axis, lengths=lengths, value=pad), {"pad": pad}
-    if len(sources) == 1:
-        return _made(sources[0], axis, make, said)
-    changes = {"episodes": any(one.storage().episodes for one in sources), **(changes or {})}
-    if changes.get("opened"):
-        changes["opened"] = {**changes["opened"], **said}
-    return concatenate([_made(source, axis, make, said) for source in sources], axis, changes)
+        make = partial(_filled, axis=axis, lengths=list(map(max, lengths)), value=pad)
+    # Those of one shape are one array, so that they are read together.
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for number, shape in enumerate(beside):
+        groups.setdefault(shape, []).append(number)
+    owners, starts = np.zeros((2, len(parts)), np.int64)
+    for owner, numbers in enumerate(groups.values()):
+        ends = np.cumsum([parts[number].shape[axis] for number in numbers])
+        owners[numbers], starts[numbers[1:]] = owner, ends[:-1]
+    each = [
+        make(concatenate([parts[number] for number in numbers], axis))
+        for numbers in groups.values()
+    ]
+    check_alike([(one.shape, one.dtype, *_named(one)) for one in each], axis)
+    check_packed(each)
+    table = replace(table, owners=owners[table.owners], within=table.within + starts[table.owners])
+    said = {} if pad is None else {"pad": pad}
+    storages = [source.storage() for source in sources]
+    told: dict[str, Any] = {
+        "opened": opened_together([one.opened and {**one.opened, **said} for one in storages]),
+        "episodes": any(one.episodes for one in storages),
+        **(changes or {}),
+    }
+    told["opened"] = told["opened"] and {**told["opened"], **said}
+    return Concat(tuple(each), axis, table, told)
 
 
-def _parts(source: Source, axis: int) -> Iterator[Source]:
-    """Yield the arrays that lie end to end along an axis, as they are stored."""
-    if type(source) is Concat and source.axis == axis:
-        for part in source.parts:
-            yield from _parts(part, axis)
-    else:
-        yield source.source if isinstance(source, Filled | PartRows) else source
+def _plain(source: Source) -> Source:
+    """Return the source of parts as they are stored; of these, shapes may differ."""
+    if type(source) is Concat and any(isinstance(one, Filled | PartRows) for one in source.parts):
+        return source.with_parts([_plain(part) for part in source.parts])
+    return source.source if isinstance(source, Filled | PartRows) else source
 
 
-def _made(
-    source: Source, axis: int, make: Callable[[Source], Source], said: Mapping[str, Any]
-) -> Source:
-    """Return the source with another one made of each part, and what `oocdata.open` is told of."""
-    if type(source) is Concat and source.axis == axis:
-        opened = source.storage().opened
-        each = [_made(part, axis, make, said) for part in source.parts]
-        return source.with_parts(each, opened=opened and {**opened, **said})
-    return make(next(_parts(source, axis)))
+def _named(source: Source) -> tuple[str | None, str | None]:
+    storage = source.storage()
+    return storage.path, storage.key
 
 
 def _filled(source: Source, axis: int, lengths: Sequence[int], value: float) -> Filled:
@@ -125,7 +141,7 @@ class Filled(Wrapped):
         found = self.source.storage()
         return replace(
             found,
-            reading=f"{found.reading}; filled up to {self.shape}",
+            reading=f"{found.reading}; filled up with {self.value}",
             strides=None,
             opened=found.opened and {**found.opened, "pad": self.value},
         )

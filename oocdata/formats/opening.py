@@ -134,7 +134,9 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
                 raise
             return _open_each(path, key, {**options, "axis": outermost})
         if options["pad"] is not None and is_ragged(source):
-            source = joined([source], 0, options["pad"])
+            about = source.storage()
+            told = {"path": about.path, "key": about.key, "opened": about.opened}
+            source = joined([source], 0, options["pad"], told)
         if manifest is None:
             return _rows(source, options)
         (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())
