@@ -70,6 +70,7 @@ def joined(
     alone = axis == 0 and unlike == [0]
     if len(set(map(len, beside))) > 1 or not unlike or (pad is None and not alone):
         return concatenate(sources, axis, changes)
+    check_packed(parts)
     make: Callable[[Source], Source] = PartRows
     if pad is not None:
         make = partial(_filled, axis=axis, lengths=list(map(max, lengths)), value=pad)
@@ -86,7 +87,6 @@ def joined(
         for numbers in groups.values()
     ]
     check_alike([(one.shape, one.dtype, *_named(one)) for one in each], axis)
-    check_packed(each)
     table = replace(table, owners=owners[table.owners], within=table.within + starts[table.owners])
     said = {} if pad is None else {"pad": pad}
     storages = [source.storage() for source in sources]
