@@ -292,6 +292,14 @@ class PartRows(Wrapped):
             changes["chunk_bytes"] = int(np.prod(lengths)) * self.dtype.itemsize
         return replace(found, **changes)
 
+    def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
+        """Return what reading rows will take out of stores; see `oocdata.engines.soon`."""
+        whole = np.zeros((len(origins), len(self.source.shape)), np.int64)
+        whole[:, :1] = origins
+        lengths, steps = self.source.shape[1:], (1,) * len(self.source.shape[1:])
+        rows = Extent((*extent.lengths, *lengths), (*extent.strides, *steps))
+        return soon(self.source, whole, rows)
+
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
         """Raise: rows of several parts have no one shape."""
         raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
