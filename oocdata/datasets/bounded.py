@@ -26,14 +26,14 @@ class _BoundedRequest(RowsRequest):
 
     bounds: tuple[int, ...]
     value: Any
-    mask: bool
+    is_mask: bool
 
     @property
     def filling(self) -> str:
         """The lengths, and what is missing; or the lengths of a mask."""
         to = ", ".join(map(str, self.bounds))
         value = np.array(self.value).astype(self.dtype)
-        return f"a mask up to {to}" if self.mask else f"{value} up to {to}"
+        return f"a mask up to {to}" if self.is_mask else f"{value} up to {to}"
 
     def batches(self, found: Located, lengths: list[int], number: int) -> list[NDArray[Any]]:
         """Return each batch, filled up to the least length that holds its rows."""
@@ -41,7 +41,7 @@ class _BoundedRequest(RowsRequest):
         borders = list(pairwise(np.cumsum([0, *lengths]).tolist()))
         most = [counts[start:stop].max(initial=0) for start, stop in borders]
         widths = [self.bounds[at] for at in np.searchsorted(self.bounds, most).tolist()]
-        inner = () if self.mask else inner_shape(self.source)
+        inner = () if self.is_mask else inner_shape(self.source)
         sizes = [rows * width for rows, width in zip(lengths, widths, strict=True)]
         whole, parts = rooms(sizes, inner, self.dtype, number)
         room = len(whole) // len(parts)
@@ -49,13 +49,13 @@ class _BoundedRequest(RowsRequest):
         targets = []
         for part, (start, stop), width in zip(parts, borders, widths, strict=True):
             batch = part.reshape(stop - start, width, *inner)
-            if self.mask:
+            if self.is_mask:
                 np.less(np.arange(width), counts[start:stop, None], out=batch)
             else:
                 batch[...] = self.value
             targets.append(np.arange(stop - start) * width + len(batches) * room)
             batches.append(batch)
-        if not self.mask:  # all rows of all batches at once
+        if not self.is_mask:  # all rows of all batches at once
             read_to(found, np.zeros_like(counts), counts, whole, np.concatenate(targets))
         return batches
 
@@ -70,13 +70,13 @@ class Bounded(Unequal):
         The lengths that batches may have, ascending. What is beyond the last is left out.
     value : number
         What is missing reads as.
-    mask : bool
+    is_mask : bool
         Whether a batch says where it would hold values, instead of holding them.
     """
 
     bounds: tuple[int, ...]
     value: Any
-    mask: bool
+    is_mask: bool
 
     def __repr__(self) -> str:
         return (
@@ -86,7 +86,7 @@ class Bounded(Unequal):
     @cached_property
     def spec(self) -> ArraySpec:
         """Shape and dtype of a row: None for its length, that of the batch."""
-        inner = () if self.mask else inner_shape(self.source)
+        inner = () if self.is_mask else inner_shape(self.source)
         return ArraySpec((None, *inner), self.dtype, "padded")
 
     def array_bytes(self, elements: int) -> list[int]:
@@ -95,7 +95,7 @@ class Bounded(Unequal):
 
     def input_bytes(self, elements: int) -> int:
         """Return the bytes that the values of several batches are read into first, at most."""
-        read = 0 if self.mask else self.source.dtype.itemsize
+        read = 0 if self.is_mask else self.source.dtype.itemsize
         return elements * self.bounds[-1] * read * (self.spec.nbytes // self.dtype.itemsize)
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
@@ -105,4 +105,4 @@ class Bounded(Unequal):
 
     @property
     def _own(self) -> dict[str, Any]:
-        return {"bounds": self.bounds, "value": self.value, "mask": self.mask}
+        return {"bounds": self.bounds, "value": self.value, "is_mask": self.is_mask}

@@ -12,6 +12,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.engines.blocked import blocked
 from oocdata.engines.ragged_rows import is_ragged
+from oocdata.engines.unlike import filled_axes
 from oocdata.errors import ArgumentError
 from oocdata.formats.opening import Axis, Missing, open_source
 
@@ -34,6 +35,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     verify: bool | str | os.PathLike[str] | None = None,
     field: str | Sequence[str] = (),
     decode: bool = False,
+    pad: float | None = None,
     format: Literal["text"] | None = None,  # noqa: A002  # the field's word; the builtin is not used
     pictures: Pictures | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -86,6 +88,11 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         float32 or float64 by xarray's rules. Times (CF conventions: ``units`` of "hours since
         1900-01-01") become dates: int64, whose `View.unit` is ``"datetime64[ns]"``. By default all
         are delivered as stored.
+    pad : number, optional
+        Where parts (files, datasets of a pattern) have rows of unlike shapes: fill each row up with
+        this number to the longest of each axis. `View.mask` says where rows hold what is stored.
+        Without it, rows that differ in their first axis alone become a `Ragged`, and others are an
+        error that lists the shapes.
     format : "text", optional
         The file is text, whatever its name. Rows of text and of TFRecord are ``bytes``, in arrays
         of objects; where they begin is found once, and kept in a small hidden file beside them.
@@ -105,7 +112,8 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     Returns
     -------
     View
-        ``(rows, *element)`` in native byte order; `Ragged` for rows of varying length (HDF5).
+        ``(rows, *element)`` in native byte order; `Ragged` for rows of varying length (HDF5, or
+        parts whose rows differ in their first axis).
 
     Raises
     ------
@@ -128,12 +136,15 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     ...     runs = ooc.open(f"{folder}/a.npz", "run_*")
     ...     len(runs), len(runs.windows(2))
     (7, 5)
+    >>> clips = ooc.open([np.ones((2, 1, 3)), np.ones((1, 2, 2))], pad=0)
+    >>> clips, clips[2].tolist()
+    (<View: 3 rows of (2, 3) float64>, [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0]])
     >>> ooc.open(np.zeros((90, 101, 8, 6)), axis=(0, 1))
     <View: 90 × 101 rows of (8, 6) float64>
     """
     options: dict[str, Any] = {
         "key": key, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
-        "external": external, "verify": verify, "field": field, "decode": decode,
+        "external": external, "verify": verify, "field": field, "decode": decode, "pad": pad,
         "format": format, "pictures": pictures, "cache": cache,
         "store": store,
     }  # fmt: skip
@@ -152,6 +163,12 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
             "after the other by ooc.concat, or side by side by ooc.zip."
         )
     source = open_source(target, axis=axis, **options)
+    several = not isinstance(axis, str) and isinstance(axis, Sequence) and len(axis) > 1
+    if several and (is_ragged(source) or filled_axes(source) & set(View.of(source, axis).axes)):
+        raise ArgumentError(
+            f"`axis` must name sample axes that are equally long in all parts, or one; got {axis}. "
+            "Open the parts one by one, and put them one after the other by ooc.concat."
+        )
     if is_ragged(source):
         from oocdata.datasets.ragged import Ragged  # not for `import oocdata`
 

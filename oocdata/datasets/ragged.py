@@ -19,7 +19,7 @@ from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.unequal import RowsRequest, Unequal
 from oocdata.datasets.view import View
 from oocdata.engines.byte_rows import largest_rows, size_counts
-from oocdata.engines.padded import PaddedRows, RowMask
+from oocdata.engines.padded import PaddedRows, RowMask, held_value
 from oocdata.engines.ragged_rows import Located, inner_shape, read_to
 from oocdata.errors import ArgumentError
 from oocdata.index import as_bounds, as_count
@@ -196,19 +196,10 @@ class Ragged(Unequal):
         [(2, 2), (1, 4)]
         """
         length = self._length(to, cut)
-        dtype = self.source.dtype
-        with np.errstate(all="ignore"):
-            try:
-                held = np.array(value).astype(dtype)
-                same = bool(held == value) or (held != held and value != value)
-                same &= bool(np.isfinite(held) == np.isfinite(value))
-            except (TypeError, ValueError, OverflowError):
-                same = False
-        if not same:
-            raise ArgumentError(f"`value` must be a number that {dtype} holds; got {value!r}.")
+        held = held_value("value", value, self.source.dtype)
         if isinstance(length, tuple):
-            return Bounded(**fields_of(self), bounds=length, value=held.item(), mask=False)
-        padded = self._beside(PaddedRows(self.source, length, held.item()))
+            return Bounded(**fields_of(self), bounds=length, value=held, is_mask=False)
+        padded = self._beside(PaddedRows(self.source, length, held))
         return padded.astype(self.dtype)
 
     def mask(self, to: int | Sequence[int] | None = None, *, cut: bool = False) -> View:
@@ -223,7 +214,7 @@ class Ragged(Unequal):
         length = self._length(to, cut)
         if isinstance(length, tuple):
             own = {**fields_of(self), "dtype": np.dtype(np.bool_)}
-            return Bounded(**own, bounds=length, value=False, mask=True)
+            return Bounded(**own, bounds=length, value=False, is_mask=True)
         return self._beside(RowMask(self.source, length))
 
     def _length(self, to: Any, cut: bool) -> int | tuple[int, ...]:

@@ -28,6 +28,7 @@ from oocdata.engines.byte_rows import largest_rows
 from oocdata.engines.columns import choose_columns, is_sparse
 from oocdata.engines.fields import field_of
 from oocdata.engines.source import Source, Storage, check_dtype
+from oocdata.engines.unlike import PaddingMask
 from oocdata.errors import ArgumentError, MismatchedPartsError
 from oocdata.index import (
     Cut,
@@ -93,8 +94,8 @@ class View(Dataset):
     dtype: np.dtype[Any]
 
     _public: ClassVar[Sequence[str]] = (
-        "astype", "categories", "names", "named", "nbytes", "ndim", "next_frame", "parse", "parts",
-        "shape", "transpose", "unit", "windows",
+        "astype", "categories", "mask", "names", "named", "nbytes", "ndim", "next_frame", "parse",
+        "parts", "shape", "transpose", "unit", "windows",
     )  # fmt: skip
 
     @classmethod
@@ -197,6 +198,22 @@ class View(Dataset):
             return {int(code): name for code, name in found.items()}
         # A list or an array where `convert` wrote them as an attribute.
         return tuple(found) if isinstance(found, tuple | list | np.ndarray) else ()
+
+    def mask(self) -> View:
+        """Return where rows hold what is stored: bool, of the shape of this view.
+
+        False where parts with shorter rows were filled up (``pad=`` of `oocdata.open`).
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> view = ooc.open([np.ones((1, 3)), np.ones((2, 2))], pad=0)
+        >>> np.asarray(view.mask()).tolist()
+        [[True, True, True], [True, True, False], [True, True, False]]
+        """
+        if self.is_composed:
+            raise ArgumentError(f"`mask` must be taken of rows of one shape; got {self!r}.")
+        return replace(self, source=PaddingMask(self.source), dtype=np.dtype(np.bool_))
 
     @property
     def unit(self) -> str:

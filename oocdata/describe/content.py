@@ -59,6 +59,8 @@ def content(source: Source) -> str:
         names = (key or "" for _, key in storage.part_names)
         told = (f"{start} {key}" for start, key in zip(storage.parts, names, strict=True))
         parts.append("\n".join(told).encode("utf-8", "surrogateescape"))
+    if storage.opened and "pad" in storage.opened:  # boxes may all lie where nothing was filled
+        parts.append(repr(storage.opened["pad"]).encode())
     if not all(shape):
         return digest(*parts)
     if is_ragged(source):

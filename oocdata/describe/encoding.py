@@ -52,6 +52,7 @@ from oocdata.engines.memory_array import Numbers
 from oocdata.engines.padded import PaddedRows, RowLengths, RowMask
 from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.engines.source import RowSource, Source
+from oocdata.engines.unlike import PaddingMask
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.pictures import Pictures
 from oocdata.formats.stored import is_url
@@ -74,7 +75,7 @@ KINDS: dict[str, type] = {
     "interleave": Interleave, "cached": Cached, "stream": Stream, "generated": Generated,
     "pictures": Pictures, "folder_labels": FolderLabels, "padded_rows": PaddedRows,
     "row_lengths": RowLengths, "row_mask": RowMask, "ragged": Ragged, "ragged_rows": RaggedRows,
-    "bucketed": Bucketed, "bounded": Bounded,
+    "bucketed": Bucketed, "bounded": Bounded, "padding_mask": PaddingMask,
 }  # fmt: skip
 """The dataclasses that a loader is made of, by the names of their kinds."""
 

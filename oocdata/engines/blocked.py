@@ -36,6 +36,7 @@ from oocdata.engines.ragged import read_ragged
 from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
+from oocdata.engines.unlike import Filled
 from oocdata.engines.wrapped import Relabelled
 from oocdata.memory import cache_share
 
@@ -70,7 +71,7 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
         parts = [blocked(part, axes) for part in source.parts]
         same = all(new is old for new, old in zip(parts, source.parts, strict=True))
         return source if same else source.with_parts(parts)
-    if isinstance(source, Decoded | Relabelled):
+    if isinstance(source, Decoded | Relabelled | Filled):
         inner = blocked(source.source, axes)
         return source if inner is source.source else replace(source, source=inner)
     if isinstance(source, Chunked):

@@ -6,7 +6,8 @@ has changed are theirs. An element is a Python ``bytes``, so a batch is an array
 TensorFlow takes as ``tf.string``.
 
 To give TensorFlow the rows of a run in one ``bytes``, to be cut by ``tf.strings.substr``, is not
-worth it: it copies as often (1.1 times as fast of 80 bytes a row, 0.8 of 60 KB).
+worth it: it copies as often (1.1 times as fast of 80 bytes a row, 0.8 of 60 KB). Nor is to give it
+them as one message, to be cut by ``tf.io.decode_proto`` (0.95 times as fast of 320 bytes to 60 KB).
 """
 
 from __future__ import annotations

@@ -26,7 +26,10 @@ from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.together import Together
 from oocdata.errors import MismatchedPartsError, SourceError
 
-__all__ = ["Concat", "PartTable", "check_alike", "check_packed", "common", "concatenate"]
+__all__ = [
+    "Concat", "PartTable", "are_keyed", "check_alike", "check_packed", "common", "concatenate",
+    "flattened", "opened_together",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +285,7 @@ class Concat:
             done = stop
 
 
-def _opened(each: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
+def opened_together(each: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
     """Return how to open the parts again as one: a list of files, or of datasets of one file."""
     known: list[Mapping[str, Any]] = []
     for one in each:
@@ -362,17 +365,21 @@ def concatenate(
     check_packed(sources)
     # A part without rows owns nothing, and would share its start with the next; but where parts
     # are datasets of several keys, each is known by its name.
-    opened = {"opened": _opened([one.opened for one in storages])}
-    several_keys = isinstance((opened["opened"] or {}).get("key"), list)
-    keyed = bool(changes) or several_keys or any(one.episodes for one in storages)
+    opened = {"opened": opened_together([one.opened for one in storages])}
+    keyed = bool(changes) or are_keyed(opened["opened"]) or any(one.episodes for one in storages)
     filled = list(sources) if keyed else [part for part in sources if part.shape[axis]]
     if len(filled) < 2 and not keyed:
         return (filled or sources)[0]
-    parts, table = _joined(filled, axis)
+    parts, table = flattened(filled, axis)
     return Concat(parts, axis, table, {**opened, "episodes": keyed, **(changes or {})})
 
 
-def _joined(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...], PartTable]:
+def are_keyed(opened: Mapping[str, Any] | None) -> bool:
+    """Return whether what is opened together are datasets of several keys."""
+    return isinstance((opened or {}).get("key"), list)
+
+
+def flattened(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...], PartTable]:
     """Return sources, those of others that lie end to end taken by themselves, and their parts."""
     flat: list[Source] = []
     tables: list[PartTable] = []
@@ -428,8 +435,8 @@ def check_alike(
     ...
     oocdata.errors.MismatchedPartsError: parts must have one dtype, and one shape besides axis 0;
     they have (*, 3) float32 (1 part) and (*, 4) float32 (1 part, the first 'v'). Leave some out; or
-    open them one by one, cut them to one shape, such as view[:, :8], and join them by ooc.concat.
-    [file 'a.h5', dataset 'v']
+    fill rows up to one shape, ooc.open(…, pad=0); or open them one by one, cut them to one shape,
+    such as view[:, :8], and join them by ooc.concat. [file 'a.h5', dataset 'v']
     """
     kinds: dict[tuple[Any, ...], list[int]] = {}
     for number, (shape, dtype, _, _) in enumerate(parts):
@@ -445,16 +452,18 @@ def check_alike(
         named = f", the first {(key or path)!r}" if numbers[0] and (key or path) else ""
         said.append(f"({lengths}{',' if len(shape) == 1 else ''}) {dtype} ({count}{named})")
     _, _, path, key = parts[list(kinds.values())[1][0]]
-    shapes = {shape for shape, _ in kinds}
+    shapes, fill = {shape for shape, _ in kinds}, ""
     if len(shapes) == 1:
         hint = "give them one dtype by `.astype`, and join them by ooc.concat"
     elif len({len(shape) for shape in shapes}) == 1:
         hint = "cut them to one shape, such as view[:, :8], and join them by ooc.concat"
+        fill = "fill rows up to one shape, ooc.open(…, pad=0); or "
     else:
         hint = "and pair rows that belong together by ooc.zip"
     raise MismatchedPartsError(
         f"parts must have one dtype, and one shape besides axis {axis}; they have "
-        f"{', '.join(said[:-1])} and {said[-1]}. Leave some out; or open them one by one, {hint}.",
+        f"{', '.join(said[:-1])} and {said[-1]}. Leave some out; or {fill}open them one by one, "
+        f"{hint}.",
         path=path,
         key=key,
     )

@@ -15,13 +15,39 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import spread
 from oocdata.engines.ragged_rows import RaggedRows, inner_shape, locate
 from oocdata.engines.source import Source, Storage
+from oocdata.errors import ArgumentError
 
-__all__ = ["PaddedRows", "RowLengths", "RowMask"]
+__all__ = ["PaddedRows", "RowLengths", "RowMask", "held_value"]
 
 Ints = NDArray[np.int64]
 
 _PIECE = 4 << 20
 """Bytes that are made at a time, unless a row is larger."""
+
+
+def held_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return what an array of a dtype is filled up with.
+
+    Raises
+    ------
+    oocdata.errors.ArgumentError
+        If the dtype can't hold it.
+
+    Examples
+    --------
+    >>> held_value("value", 7, np.dtype("f4"))
+    7.0
+    """
+    with np.errstate(all="ignore"):
+        try:
+            held = np.array(value).astype(dtype)
+            same = bool(held == value) or (held != held and value != value)
+            same &= bool(np.isfinite(held) == np.isfinite(value))
+        except (TypeError, ValueError, OverflowError):
+            same = False
+    if not same:
+        raise ArgumentError(f"`{name}` must be a number that {dtype} holds; got {value!r}.")
+    return held.item()
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
-from oocdata.engines.concat import concatenate
 from oocdata.engines.fields import field_of
 from oocdata.engines.objects import RowReader
+from oocdata.engines.ragged_rows import is_ragged
 from oocdata.engines.source import RowSource, Source, check_dtype
+from oocdata.engines.unlike import joined
 from oocdata.errors import (
     ArgumentError,
     MismatchedPartsError,
@@ -52,6 +53,7 @@ def open_source(
     verify: bool | str | os.PathLike[str] | None = None,
     field: str | Sequence[str] = (),
     decode: bool = False,
+    pad: float | None = None,
     format: Literal["text"] | None = None,  # noqa: A002  # the field's word; the builtin is not used
     pictures: Pictures | None = None,
     cache: str | os.PathLike[str] | None = None,
@@ -85,7 +87,7 @@ def open_source(
     outermost: Any = (axis[0] if axis else 0) if several else axis  # type: ignore[index]
     options: dict[str, Any] = {
         "axis": outermost, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
-        "external": external, "verify": verify, "field": field, "decode": decode,
+        "external": external, "verify": verify, "field": field, "decode": decode, "pad": pad,
         "format": format, "pictures": pictures,
     }  # fmt: skip
     if any(isinstance(one, str) and is_url(one) for one in _each(target)):
@@ -127,10 +129,14 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
     try:
         try:
             source = _open_path(path, key, options)
-        except MismatchedPartsError:  # datasets that are packed differently may be alike decoded
-            if key is None or not options["decode"]:
+        except MismatchedPartsError:  # looked at one by one, datasets are decoded, or filled up
+            if key is None or not _names_several(path, key):
                 raise
             return _open_each(path, key, {**options, "axis": outermost})
+        if options["pad"] is not None and is_ragged(source):
+            about = source.storage()
+            told = {"path": about.path, "key": about.key, "opened": about.opened}
+            source = joined([source], 0, options["pad"], told)
         if manifest is None:
             return _rows(source, options)
         (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())
@@ -223,7 +229,9 @@ def _names_several(path: str, key: Key) -> bool:
 def _open_each(path: str, key: Key, options: dict[str, Any]) -> Source:
     """Open several datasets of a file one by one, each compared with its checksums or decoded."""
     sources = [open_source(path, name, **options) for name in match_datasets(path, key)]
-    return datasets(sources, options["axis"], key, sources[0].storage().opened or {})
+    return datasets(
+        sources, options["axis"], key, sources[0].storage().opened or {}, options["pad"]
+    )
 
 
 def _rows(source: Source, options: dict[str, Any]) -> Source:
@@ -295,7 +303,7 @@ def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> S
     opened = [open_source(part, key, **options) for part in parts]
     first = opened[0]
     (along,) = axis_numbers(options["axis"], len(first.shape), first.storage())
-    return concatenate(opened, along)
+    return joined(opened, along, options["pad"])
 
 
 def _is_file(url: str) -> bool:

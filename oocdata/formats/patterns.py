@@ -11,8 +11,8 @@ from itertools import takewhile
 from typing import Any, TypeAlias
 
 from oocdata.engines.axes import axis_numbers
-from oocdata.engines.concat import concatenate
 from oocdata.engines.source import Source
+from oocdata.engines.unlike import joined
 from oocdata.errors import ArgumentError, MissingKeyError
 from oocdata.formats.dimensions import choose_key, listed
 
@@ -212,7 +212,11 @@ def unmatched(
 
 
 def datasets(
-    sources: Sequence[Source], axis: int | str, key: Key, opened: Mapping[str, Any]
+    sources: Sequence[Source],
+    axis: int | str,
+    key: Key,
+    opened: Mapping[str, Any],
+    pad: float | None = None,
 ) -> Source:
     """Return datasets of one file end to end; each is an episode.
 
@@ -225,9 +229,11 @@ def datasets(
         The pattern or names that they were found by.
     opened : mapping
         Arguments of `oocdata.open` that open them again, besides the key.
+    pad : number, optional
+        As `oocdata.engines.unlike.joined` takes it.
     """
     first = sources[0]
     (along,) = axis_numbers(axis, len(first.shape), first.storage())
     again = {**opened, "key": key if isinstance(key, str) else list(key)}
     changes = {"path": first.storage().path, "key": said(key), "opened": again, "episodes": True}
-    return concatenate(sources, along, changes)
+    return joined(sources, along, pad, changes)

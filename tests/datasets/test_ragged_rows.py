@@ -137,6 +137,18 @@ def test_what_does_not_fit() -> None:
         wrong.pad(9, cut=True).take([0, 1, 2])
 
 
+def test_a_field_of_rows() -> None:
+    values = np.array([(n, [n, -n]) for n in range(15)], [("at", "f4"), ("to", "i4", 2)])
+    rows, wanted = ooc.ragged(values, lengths=LENGTHS), rows_of(values, LENGTHS)
+    for name in ("at", "to"):
+        assert_array_equal(rows[name][2], wanted[2][name])
+        assert_array_equal(np.asarray(rows[name].pad()), padded([w[name] for w in wanted], 7, 0))
+    files = ooc.open([values.reshape(3, 5), values.reshape(5, 3)])
+    assert_array_equal(files["to"][4], values.reshape(5, 3)[1]["to"])
+    loader = files["at"].batches(4)
+    assert_array_equal(loader.batch(1)[1], values.reshape(5, 3)[2]["at"])
+
+
 def test_parts_of_a_split_share_no_row() -> None:
     rows = ooc.ragged(np.arange(100), lengths=[5] * 20)
     pairs = ooc.zip(rows.pad(6)[:-1], rows.pad(8)[1:], rows.mask(6)[:-1])

@@ -338,10 +338,10 @@ def test_links_count_once_and_lead_nowhere_else(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_shapes_that_differ_are_listed(tmp_path: Path, kind: str) -> None:
-    path = write(tmp_path, kind, [*PARTS[:5], np.zeros((4, 2, 2), "f4"), PARTS[7][:2]])
+    path = write(tmp_path, kind, [*PARTS[:5], np.zeros((4, 2, 1), "f4"), PARTS[7][:2]])
     with pytest.raises(
         MismatchedPartsError,
-        match=r"\(\*, 3, 2\) float32 \(6 parts\) and \(\*, 2, 2\) float32 \(1 part, the first "
+        match=r"\(\*, 3, 2\) float32 \(6 parts\) and \(\*, 2, 1\) float32 \(1 part, the first "
         r"'/?data/demo_5/obs/u'\)",
     ):
         ooc.open(path, PATTERN)

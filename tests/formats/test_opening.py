@@ -391,9 +391,9 @@ def test_raw_files_in_a_glob(tmp_path: Path):
 
 
 def test_parts_that_do_not_fit(tmp_path: Path):
-    np.save(tmp_path / "a.npy", np.zeros((2, 3)))
-    np.save(tmp_path / "b.npy", np.zeros((2, 4)))
-    with pytest.raises(MismatchedPartsError, match=r"\(\*, 4\) float64 \(1 part, .*b\.npy"):
+    np.save(tmp_path / "a.npy", np.zeros((2, 3, 1)))
+    np.save(tmp_path / "b.npy", np.zeros((2, 4, 2)))
+    with pytest.raises(MismatchedPartsError, match=r"\(\*, 4, 2\) float64 \(1 part, .*b\.npy"):
         ooc.open(tmp_path / "*.npy")
 
 

@@ -214,3 +214,23 @@ def test_an_object_that_is_opened_again_is_read_anew(tmp_path: Path, suffix: str
             view = ooc.open(f"{server.url}/a.{suffix}")
             assert view.dtype == rows.dtype
             assert_array_equal(np.asarray(view), rows)
+
+
+def test_parts_of_unlike_shapes(tmp_path: Path) -> None:
+    """What is asked for ahead is of each part as it is stored."""
+    parts = [numbers((50, 4, 6)), numbers((40, 7, 6)), numbers((30, 4, 6))]
+    with RangeServer(tmp_path) as server:
+        for number, part in enumerate(parts):
+            np.save(tmp_path / f"{number}.npy", part)
+        urls = [f"{server.url}/{number}.npy" for number in range(3)]
+        rows = [row for part in parts for row in part]
+        loader = ooc.open(urls).batches(16, shuffle=True, seed=3)
+        for step, batch in enumerate(loader):
+            for position, row in zip(loader.positions(step), batch, strict=True):
+                assert_array_equal(row, rows[position])
+        filled = np.concatenate(
+            [np.pad(part, ((0, 0), (0, 7 - part.shape[1]), (0, 0))) for part in parts]
+        )
+        view = ooc.open(urls, pad=0)
+        assert_reads(view.batches(16, shuffle=True, seed=3), filled, 8)
+        assert_reads(view[:, 3:, ::2].batches(16, shuffle=True, seed=3), filled[:, 3:, ::2], 8)

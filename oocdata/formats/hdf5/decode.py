@@ -135,8 +135,8 @@ def _unshuffle(frame: NDArray[np.uint8], itemsize: int, out: NDArray[np.uint8]) 
     """Put byte i of every number back beside its others; a rest at the end was not shuffled.
 
     Shuffled bytes are what a Blosc chunk holds whose compressor left them as they are (Blosc 1,
-    README_CHUNK_FORMAT.rst). Its vector code takes a fifth of the time of strided copies: an epoch of
-    gzip chunks of 128 KiB takes 1 / 1.19 of the processor's time by NumPy iteration.
+    README_CHUNK_FORMAT.rst). Its vector code takes a fifth of the time of strided copies: an epoch
+    of gzip chunks of 128 KiB takes 1 / 1.19 of the processor's time by NumPy iteration.
 
     Examples
     --------
