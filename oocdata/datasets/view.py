@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -20,7 +20,7 @@ from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.rows import StoredRows, arrays_of, stored_rows
-from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
+from oocdata.datasets.spec import ArraySpec, as_dtype
 from oocdata.datasets.splits import split_ranges
 from oocdata.engines.axes import axis_numbers, sample_axes
 from oocdata.engines.blocked import blocked
@@ -270,10 +270,6 @@ class View(Dataset):
         origins = self.origins(take(self.rows, positions))
         shape = (len(positions), *self.element)
         return (Request(self.source, origins, self.extent, shape, self.dtype, self.placement),)
-
-    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
-        """Return the one array."""
-        return next(arrays)
 
     @cached_property
     def blocks(self) -> AnyBlocks:

@@ -132,9 +132,11 @@ class Zip(Dataset):
     def _is_rows(self) -> bool:
         return all(part._is_rows for part in self._members)
 
-    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
+    def assemble(
+        self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
+    ) -> Batch:
         """Return the parts' batches in the same tuple or dict."""
-        batch: Batch = map_tree(lambda part: part.assemble(arrays, draw), self.parts)
+        batch: Batch = map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
         return batch
 
 
