@@ -28,8 +28,8 @@ from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.index import as_count, as_shard
 from oocdata.order import Order, Sequential
-from oocdata.order.lanes import laned
 from oocdata.order.mixture import Mixture
+from oocdata.order.order import laned
 from oocdata.order.steps import Steps
 from oocdata.order.weighted import Weighted
 from oocdata.runs import Ahead, Pass, Run, plan_ahead, steps_together

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.lanes import Walked
+from oocdata.order.order import Walked
 from oocdata.order.permutation import derive_keys, epoch_key, forward
 from oocdata.order.visits import RegularVisits, TableVisits
 

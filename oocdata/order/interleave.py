@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.lanes import Walked
+from oocdata.order.order import Walked
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = ["Interleave"]
