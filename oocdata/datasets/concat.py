@@ -253,15 +253,14 @@ class Concat(Dataset):
     def _can_cut(self) -> list[bool]:
         return self.parts[0]._can_cut
 
-    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
-        self._check_split_axis(axis)
+    def _row_places(self, at: int) -> NDArray[np.int64]:
         self._check_sources()
         return np.arange(sum(self._rows))
 
     @property
     def _rows(self) -> list[int]:
         """Rows of each part that have ids, where elements are split by them."""
-        return [len(part._row_places(None)) for part in self.parts]
+        return [len(part._row_places(0)) for part in self.parts]
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         own = np.split(rows, np.cumsum(self._rows)[:-1])

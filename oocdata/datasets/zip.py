@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
-from oocdata.datasets.splits import split_ranges
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import as_run, repeated
+from oocdata.index import repeated
 
 __all__ = ["Zip", "enumerated", "zip"]
 
@@ -76,32 +75,22 @@ class Zip(Dataset):
 
     # Splits --------------------------------------------------------------------------------------
 
-    def _split_axis(
-        self, sizes: Sequence[float], gap: int, axis: int | str | None
-    ) -> tuple[Self, ...]:
+    def _along(self, at: int, places: range) -> Self:
+        if at == len(self.sample_shape) - 1 and (len(self._paces) > 1 or None in self._paces):
+            return super()._along(at, places)  # parts of each would pair other elements
         flat = self._flat
-        cut = [part for part in self._members if part not in flat]
-        found = {id(part): part.split(*sizes, gap=gap, axis=axis) for part in cut}
-        if flat:
-            places = self._row_places(axis)
-            ranges = split_ranges(int(places.max(initial=-1)) + 1, sizes, gap)
-            made = [self._made_of((places >= one.start) & (places < one.stop)) for one in ranges]
-            chosen = [as_run(np.flatnonzero(one)) for one in made]
-            found |= {id(part): tuple(map(part._select, chosen)) for part in flat}
+        chosen = self._made_at(at, places) if flat else range(0)
         parts = [
-            self._of([found[id(part)][at] for part in self._members]) for at in range(len(sizes))
+            part._select(chosen) if part in flat else part._along(at, places)
+            for part in self._members
         ]
-        shifts = frozenset().union(*(part._shifts for part in cut))
-        for part in parts:
-            own = [one for one in part._members if len(one.sample_shape) > 1]
-            along_time = own[0].sample_shape[-1] != cut[0].sample_shape[-1]
-            if len({*map(len, part._members)}) > 1 or (along_time and len(shifts) > 1):
-                raise ArgumentError(
-                    "zipped windows must be as many in each part, one beside the other, to be "
-                    "split along time; of other lengths or shifts they would be paired anew. "
-                    "Split them along an outer axis."
-                )
-        return tuple(parts)
+        return self._of(parts)
+
+    @property
+    def _paces(self) -> frozenset[tuple[int, int] | None]:
+        return frozenset().union(
+            *(part._paces for part in self._members if len(part.sample_shape) > 1)
+        )
 
     @property
     def _own(self) -> list[Dataset]:
