@@ -224,7 +224,7 @@ class Dataset(Described, Splitting):
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Lengths of the sample axes whose places number the elements; ``(len,)`` for one."""
-        shapes = {part.sample_shape for part in self._members}
+        shapes = {part.sample_shape for part in self._followed}
         return shapes.pop() if len(shapes) == 1 else (len(self),)
 
     def sources(self) -> list[Source]:
@@ -239,7 +239,7 @@ class Dataset(Described, Splitting):
     @property
     def shares(self) -> Members | None:
         """Of what is made of a mixture, how often members are drawn from; else None."""
-        found = [shares for part in self._members if (shares := part.shares) is not None]
+        found = [shares for part in self._followed if (shares := part.shares) is not None]
         if any(one != found[0] for one in found):
             raise ArgumentError(
                 "mixtures that are zipped must be mixed alike, because element i of each goes "

@@ -45,13 +45,18 @@ class Splitting(ABC):
 
     @property
     def _members(self) -> Sequence[Dataset]:
-        """The datasets that it is made of, if their elements make its own, in order."""
+        """The datasets that it reads, if their elements make its own, in order."""
         return () if self._inner is None else (self._inner,)
 
     @property
     def _inner(self) -> Dataset | None:
         """The dataset whose elements these are made of one by one, as functions and patches are."""
         return None
+
+    @property
+    def _followed(self) -> Sequence[Dataset]:
+        """The datasets as which it is selected and split: those that it reads, but for a cache."""
+        return self._members if self._inner is None else (self._inner,)
 
     def _of(self, members: Sequence[Any]) -> Self:
         """Return the same, made of other members, in their order."""
@@ -64,7 +69,7 @@ class Splitting(ABC):
 
     def _select(self, positions: Selection) -> Self:
         """Return the dataset of the elements at checked positions, in that order."""
-        return self._of([part._select(positions) for part in self._members])
+        return self._of([part._select(positions) for part in self._followed])
 
     def split(
         self,
@@ -369,8 +374,8 @@ class Splitting(ABC):
 
     @property
     def _leading(self) -> Sequence[Dataset]:
-        """The members whose rows a caller can give ids for."""
-        return self._members
+        """The datasets whose rows a caller can give ids for."""
+        return self._followed
 
     def _row_places(self, at: int) -> NDArray[np.int64]:
         """Return the place along a sample axis of each row that a caller can give an id for."""
@@ -397,8 +402,8 @@ class Splitting(ABC):
 
     @property
     def _counted(self) -> Sequence[Dataset]:
-        """The members whose rows no two parts may share."""
-        return self._members
+        """The datasets whose rows no two parts may share."""
+        return self._followed
 
     def _arrays(self) -> list[Hashable]:
         """Return the arrays whose rows elements hold, once for each way in which they do."""
@@ -435,7 +440,7 @@ class Splitting(ABC):
 
     def _gap_positions(self, gap: int) -> int:
         """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
-        return max((part._gap_positions(gap) for part in self._members), default=gap)
+        return max((part._gap_positions(gap) for part in self._followed), default=gap)
 
     def _rows_apart(self) -> int:
         """Return how many rows must lie between parts so that they share none."""
@@ -444,7 +449,7 @@ class Splitting(ABC):
     @property
     def _together(self) -> int:
         """Positions side by side that a split leaves together: patches of one element."""
-        return lcm(*(part._together for part in self._members))
+        return lcm(*(part._together for part in self._followed))
 
     def _mixture(self, method: str) -> Dataset | None:
         """Return the mixture whose members are cut, where parts by range would be of some alone."""
@@ -492,7 +497,7 @@ class Splitting(ABC):
         Of each dataset that it is made of. Where there is one pace, a part along time is made of
         parts along time.
         """
-        return frozenset().union(*(part._paces for part in self._members)) or frozenset({(1, 1)})
+        return frozenset().union(*(part._paces for part in self._followed)) or frozenset({(1, 1)})
 
 
 def _given(
