@@ -145,12 +145,5 @@ class BlockEpoch:
         mixed = forward(offsets, (high - low).view(np.uint64), keys, lengths).view(np.int64)
         mixed += start
 
-        number: Any = slice(None)
         visited = visits.visits_of(mixed)
-        each = last - first
-        if each.sum() <= len(places):  # fewer blocks than places: each is looked up once
-            table = first - (np.cumsum(each) - each)  # from a number in the table to its visit
-            number = visited - np.repeat(table, lengths)
-            visited = np.arange(each.sum()) + np.repeat(table, each)
-        begins = visits.slots_of(visited) - visits.places_of(visited)
-        return self._blocks.positions(begins[number] + mixed)
+        return self._blocks.positions(visits.slots_of(visited) - visits.places_of(visited) + mixed)
