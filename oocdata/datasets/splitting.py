@@ -480,15 +480,15 @@ class Splitting(ABC):
         """Return the elements of a range of places along one of several sample axes."""
         if self._inner is not None:
             return self._of([self._inner._along(at, places)])
-        return self._select(self._made_at(at, places))
+        return self._select(as_run(np.flatnonzero(self._lies_in(at, places))))
 
-    def _made_at(self, at: int, places: range) -> Selection:
-        """Return the positions of the elements whose rows are all in a range along an axis."""
+    def _lies_in(self, at: int, places: range) -> NDArray[np.bool_]:
+        """Return which elements have all rows in a range of places along one of several axes."""
         rows = self._row_places(at)
         inside = rows >= places.start
         if places.stop < self.sample_shape[at]:  # the last part has what one array is longer by
             inside &= rows < places.stop
-        return as_run(np.flatnonzero(self._made_of(inside)))
+        return self._made_of(inside)
 
     @property
     def _paces(self) -> frozenset[tuple[int, int] | None]:

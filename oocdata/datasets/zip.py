@@ -15,7 +15,7 @@ from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import repeated
+from oocdata.index import as_run, repeated
 
 __all__ = ["Zip", "enumerated", "zip"]
 
@@ -79,18 +79,21 @@ class Zip(Dataset):
         if at == len(self.sample_shape) - 1 and (len(self._paces) > 1 or None in self._paces):
             return super()._along(at, places)  # parts of each would pair other elements
         flat = self._flat
-        chosen = self._made_at(at, places) if flat else range(0)
+        chosen = as_run(np.flatnonzero(self._lies_in(at, places))) if flat else range(0)
         parts = [
             part._select(chosen) if part in flat else part._along(at, places)
             for part in self._members
         ]
         return self._of(parts)
 
+    def _lies_in(self, at: int, places: range) -> NDArray[np.bool_]:
+        each = [part._lies_in(at, places) for part in self._members if part not in self._flat]
+        found: NDArray[np.bool_] = np.all(each, axis=0)
+        return found
+
     @property
     def _paces(self) -> frozenset[tuple[int, int] | None]:
-        return frozenset().union(
-            *(part._paces for part in self._members if len(part.sample_shape) > 1)
-        )
+        return frozenset().union(*(part._paces for part in self._members if part not in self._flat))
 
     @property
     def _own(self) -> list[Dataset]:

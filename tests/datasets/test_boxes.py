@@ -137,7 +137,7 @@ def test_parts_along_time_keep_the_places_of_windows(shift: int, pad: bool):
         assert set(rows[:, 0].tolist()) == {at for at in starts if low <= at % 10 <= last}
 
 
-@pytest.mark.parametrize("kind", ["unlike lengths", "unlike shifts", "padded"])
+@pytest.mark.parametrize("kind", ["unlike lengths", "unlike shifts", "padded", "lagged"])
 def test_zips_keep_their_pairs_along_time(kind: str):
     """Windows may be as many in the whole, and not in a part of the rows of each."""
     rows = np.arange(80).reshape(4, 20)
@@ -146,6 +146,7 @@ def test_zips_keep_their_pairs_along_time(kind: str):
         "unlike lengths": ooc.zip(view.windows(3, shift=6), other.windows(7, shift=6)),
         "unlike shifts": ooc.zip(view.windows(7, shift=2), other.windows(1, shift=3)),
         "padded": ooc.zip(view.windows((-1, 2), pad=True, mask=False), other),
+        "lagged": ooc.zip(view.windows((-3,), pad=True, mask=False), other),
     }[kind]
     left, right = zipped.split(0.5, 0.5)
     assert (len(left), len(right)) == (len(zipped) // 2,) * 2
