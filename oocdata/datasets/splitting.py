@@ -473,8 +473,9 @@ class Splitting(ABC):
         return place
 
     def _axis_place(self, axis: int | str) -> int:
-        """Return which of the sample axes an axis of the array is."""
-        return self._leading[0]._axis_place(axis)
+        """Return which of the sample axes an axis is, of the first array that has several."""
+        first = max(self._followed, key=lambda part: len(part.sample_shape))
+        return first._axis_place(axis)
 
     def _along(self, at: int, places: range) -> Self:
         """Return the elements of a range of places along one of several sample axes."""
