@@ -27,7 +27,8 @@ from oocdata.index import as_count
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = [
-    "Order", "Sequential", "Shuffle", "Walk", "Walked", "laned", "length_of", "walk_of",
+    "Order", "Sequential", "Shuffle", "Walk", "Walked", "WithoutLanes", "laned",
+    "length_of", "walk_of",
 ]  # fmt: skip
 
 _MOST = 2**61
@@ -116,7 +117,7 @@ class Walked(ABC):
         return walk.at(np.arange(start, stop)) if stop > start else np.empty(0, np.int64)
 
 
-class _WithoutLanes:
+class WithoutLanes:
     """One epoch of so many places, from a function of places."""
 
     def __init__(self, length: int, at: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> None:
@@ -135,7 +136,7 @@ class Sequential(Walked):
 
     def walk(self, count: int, seed: int, epoch: int) -> Walk:
         """Return one epoch; neither the seed nor the epoch changes anything."""
-        return _WithoutLanes(count, lambda places: places)
+        return WithoutLanes(count, lambda places: places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +158,7 @@ class Shuffle(Walked):
     def walk(self, count: int, seed: int, epoch: int) -> Walk:
         """Return one epoch."""
         key = epoch_key(seed, epoch, "shuffle")
-        return _WithoutLanes(
+        return WithoutLanes(
             count, lambda places: forward(places.view(np.uint64), count, key).view(np.int64)
         )
 
@@ -171,7 +172,7 @@ def walk_of(order: Order, count: int, seed: int, epoch: int) -> Walk:
         first, stop = int(places.min()), int(places.max()) + 1
         return _visited(order, count, first, stop, seed=seed, epoch=epoch)[places - first]
 
-    return _WithoutLanes(length_of(order, count), at)
+    return WithoutLanes(length_of(order, count), at)
 
 
 def laned(order: Order) -> Walked | None:
