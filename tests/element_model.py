@@ -445,19 +445,19 @@ def side_by_side(*parts: Model, form: Tree) -> Model:
     if len({part.sample_shape for part in several}) != 1 or not follow:
         several = []
     count = len(parts[0])
-    # A table that is looked up shares its rows; what lies beside it must not.
+    # Rows that come more than once follow what lies beside them.
     own = [part for part in parts if not part.table] or parts
     return Model(
         form=map_leaves(lambda number: parts[number].form, form),
         columns=[column for number in leaves(form) for column in parts[number].columns],
         rows=[
-            frozenset((number, row) for number, part in enumerate(own) for row in part.rows[at])
+            frozenset((number, row) for number, part in enumerate(parts) for row in part.rows[at])
             for at in range(count)
         ],
         spans=[tuple(span for part in own for span in part.spans[at]) for at in range(count)],
         counted=tuple(counted for part in own for counted in part.counted),
         sample_shape=several[0].sample_shape if several else (count,),
-        splits=all(part.splits for part in own),
+        splits=all(part.splits for part in parts),
         mapped=any(part.mapped for part in parts),
         each=math.lcm(*(part.each or 1 for part in parts))
         if any(part.each for part in parts)

@@ -358,7 +358,6 @@ class Splitting(ABC):
         """
         chosen = [np.flatnonzero(self._made_of(mask)) for mask in masks]
         self._check_filled(list(map(len, chosen)))
-        # Of the whole: a table of which a part looks up each row once is a table all the same.
         if not (by_range and self._is_rows and len(self.sample_shape) == 1):
             every = self._all_rows
             self._check_shared(lambda: [[one.at(some) for one in every()] for some in chosen])
@@ -400,18 +399,13 @@ class Splitting(ABC):
 
     # Which rows of which arrays ------------------------------------------------------------------
 
-    @property
-    def _counted(self) -> Sequence[Dataset]:
-        """The datasets whose rows no two parts may share."""
-        return self._followed
-
     def _arrays(self) -> list[Hashable]:
         """Return the arrays whose rows elements hold, once for each way in which they do."""
-        return [array for part in self._counted for array in part._arrays()]
+        return [array for part in self._followed for array in part._arrays()]
 
     def _all_rows(self) -> list[StoredRows]:
         """Return the rows that elements hold, of each array; see `StoredRows`."""
-        return [rows for part in self._counted for rows in part._all_rows()]
+        return [rows for part in self._followed for rows in part._all_rows()]
 
     def _apart(self, each: int = 1) -> int:
         """Return how far from each other two elements lie, at most, that share a row.

@@ -27,13 +27,9 @@ class Zip(Dataset):
     Attributes
     ----------
     parts : tuple or dict of Dataset
-    tables : bool
-        Whether a View that chose rows more than once is a table that is looked up, whose rows parts
-        of a split may share. Those of `oocdata.join` are not.
     """
 
     parts: Any
-    tables: bool = True
 
     def __repr__(self) -> str:
         return f"<Zip: {len(self)} elements of {self.parts!r}>"
@@ -97,7 +93,7 @@ class Zip(Dataset):
 
     @property
     def _own(self) -> list[Dataset]:
-        """The parts that say how elements are split; tables that are looked up follow them."""
+        """The parts that say how elements are split; rows that come more than once follow them."""
         own = [part for part in self._members if not _repeats(part)]
         return own or self._members
 
@@ -110,10 +106,6 @@ class Zip(Dataset):
         own = [part for part in self._own if not part._is_rows]
         most = max(len(part.sample_shape) for part in self._own)
         return own or [part for part in self._own if len(part.sample_shape) == most]
-
-    @property
-    def _counted(self) -> list[Dataset]:
-        return self._own if self.tables else self._members
 
     def _gap_positions(self, gap: int) -> int:
         own, alone = (max(part._gap_positions(rows) for part in self._own) for rows in (gap, 0))

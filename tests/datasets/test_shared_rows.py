@@ -128,6 +128,28 @@ def test_stacks_of_one_array_at_different_rows(folder: Path) -> None:
         lagged.split(0.5, 0.5, by=np.arange(ROWS - 3) // 4)
 
 
+@pytest.mark.parametrize("how", ["zip", "enumerate", "cache", "map"])
+def test_rows_that_come_more_than_once(folder: Path, how: str) -> None:
+    """Rows were chosen again and again for a class that is rare, and then split."""
+    rare = ooc.open(folder / "u.npy")[np.arange(3 * ROWS) // 3]
+    made: Any = {
+        "zip": ooc.zip(rare, ooc.open(-100_000 - 1000 * np.arange(3 * ROWS))),
+        "enumerate": rare.enumerate().map(lambda at, row: row),
+        "cache": rare.cache(),
+        "map": ooc.zip(rare.map(np.negative), rare),
+    }[how]
+    if how == "map":
+        with pytest.raises(ArgumentError, match="chosen once each"):
+            made.split(0.4, 0.6)
+        return
+    parts = made.split(0.4, 0.6)
+    check(parts)
+    assert sum(map(len, parts)) == 3 * ROWS - 2
+    check(made.split(0.5, 0.5, by=np.arange(3 * ROWS) // 6))
+    with pytest.raises(ArgumentError, match="share no row with another part"):
+        made.split(0.5, 0.5, by=np.arange(3 * ROWS) % 2)
+
+
 def test_one_array_in_memory(folder: Path) -> None:
     array = np.load(folder / "u.npy")
     pairs = ooc.zip(ooc.open(array)[:-1], ooc.open(array)[1:])

@@ -46,7 +46,6 @@ KINDS: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
     "zip": lambda v: ooc.zip(v[:, :3], v[:, 3:]),
     "zip of windows": lambda v: ooc.zip({"x": v.windows(3), "y": v[:, :2].windows(3)}),
     "zip with labels": lambda v: ooc.zip(v.windows(2), ooc.open(-1 - np.arange(len(v) - 1))),
-    "zip with a table": lambda v: ooc.zip(v, ooc.open(np.array([-1, -2]))[np.arange(len(v)) % 2]),
     "map": lambda v: v.windows(2, 1).map(double),
     "zip of maps": lambda v: ooc.zip(v.next_frame().map(double), v.windows(1, 1)),
 }
