@@ -31,7 +31,7 @@ from oocdata.datasets.rows import StoredRows, arrays_of
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
 from oocdata.engines.buffers import empty
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, check_distinct, is_all, select, take
+from oocdata.index import Selection, is_all, select, take
 
 __all__ = ["Concat", "checked_parts", "concat"]
 
@@ -274,7 +274,6 @@ class Concat(Dataset):
         return found
 
     def _gap_positions(self, gap: int) -> int:
-        check_distinct(self.chosen)
         if not _ascends(self.chosen) and not _ascends(self.chosen[::-1]):
             raise ArgumentError(
                 "elements must be in ascending or descending order to be split without sharing a "

@@ -115,7 +115,7 @@ class Splitting(ABC):
         ------
         oocdata.errors.ArgumentError
             If the sizes don't fit, e.g. fractions over 1; or if parts would share a row, because
-            one was chosen twice, or windows were in another order.
+            one lies at several positions, or windows were in another order.
         oocdata.errors.EmptyError
             If a part would hold no element.
 
@@ -427,7 +427,7 @@ class Splitting(ABC):
             raise ArgumentError(
                 "a split by rows, or along one of several sample axes, must be of elements that "
                 "share no row with another part; here one row lies at several positions, in two "
-                "parts. Split what is zipped, or make windows of it."
+                "parts. Split first, and choose or zip rows of the parts; or make windows of rows."
             )
 
     # Ranges of positions -------------------------------------------------------------------------

@@ -33,7 +33,6 @@ from oocdata.index import (
     Selection,
     as_positions,
     as_run,
-    check_distinct,
     compose_ranges,
     cut,
     expand_key,
@@ -289,11 +288,9 @@ class View(Dataset):
         return replace(self, rows=select(self.rows, positions))
 
     def _gap_positions(self, gap: int) -> int:
-        check_distinct(self.rows)
         return gap + self._apart()
 
     def _row_places(self, at: int) -> NDArray[np.int64]:
-        check_distinct(self.rows)
         return np.unravel_index(np.arange(len(self)), self.sample_shape)[at]
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:

@@ -28,7 +28,6 @@ from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import (
     Selection,
     as_count,
-    check_distinct,
     compose_ranges,
     is_all,
     select,
@@ -281,10 +280,9 @@ class Windows(Dataset):
         return frozenset({None if self.pad else (self.shift, self.anchors.span)})
 
     def _check_rows(self) -> None:
-        """Raise if two parts of a split could share a row, because views chose it twice."""
+        """Raise if two parts of a split could share a row, which views hold at unlike places."""
         found: list[StoredRows] = []
         for view in self._members:
-            check_distinct(view.rows)
             own = stored_rows(view, view.rows, range(len(view)))
             if any(one.differ(other) for one, other in product(own, found)):
                 raise ArgumentError(
