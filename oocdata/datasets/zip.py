@@ -15,7 +15,7 @@ from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import as_run, repeated
+from oocdata.index import as_run
 
 __all__ = ["Zip", "enumerated", "zip"]
 
@@ -92,25 +92,18 @@ class Zip(Dataset):
         return frozenset().union(*(part._paces for part in self._members if part not in self._flat))
 
     @property
-    def _own(self) -> list[Dataset]:
-        """The parts that say how elements are split; rows that come more than once follow them."""
-        own = [part for part in self._members if not _repeats(part)]
-        return own or self._members
-
-    @property
     def _leading(self) -> list[Dataset]:
-        """Those of them that have ids of rows: parts of single rows follow windows and patches.
+        """Those that have ids of rows: parts of single rows follow windows and patches.
 
         Of single rows alone, those along several sample axes lead.
         """
-        own = [part for part in self._own if not part._is_rows]
-        most = max(len(part.sample_shape) for part in self._own)
-        return own or [part for part in self._own if len(part.sample_shape) == most]
+        own = [part for part in self._members if not part._is_rows]
+        most = max(len(part.sample_shape) for part in self._members)
+        return own or [part for part in self._members if len(part.sample_shape) == most]
 
     def _gap_positions(self, gap: int) -> int:
-        own, alone = (max(part._gap_positions(rows) for part in self._own) for rows in (gap, 0))
-        each = self._together
-        return own + max(0, self._apart(each) * each - alone)
+        each, alone = self._together, super()._gap_positions(0)
+        return super()._gap_positions(gap) + max(0, self._apart(each) * each - alone)
 
     @property
     def _is_rows(self) -> bool:
@@ -122,11 +115,6 @@ class Zip(Dataset):
         """Return the parts' batches in the same tuple or dict."""
         batch: Batch = map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
         return batch
-
-
-def _repeats(part: Dataset) -> bool:
-    """Return whether it is a View that chose rows more than once."""
-    return isinstance(part, View) and repeated(part.rows) is not None
 
 
 def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as in tf.data and Grain
