@@ -7,10 +7,9 @@ arrays over the same rows are ways to write offsets: the arithmetic is one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -259,7 +258,6 @@ class Windows(Dataset):
         return replace(self, chosen=select(self.chosen, positions))
 
     def _along(self, at: int, places: range) -> Self:
-        self._check_rows()
         last, whole = at == len(self.sample_shape) - 1, self.sample_shape[at]
         if last and self.pad:  # elsewhere padded windows would repeat the edges of a part
             return super()._along(at, places)
@@ -279,25 +277,12 @@ class Windows(Dataset):
     def _paces(self) -> frozenset[tuple[int, int] | None]:
         return frozenset({None if self.pad else (self.shift, self.anchors.span)})
 
-    def _check_rows(self) -> None:
-        """Raise if two parts of a split could share a row, which views hold at unlike places."""
-        found: list[StoredRows] = []
-        for view in self._members:
-            own = stored_rows(view, view.rows, range(len(view)))
-            if any(one.differ(other) for one, other in product(own, found)):
-                raise ArgumentError(
-                    "views of one array must have the same rows for their windows to be split "
-                    "without sharing one. Give the one view at several offsets: (view, (1,))."
-                )
-            found += own
-
     @property
     def _longest(self) -> Part:
         """The array whose rows have ids where windows are split by them: the longest."""
         return max(self.anchors.parts, key=lambda part: len(part.view))
 
     def _row_places(self, at: int) -> NDArray[np.int64]:
-        self._check_rows()
         return self._longest.view._row_places(at)
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
@@ -307,12 +292,6 @@ class Windows(Dataset):
             moved = np.asarray(starts - part.runs.starts[episodes])
             made &= rows[part.rows(episodes, anchors) + moved[..., None]].all(axis=1)
         return made
-
-    def _arrays(self) -> list[Hashable]:
-        found: list[Hashable] = []
-        for view in self._members:  # of which those of one array have the same rows: `_check_rows`
-            found += [array for array in view._arrays() if array not in found]
-        return found
 
     def _all_rows(self) -> list[StoredRows]:
         found, places = [], range(len(self))
@@ -340,5 +319,6 @@ class Windows(Dataset):
         return replace(part, offsets=part.offsets[:1]).rows(*where)[:, 0]
 
     def _gap_positions(self, gap: int) -> int:
-        self._check_rows()
-        return self.anchors.between(self.chosen, gap + self._rows_apart())
+        rows = self._rows_apart()
+        own, alone = (self.anchors.between(self.chosen, more + rows) for more in (gap, 0))
+        return own + max(0, self._apart() - alone)
