@@ -9,7 +9,7 @@ joined as they are read, into one `SparseBatch` or `RaggedBatch`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -27,7 +27,7 @@ from oocdata.datasets.joined_requests import (
     without_rows,
 )
 from oocdata.datasets.request import ArrayRequest
-from oocdata.datasets.rows import StoredRows, arrays_of
+from oocdata.datasets.rows import StoredRows
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
 from oocdata.engines.buffers import empty
 from oocdata.errors import ArgumentError
@@ -254,7 +254,6 @@ class Concat(Dataset):
         return self.parts[0]._can_cut
 
     def _row_places(self, at: int) -> NDArray[np.int64]:
-        self._check_sources()
         return np.arange(sum(self._rows))
 
     @property
@@ -279,19 +278,7 @@ class Concat(Dataset):
                 "elements must be in ascending or descending order to be split without sharing a "
                 "row; these were selected in another order. Split first, then select."
             )
-        self._check_sources()
         return super()._gap_positions(gap)
-
-    def _check_sources(self) -> None:
-        """Raise if two parts read the same array, of which parts of a split could share a row."""
-        read: list[Hashable] = []
-        for part in self.parts:  # and what was read for a cache
-            read += {*arrays_of(part.sources()), *part._arrays()}
-        if len(set(read)) < len(read):
-            raise ArgumentError(
-                "datasets that read the same array must be split before they are put one after "
-                "the other, so that no two parts share a row; two of these read the same array."
-            )
 
     @property
     def _together(self) -> int:

@@ -188,13 +188,12 @@ def stored_rows(
     return [one for part, own in parts_at(along) for one in stored_rows(part, own, places)]
 
 
-def arrays_of(sources: Iterable[Source]) -> list[Hashable]:
-    """Return what tells the arrays that sources read from others, as often as they are read."""
-    found: list[Hashable] = []
-    for source in sources:
-        views = getattr(source, "views", None)
-        found += _arrays(source) if views is None else arrays_of(view.source for view in views)
-    return found
+def arrays_of(source: Source) -> list[Hashable]:
+    """Return what tells the arrays that a source reads from others, as often as they are read."""
+    views = getattr(source, "views", None)  # of what `oocdata.stack` made
+    if views is None:
+        return list(_arrays(source))
+    return [array for view in views for array in arrays_of(view.source)]
 
 
 def _arrays(source: Source) -> tuple[Hashable, ...]:

@@ -156,7 +156,8 @@ class Splitting(ABC):
             self._check_shared(lambda: [part._all_rows() for part in made])
             return made
         each = self._together
-        dropped = -(-self._gap_positions(rows) // each)
+        apart = self._apart(each) * each - self._gap_positions(0)
+        dropped = -(-(self._gap_positions(rows) + max(0, apart)) // each)
         parts = split_ranges(len(self) // each, sizes, dropped)
         return tuple(self._select(range(part.start * each, part.stop * each)) for part in parts)
 
@@ -425,15 +426,18 @@ class Splitting(ABC):
         """Raise if two parts that were chosen by rows share one."""
         if self._apart() and shared(parts()):
             raise ArgumentError(
-                "a split by rows, or along one of several sample axes, must be of elements that "
-                "share no row with another part; here one row lies at several positions, in two "
-                "parts. Split first, and choose or zip rows of the parts; or make windows of rows."
+                "parts of a split must be of elements that share no row with another part; here "
+                "one row lies at several positions, in two parts. Split first, then choose, zip or "
+                "mix rows of the parts; or make windows of the rows."
             )
 
     # Ranges of positions -------------------------------------------------------------------------
 
     def _gap_positions(self, gap: int) -> int:
-        """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
+        """Return how many positions to drop so that `gap` rows lie between neighbours, unused.
+
+        Besides what elements share that hold one row of an array, which `_apart` tells.
+        """
         return max((part._gap_positions(gap) for part in self._followed), default=gap)
 
     def _rows_apart(self) -> int:

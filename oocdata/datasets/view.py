@@ -287,9 +287,6 @@ class View(Dataset):
     def _select(self, positions: Selection) -> Self:
         return replace(self, rows=select(self.rows, positions))
 
-    def _gap_positions(self, gap: int) -> int:
-        return gap + self._apart()
-
     def _row_places(self, at: int) -> NDArray[np.int64]:
         return np.unravel_index(np.arange(len(self)), self.sample_shape)[at]
 
@@ -297,7 +294,7 @@ class View(Dataset):
         return rows
 
     def _arrays(self) -> list[Hashable]:
-        return arrays_of([self.source]) * (1 if repeated(self.rows) is None else 2)
+        return arrays_of(self.source) * (1 if repeated(self.rows) is None else 2)
 
     def _all_rows(self) -> list[StoredRows]:
         return stored_rows(self, self.rows, range(len(self)))

@@ -319,6 +319,4 @@ class Windows(Dataset):
         return replace(part, offsets=part.offsets[:1]).rows(*where)[:, 0]
 
     def _gap_positions(self, gap: int) -> int:
-        rows = self._rows_apart()
-        own, alone = (self.anchors.between(self.chosen, more + rows) for more in (gap, 0))
-        return own + max(0, self._apart() - alone)
+        return self.anchors.between(self.chosen, gap + self._rows_apart())

@@ -101,10 +101,6 @@ class Zip(Dataset):
         most = max(len(part.sample_shape) for part in self._members)
         return own or [part for part in self._members if len(part.sample_shape) == most]
 
-    def _gap_positions(self, gap: int) -> int:
-        each, alone = self._together, super()._gap_positions(0)
-        return super()._gap_positions(gap) + max(0, self._apart(each) * each - alone)
-
     @property
     def _is_rows(self) -> bool:
         return all(part._is_rows for part in self._members)

@@ -182,11 +182,16 @@ def test_concats_that_read_one_array(folder: Path) -> None:
         [ooc.stack([u, v]), ooc.stack([v, u])],
         [ooc.stack([u, u]), ooc.stack([v, u])],
         [wide[:, 0], wide[:, 1]],
-        [whole, part],
-        [part, whole.astype("i8")],
         [ooc.open(folder / "fields.npy")[name] for name in "ab"],
     ):
-        with pytest.raises(ArgumentError, match="the same array"):
+        made = ooc.concat(alike)
+        for pair in (made, made[::-1], made.cache()):
+            check(pair.split(0.5, 0.5))
+        check(made.split(0.5, 0.5, by=np.tile(np.arange(ROWS) // 5, 2)))
+        with pytest.raises(ArgumentError, match="share no row with another part"):
+            made.split(0.5, 0.5, by=np.arange(2 * ROWS) // ROWS)
+    for alike in ([whole, part], [part, whole.astype("i8")]):
+        with pytest.raises(ArgumentError, match="read in the same way"):
             ooc.concat(alike).split(0.5, 0.5)
     assert len(ooc.concat([whole, u]).split(0.5, 0.5)) == 2
 
