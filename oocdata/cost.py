@@ -22,7 +22,7 @@ from oocdata.datasets.request import ArrayRequest, Request, of_sources
 from oocdata.engines.soon import Cost, cost_of, soon
 from oocdata.engines.source import Source, Storage
 from oocdata.memory import cache_share, scratch_share
-from oocdata.order.lanes import laned
+from oocdata.order.order import laned
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader

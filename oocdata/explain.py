@@ -15,9 +15,9 @@ from oocdata.memory import cache_share, scratch_share
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.bucketed import Bucketed
 from oocdata.order.interleave import Interleave
-from oocdata.order.lanes import laned
 from oocdata.order.mixing import Mixing
 from oocdata.order.mixture import Mixture
+from oocdata.order.order import laned
 from oocdata.order.weighted import Weighted
 from oocdata.runs import Ahead
 from oocdata.threads import cores
@@ -247,4 +247,5 @@ def _order_words(order: Order, count: int) -> str:
         return f"draws by weight, {_order_words(order.order, count)}"
     if isinstance(order, Interleave):
         return f"{order.cycle_length} parts at a time, {order.block_length} from each in turn"
-    return {Sequential: "in order", Shuffle: "full shuffle"}.get(type(order), repr(order))
+    plain: dict[type, str] = {Sequential: "in order", Shuffle: "full shuffle"}
+    return plain.get(type(order), repr(order))

@@ -17,7 +17,7 @@ from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
     "Cut", "Selection", "as_bounds", "as_count", "as_positions", "as_run",
-    "as_shard", "check_distinct", "compose_ranges", "cut", "expand_key", "is_all", "is_same",
+    "as_shard", "compose_ranges", "cut", "expand_key", "is_all", "is_same",
     "repeated", "select", "slice_range", "take",
 ]  # fmt: skip
 
@@ -167,17 +167,6 @@ def repeated(rows: Selection) -> int | None:
     ordered = np.sort(rows)
     again = ordered[1:][ordered[1:] == ordered[:-1]]
     return int(again[0]) if len(again) else None
-
-
-def check_distinct(rows: Selection) -> None:
-    """Raise if a row is chosen twice: two parts of a split could share it."""
-    again = repeated(rows)
-    if again is not None:
-        raise ArgumentError(
-            f"rows must be chosen once each to be split without sharing one; row {again} was "
-            "chosen more often. Split first, then select; or cut by slices, v[:n] and v[n:], where "
-            "parts may share rows."
-        )
 
 
 def take(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -28,8 +28,8 @@ from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.index import as_count, as_shard
 from oocdata.order import Order, Sequential
-from oocdata.order.lanes import laned
 from oocdata.order.mixture import Mixture
+from oocdata.order.order import laned
 from oocdata.order.steps import Steps
 from oocdata.order.weighted import Weighted
 from oocdata.runs import Ahead, Pass, Run, plan_ahead, steps_together
@@ -322,7 +322,8 @@ class Loader:
         lengths = [len(step) for step in steps]
         number = buffers.count()
         arrays = [request.read_parts(lengths, number) for request in requests]
-        return [self.dataset.assemble(iter(parts), draw) for parts in zip(*arrays, strict=True)]
+        batches = zip(steps, zip(*arrays, strict=True), strict=True)
+        return [self.dataset.assemble(iter(parts), own, draw) for own, parts in batches]
 
     def _draw(self, run: Run, positions: NDArray[np.int64]) -> Draw:
         # No function draws from it: the only randomness left is keyed by position.

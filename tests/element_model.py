@@ -10,7 +10,6 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -92,10 +91,6 @@ class Column:
         return places
 
 
-class PairedAnewError(Exception):
-    """Elements of a zip that would lie beside others in a part of it."""
-
-
 @dataclass(frozen=True, eq=False)
 class Model:
     """All elements of a dataset.
@@ -127,12 +122,11 @@ class Model:
         Of a view: the place of each row on the outer sample axes, which no window leaves.
     by_rule : bool
         Of a view: whether its rows were chosen by slices alone.
-    parents : tuple of Model
-        What it was made of while it has several sample axes.
-    made : callable, optional
-        Makes the same of other parents.
-    shifts : frozenset of int
-        Rows from an element to the next one, of each model it is made of.
+    places : list of frozenset
+        Of each element: the places on all sample axes of the rows that it is made of.
+    paces : frozenset
+        Of each model it is made of, the rows from a window to the next one and those of a window;
+        None where windows are padded.
     is_rows : bool
         Whether each element is a row.
     """
@@ -149,9 +143,8 @@ class Model:
     each: int = 0
     outer: np.ndarray | None = None
     by_rule: bool = True
-    parents: tuple[Model, ...] = ()
-    made: Callable[..., Model] | None = None
-    shifts: frozenset[int] = frozenset({1})
+    places: list[frozenset[tuple[int, ...]]] = field(default_factory=list)
+    paces: frozenset[tuple[int, int] | None] = frozenset({(1, 1)})
     is_rows: bool = False
 
     def __len__(self) -> int:
@@ -185,7 +178,8 @@ class Model:
             columns=[column.take(chosen) for column in self.columns],
             rows=rows, spans=spans, sample_shape=(len(chosen),), splits=splits, table=table,
             outer=None if self.outer is None else self.outer[positions],
-            by_rule=self.by_rule and by_slice, parents=(), made=None,
+            by_rule=self.by_rule and by_slice,
+            places=[self.places[at] for at in chosen] if self.places else [],
         )  # fmt: skip
 
     @property
@@ -198,25 +192,28 @@ class Model:
 
     def split_along(self, axis: int, ranges: Sequence[range]) -> list[Model]:
         """Split along one of several sample axes, by its number among them."""
-        if self.made is not None:
-            if axis == len(self.sample_shape) - 1:
-                whole = [range(self.sample_shape[-1])]
-                if len(self.shifts) > 1 and list(ranges) != whole:
-                    raise PairedAnewError
-                shift = max(self.shifts)
-                ranges = [range(min(-(-one.start // shift) * shift, one.stop), one.stop)
-                          for one in ranges]  # fmt: skip
-            found = [parent.split_along(axis, ranges) for parent in self.parents]
-            if any(len({*map(len, parts)}) > 1 for parts in zip(*found, strict=True)):
-                raise PairedAnewError
-            return [self.made(*parts) for parts in zip(*found, strict=True)]
-        places = np.unravel_index(np.arange(len(self)), self.sample_shape)[axis]
-        parts = []
+        along_time, parts = axis == len(self.sample_shape) - 1, []
         for chosen in ranges:
-            inside = np.flatnonzero(np.isin(places, chosen))
+            inside = [
+                at
+                for at, places in enumerate(self.places)
+                if all(place[axis] in chosen for place in places)
+            ]
+            part = replace(self.select(np.array(inside, int)), splits=self.splits)
+            if along_time and (len(self.paces) > 1 or None in self.paces):
+                parts.append(replace(part, splits=self.splits and not self.each))
+                continue
+            start = chosen.start
+            if along_time:  # a part begins where a window does
+                ((shift, _),) = self.paces  # type: ignore[misc]
+                start = min(-(-start // shift) * shift, chosen.stop)
             shape = list(self.sample_shape)
-            shape[axis] = len(chosen)
-            parts.append(replace(self.select(inside), sample_shape=tuple(shape)))
+            shape[axis] = chosen.stop - start
+            moved = [
+                frozenset((*at[:axis], at[axis] - start, *at[axis + 1 :]) for at in places)
+                for places in part.places
+            ]
+            parts.append(replace(part, sample_shape=tuple(shape), places=moved))
         return parts
 
     def check_batch(self, batch: Tree, positions: Sequence[int], said: object) -> None:
@@ -283,6 +280,7 @@ def of_rows(array: np.ndarray, axes: tuple[int, ...], name: object) -> Model:
         counted=(True,),
         sample_shape=lengths,
         outer=np.arange(count) // max(1, lengths[-1]),
+        places=[frozenset({at}) for at in np.ndindex(*lengths)],
         is_rows=True,
     )
 
@@ -362,13 +360,9 @@ def windows_at(
         counted=(False,),
         sample_shape=view.sample_shape if several else (len(anchors),),
         splits=view.splits,
-        parents=(view,) if several else (),
-        made=partial(
-            windows_at, of_x=of_x, of_y=of_y, shift=shift, pad=pad, mask=mask,
-            time_axis=time_axis,
-        ) if several else None,
-        shifts=frozenset({shift}),
-    )  # fmt: skip
+        places=[frozenset().union(*(view.places[at] for at in each)) for each in together],
+        paces=frozenset({None if pad else (shift, last - first + 1)}),
+    )
 
 
 def grid_patches(
@@ -399,8 +393,7 @@ def grid_patches(
         free |= {axis: part for axis, part in zip(axes, size, strict=True) if axis in free}
         crop = None if column.crop is None else replace(column.crop, lengths=free)
         columns.append(replace(column, values=values, shape=tuple(shape), crop=crop))
-    again = partial(grid_patches, axes=axes, size=size, step=step)
-    return _repeated(model, columns, len(places), again)
+    return _repeated(model, columns, len(places))
 
 
 def random_patches(
@@ -422,13 +415,10 @@ def random_patches(
         mine = drawn if column.crop is None else object()
         crop = Crop(lengths, mine)
         columns.append(replace(column, values=values, shape=tuple(shape), crop=crop))
-    again = partial(random_patches, axes=axes, size=size, per_row=per_row)
-    return _repeated(model, columns, per_row, again)
+    return _repeated(model, columns, per_row)
 
 
-def _repeated(
-    model: Model, columns: list[Column], each: int, again: Callable[[Model], Model]
-) -> Model:
+def _repeated(model: Model, columns: list[Column], each: int) -> Model:
     several = len(model.sample_shape) > 1
     return replace(
         model,
@@ -441,9 +431,7 @@ def _repeated(
         each=each * max(1, model.each),
         outer=None,
         table=False,
-        parents=(model,) if several else (),
-        made=again if several else None,
-        shifts=model.shifts,
+        places=[places for places in model.places for _ in range(each)],
     )
 
 
@@ -457,46 +445,28 @@ def side_by_side(*parts: Model, form: Tree) -> Model:
     if len({part.sample_shape for part in several}) != 1 or not follow:
         several = []
     count = len(parts[0])
-    # A table that is looked up shares its rows; what lies beside it must not.
+    # Rows that come more than once follow what lies beside them.
     own = [part for part in parts if not part.table] or parts
     return Model(
         form=map_leaves(lambda number: parts[number].form, form),
         columns=[column for number in leaves(form) for column in parts[number].columns],
         rows=[
-            frozenset((number, row) for number, part in enumerate(own) for row in part.rows[at])
+            frozenset((number, row) for number, part in enumerate(parts) for row in part.rows[at])
             for at in range(count)
         ],
         spans=[tuple(span for part in own for span in part.spans[at]) for at in range(count)],
         counted=tuple(counted for part in own for counted in part.counted),
         sample_shape=several[0].sample_shape if several else (count,),
-        splits=all(part.splits for part in own),
+        splits=all(part.splits for part in parts),
         mapped=any(part.mapped for part in parts),
         each=math.lcm(*(part.each or 1 for part in parts))
         if any(part.each for part in parts)
         else 0,
-        parents=tuple(several),
-        made=partial(_with_those_that_follow, parts=parts, form=form) if several else None,
-        shifts=frozenset().union(*(part.shifts for part in several or parts)),
+        places=[frozenset().union(*(part.places[at] for part in several)) for at in range(count)]
+        if several
+        else [],
+        paces=frozenset().union(*(part.paces for part in several or parts)),
         is_rows=all(part.is_rows for part in parts),
-    )
-
-
-def _with_those_that_follow(*found: Model, parts: tuple[Model, ...], form: Tree) -> Model:
-    """Return the zip of parts of those with several sample axes, beside the same of the others."""
-    whole = next(part for part in parts if len(part.sample_shape) > 1)
-    chosen, at = [], 0
-    for rows in found[0].rows:
-        while whole.rows[at] != rows:
-            at += 1
-        chosen.append(at)
-        at += 1
-    rest = iter(found)
-    return side_by_side(
-        *(
-            next(rest) if len(part.sample_shape) > 1 else part.select(np.array(chosen, int))
-            for part in parts
-        ),
-        form=form,
     )
 
 
@@ -546,25 +516,14 @@ def numbers(count: int) -> Model:
 
 def cached(model: Model) -> Model:
     """Return the same elements in arrays of their own."""
-    several = len(model.sample_shape) > 1
     return replace(
         model,
         columns=[replace(column, time=0, mask=False) for column in model.columns],
         mapped=False,
         outer=None,
-        parents=(model,) if several else (),
-        made=cached if several else None,
     )
 
 
 def mapped(model: Model, change: Callable[[Model], Model]) -> Model:
     """Return what a function makes of each element, of which `change` gives form and columns."""
-    several = len(model.sample_shape) > 1
-    return replace(
-        change(model),
-        mapped=True,
-        outer=None,
-        table=False,
-        parents=(model,) if several else (),
-        made=partial(mapped, change=change) if several else None,
-    )
+    return replace(change(model), mapped=True, outer=None, table=False)

@@ -19,9 +19,9 @@ from oocdata.datasets.request import Request, of_sources
 from oocdata.datasets.view import View
 from oocdata.engines.source import Storage
 from oocdata.order import BlockShuffle, Sequential
-from oocdata.order.lanes import laned
 from oocdata.order.mixing import Mixing, mixing
 from oocdata.order.mixture import Mixture
+from oocdata.order.order import laned
 from oocdata.order.weighted import Weighted
 
 if TYPE_CHECKING:

@@ -7,15 +7,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self
 
-import numpy as np
-from numpy.typing import NDArray
-
-from oocdata.blocks import AnyBlocks
-from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import ArrayRequest
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import Spec, leaves, map_tree
 from oocdata.datasets.zip import Zip
-from oocdata.engines.source import Source
 
 __all__ = ["Cached"]
 
@@ -59,29 +53,6 @@ class Cached(Dataset):
         return replace(self, chosen=chosen)
 
     @cached_property
-    def _read(self) -> list[Dataset]:
-        """The arrays, of each the rows that are chosen."""
+    def _members(self) -> list[Dataset]:
         positions = self.chosen.parts[0].rows
         return [view[positions] for view in leaves(self.stored)]
-
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
-        """Return the rows of the arrays."""
-        return tuple(one for view in self._read for one in view.requests(positions, draw))
-
-    def sources(self) -> list[Source]:
-        """Return the arrays."""
-        return [source for view in self._read for source in view.sources()]
-
-    @property
-    def blocks(self) -> AnyBlocks:
-        """Those of the arrays."""
-        return self._read[0].blocks
-
-    @property
-    def is_mapped(self) -> bool:
-        """False: the functions ran before."""
-        return False
-
-    @property
-    def _can_cut(self) -> list[bool]:
-        return [True] * len(self._read)

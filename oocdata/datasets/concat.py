@@ -9,7 +9,7 @@ joined as they are read, into one `SparseBatch` or `RaggedBatch`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, joined, numbered
-from oocdata.box import Extent
 from oocdata.datasets.composed import ComposedRequest
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.joined_requests import (
@@ -27,13 +26,12 @@ from oocdata.datasets.joined_requests import (
     together,
     without_rows,
 )
-from oocdata.datasets.request import ArrayRequest, Placement, Request
-from oocdata.datasets.rows import StoredRows, arrays_of
+from oocdata.datasets.request import ArrayRequest
+from oocdata.datasets.rows import StoredRows
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
 from oocdata.engines.buffers import empty
-from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, check_distinct, is_all, select, take
+from oocdata.index import Selection, is_all, select, take
 
 __all__ = ["Concat", "checked_parts", "concat"]
 
@@ -88,9 +86,10 @@ class Concat(Dataset):
         return not all(delivers_what_it_reads(part, self.spec) for part in self.parts)
 
     def _shares(
-        self, numbers: NDArray[np.int64]
+        self, positions: NDArray[np.int64]
     ) -> list[tuple[Dataset, NDArray[np.int64], NDArray[np.int64]]]:
         """Return each part that elements are of, their places, and their positions in the part."""
+        numbers = take(self.chosen, positions)
         owners = np.searchsorted(self.ends, numbers, side="right")
         order = np.argsort(owners, kind="stable")
         ordered = owners[order]
@@ -103,35 +102,31 @@ class Concat(Dataset):
         return shares
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
-        """Return what each array is made of; with functions, also who the elements are of."""
-        numbers = take(self.chosen, positions)
-        shares = self._shares(numbers)
+        """Return what each array is made of; with functions, what those of each part are."""
+        shares = self._shares(positions)
         asked = [part.requests(own, draw) for part, _, own in shares]
         where = [places for _, places, _ in shares]
         if not self.is_mapped:
             return tuple(together(requests, where) for requests in zip(*asked, strict=True))
-        own = Request(
-            Numbers(max(1, int(self.ends[-1]))), numbers[:, None], Extent.of((1,)), (len(numbers),),
-            np.dtype(np.int64), Placement((None,)),
-        )  # fmt: skip
         each = zip([part for part, _, _ in shares], asked, strict=True)
         composed = [composed_requests(part, requests, self.spec) for part, requests in each]
         joined = [together(requests, where) for requests in zip(*composed, strict=True)]
-        return (own, *joined, *[without_rows(one) for requests in asked for one in requests])
+        return (*joined, *[without_rows(one) for requests in asked for one in requests])
 
-    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
+    def assemble(
+        self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
+    ) -> Batch:
         """Return the arrays as an element's; or the parts' batches, copied together."""
         if not self.is_mapped:
-            return super().assemble(arrays, draw)
-        numbers = next(arrays)
+            return super().assemble(arrays, positions, draw)
 
         def room(leaf: Any) -> Any:
             dense = leaf.form == "dense"
-            return empty((len(numbers), *leaf.shape), leaf.dtype) if dense else next(arrays)
+            return empty((len(positions), *leaf.shape), leaf.dtype) if dense else next(arrays)
 
         made: Batch = map_tree(room, self.spec)
-        for part, places, _ in self._shares(numbers):
-            batch = align(part.assemble(arrays, draw.of(places)), self.spec)
+        for part, places, own in self._shares(positions):
+            batch = align(part.assemble(arrays, own, draw.of(places)), self.spec)
             for one, out, leaf in zip(*map(leaves, (batch, made, self.spec)), strict=True):
                 if leaf.form == "dense":
                     out[places] = one
@@ -258,15 +253,13 @@ class Concat(Dataset):
     def _can_cut(self) -> list[bool]:
         return self.parts[0]._can_cut
 
-    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
-        self._check_split_axis(axis)
-        self._check_sources()
+    def _row_places(self, at: int) -> NDArray[np.int64]:
         return np.arange(sum(self._rows))
 
     @property
     def _rows(self) -> list[int]:
         """Rows of each part that have ids, where elements are split by them."""
-        return [len(part._row_places(None)) for part in self.parts]
+        return [len(part._row_places(0)) for part in self.parts]
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         own = np.split(rows, np.cumsum(self._rows)[:-1])
@@ -280,25 +273,12 @@ class Concat(Dataset):
         return found
 
     def _gap_positions(self, gap: int) -> int:
-        check_distinct(self.chosen)
         if not _ascends(self.chosen) and not _ascends(self.chosen[::-1]):
             raise ArgumentError(
                 "elements must be in ascending or descending order to be split without sharing a "
                 "row; these were selected in another order. Split first, then select."
             )
-        self._check_sources()
         return super()._gap_positions(gap)
-
-    def _check_sources(self) -> None:
-        """Raise if two parts read the same array, of which parts of a split could share a row."""
-        read: list[Hashable] = []
-        for part in self.parts:  # and what was read for a cache
-            read += {*arrays_of(part.sources()), *part._arrays()}
-        if len(set(read)) < len(read):
-            raise ArgumentError(
-                "datasets that read the same array must be split before they are put one after "
-                "the other, so that no two parts share a row; two of these read the same array."
-            )
 
     @property
     def _together(self) -> int:

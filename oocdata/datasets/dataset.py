@@ -138,9 +138,14 @@ class Dataset(Described, Splitting):
         requests = [part.requests(positions, draw) for part in self._members]
         return tuple(itertools.chain.from_iterable(requests))
 
-    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
+    def assemble(
+        self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
+    ) -> Batch:
         """Return the batch made of the arrays that `requests` asked for, in that order."""
-        batch: Batch = map_tree(lambda _: next(arrays), self.spec)
+        spec = self.spec
+        batch: Batch = (
+            next(arrays) if isinstance(spec, ArraySpec) else map_tree(lambda _: next(arrays), spec)
+        )
         return batch
 
     @property
@@ -219,7 +224,7 @@ class Dataset(Described, Splitting):
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Lengths of the sample axes whose places number the elements; ``(len,)`` for one."""
-        shapes = {part.sample_shape for part in self._members}
+        shapes = {part.sample_shape for part in self._followed}
         return shapes.pop() if len(shapes) == 1 else (len(self),)
 
     def sources(self) -> list[Source]:
@@ -234,7 +239,7 @@ class Dataset(Described, Splitting):
     @property
     def shares(self) -> Members | None:
         """Of what is made of a mixture, how often members are drawn from; else None."""
-        found = [shares for part in self._members if (shares := part.shares) is not None]
+        found = [shares for part in self._followed if (shares := part.shares) is not None]
         if any(one != found[0] for one in found):
             raise ArgumentError(
                 "mixtures that are zipped must be mixed alike, because element i of each goes "
@@ -252,13 +257,13 @@ class Dataset(Described, Splitting):
         """Read the elements at checked positions as one batch."""
         requests = self.requests(positions, draw)
         if not self.is_remote:
-            return self.assemble(map(_READ, requests), draw)
+            return self.assemble(map(_READ, requests), positions, draw)
         with asked_for(requests):
-            return self.assemble(map(_READ, requests), draw)
+            return self.assemble(map(_READ, requests), positions, draw)
 
     def gather(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
         """Read as `read` does; what lies in stores was asked for, or it comes piece by piece."""
-        return self.assemble(map(_READ, self.requests(positions, draw)), draw)
+        return self.assemble(map(_READ, self.requests(positions, draw)), positions, draw)
 
     @cached_property
     def is_remote(self) -> bool:

@@ -96,8 +96,7 @@ def join(
     found = np.logical_and.reduce([one >= 0 for one in partners])
     _tell_missing(ids[0][~found], len(found), missing)
     chosen = [part._select(as_run(one[found])) for part, one in zip(parts, partners, strict=True)]
-    joined = zipped(dict(zip(named, chosen, strict=True))) if named else zipped(*chosen)
-    return Zip(joined.parts, tables=False)
+    return zipped(dict(zip(named, chosen, strict=True))) if named else zipped(*chosen)
 
 
 def matches(

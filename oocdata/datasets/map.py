@@ -106,9 +106,11 @@ class Map(Dataset):
         """Return the fields, with the spec as it was given or found."""
         return {**fields_of(self), "given": self.spec}
 
-    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
+    def assemble(
+        self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
+    ) -> Batch:
         """Return the batch after the function, checked against the spec."""
-        batch = self.source.assemble(arrays, draw)
+        batch = self.source.assemble(arrays, positions, draw)
         length = len(next(leaves(batch)))
         if length == 0:  # nothing to call the function on
             empty: Batch = map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)

@@ -98,9 +98,10 @@ class Mix(Concat):
                 f"`{given[0]}` must be given to each member of a mixture, which has rows of its "
                 "own. Split the members, and mix their parts."
             )
-        self._check_sources()
         parts = [part.split(*sizes, **options) for part in self.parts]
-        return tuple(self._of(found) for found in zip(*parts, strict=True))
+        made = tuple(self._of(found) for found in zip(*parts, strict=True))
+        self._check_shared(lambda: [part._all_rows() for part in made])
+        return made
 
     def shard(self, num_shards: int, index: int) -> Self:
         """Return a part of each member, mixed with the same shares; see `Dataset.shard`."""

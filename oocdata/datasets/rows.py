@@ -71,19 +71,13 @@ class StoredRows:
         mine = np.flatnonzero(np.append(places, _NONE)[at] == elements)
         return replace(self, numbers=take(self.numbers, at[mine]), places=as_run(mine))
 
-    def differ(self, other: StoredRows) -> bool:
-        """Return whether both read one array, but other rows of it, or in another order."""
-        return self._alike(other) and not self._same(other)
-
-    def _same(self, other: StoredRows) -> bool:
-        return is_same(self.numbers, other.numbers) and is_same(self.places, other.places)
-
     def apart(self, other: StoredRows) -> int:
         """Return how far from each other two places lie, at most, of elements that share a row."""
         if not self._alike(other) or not (len(self.numbers) and len(other.numbers)):
             return 0
         # Windows from the same rows on reach no farther than the longest of them does by itself.
-        return 0 if self is not other and self._same(other) else _farthest(self, other)
+        same = is_same(self.numbers, other.numbers) and is_same(self.places, other.places)
+        return 0 if same and self is not other else _farthest(self, other)
 
     @property
     def repeats(self) -> bool:
@@ -194,13 +188,12 @@ def stored_rows(
     return [one for part, own in parts_at(along) for one in stored_rows(part, own, places)]
 
 
-def arrays_of(sources: Iterable[Source]) -> list[Hashable]:
-    """Return what tells the arrays that sources read from others, as often as they are read."""
-    found: list[Hashable] = []
-    for source in sources:
-        views = getattr(source, "views", None)
-        found += _arrays(source) if views is None else arrays_of(view.source for view in views)
-    return found
+def arrays_of(source: Source) -> list[Hashable]:
+    """Return what tells the arrays that a source reads from others, as often as they are read."""
+    views = getattr(source, "views", None)  # of what `oocdata.stack` made
+    if views is None:
+        return list(_arrays(source))
+    return [array for view in views for array in arrays_of(view.source)]
 
 
 def _arrays(source: Source) -> tuple[Hashable, ...]:

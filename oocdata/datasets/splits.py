@@ -81,7 +81,8 @@ def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -
     if left < 1 or min(lengths) < 1:
         raise EmptyError(
             f"every part must hold at least one element; got {', '.join(map(str, sizes))} of "
-            f"{length}" + (f" with {gap} dropped between neighbours." if gap else ".")
+            f"{length}"
+            + (f" with {gap} dropped between neighbours, which share no row." if gap else ".")
         )
     ranges, start = [], 0
     for part in lengths:

@@ -45,13 +45,18 @@ class Splitting(ABC):
 
     @property
     def _members(self) -> Sequence[Dataset]:
-        """The datasets that it is made of, if their elements make its own, in order."""
+        """The datasets that it reads, if their elements make its own, in order."""
         return () if self._inner is None else (self._inner,)
 
     @property
     def _inner(self) -> Dataset | None:
         """The dataset whose elements these are made of one by one, as functions and patches are."""
         return None
+
+    @property
+    def _followed(self) -> Sequence[Dataset]:
+        """The datasets as which it is selected and split: those that it reads, but for a cache."""
+        return self._members if self._inner is None else (self._inner,)
 
     def _of(self, members: Sequence[Any]) -> Self:
         """Return the same, made of other members, in their order."""
@@ -64,7 +69,7 @@ class Splitting(ABC):
 
     def _select(self, positions: Selection) -> Self:
         """Return the dataset of the elements at checked positions, in that order."""
-        return self._of([part._select(positions) for part in self._members])
+        return self._of([part._select(positions) for part in self._followed])
 
     def split(
         self,
@@ -110,7 +115,7 @@ class Splitting(ABC):
         ------
         oocdata.errors.ArgumentError
             If the sizes don't fit, e.g. fractions over 1; or if parts would share a row, because
-            one was chosen twice, or windows were in another order.
+            one lies at several positions, or windows were in another order.
         oocdata.errors.EmptyError
             If a part would hold no element.
 
@@ -144,13 +149,15 @@ class Splitting(ABC):
                 f"`seed` must come with `by` or `stratify`; got {seed!r}. A split is by range; for "
                 "a random one give each row the same class: stratify=numpy.zeros(rows, int)."
             )
-        if len(self.sample_shape) > 1:
-            made = self._split_axis(sizes, rows, axis)
+        at, shape = self._place_of(axis), self.sample_shape
+        if len(shape) > 1:
+            made = tuple(self._along(at, part) for part in split_ranges(shape[at], sizes, rows))
+            self._check_filled(list(map(len, made)))
             self._check_shared(lambda: [part._all_rows() for part in made])
             return made
-        self._check_split_axis(axis)
         each = self._together
-        dropped = -(-self._gap_positions(rows) // each)
+        apart = self._apart(each) * each - self._gap_positions(0)
+        dropped = -(-(self._gap_positions(rows) + max(0, apart)) // each)
         parts = split_ranges(len(self) // each, sizes, dropped)
         return tuple(self._select(range(part.start * each, part.stop * each)) for part in parts)
 
@@ -193,7 +200,7 @@ class Splitting(ABC):
         >>> [len(part) for part in frames.split_at("2016", "2016-01-04", coordinate=days)]
         [3, 3, 4]
         """
-        places = self._row_places(axis)
+        places = self._row_places(self._place_of(axis))
         (values,), level = _given({"coordinate": coordinate}, places, "iufM")
         given = [(_date if values.dtype.kind == "M" else _number)(border) for border in borders]
         ascend = all(low < high for low, high in pairwise(given))
@@ -261,7 +268,7 @@ class Splitting(ABC):
             parts = self._row_parts(sizes, rows, axis, by, stratify, seed)
             masks = [(parts != fold, parts == fold) for fold in range(k)]
         else:
-            places, rows = self._row_places(axis), rows + self._rows_apart()
+            places, rows = self._row_places(self._place_of(axis)), rows + self._rows_apart()
 
             def outside(one: range, gap: int) -> NDArray[np.bool_]:
                 return (places < one.start - gap) | (places >= one.stop + gap)
@@ -316,7 +323,7 @@ class Splitting(ABC):
             raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
         names = {"by": by, "stratify": stratify}
         known = {name: ids for name, ids in names.items() if ids is not None}
-        given, level = _given(known, self._row_places(axis))
+        given, level = _given(known, self._row_places(self._place_of(axis)))
         wanted = shares(sizes, len(given[0]))
         if by is None:
             parts = class_parts(given[0], wanted, seed or 0)[level]
@@ -351,25 +358,28 @@ class Splitting(ABC):
         By range, `_rows_apart` rows lie between masks, so that elements of one row share none.
         """
         chosen = [np.flatnonzero(self._made_of(mask)) for mask in masks]
-        if not all(map(len, chosen)):
-            raise EmptyError(
-                "every part must hold at least one element; they would hold "
-                f"{', '.join(str(len(one)) for one in chosen)}, of {len(self)}."
-            )
-        # Of the whole: a table of which a part looks up each row once is a table all the same.
+        self._check_filled(list(map(len, chosen)))
         if not (by_range and self._is_rows and len(self.sample_shape) == 1):
             every = self._all_rows
             self._check_shared(lambda: [[one.at(some) for one in every()] for some in chosen])
         return tuple(self._select(as_run(one)) for one in chosen)
 
+    def _check_filled(self, lengths: list[int]) -> None:
+        """Raise if a part would hold no element."""
+        if not all(lengths):
+            raise EmptyError(
+                "every part must hold at least one element; they would hold "
+                f"{', '.join(map(str, lengths))}, of {len(self)}."
+            )
+
     @property
     def _leading(self) -> Sequence[Dataset]:
-        """The members whose rows a caller can give ids for."""
-        return self._members
+        """The datasets whose rows a caller can give ids for."""
+        return self._followed
 
-    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
+    def _row_places(self, at: int) -> NDArray[np.int64]:
         """Return the place along a sample axis of each row that a caller can give an id for."""
-        found = [part._row_places(axis) for part in self._leading]
+        found = [part._row_places(at) for part in self._leading]
         lengths = [len(places) for places in found]
         if len(set(lengths)) > 1:
             raise ArgumentError(
@@ -390,18 +400,13 @@ class Splitting(ABC):
 
     # Which rows of which arrays ------------------------------------------------------------------
 
-    @property
-    def _counted(self) -> Sequence[Dataset]:
-        """The members whose rows no two parts may share."""
-        return self._members
-
     def _arrays(self) -> list[Hashable]:
         """Return the arrays whose rows elements hold, once for each way in which they do."""
-        return [array for part in self._counted for array in part._arrays()]
+        return [array for part in self._followed for array in part._arrays()]
 
     def _all_rows(self) -> list[StoredRows]:
         """Return the rows that elements hold, of each array; see `StoredRows`."""
-        return [rows for part in self._counted for rows in part._all_rows()]
+        return [rows for part in self._followed for rows in part._all_rows()]
 
     def _apart(self, each: int = 1) -> int:
         """Return how far from each other two elements lie, at most, that share a row.
@@ -421,30 +426,28 @@ class Splitting(ABC):
         """Raise if two parts that were chosen by rows share one."""
         if self._apart() and shared(parts()):
             raise ArgumentError(
-                "a split by rows, or along one of several sample axes, must be of elements that "
-                "share no row with another part; here one row lies at several positions, in two "
-                "parts. Split what is zipped, or make windows of it."
+                "parts of a split must be of elements that share no row with another part; here "
+                "one row lies at several positions, in two parts. Split first, then choose, zip or "
+                "mix rows of the parts; or make windows of the rows."
             )
 
     # Ranges of positions -------------------------------------------------------------------------
 
     def _gap_positions(self, gap: int) -> int:
-        """Return how many positions to drop so that `gap` rows lie between neighbours, unused."""
-        return max((part._gap_positions(gap) for part in self._members), default=gap)
+        """Return how many positions to drop so that `gap` rows lie between neighbours, unused.
+
+        Besides what elements share that hold one row of an array, which `_apart` tells.
+        """
+        return max((part._gap_positions(gap) for part in self._followed), default=gap)
 
     def _rows_apart(self) -> int:
         """Return how many rows must lie between parts so that they share none."""
         return self._apart() if self._is_rows else max(part._rows_apart() for part in self._leading)
 
     @property
-    def _shifts(self) -> frozenset[int]:
-        """Rows from an element to the next one along time, in each dataset it is made of."""
-        return frozenset().union(*(part._shifts for part in self._members)) or frozenset({1})
-
-    @property
     def _together(self) -> int:
         """Positions side by side that a split leaves together: patches of one element."""
-        return lcm(*(part._together for part in self._members))
+        return lcm(*(part._together for part in self._followed))
 
     def _mixture(self, method: str) -> Dataset | None:
         """Return the mixture whose members are cut, where parts by range would be of some alone."""
@@ -455,21 +458,45 @@ class Splitting(ABC):
             )
         return None if self.shares is None else self._inner
 
-    def _check_split_axis(self, axis: int | str | None) -> None:
-        """Raise if an axis is given that is not the only sample axis."""
-        if self._inner is not None:
-            self._inner._check_split_axis(axis)
-        elif axis is not None:
-            raise ArgumentError(
-                f"`axis` must be None for elements along one sample axis; got {axis!r}."
-            )
+    # Along one of several sample axes -------------------------------------------------------------
 
-    def _split_axis(
-        self, sizes: Sequence[float], gap: int, axis: int | str | None
-    ) -> tuple[Self, ...]:
-        """Split along one of several sample axes."""
-        split = [part.split(*sizes, gap=gap, axis=axis) for part in self._members]
-        return tuple(map(self._of, zip(*split, strict=True)))
+    def _place_of(self, axis: int | str | None) -> int:
+        """Return which of the sample axes an axis is; the outermost, if none is named."""
+        place = 0 if axis is None else self._axis_place(axis)
+        if place >= len(self.sample_shape):
+            raise ArgumentError(
+                "`axis` must be None for elements along one sample axis, as they are once rows of "
+                f"several were chosen; got {axis!r}. Split first, then select."
+            )
+        return place
+
+    def _axis_place(self, axis: int | str) -> int:
+        """Return which of the sample axes an axis is, of the first array that has several."""
+        first = max(self._followed, key=lambda part: len(part.sample_shape))
+        return first._axis_place(axis)
+
+    def _along(self, at: int, places: range) -> Self:
+        """Return the elements of a range of places along one of several sample axes."""
+        if self._inner is not None:
+            return self._of([self._inner._along(at, places)])
+        return self._select(as_run(np.flatnonzero(self._lies_in(at, places))))
+
+    def _lies_in(self, at: int, places: range) -> NDArray[np.bool_]:
+        """Return which elements have all rows in a range of places along one of several axes."""
+        rows = self._row_places(at)
+        inside = rows >= places.start
+        if places.stop < self.sample_shape[at]:  # the last part has what one array is longer by
+            inside &= rows < places.stop
+        return self._made_of(inside)
+
+    @property
+    def _paces(self) -> frozenset[tuple[int, int] | None]:
+        """Rows from an element to the next one along time, and those of one; None if padded.
+
+        Of each dataset that it is made of. Where there is one pace, a part along time is made of
+        parts along time.
+        """
+        return frozenset().union(*(part._paces for part in self._followed)) or frozenset({(1, 1)})
 
 
 def _given(

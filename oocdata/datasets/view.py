@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -20,8 +20,7 @@ from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.rows import StoredRows, arrays_of, stored_rows
-from oocdata.datasets.spec import ArraySpec, Batch, as_dtype
-from oocdata.datasets.splits import split_ranges
+from oocdata.datasets.spec import ArraySpec, as_dtype
 from oocdata.engines.axes import axis_numbers, sample_axes
 from oocdata.engines.blocked import blocked
 from oocdata.engines.byte_rows import largest_rows
@@ -35,7 +34,6 @@ from oocdata.index import (
     Selection,
     as_positions,
     as_run,
-    check_distinct,
     compose_ranges,
     cut,
     expand_key,
@@ -288,10 +286,6 @@ class View(Dataset):
         shape = (len(positions), *self.element)
         return (Request(self.source, origins, self.extent, shape, self.dtype, self.placement),)
 
-    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
-        """Return the one array."""
-        return next(arrays)
-
     @cached_property
     def blocks(self) -> AnyBlocks:
         """Positions whose rows lie in one storage chunk along the sample axes."""
@@ -310,23 +304,14 @@ class View(Dataset):
     def _select(self, positions: Selection) -> Self:
         return replace(self, rows=select(self.rows, positions))
 
-    def _gap_positions(self, gap: int) -> int:
-        check_distinct(self.rows)
-        return gap + self._apart()
-
-    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
-        check_distinct(self.rows)
-        numbers, shape = np.arange(len(self)), self.sample_shape
-        if len(shape) > 1:
-            return np.unravel_index(numbers, shape)[self._split_place(axis)]
-        self._check_split_axis(axis)
-        return numbers
+    def _row_places(self, at: int) -> NDArray[np.int64]:
+        return np.unravel_index(np.arange(len(self)), self.sample_shape)[at]
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return rows
 
     def _arrays(self) -> list[Hashable]:
-        return arrays_of([self.source]) * (1 if repeated(self.rows) is None else 2)
+        return arrays_of(self.source) * (1 if repeated(self.rows) is None else 2)
 
     def _all_rows(self) -> list[StoredRows]:
         return stored_rows(self, self.rows, range(len(self)))
@@ -335,32 +320,15 @@ class View(Dataset):
     def _is_rows(self) -> bool:
         return True
 
-    def _check_split_axis(self, axis: int | str | None) -> None:
-        if axis is not None and self.axis_place(axis) and len(self.grid) > 1:
-            raise ArgumentError(
-                f"`axis` must be None once rows of several sample axes were chosen; got {axis!r}. "
-                "Split first, then select."
-            )
-
-    def _split_axis(
-        self, sizes: Sequence[float], gap: int, axis: int | str | None
-    ) -> tuple[Self, ...]:
-        at = self.axes[self._split_place(axis)]
-        places = self.places_along(at)
-        ranges = split_ranges(len(places), sizes, gap)
-        return tuple(self._with_places(at, compose_ranges(places, part)) for part in ranges)
-
-    def _split_place(self, axis: int | str | None) -> int:
-        """Return which of the sample axes to split along: the outermost, if none is named."""
-        return 0 if axis is None else self.axis_place(axis)
+    def _along(self, at: int, places: range) -> Self:
+        return self._with_places(self.axes[at], compose_ranges(self.grid[at], places))
 
     def _with_places(self, axis: int, places: range) -> Self:
         """Return the view of every row with other places kept along an axis."""
         view = replace(self, cuts=(*self.cuts[:axis], places, *self.cuts[axis + 1 :]))
         return replace(view, rows=range(prod(map(len, view.grid))))
 
-    def axis_place(self, axis: int | str) -> int:
-        """Return which of the sample axes an axis of the array is."""
+    def _axis_place(self, axis: int | str) -> int:
         (number,) = axis_numbers(axis, len(self.source.shape), self.storage)
         if number not in self.axes:
             raise ArgumentError(f"`axis` must be one of the sample axes {self.axes}; got {axis!r}.")

@@ -7,10 +7,9 @@ arrays over the same rows are ways to write offsets: the arithmetic is one.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import product
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -24,12 +23,10 @@ from oocdata.datasets.offsets import as_offsets, as_rows, as_whole, is_listed
 from oocdata.datasets.request import Request
 from oocdata.datasets.rows import StoredRows, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
-from oocdata.datasets.splits import split_ranges
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import (
     Selection,
     as_count,
-    check_distinct,
     compose_ranges,
     is_all,
     select,
@@ -146,9 +143,6 @@ class Windows(Dataset):
         members: tuple[View, ...] = self.views
         return members
 
-    def _of(self, members: Sequence[Any]) -> Self:
-        return replace(self, views=tuple(members))
-
     @cached_property
     def anchors(self) -> Anchors:
         """Where they stand, and the arrays that are read around each."""
@@ -263,54 +257,33 @@ class Windows(Dataset):
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))
 
-    def _split_axis(
-        self, sizes: Sequence[float], gap: int, axis: int | str | None
-    ) -> tuple[Self, ...]:
-        self._check_rows()
-        at = 0 if axis is None else self._members[0].axis_place(axis)
-        lengths = [len(view.grid[at]) for view in self._members]
+    def _along(self, at: int, places: range) -> Self:
+        last, whole = at == len(self.sample_shape) - 1, self.sample_shape[at]
+        if last and self.pad:  # elsewhere padded windows would repeat the edges of a part
+            return super()._along(at, places)
         # Along time a part begins where a window does, so that its windows are some of these.
-        shift = self.shift if at == len(self._members[0].axes) - 1 else 1
-        made = []
-        for part in split_ranges(min(lengths), sizes, gap):
-            start, views = -(-part.start // shift) * shift, []
-            for view, length in zip(self.views, lengths, strict=True):
-                # The row that one array is longer by belongs to the last part.
-                stop = length if part.stop == min(lengths) else part.stop
-                places = compose_ranges(view.grid[at], range(min(start, stop), stop))
-                views.append(view._with_places(view.axes[at], places))
-            cut = self.arrays, self.shift, self.pad, self.mask, "they"
-            made.append(fitting(tuple(views), *cut))
-        return tuple(made)  # type: ignore[arg-type]  # Self is Windows: it has no subclasses
-
-    def _check_split_axis(self, axis: int | str | None) -> None:
-        self._members[0]._check_split_axis(axis)
+        shift = self.shift if last else 1
+        start, views = -(-places.start // shift) * shift, []
+        for view in self._members:
+            grid = view.grid[at]
+            # The row that one array is longer by belongs to the last part.
+            stop = len(grid) if places.stop == whole else places.stop
+            kept = compose_ranges(grid, range(min(start, stop), stop))
+            views.append(view._with_places(view.axes[at], kept))
+        made = replace(self, views=tuple(views))
+        return replace(made, chosen=range(made.anchors.count()))
 
     @property
-    def _shifts(self) -> frozenset[int]:
-        return frozenset({self.shift})
-
-    def _check_rows(self) -> None:
-        """Raise if two parts of a split could share a row, because views chose it twice."""
-        found: list[StoredRows] = []
-        for view in self._members:
-            check_distinct(view.rows)
-            own = stored_rows(view, view.rows, range(len(view)))
-            if any(one.differ(other) for one, other in product(own, found)):
-                raise ArgumentError(
-                    "views of one array must have the same rows for their windows to be split "
-                    "without sharing one. Give the one view at several offsets: (view, (1,))."
-                )
-            found += own
+    def _paces(self) -> frozenset[tuple[int, int] | None]:
+        return frozenset({None if self.pad else (self.shift, self.anchors.span)})
 
     @property
     def _longest(self) -> Part:
         """The array whose rows have ids where windows are split by them: the longest."""
         return max(self.anchors.parts, key=lambda part: len(part.view))
 
-    def _row_places(self, axis: int | str | None) -> NDArray[np.int64]:
-        self._check_rows()
-        return self._longest.view._row_places(axis)
+    def _row_places(self, at: int) -> NDArray[np.int64]:
+        return self._longest.view._row_places(at)
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         episodes, anchors = self.anchors.find(np.asarray(self.chosen, np.int64))
@@ -319,12 +292,6 @@ class Windows(Dataset):
             moved = np.asarray(starts - part.runs.starts[episodes])
             made &= rows[part.rows(episodes, anchors) + moved[..., None]].all(axis=1)
         return made
-
-    def _arrays(self) -> list[Hashable]:
-        found: list[Hashable] = []
-        for view in self._members:  # of which those of one array have the same rows: `_check_rows`
-            found += [array for array in view._arrays() if array not in found]
-        return found
 
     def _all_rows(self) -> list[StoredRows]:
         found, places = [], range(len(self))
@@ -352,5 +319,4 @@ class Windows(Dataset):
         return replace(part, offsets=part.offsets[:1]).rows(*where)[:, 0]
 
     def _gap_positions(self, gap: int) -> int:
-        self._check_rows()
         return self.anchors.between(self.chosen, gap + self._rows_apart())

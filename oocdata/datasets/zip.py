@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
-from oocdata.datasets.splits import split_ranges
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import as_run, repeated
+from oocdata.index import as_run
 
 __all__ = ["Zip", "enumerated", "zip"]
 
@@ -28,13 +27,9 @@ class Zip(Dataset):
     Attributes
     ----------
     parts : tuple or dict of Dataset
-    tables : bool
-        Whether a View that chose rows more than once is a table that is looked up, whose rows parts
-        of a split may share. Those of `oocdata.join` are not.
     """
 
     parts: Any
-    tables: bool = True
 
     def __repr__(self) -> str:
         return f"<Zip: {len(self)} elements of {self.parts!r}>"
@@ -76,71 +71,46 @@ class Zip(Dataset):
 
     # Splits --------------------------------------------------------------------------------------
 
-    def _split_axis(
-        self, sizes: Sequence[float], gap: int, axis: int | str | None
-    ) -> tuple[Self, ...]:
+    def _along(self, at: int, places: range) -> Self:
+        if at == len(self.sample_shape) - 1 and (len(self._paces) > 1 or None in self._paces):
+            return super()._along(at, places)  # parts of each would pair other elements
         flat = self._flat
-        cut = [part for part in self._members if part not in flat]
-        found = {id(part): part.split(*sizes, gap=gap, axis=axis) for part in cut}
-        if flat:
-            places = self._row_places(axis)
-            ranges = split_ranges(int(places.max(initial=-1)) + 1, sizes, gap)
-            made = [self._made_of((places >= one.start) & (places < one.stop)) for one in ranges]
-            chosen = [as_run(np.flatnonzero(one)) for one in made]
-            found |= {id(part): tuple(map(part._select, chosen)) for part in flat}
+        chosen = as_run(np.flatnonzero(self._lies_in(at, places))) if flat else range(0)
         parts = [
-            self._of([found[id(part)][at] for part in self._members]) for at in range(len(sizes))
+            part._select(chosen) if part in flat else part._along(at, places)
+            for part in self._members
         ]
-        shifts = frozenset().union(*(part._shifts for part in cut))
-        for part in parts:
-            own = [one for one in part._members if len(one.sample_shape) > 1]
-            along_time = own[0].sample_shape[-1] != cut[0].sample_shape[-1]
-            if len({*map(len, part._members)}) > 1 or (along_time and len(shifts) > 1):
-                raise ArgumentError(
-                    "zipped windows must be as many in each part, one beside the other, to be "
-                    "split along time; of other lengths or shifts they would be paired anew. "
-                    "Split them along an outer axis."
-                )
-        return tuple(parts)
+        return self._of(parts)
+
+    def _lies_in(self, at: int, places: range) -> NDArray[np.bool_]:
+        each = [part._lies_in(at, places) for part in self._members if part not in self._flat]
+        found: NDArray[np.bool_] = np.all(each, axis=0)
+        return found
 
     @property
-    def _own(self) -> list[Dataset]:
-        """The parts that say how elements are split; tables that are looked up follow them."""
-        own = [part for part in self._members if not _repeats(part)]
-        return own or self._members
+    def _paces(self) -> frozenset[tuple[int, int] | None]:
+        return frozenset().union(*(part._paces for part in self._members if part not in self._flat))
 
     @property
     def _leading(self) -> list[Dataset]:
-        """Those of them that have ids of rows: parts of single rows follow windows and patches.
+        """Those that have ids of rows: parts of single rows follow windows and patches.
 
         Of single rows alone, those along several sample axes lead.
         """
-        own = [part for part in self._own if not part._is_rows]
-        most = max(len(part.sample_shape) for part in self._own)
-        return own or [part for part in self._own if len(part.sample_shape) == most]
-
-    @property
-    def _counted(self) -> list[Dataset]:
-        return self._own if self.tables else self._members
-
-    def _gap_positions(self, gap: int) -> int:
-        own, alone = (max(part._gap_positions(rows) for part in self._own) for rows in (gap, 0))
-        each = self._together
-        return own + max(0, self._apart(each) * each - alone)
+        own = [part for part in self._members if not part._is_rows]
+        most = max(len(part.sample_shape) for part in self._members)
+        return own or [part for part in self._members if len(part.sample_shape) == most]
 
     @property
     def _is_rows(self) -> bool:
         return all(part._is_rows for part in self._members)
 
-    def assemble(self, arrays: Iterator[NDArray[Any]], draw: Draw) -> Batch:
+    def assemble(
+        self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
+    ) -> Batch:
         """Return the parts' batches in the same tuple or dict."""
-        batch: Batch = map_tree(lambda part: part.assemble(arrays, draw), self.parts)
+        batch: Batch = map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
         return batch
-
-
-def _repeats(part: Dataset) -> bool:
-    """Return whether it is a View that chose rows more than once."""
-    return isinstance(part, View) and repeated(part.rows) is not None
 
 
 def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as in tf.data and Grain

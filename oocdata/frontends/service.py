@@ -38,7 +38,7 @@ from oocdata.frontends.tfdata import (
     passes,
     with_cardinality,
 )
-from oocdata.order.lanes import laned
+from oocdata.order.order import laned
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.lanes import Walked
+from oocdata.order.order import Walked
 from oocdata.order.permutation import derive_keys, epoch_key, forward
 from oocdata.order.visits import RegularVisits, TableVisits
 
@@ -145,12 +145,5 @@ class BlockEpoch:
         mixed = forward(offsets, (high - low).view(np.uint64), keys, lengths).view(np.int64)
         mixed += start
 
-        number: Any = slice(None)
         visited = visits.visits_of(mixed)
-        each = last - first
-        if each.sum() <= len(places):  # fewer blocks than places: each is looked up once
-            table = first - (np.cumsum(each) - each)  # from a number in the table to its visit
-            number = visited - np.repeat(table, lengths)
-            visited = np.arange(each.sum()) + np.repeat(table, each)
-        begins = visits.slots_of(visited) - visits.places_of(visited)
-        return self._blocks.positions(begins[number] + mixed)
+        return self._blocks.positions(visits.slots_of(visited) - visits.places_of(visited) + mixed)

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds
 from oocdata.errors import ArgumentError
-from oocdata.order.lanes import Walked, walk_of
-from oocdata.order.order import Order
+from oocdata.order.order import Order, Walked, walk_of
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = ["Bucketed"]

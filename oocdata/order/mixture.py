@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockEpoch, BlockShuffle
-from oocdata.order.lanes import Walked, laned, walk_of
-from oocdata.order.order import Order
+from oocdata.order.order import Order, Walked, laned, walk_of
 from oocdata.order.shares import Shares
 
 __all__ = ["Mixture", "MixtureEpoch"]

@@ -4,11 +4,18 @@ An order never sees storage, nor a dataset: it knows a count and integers. Becau
 function of its arguments, resuming, ranks and worker processes need no state from it: whoever asks
 for the same places of the same epoch gets the same positions, however the places are cut into
 calls.
+
+The orders of this package are *walked*: asked at any places of an epoch, which may go through
+lanes. Lanes are stretches of an epoch that are walked side by side. A batch takes the same number
+of places from each lane and a rank reads whole lanes, so a rank needs only the chunks of its own
+stretches, and global batches are the same for any number of ranks.
 """
 
 from __future__ import annotations
 
 import operator
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -20,7 +27,8 @@ from oocdata.index import as_count
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = [
-    "Order", "Sequential", "Shuffle", "check_epoch", "check_places", "length_of", "visited",
+    "Order", "Sequential", "Shuffle", "Walk", "Walked", "WithoutLanes", "laned",
+    "length_of", "walk_of",
 ]  # fmt: skip
 
 _MOST = 2**61
@@ -61,8 +69,63 @@ class Order(Protocol):
         ...
 
 
+class Walk(Protocol):
+    """One epoch of an order."""
+
+    @property
+    def borders(self) -> NDArray[np.int64]:
+        """Where each lane begins among the places, and their number, shape (lanes + 1,)."""
+        ...
+
+    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the positions at places, at least one, in any order of them, shape (n,)."""
+        ...
+
+
+class Walked(ABC):
+    """An order of which an epoch can be asked at any places, in any order of them."""
+
+    __slots__ = ()
+
+    @property
+    def lanes(self) -> int | None:
+        """How many lanes its places go through, one after the other; None where it has none."""
+        return None
+
+    @abstractmethod
+    def walk(self, count: int, seed: int, epoch: int) -> Walk:
+        """Return one epoch of `count` positions."""
+
+    def elements_mixed(self, count: int) -> int:
+        """Return how many elements are mixed at a time, on average."""
+        return count
+
+    def positions(
+        self, count: int, start: int, stop: int, *, seed: int, epoch: int
+    ) -> NDArray[np.int64]:
+        """Return the positions at a range of places; see `Order.positions`.
+
+        Places go through the lanes, if there are any, one after the other: lane l has places
+        ``l * count // lanes`` to ``(l + 1) * count // lanes - 1``. A loader walks all side by side.
+        """
+        count = as_count("count", count, at_least=0)
+        _, start, stop = _check_places(length_of(self, count), start, stop)
+        seed, epoch = _check_epoch(seed, epoch)
+        if not count:
+            return np.empty(0, np.int64)
+        walk = self.walk(count, seed, epoch)  # which raises where the order is of another count
+        return walk.at(np.arange(start, stop)) if stop > start else np.empty(0, np.int64)
+
+
+class WithoutLanes:
+    """One epoch of so many places, from a function of places."""
+
+    def __init__(self, length: int, at: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> None:
+        self.borders, self.at = np.array([0, length]), at
+
+
 @dataclass(frozen=True, slots=True)
-class Sequential:
+class Sequential(Walked):
     """Every position in its own place, in every epoch.
 
     Examples
@@ -71,17 +134,13 @@ class Sequential:
     array([3, 4, 5, 6])
     """
 
-    def positions(
-        self, count: int, start: int, stop: int, *, seed: int, epoch: int
-    ) -> NDArray[np.int64]:
-        """Return ``start, start + 1, …``; see `Order.positions`. The seed changes nothing."""
-        _, start, stop = check_places(count, start, stop)
-        check_epoch(seed, epoch)
-        return np.arange(start, stop, dtype=np.int64)
+    def walk(self, count: int, seed: int, epoch: int) -> Walk:
+        """Return one epoch; neither the seed nor the epoch changes anything."""
+        return WithoutLanes(count, lambda places: places)
 
 
 @dataclass(frozen=True, slots=True)
-class Shuffle:
+class Shuffle(Walked):
     """A permutation of all positions, drawn anew each epoch.
 
     Unlike a shuffle buffer it mixes over the whole dataset, and unlike an array of shuffled
@@ -96,20 +155,29 @@ class Shuffle:
     array([761529566059838582, 298824838005696338])
     """
 
-    def positions(
-        self, count: int, start: int, stop: int, *, seed: int, epoch: int
-    ) -> NDArray[np.int64]:
-        """Return the positions at a range of places; see `Order.positions`."""
-        count, start, stop = check_places(count, start, stop)
-        seed, epoch = check_epoch(seed, epoch)
-        return self.at(count, np.arange(start, stop), seed, epoch)
-
-    def at(self, count: int, places: NDArray[np.int64], seed: int, epoch: int) -> NDArray[np.int64]:
-        """Return the positions at places, in any order of them, shape (n,); nothing is checked."""
-        if not len(places):
-            return np.empty(0, np.int64)
+    def walk(self, count: int, seed: int, epoch: int) -> Walk:
+        """Return one epoch."""
         key = epoch_key(seed, epoch, "shuffle")
-        return forward(places.view(np.uint64), count, key).view(np.int64)
+        return WithoutLanes(
+            count, lambda places: forward(places.view(np.uint64), count, key).view(np.int64)
+        )
+
+
+def walk_of(order: Order, count: int, seed: int, epoch: int) -> Walk:
+    """Return one epoch of any order; those of others know ranges of places alone."""
+    if isinstance(order, Walked):
+        return order.walk(count, seed, epoch)
+
+    def at(places: NDArray[np.int64]) -> NDArray[np.int64]:
+        first, stop = int(places.min()), int(places.max()) + 1
+        return _visited(order, count, first, stop, seed=seed, epoch=epoch)[places - first]
+
+    return WithoutLanes(length_of(order, count), at)
+
+
+def laned(order: Order) -> Walked | None:
+    """Return the order if its epochs are walked in lanes."""
+    return order if isinstance(order, Walked) and order.lanes is not None else None
 
 
 def length_of(order: Order, count: int) -> int:
@@ -120,7 +188,7 @@ def length_of(order: Order, count: int) -> int:
     return int(getattr(order, "epoch_length", count))
 
 
-def visited(
+def _visited(
     order: Order, count: int, start: int, stop: int, *, seed: int, epoch: int
 ) -> NDArray[np.int64]:
     """Return the positions of any order, checked: others may be rows of another split."""
@@ -137,7 +205,7 @@ def visited(
     )
 
 
-def check_places(count: int, start: int, stop: int) -> tuple[int, int, int]:
+def _check_places(count: int, start: int, stop: int) -> tuple[int, int, int]:
     """Return a range of places as Python integers, checked to lie in an epoch of `count`."""
     count = as_count("count", count, at_least=0)
     start = as_count("start", start, at_least=0)
@@ -153,7 +221,7 @@ def check_places(count: int, start: int, stop: int) -> tuple[int, int, int]:
     return count, start, stop
 
 
-def check_epoch(seed: int, epoch: int) -> tuple[int, int]:
+def _check_epoch(seed: int, epoch: int) -> tuple[int, int]:
     """Return a seed and an epoch as Python integers, checked: equal values, equal orders."""
     try:
         seed = int(operator.index(seed))

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.order.lanes import Walk, laned, walk_of
-from oocdata.order.order import Order, length_of
+from oocdata.order.order import Order, Walk, laned, length_of, walk_of
 
 __all__ = ["Steps"]
 

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import BlockRuns
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
-from oocdata.order.lanes import Walked, walk_of
-from oocdata.order.order import Order, Shuffle
+from oocdata.order.order import Order, Shuffle, Walked, walk_of
 from oocdata.order.permutation import epoch_key
 
 __all__ = ["Weighted", "WeightedEpoch", "cumulated"]
@@ -93,7 +92,7 @@ class Weighted(Walked):
             groups = weights
         else:
             return cls(order, cumulated(weights))
-        mixed = Shuffle().at(len(weights), positions, 0, 0)
+        mixed = Shuffle().positions(len(weights), 0, len(weights), seed=0, epoch=0)
         elements = mixed[np.argsort(groups[mixed], kind="stable")]
         if len(weights) < 2**31:
             elements = elements.astype(np.int32)

@@ -133,21 +133,40 @@ def test_parts_along_time_keep_the_places_of_windows(shift: int, pad: bool):
     for part, low in ((first, 0), (second, 5)):
         batch = part.take(np.arange(len(part)))
         rows = batch[0] if pad else batch
-        last = low + (4 if pad else 3)
+        last = 9 if pad and low else low + 3  # padded at the end of an episode alone
         assert set(rows[:, 0].tolist()) == {at for at in starts if low <= at % 10 <= last}
 
 
-def test_zipped_windows_that_would_be_paired_anew_are_not_split_along_time():
-    """They are as many in the whole, and not in each part."""
-    view = ooc.open(np.arange(80).reshape(4, 20), axis=(0, 1))
-    other = ooc.open(1000 + np.arange(80).reshape(4, 20), axis=(0, 1))
-    pairs = ooc.zip(view.windows(3, shift=6), other.windows(7, shift=6))
-    spaced = ooc.zip(view.windows(7, shift=2), other.windows(1, shift=3))
-    for zipped in (pairs, spaced):
-        with pytest.raises(ArgumentError, match=r"as many in each part.*an outer axis"):
-            zipped.split(0.5, 0.5, axis=1)
-        left, right = zipped.split(0.5, 0.5)
-        assert (len(left), len(right)) == (len(zipped) // 2,) * 2
+@pytest.mark.parametrize("kind", ["unlike lengths", "unlike shifts", "padded", "lagged"])
+def test_zips_keep_their_pairs_along_time(kind: str):
+    """Windows may be as many in the whole, and not in a part of the rows of each."""
+    rows = np.arange(80).reshape(4, 20)
+    view, other = ooc.open(rows, axis=(0, 1)), ooc.open(1000 + rows, axis=(0, 1))
+    zipped: Any = {
+        "unlike lengths": ooc.zip(view.windows(3, shift=6), other.windows(7, shift=6)),
+        "unlike shifts": ooc.zip(view.windows(7, shift=2), other.windows(1, shift=3)),
+        "padded": ooc.zip(view.windows((-1, 2), pad=True, mask=False), other),
+        "lagged": ooc.zip(view.windows((-3,), pad=True, mask=False), other),
+    }[kind]
+    left, right = zipped.split(0.5, 0.5)
+    assert (len(left), len(right)) == (len(zipped) // 2,) * 2
+    elements = [np.concatenate([*map(np.ravel, zipped[at])]) for at in range(len(zipped))]
+    parts = zipped.split(8, 10, gap=2, axis=1)
+    for part, times in zip(parts, (range(8), range(10, 20)), strict=True):
+        inside = [rows for rows in elements if np.isin(rows % 20, times).all()]
+        found = [np.concatenate([*map(np.ravel, part[at])]) for at in range(len(part))]
+        assert inside
+        assert_array_equal(found, inside)
+
+
+def test_views_that_lie_along_axes_in_another_order_are_split_alike():
+    """Axis 1 of the one array is axis 0 of the other: a part holds pairs of the whole."""
+    rows = np.arange(40).reshape(4, 10)
+    both = ooc.zip(ooc.open(rows, axis=(0, 1)), ooc.open(rows.T.copy(), axis=(1, 0)))
+    for axis, expected in ((0, rows[:2]), (1, rows[:, :5])):
+        first, _ = both.split(0.5, 0.5, axis=axis)
+        for array in first.take(np.arange(len(first))):
+            assert_array_equal(array, expected.ravel())
 
 
 def test_zip_needs_the_same_sample_axes():

@@ -219,9 +219,6 @@ def test_a_part_of_a_split_shares_no_partner():
         assert len(one) + len(other) >= 24 - 6
     with pytest.raises(ArgumentError, match="elements that share no row"):
         both.split(0.5, 0.5, stratify=np.zeros(24, int))
-    # A table that is looked up is shared.
-    table = ooc.zip(a, b[np.arange(24) // 4])
-    assert [len(part) for part in table.split(0.5, 0.5)] == [12, 12]
 
 
 def test_a_join_is_described(tmp_path: Path):
@@ -234,7 +231,6 @@ def test_a_join_is_described(tmp_path: Path):
     for one, other in zip(loader.batch(2, 1), again.batch(2, 1), strict=True):
         assert_array_equal(one, other)
     assert len(again.dataset.split(0.5, 0.5)[0]) == len(both.split(0.5, 0.5)[0]) < 12
-    assert [parts.describe()["tables"] for parts in (both, ooc.zip(a, a))] == [False, True]
     windows = ooc.join(a.windows(3), b, on=(np.arange(22), np.arange(6) * 4), how="previous")
     parts = windows.split(0.5, 0.5)
     assert not set(parts[0].take(range(len(parts[0])))[0].ravel()) & set(

@@ -208,8 +208,9 @@ def test_splits_never_share_a_row() -> None:
     assert [len(part) for part in patches.split(0.5, 0.5)] == [60, 60]
     assert [len(whole.shard(3, at)) for at in range(3)] == [24, 24, 24]
     view = ooc.open(array)
-    with pytest.raises(ArgumentError, match="split before they are put one after"):
-        ooc.concat([view[:20], view[10:]]).split(0.5, 0.5)
+    one, two = ooc.concat([view[:20], view[10:]]).split(0.3, 0.7)
+    assert not {*one.take(np.arange(len(one)))} & {*two.take(np.arange(len(two)))}
+    assert len(one) + len(two) == 50
     with pytest.raises(ArgumentError, match="another order"):
         whole[[5, 2, 9, 1]].split(0.5, 0.5)
     with pytest.raises(ArgumentError, match="unlike numbers of patches"):

@@ -128,6 +128,24 @@ def test_stacks_of_one_array_at_different_rows(folder: Path) -> None:
         lagged.split(0.5, 0.5, by=np.arange(ROWS - 3) // 4)
 
 
+@pytest.mark.parametrize("how", ["zip", "enumerate", "cache", "map"])
+def test_rows_that_come_more_than_once(folder: Path, how: str) -> None:
+    """Rows were chosen again and again for a class that is rare, and then split."""
+    rare = ooc.open(folder / "u.npy")[np.arange(3 * ROWS) // 3]
+    made: Any = {
+        "zip": ooc.zip(rare, ooc.open(-100_000 - 1000 * np.arange(3 * ROWS))),
+        "enumerate": rare.enumerate().map(lambda at, row: row),
+        "cache": rare.cache(),
+        "map": ooc.zip(rare.map(np.abs), rare),
+    }[how]
+    parts = made.split(0.4, 0.6)
+    check(parts)
+    assert sum(map(len, parts)) == 3 * ROWS - 2
+    check(made.split(0.5, 0.5, by=np.arange(3 * ROWS) // 6))
+    with pytest.raises(ArgumentError, match="share no row with another part"):
+        made.split(0.5, 0.5, by=np.arange(3 * ROWS) % 2)
+
+
 def test_one_array_in_memory(folder: Path) -> None:
     array = np.load(folder / "u.npy")
     pairs = ooc.zip(ooc.open(array)[:-1], ooc.open(array)[1:])
@@ -148,8 +166,11 @@ def test_several_sample_axes(folder: Path) -> None:
 def test_windows_of_views_of_one_array(folder: Path) -> None:
     u, v = ooc.open(folder / "u.npy"), ooc.open(folder / "v.npy")
     for other in (ooc.stack([u, v])[:-1], ooc.open(folder / "u.npy")[:-1], ooc.stack([v, u])[:-1]):
-        with pytest.raises(ArgumentError, match="same rows"):
-            ooc.windows((u[1:], 2), (other, 2), shift=1).split(0.5, 0.5)
+        lagged = ooc.windows((u[1:], 2), (other, 2), shift=1)
+        check(lagged.split(0.5, 0.5))
+        check(lagged.split(0.5, 0.5, gap=3))
+        with pytest.raises(ArgumentError, match="share no row with another part"):
+            lagged.folds(2)
     parts = ooc.windows((u, 2), (ooc.stack([u, v]), 2), shift=1).split(0.5, 0.5)
     check(parts)
 
@@ -161,11 +182,16 @@ def test_concats_that_read_one_array(folder: Path) -> None:
         [ooc.stack([u, v]), ooc.stack([v, u])],
         [ooc.stack([u, u]), ooc.stack([v, u])],
         [wide[:, 0], wide[:, 1]],
-        [whole, part],
-        [part, whole.astype("i8")],
         [ooc.open(folder / "fields.npy")[name] for name in "ab"],
     ):
-        with pytest.raises(ArgumentError, match="the same array"):
+        made = ooc.concat(alike)
+        for pair in (made, made[::-1], made.cache()):
+            check(pair.split(0.5, 0.5))
+        check(made.split(0.5, 0.5, by=np.tile(np.arange(ROWS) // 5, 2)))
+        with pytest.raises(ArgumentError, match="share no row with another part"):
+            made.split(0.5, 0.5, by=np.arange(2 * ROWS) // ROWS)
+    for alike in ([whole, part], [part, whole.astype("i8")]):
+        with pytest.raises(ArgumentError, match="read in the same way"):
             ooc.concat(alike).split(0.5, 0.5)
     assert len(ooc.concat([whole, u]).split(0.5, 0.5)) == 2
 

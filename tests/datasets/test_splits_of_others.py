@@ -44,7 +44,7 @@ def test_datasets_one_after_another(make: Callable[[ooc.View], Dataset]) -> None
 
 def test_the_same_rows_twice_and_mixtures_are_refused() -> None:
     view, other = ooc.open(ARRAY), ooc.open(ARRAY.copy())
-    with pytest.raises(ArgumentError, match="read the same"):
+    with pytest.raises(ArgumentError, match="share no row with another part"):
         ooc.concat([view, view]).split(0.5, 0.5, by=np.arange(2 * ROWS))
     mixture = ooc.mix({view: 1, other: 1})
     assert len(mixture.split(0.5, 0.5)) == 2
@@ -139,12 +139,22 @@ def assert_same(one: Any, other: Any) -> None:
         np.testing.assert_array_equal(first, second)
 
 
-def test_padded_windows_beside_their_numbers_are_split_along_an_outer_axis() -> None:
+def test_padded_windows_repeat_the_edges_of_episodes_and_of_no_part() -> None:
+    """Along time, of one sample axis or of several: elements of a part are some of the whole."""
     padded = ooc.open(GRID, axis=(0, 1)).windows(3, 1, pad=True).enumerate()
     train, val = padded.split(0.75, 0.25)
     assert (len(train), val[0][0]) == (30, 30)
-    with pytest.raises(ArgumentError, match="Split them along an outer axis"):
-        padded.split(0.5, 0.5, axis=1)
+    elements = padded.take(range(40))
+    for parts in (padded.split(0.5, 0.5, axis=1), padded.folds(2, axis=1)[1]):
+        for part, times in zip(parts, ({0, 1}, {5, 6, 7, 8, 9}), strict=True):
+            places, taken = part.take(range(len(part)))
+            assert places.tolist() == [at for at in range(40) if at % 10 in times]
+            assert_same(taken, tree(elements[1], lambda array, at=places: array[at]))
+    flat = ooc.open(GRID[0]).windows(3, 1, pad=True)
+    parts = flat.split_at(5, coordinate=np.arange(10))
+    assert [[*part.take(range(len(part)))[0][:, 0, 0]] for part in parts] == [
+        [0, 3], [15, 18, 21, 24, 27],
+    ]  # fmt: skip
 
 
 def test_windows_of_other_rows_share_none_over_a_border() -> None:

@@ -242,13 +242,13 @@ def test_split_and_shard(view: ooc.View):
     assert len(view.shard(20, 19)) == 1
 
 
-def test_a_table_that_is_looked_up_is_split_with_what_it_stands_beside(view: ooc.View):
-    table = ooc.open(np.array([10, 20, 30]))
-    numbers = np.arange(len(view)) % 3
-    first, second = ooc.zip(view, table[numbers]).split(0.5, 0.5)
-    half = len(first)
-    assert_array_equal(first.take(np.arange(half))[1], 10 * numbers[:half] + 10)
-    assert_array_equal(second[0][1], 10 * numbers[half] + 10)
+def test_a_table_that_is_looked_up_is_shared_by_no_two_parts(view: ooc.View):
+    table, numbers = ooc.open(np.array([10, 20, 30])), np.repeat([0, 1, 2], [7, 7, 6])
+    first, second = ooc.zip(view, table[numbers]).split(0.4, 0.6)
+    assert [len(part) for part in (first, second)] == [6, 8]  # 6 elements hold row 10 or 20 too
+    assert not {*first.take(np.arange(6))[1]} & {*second.take(np.arange(8))[1]}
+    with pytest.raises(EmptyError, match="19 dropped between neighbours, which share no row"):
+        ooc.zip(view, table[np.zeros(20, int)]).split(0.5, 0.5)
 
 
 @pytest.mark.parametrize(
@@ -260,9 +260,15 @@ def test_a_table_that_is_looked_up_is_split_with_what_it_stands_beside(view: ooc
         lambda v: ooc.zip(v, v),
     ],
 )
-def test_rows_chosen_twice_are_not_split(view: ooc.View, choose: Any):
-    with pytest.raises(ArgumentError, match=r"row 1 was chosen more often\. Split first"):
-        choose(view[[3, 1, 0, 1]]).split(0.5, 0.5)
+def test_rows_chosen_twice_lie_in_one_part(view: ooc.View, choose: Any):
+    made = choose(view[np.arange(30) // 3][::-1])
+    for one, other in (made.split(0.45, 0.55), made.split_at(16, coordinate=np.arange(30))):
+        found = [part.take(np.arange(len(part))) for part in (one, other)]
+        rows = [np.unique(part[0] if isinstance(part, tuple) else part) for part in found]
+        assert not np.intersect1d(*rows).size
+        assert 24 <= len(one) + len(other) < len(made)
+    with pytest.raises(ArgumentError, match=r"share no row|single rows"):
+        made.split(0.5, 0.5, stratify=np.arange(30) % 2)
     parts = choose(view[[3, 1, 0, 2, 7]]).split(0.5, 0.5)
     assert all(len(part) for part in parts)
 

@@ -231,6 +231,6 @@ def _mapped_share(loader: Loader, clock: Clock) -> float:
         began = clock()
         arrays = [request.read() for request in loader.dataset.requests(positions, draw)]
         between = clock()
-        loader.dataset.assemble(iter(arrays), draw)
+        loader.dataset.assemble(iter(arrays), positions, draw)
         read, mapped = read + between - began, mapped + clock() - between
     return mapped / max(read + mapped, 1e-9)

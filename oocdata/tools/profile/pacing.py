@@ -15,7 +15,7 @@ from oocdata.errors import ArgumentError
 from oocdata.loader import Loader
 from oocdata.memory import cache_share
 from oocdata.order import Sequential
-from oocdata.order.lanes import laned
+from oocdata.order.order import laned
 
 __all__ = [
     "ROUNDS", "Clock", "Epochs", "Measure", "Pace", "check_seconds", "pace", "steps_of_a_period",
