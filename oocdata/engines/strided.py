@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered
+from oocdata.box import Extent, covered, cut_boxes
 from oocdata.engines.buffers import empty
 from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts, RowOffsets
@@ -296,11 +296,8 @@ class Strided:
         axis, length = parts
         for start in range(0, extent.lengths[axis], length):
             stop = min(start + length, extent.lengths[axis])
-            moved = origins.copy()
-            moved[:, axis] += start * extent.strides[axis]
-            cut = (*[slice(None)] * (axis + 1), slice(start, stop))
-            part = extent.with_axis(axis, stop - start, extent.strides[axis])
-            self.read_to(moved, part, out[cut], places)
+            moved, part, where = cut_boxes(origins, extent, axis, start, stop)
+            self.read_to(moved, part, out[where], places)
 
     def _fill(
         self,
