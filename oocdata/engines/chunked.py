@@ -33,7 +33,6 @@ from oocdata.errors import SourceError, UnknownFormatError
 
 __all__ = ["ChunkReader", "Chunked", "SourceChunks"]
 
-_MOST_PLANS = 64
 _MOST_CHUNKS = 1 << 62
 
 
@@ -149,9 +148,7 @@ class Chunked:
         If the grid has more chunks than can be numbered.
     """
 
-    __slots__ = (
-        *("_chunk", "_cut", "_grid", "_plans", "_slots", "_strides", "dtype", "reader", "shape"),
-    )
+    __slots__ = (*("_chunk", "_cut", "_grid", "_slots", "_strides", "dtype", "reader", "shape"),)
 
     def __init__(self, reader: ChunkReader) -> None:
         self.reader = reader
@@ -169,7 +166,6 @@ class Chunked:
             )
         self._strides = c_strides(self._grid)
         self._slots = cache.slots(reader, prod(self._cut) * self.dtype.itemsize, prod(self._grid))
-        self._plans: dict[Any, tuple[RowPlan | None]] = {}
 
     def __reduce__(self) -> tuple[type[Chunked], tuple[ChunkReader]]:
         return (Chunked, (self.reader,))
@@ -254,26 +250,14 @@ class Chunked:
 
     def _plan(self, origins: NDArray[np.int64], extent: Extent) -> RowPlan | None:
         """Return how boxes are gathered by rows; None where they are better copied by pieces."""
-        known = self._plans.get(extent)
-        if known is not None:
-            return known[0]
-        inner = _outer_axes(self.shape, extent)
-        if prod(extent.lengths[1:inner]) == 1:
-            key: Any = extent  # all other axes are taken whole, so every origin is 0 there
-            axes = inner
-        else:
-            alike = (origins[:, 1:inner] == origins[0, 1:inner]).all(axis=0)
+        lengths, axes = extent.lengths, len(self.shape)
+        while axes > 1 and lengths[axes - 1] == self.shape[axes - 1]:
+            axes -= 1  # taken whole
+        if lengths[1:axes] != (1,) * (axes - 1):
+            alike = (origins[:, 1:axes] == origins[0, 1:axes]).all(axis=0)
             axes = 1 + max(np.flatnonzero(~alike).tolist(), default=-1) + 1
-            key = (extent, axes, tuple(origins[0, axes:].tolist()))
-            known = self._plans.get(key)
-            if known is not None:
-                return known[0]
-        if len(self._plans) >= _MOST_PLANS:
-            self._plans.clear()
-        origin = origins[0].tolist()
-        plan = plan_rows(self.shape, self._cut, self.dtype, axes, origin, extent)
-        self._plans[key] = (plan,)
-        return plan
+        inner = tuple(origins[0, axes:].tolist())
+        return plan_rows(self.shape, self._cut, self.dtype, axes, inner, extent)
 
     # By rows.
 
@@ -314,28 +298,24 @@ class Chunked:
         targets: NDArray[np.int64] | None,
     ) -> None:
         """Gather rows of several columns of chunks, or whose chunks may not all be in memory."""
-        order = np.argsort(numbers * plan.rows + rows if plan.small else numbers)
-        ordered = numbers[order]
-        firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        unique, borders = ordered[firsts], [*firsts.tolist(), len(order)]
+        unique, which = np.unique(numbers, return_inverse=True)
         most = self._slots.most
         few = min(len(plan.columns), most)
         step = most // few
         for start in range(0, len(unique), step):
             # Always from end to end: threads that read at the same time share what they decode.
             some = unique[start : start + step]
-            places: NDArray[np.int64] | None = order[borders[start] : borders[start + len(some)]]
-            if len(some) == len(unique) and not plan.small:
-                places = None
-            which = np.searchsorted(some, numbers if places is None else numbers[places])
-            taken = rows if places is None else rows[places]
-            if targets is not None:
-                places = targets if places is None else targets[places]
+            here: Any = slice(None)
+            places = targets
+            if len(some) < len(unique):
+                here = ((which >= start) & (which < start + step)).nonzero()[0]
+                places = here if targets is None else targets[here]
+            of, taken = which[here] - start, rows[here]
             for first in range(0, len(plan.columns), few):
                 hold = self._hold((plan.numbers[first : first + few, None] + some).ravel())
                 columns = plan.columns[first : first + few]
                 slots = hold.slots.reshape(-1, len(some))
-                self._take(plan, columns, hold, slots, which, taken, out, places)
+                self._take(plan, columns, hold, slots, of, taken, out, places)
 
     def _take(self, plan: RowPlan, columns: Sequence[Column], hold: Hold, *gathered: Any) -> None:
         try:
@@ -414,9 +394,3 @@ class Chunked:
     def _places(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places of chunks in their grid."""
         return np.stack(np.unravel_index(numbers, self._grid), axis=1)
-
-
-def _outer_axes(shape: tuple[int, ...], extent: Extent) -> int:
-    """Return how many axes there are up to the last one that is not taken whole; at least 1."""
-    cut = [axis for axis, n in enumerate(shape) if extent.lengths[axis] != n]
-    return max(cut, default=0) + 1
