@@ -12,7 +12,7 @@ process's one cache (`cache`), and gathers the boxes out of it. There are two wa
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from typing import Any, Protocol
@@ -110,10 +110,22 @@ class SourceChunks(Relabelled):
     chunk_shape : tuple of int
     own_threads : bool
         One thread at a time reads from the source.
+    key : hashable
+        Of the source's bytes: blocks of one key are the same; by default, no others are.
     """
 
     chunk_shape: tuple[int, ...]
     own_threads: bool = False
+    key: Hashable = field(default_factory=object)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SourceChunks) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Hashable, ...]:
+        return self.key, self.chunk_shape
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Read each block."""
@@ -121,7 +133,10 @@ class SourceChunks(Relabelled):
             self.source.read(origin[None], Extent.of(out.shape), out[None])
 
     def check(self) -> None:
-        """Do nothing: whether the source has changed is its own business."""
+        """Raise if the source's file has changed."""
+        check = getattr(self.source, "check", None)
+        if check is not None:
+            check()
 
     def soon(self, places: NDArray[np.int64], extent: Extent | None = None) -> list[Soon]:
         """Return what reading blocks will take out of stores."""
@@ -203,6 +218,10 @@ class Chunked:
             raise
 
     read_to = read
+
+    def check(self) -> None:
+        """Raise if the file has changed."""
+        self.reader.check()
 
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]

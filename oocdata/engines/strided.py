@@ -170,6 +170,10 @@ class Strided:
 
     read_to = read
 
+    def check(self) -> None:
+        """Raise if the file has changed."""
+        self.file.check(self._storage.key)
+
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of a store; see `oocdata.engines.soon`."""
         if not self.file.is_far():
