@@ -68,14 +68,17 @@ class Hold:
         if of is not None:
             of.held[id(self)] = slots
 
-    def release(self) -> None:
+    def __enter__(self) -> Hold:
+        return self
+
+    def release(self, *_: object) -> None:
         """Let the chunks go; a second call does nothing."""
         of = self._of
         if of is not None and of.held.pop(id(self), None) is not None and of.cache.waiting:
             with of.cache.room:
                 of.cache.room.notify_all()
 
-    __del__ = release  # an interrupt may come between any two instructions of the holder
+    __exit__ = __del__ = release  # an interrupt may come between any two instructions of the holder
 
 
 class _Flight:
@@ -305,11 +308,8 @@ class Slots:
         alone = decodes_already() or holds_hdf5()  # then what is loaded is not cached
         if alone or not 0 < len(absent) <= self.most // 2:
             return None
-        loaded = self.load(absent.tolist(), decode, together)
-        try:
+        with self.load(absent.tolist(), decode, together):
             return self.find(numbers)
-        finally:
-            loaded.release()
 
     def missing(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which of these chunks are not in memory, nor being decoded."""

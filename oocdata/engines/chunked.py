@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered
 from oocdata.engines.cache import Hold, cache
-from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan_rows, take_rows
+from oocdata.engines.gather import RowPlan, c_strides, chunk_parts, plan_rows, take_rows
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.places import copy_across
 from oocdata.engines.ragged import as_items, copy_runs, cut_runs, read_points
@@ -235,20 +235,12 @@ class Chunked:
         items = as_items(out)
         numbers, within, taken = cut_runs(starts, lengths, cut)
         targets = np.cumsum(taken) - taken
-        unique, which = np.unique(numbers, return_inverse=True)
-        for start in range(0, len(unique), self._slots.most):
-            some = unique[start : start + self._slots.most]
-            here: Any = slice(None)
-            if len(some) < len(unique):
-                here = (which >= start) & (which < start + len(some))
-            hold = self._hold(some)
-            try:
+        for some, here, which in _few_at_a_time(numbers, self._slots.most):
+            with self._hold(some) as hold:
                 count = len(hold.memory) // items.itemsize
                 memory = np.ndarray(count, items.dtype, hold.memory)
-                places = hold.slots[which[here] - start] * cut + within[here]
+                places = hold.slots[which] * cut + within[here]
                 copy_runs(memory, places, items, targets[here], taken[here])
-            finally:
-                hold.release()
         self.reader.check()
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
@@ -304,7 +296,9 @@ class Chunked:
                 threads = self.reader.own_threads
                 hold = self._slots.find_or_load(wanted, self._decode, threads)
             if hold is not None:
-                self._take(plan, plan.columns, hold, hold.slots[None], None, rows, out, targets)
+                with hold:
+                    slots = hold.slots[None]
+                    take_rows(plan, plan.columns, hold.memory, slots, None, rows, out, targets)
                 return
         self._gather_columns(plan, numbers, rows, out, targets)
 
@@ -317,30 +311,19 @@ class Chunked:
         targets: NDArray[np.int64] | None,
     ) -> None:
         """Gather rows of several columns of chunks, or whose chunks may not all be in memory."""
-        unique, which = np.unique(numbers, return_inverse=True)
         most = self._slots.most
         few = min(len(plan.columns), most)
-        step = most // few
-        for start in range(0, len(unique), step):
+        for some, here, which in _few_at_a_time(numbers, most // few):
+            places = None if isinstance(here, slice) else here
+            if targets is not None:
+                places = targets[here]
             # Always from end to end: threads that read at the same time share what they decode.
-            some = unique[start : start + step]
-            here: Any = slice(None)
-            places = targets
-            if len(some) < len(unique):
-                here = ((which >= start) & (which < start + step)).nonzero()[0]
-                places = here if targets is None else targets[here]
-            of, taken = which[here] - start, rows[here]
             for first in range(0, len(plan.columns), few):
-                hold = self._hold((plan.numbers[first : first + few, None] + some).ravel())
                 columns = plan.columns[first : first + few]
-                slots = hold.slots.reshape(-1, len(some))
-                self._take(plan, columns, hold, slots, of, taken, out, places)
-
-    def _take(self, plan: RowPlan, columns: Sequence[Column], hold: Hold, *gathered: Any) -> None:
-        try:
-            take_rows(plan, columns, hold.memory, *gathered)
-        finally:
-            hold.release()
+                chunks = (plan.numbers[first : first + few, None] + some).ravel()
+                with self._hold(chunks) as hold:
+                    slots = hold.slots.reshape(-1, len(some))
+                    take_rows(plan, columns, hold.memory, slots, which, rows[here], out, places)
 
     # By pieces.
 
@@ -378,16 +361,13 @@ class Chunked:
             yield number, tuple([part[1] for part in some]), tuple([part[2] for part in some])
 
     def _copy_pieces(self, pieces: dict[int, list[Any]], out: NDArray[Any]) -> None:
-        hold = self._hold(np.array(list(pieces), np.int64))
-        try:
+        with self._hold(np.array(list(pieces), np.int64)) as hold:
             count = len(hold.memory) // self._slots.nbytes
             chunks = np.ndarray((count, *self._cut), self.dtype, hold.memory)
             for slot, some in zip(hold.slots.tolist(), pieces.values(), strict=True):
                 chunk = chunks[slot]
                 for within, target in some:
                     copy_across(chunk[within], out[target])
-        finally:
-            hold.release()
 
     # Chunks.
 
@@ -413,3 +393,24 @@ class Chunked:
     def _places(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places of chunks in their grid."""
         return np.stack(np.unravel_index(numbers, self._grid), axis=1)
+
+
+def _few_at_a_time(
+    numbers: NDArray[np.int64], most: int
+) -> Iterator[tuple[NDArray[np.int64], Any, NDArray[np.int64]]]:
+    """Yield some chunks of those of points, the points in them, and which chunk each lies in.
+
+    Examples
+    --------
+    >>> for chunks, here, which in _few_at_a_time(np.array([7, 3, 5, 3]), 2):
+    ...     print(chunks, here, which)
+    [3 5] [1 2 3] [0 1 0]
+    [7] [0] [0]
+    """
+    chunks, which = np.unique(numbers, return_inverse=True)
+    if len(chunks) <= most:
+        yield chunks, slice(None), which
+        return
+    for start in range(0, len(chunks), most):
+        here = ((which >= start) & (which < start + most)).nonzero()[0]
+        yield chunks[start : start + most], here, which[here] - start
