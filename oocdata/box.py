@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Extent", "covered", "point_origins"]
+__all__ = ["Extent", "covered", "cut_boxes", "point_origins"]
 
 
 @dataclass(frozen=True)
@@ -84,6 +84,24 @@ def covered(origins: NDArray[np.int64], extent: Extent, axis: int) -> range | ND
         start = int(starts[0])
         return range(start, start + extent.spans[axis], stride)
     return np.unique(starts[:, None] + np.arange(length) * stride)
+
+
+def cut_boxes(
+    origins: NDArray[np.int64], extent: Extent, axis: int, start: int, stop: int
+) -> tuple[NDArray[np.int64], Extent, tuple[slice, ...]]:
+    """Return some of the places that boxes take along an axis as boxes, and where these go.
+
+    Examples
+    --------
+    >>> origins, extent, where = cut_boxes(np.array([[7, 0]]), Extent((5, 9), (2, 1)), 0, 1, 3)
+    >>> origins, extent.lengths, extent.strides, where
+    (array([[9, 0]]), (2, 9), (2, 1), (slice(None, None, None), slice(1, 3, None)))
+    """
+    stride = extent.strides[axis]
+    moved = origins.copy()
+    moved[:, axis] += start * stride
+    where = (*[slice(None)] * (axis + 1), slice(start, stop))
+    return moved, extent.with_axis(axis, stop - start, stride), where
 
 
 def point_origins(

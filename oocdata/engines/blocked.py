@@ -17,7 +17,7 @@ Each time, blocks of the array are the chunks of the chunked engine.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -40,7 +40,7 @@ from oocdata.engines.unlike import Filled
 from oocdata.engines.wrapped import Relabelled
 from oocdata.memory import cache_share
 
-__all__ = ["SmallRows", "StridedChunks", "blocked", "fits"]
+__all__ = ["SmallRows", "blocked", "fits"]
 
 _SHORT = 4096
 """Bytes of a run: up to here, asking the kernel for it costs more than copying it once more."""
@@ -158,7 +158,7 @@ def _far_apart(source: Strided, axes: tuple[int, ...], element: list[int]) -> So
         chunks=tuple(chunk),
         reading=f"{rows} rows that lie between one another are read together and cached",
     )
-    return Chunked(StridedChunks(source, described, tuple(chunk)))
+    return _in_blocks(source, described, tuple(chunk))
 
 
 def _uncut(source: Chunked, axes: tuple[int, ...]) -> Source:
@@ -175,57 +175,16 @@ def _uncut(source: Chunked, axes: tuple[int, ...]) -> Source:
     return SmallRows(source, chunk) if small and plain and chunk != cut else source
 
 
-class _Blocks(SourceChunks):
-    """Blocks of an array in a file: equal where they are of the same bytes, so cached once."""
-
-    def _key(self) -> tuple[object, ...]:
-        raise NotImplementedError
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Blocks) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-
-class StridedChunks(_Blocks):
-    """Blocks of an array whose bytes have addresses."""
-
-    source: Strided
-
-    def _key(self) -> tuple[object, ...]:
-        source = self.source
+def _in_blocks(
+    source: Strided | Chunked, described: Storage, chunk_shape: tuple[int, ...]
+) -> Chunked:
+    """Return the source that reads blocks of another; those of the same bytes are cached once."""
+    if isinstance(source, Chunked):
+        key: Hashable = source.reader
+    else:
         at = (source.offset, source.stored.str, source.shape, source.strides, source.axis)
-        return (source.file.version, at, source.chunk_offsets, self.chunk_shape)
-
-    def check(self) -> None:
-        """Raise if the file has changed."""
-        self.source.file.check(self.described.key)
-
-
-class ChunkedRows(_Blocks):
-    """Blocks of whole chunks."""
-
-    source: Chunked
-
-    def _key(self) -> tuple[object, ...]:
-        return self.source.reader, self.chunk_shape
-
-    def check(self) -> None:
-        """Raise if the file has changed."""
-        self.source.reader.check()
-
-    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
-        """Decode the chunks of each block into their places."""
-        reader = self.source.reader
-        cut = np.array(reader.chunk_shape)
-        numbers, parts = [], []
-        for first, out in zip(places * self.chunk_shape // cut, outs, strict=True):
-            for place in np.ndindex(*-(-np.array(out.shape) // cut)):
-                start = place * cut
-                numbers.append(first + place)
-                parts.append(out[tuple(map(slice, start, start + cut))])
-        reader.read_chunks(np.array(numbers), parts)
+        key = source.file.version, at, source.chunk_offsets
+    return Chunked(SourceChunks(source, described, chunk_shape, key=key))
 
 
 class SmallRows:
@@ -246,12 +205,10 @@ class SmallRows:
         if isinstance(source, Chunked):
             cut = source.reader.chunk_shape
             self._uncut = [axis for axis, n in enumerate(chunk_shape) if n != cut[axis]]
-            self._cached = Chunked(ChunkedRows(source, storage, chunk_shape))
-        else:
-            if self._nbytes <= cache_share() // 2:
-                reading = "small rows, in blocks that are each read once and cached"
-                storage = replace(storage, reading=reading)
-            self._cached = Chunked(StridedChunks(source, storage, chunk_shape))
+        elif self._nbytes <= cache_share() // 2:
+            reading = "small rows, in blocks that are each read once and cached"
+            storage = replace(storage, reading=reading)
+        self._cached = _in_blocks(source, storage, chunk_shape)
         self._storage = storage
 
     def __reduce__(self) -> Any:

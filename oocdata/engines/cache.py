@@ -68,14 +68,17 @@ class Hold:
         if of is not None:
             of.held[id(self)] = slots
 
-    def release(self) -> None:
+    def __enter__(self) -> Hold:
+        return self
+
+    def release(self, *_: object) -> None:
         """Let the chunks go; a second call does nothing."""
         of = self._of
         if of is not None and of.held.pop(id(self), None) is not None and of.cache.waiting:
             with of.cache.room:
                 of.cache.room.notify_all()
 
-    __del__ = release  # an interrupt may come between any two instructions of the holder
+    __exit__ = __del__ = release  # an interrupt may come between any two instructions of the holder
 
 
 class _Flight:
@@ -248,8 +251,8 @@ class Slots:
         """Forget all chunks; whoever gathers from them keeps their memory until it is done."""
         self.taken[0] = 0
         self.held: dict[int, NDArray[np.int64]] = {}
-        self._slot_of: dict[int, int] = {}
-        self._in_flight: dict[int, tuple[_Flight, int]] = {}
+        self._slot_of: dict[int, int] = {}  # of chunks in memory and of those in flight
+        self._in_flight: dict[int, _Flight] = {}
         self._map(0)
 
     def _map(self, capacity: int) -> None:
@@ -305,20 +308,13 @@ class Slots:
         alone = decodes_already() or holds_hdf5()  # then what is loaded is not cached
         if alone or not 0 < len(absent) <= self.most // 2:
             return None
-        loaded = self.load(absent.tolist(), decode, together)
-        try:
+        with self.load(absent.tolist(), decode, together):
             return self.find(numbers)
-        finally:
-            loaded.release()
 
     def missing(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return which of these chunks are not in memory, nor being decoded."""
         with self.cache.lock:
-            found = [
-                number
-                for number in numbers.tolist()
-                if number not in self._slot_of and number not in self._in_flight
-            ]
+            found = [number for number in numbers.tolist() if number not in self._slot_of]
         return np.array(found, np.int64)
 
     def load(self, numbers: Sequence[int], decode: Decode, together: bool = False) -> Hold:
@@ -374,32 +370,20 @@ class Slots:
         with cache.lock:
             while True:
                 self._grow()
-                missing = [
-                    number
-                    for number in numbers
-                    if number not in self._slot_of and number not in self._in_flight
-                ]
-                if cache.make_room(self, len(missing), {*self._places(numbers)}):
+                missing = [number for number in numbers if number not in self._slot_of]
+                mine = {self._slot_of[number] for number in numbers if number in self._slot_of}
+                if cache.make_room(self, len(missing), mine):
                     break
                 cache.waiting += 1
                 try:
                     cache.room.wait()
                 finally:
                     cache.waiting -= 1
-            under_way = [number for number in numbers if number in self._in_flight]
-            others = {self._in_flight[number][0] for number in under_way}
+            others = {self._in_flight[number] for number in numbers if number in self._in_flight}
             own = [self._begin(some) for some in self._groups(missing, together)]
-            slots = np.fromiter(self._places(numbers), np.int64, len(numbers))
+            slots = np.array([self._slot_of[number] for number in numbers], np.int64)
             self.used[slots] = next(cache.clock)
             return Hold(slots, self.memory, self), own, others
-
-    def _places(self, numbers: Sequence[int]) -> Iterator[int]:
-        """Yield the slot of each chunk that has one."""
-        for number in numbers:
-            if number in self._slot_of:
-                yield self._slot_of[number]
-            elif number in self._in_flight:
-                yield self._in_flight[number][1]
 
     def _grow(self) -> None:
         """Map as many slots as may be needed, if nobody is using those that there are."""
@@ -429,7 +413,7 @@ class Slots:
         """Give missing chunks slots."""
         flight = _Flight(numbers, [self._free_slot() for _ in numbers])
         for number, slot in zip(numbers, flight.slots, strict=True):
-            self._in_flight[number] = flight, slot
+            self._in_flight[number], self._slot_of[number] = flight, slot
         nbytes = len(numbers) * self.nbytes
         self.taken[0] += nbytes
         self.cache.taken += nbytes
@@ -470,9 +454,8 @@ class Slots:
             flight.error, flight.failed = error, True
         with self.cache.lock:
             for number, slot in zip(flight.numbers, flight.slots, strict=True):
-                if self._in_flight.get(number, (None,))[0] is flight:  # nothing was forgotten
+                if self._in_flight.get(number) is flight:  # nothing was forgotten
                     del self._in_flight[number]
-                    self._slot_of[number] = slot
                     self._number[slot] = number
                     self._table[number & self._mask] = slot
                     if flight.failed:

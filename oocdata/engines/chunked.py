@@ -12,7 +12,7 @@ process's one cache (`cache`), and gathers the boxes out of it. There are two wa
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from typing import Any, Protocol
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered
 from oocdata.engines.cache import Hold, cache
-from oocdata.engines.gather import Column, RowPlan, c_strides, chunk_parts, plan_rows, take_rows
+from oocdata.engines.gather import RowPlan, c_strides, chunk_parts, plan_rows, take_rows
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.places import copy_across
 from oocdata.engines.ragged import as_items, copy_runs, cut_runs, read_points
@@ -33,7 +33,6 @@ from oocdata.errors import SourceError, UnknownFormatError
 
 __all__ = ["ChunkReader", "Chunked", "SourceChunks"]
 
-_MOST_PLANS = 64
 _MOST_CHUNKS = 1 << 62
 
 
@@ -111,10 +110,22 @@ class SourceChunks(Relabelled):
     chunk_shape : tuple of int
     own_threads : bool
         One thread at a time reads from the source.
+    key : hashable
+        Of the source's bytes: blocks of one key are the same; by default, no others are.
     """
 
     chunk_shape: tuple[int, ...]
     own_threads: bool = False
+    key: Hashable = field(default_factory=object)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SourceChunks) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Hashable, ...]:
+        return self.key, self.chunk_shape
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Read each block."""
@@ -122,7 +133,10 @@ class SourceChunks(Relabelled):
             self.source.read(origin[None], Extent.of(out.shape), out[None])
 
     def check(self) -> None:
-        """Do nothing: whether the source has changed is its own business."""
+        """Raise if the source's file has changed."""
+        check = getattr(self.source, "check", None)
+        if check is not None:
+            check()
 
     def soon(self, places: NDArray[np.int64], extent: Extent | None = None) -> list[Soon]:
         """Return what reading blocks will take out of stores."""
@@ -149,9 +163,7 @@ class Chunked:
         If the grid has more chunks than can be numbered.
     """
 
-    __slots__ = (
-        *("_chunk", "_cut", "_grid", "_plans", "_slots", "_strides", "dtype", "reader", "shape"),
-    )
+    __slots__ = (*("_chunk", "_cut", "_grid", "_slots", "_strides", "dtype", "reader", "shape"),)
 
     def __init__(self, reader: ChunkReader) -> None:
         self.reader = reader
@@ -169,7 +181,6 @@ class Chunked:
             )
         self._strides = c_strides(self._grid)
         self._slots = cache.slots(reader, prod(self._cut) * self.dtype.itemsize, prod(self._grid))
-        self._plans: dict[Any, tuple[RowPlan | None]] = {}
 
     def __reduce__(self) -> tuple[type[Chunked], tuple[ChunkReader]]:
         return (Chunked, (self.reader,))
@@ -208,6 +219,10 @@ class Chunked:
 
     read_to = read
 
+    def check(self) -> None:
+        """Raise if the file has changed."""
+        self.reader.check()
+
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
@@ -220,20 +235,12 @@ class Chunked:
         items = as_items(out)
         numbers, within, taken = cut_runs(starts, lengths, cut)
         targets = np.cumsum(taken) - taken
-        unique, which = np.unique(numbers, return_inverse=True)
-        for start in range(0, len(unique), self._slots.most):
-            some = unique[start : start + self._slots.most]
-            here: Any = slice(None)
-            if len(some) < len(unique):
-                here = (which >= start) & (which < start + len(some))
-            hold = self._hold(some)
-            try:
+        for some, here, which in _few_at_a_time(numbers, self._slots.most):
+            with self._hold(some) as hold:
                 count = len(hold.memory) // items.itemsize
                 memory = np.ndarray(count, items.dtype, hold.memory)
-                places = hold.slots[which[here] - start] * cut + within[here]
+                places = hold.slots[which] * cut + within[here]
                 copy_runs(memory, places, items, targets[here], taken[here])
-            finally:
-                hold.release()
         self.reader.check()
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
@@ -254,26 +261,14 @@ class Chunked:
 
     def _plan(self, origins: NDArray[np.int64], extent: Extent) -> RowPlan | None:
         """Return how boxes are gathered by rows; None where they are better copied by pieces."""
-        known = self._plans.get(extent)
-        if known is not None:
-            return known[0]
-        inner = _outer_axes(self.shape, extent)
-        if prod(extent.lengths[1:inner]) == 1:
-            key: Any = extent  # all other axes are taken whole, so every origin is 0 there
-            axes = inner
-        else:
-            alike = (origins[:, 1:inner] == origins[0, 1:inner]).all(axis=0)
+        lengths, axes = extent.lengths, len(self.shape)
+        while axes > 1 and lengths[axes - 1] == self.shape[axes - 1]:
+            axes -= 1  # taken whole
+        if lengths[1:axes] != (1,) * (axes - 1):
+            alike = (origins[:, 1:axes] == origins[0, 1:axes]).all(axis=0)
             axes = 1 + max(np.flatnonzero(~alike).tolist(), default=-1) + 1
-            key = (extent, axes, tuple(origins[0, axes:].tolist()))
-            known = self._plans.get(key)
-            if known is not None:
-                return known[0]
-        if len(self._plans) >= _MOST_PLANS:
-            self._plans.clear()
-        origin = origins[0].tolist()
-        plan = plan_rows(self.shape, self._cut, self.dtype, axes, origin, extent)
-        self._plans[key] = (plan,)
-        return plan
+        inner = tuple(origins[0, axes:].tolist())
+        return plan_rows(self.shape, self._cut, self.dtype, axes, inner, extent)
 
     # By rows.
 
@@ -301,7 +296,9 @@ class Chunked:
                 threads = self.reader.own_threads
                 hold = self._slots.find_or_load(wanted, self._decode, threads)
             if hold is not None:
-                self._take(plan, plan.columns, hold, hold.slots[None], None, rows, out, targets)
+                with hold:
+                    slots = hold.slots[None]
+                    take_rows(plan, plan.columns, hold.memory, slots, None, rows, out, targets)
                 return
         self._gather_columns(plan, numbers, rows, out, targets)
 
@@ -314,34 +311,19 @@ class Chunked:
         targets: NDArray[np.int64] | None,
     ) -> None:
         """Gather rows of several columns of chunks, or whose chunks may not all be in memory."""
-        order = np.argsort(numbers * plan.rows + rows if plan.small else numbers)
-        ordered = numbers[order]
-        firsts = np.flatnonzero(np.diff(ordered, prepend=-1))
-        unique, borders = ordered[firsts], [*firsts.tolist(), len(order)]
         most = self._slots.most
         few = min(len(plan.columns), most)
-        step = most // few
-        for start in range(0, len(unique), step):
-            # Always from end to end: threads that read at the same time share what they decode.
-            some = unique[start : start + step]
-            places: NDArray[np.int64] | None = order[borders[start] : borders[start + len(some)]]
-            if len(some) == len(unique) and not plan.small:
-                places = None
-            which = np.searchsorted(some, numbers if places is None else numbers[places])
-            taken = rows if places is None else rows[places]
+        for some, here, which in _few_at_a_time(numbers, most // few):
+            places = None if isinstance(here, slice) else here
             if targets is not None:
-                places = targets if places is None else targets[places]
+                places = targets[here]
+            # Always from end to end: threads that read at the same time share what they decode.
             for first in range(0, len(plan.columns), few):
-                hold = self._hold((plan.numbers[first : first + few, None] + some).ravel())
                 columns = plan.columns[first : first + few]
-                slots = hold.slots.reshape(-1, len(some))
-                self._take(plan, columns, hold, slots, which, taken, out, places)
-
-    def _take(self, plan: RowPlan, columns: Sequence[Column], hold: Hold, *gathered: Any) -> None:
-        try:
-            take_rows(plan, columns, hold.memory, *gathered)
-        finally:
-            hold.release()
+                chunks = (plan.numbers[first : first + few, None] + some).ravel()
+                with self._hold(chunks) as hold:
+                    slots = hold.slots.reshape(-1, len(some))
+                    take_rows(plan, columns, hold.memory, slots, which, rows[here], out, places)
 
     # By pieces.
 
@@ -379,16 +361,13 @@ class Chunked:
             yield number, tuple([part[1] for part in some]), tuple([part[2] for part in some])
 
     def _copy_pieces(self, pieces: dict[int, list[Any]], out: NDArray[Any]) -> None:
-        hold = self._hold(np.array(list(pieces), np.int64))
-        try:
+        with self._hold(np.array(list(pieces), np.int64)) as hold:
             count = len(hold.memory) // self._slots.nbytes
             chunks = np.ndarray((count, *self._cut), self.dtype, hold.memory)
             for slot, some in zip(hold.slots.tolist(), pieces.values(), strict=True):
                 chunk = chunks[slot]
                 for within, target in some:
                     copy_across(chunk[within], out[target])
-        finally:
-            hold.release()
 
     # Chunks.
 
@@ -416,7 +395,22 @@ class Chunked:
         return np.stack(np.unravel_index(numbers, self._grid), axis=1)
 
 
-def _outer_axes(shape: tuple[int, ...], extent: Extent) -> int:
-    """Return how many axes there are up to the last one that is not taken whole; at least 1."""
-    cut = [axis for axis, n in enumerate(shape) if extent.lengths[axis] != n]
-    return max(cut, default=0) + 1
+def _few_at_a_time(
+    numbers: NDArray[np.int64], most: int
+) -> Iterator[tuple[NDArray[np.int64], Any, NDArray[np.int64]]]:
+    """Yield some chunks of those of points, the points in them, and which chunk each lies in.
+
+    Examples
+    --------
+    >>> for chunks, here, which in _few_at_a_time(np.array([7, 3, 5, 3]), 2):
+    ...     print(chunks, here, which)
+    [3 5] [1 2 3] [0 1 0]
+    [7] [0] [0]
+    """
+    chunks, which = np.unique(numbers, return_inverse=True)
+    if len(chunks) <= most:
+        yield chunks, slice(None), which
+        return
+    for start in range(0, len(chunks), most):
+        here = ((which >= start) & (which < start + most)).nonzero()[0]
+        yield chunks[start : start + most], here, which[here] - start

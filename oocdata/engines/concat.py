@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, cut_boxes
 from oocdata.engines.buffers import empty
 from oocdata.engines.places import read_to
 from oocdata.engines.ragged import (
@@ -30,6 +30,9 @@ __all__ = [
     "Concat", "PartTable", "are_keyed", "check_alike", "check_packed", "common", "concatenate",
     "flattened", "opened_together",
 ]  # fmt: skip
+
+Share: TypeAlias = tuple[Source, NDArray[np.int64], Extent, tuple[slice, ...]]
+"""A part, the boxes of it that are taken, and where these go in each box of all parts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,15 +156,9 @@ class Concat:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        first, span = origins[:, self.axis], extent.spans[self.axis]
-        inside = np.arange(len(origins))
-        if span > 1:
-            across = first + span > self._ends[self._part_of(first)]
-            # Those that begin at one place go together: all of a batch, where parts are channels.
-            for place in np.unique(first[across]).tolist():
-                boxes = (across & (first == place)).nonzero()[0]
-                self._read_across(origins[boxes], extent, out, boxes)
-            inside = inside[~across]
+        inside, across = self._crossing(origins, extent)
+        for boxes in across:
+            self._read_across(origins[boxes], extent, out, boxes)
         owners, within = self._located(origins[inside])
         together = self._together if len(owners) > 1 and (owners != owners[0]).any() else None
         if together is None or not together.read(owners, within, extent, out, inside):
@@ -170,18 +167,11 @@ class Concat:
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
-        first, span = origins[:, self.axis], extent.spans[self.axis]
-        across = first + span > self._ends[self._part_of(first)]
-        found: list[Soon] = []
-        for place in np.unique(first[across]).tolist():
-            length, stride = extent.lengths[self.axis], extent.strides[self.axis]
-            for part, within, where in self.along(place, length, stride):
-                moved = origins[across & (first == place)]
-                moved[:, self.axis] = within
-                own = extent.with_axis(self.axis, where.stop - where.start, stride)
-                found += soon(part, moved, own)
-        for part, _, inner in self.shares(origins[~across]):
-            found += soon(part, inner, extent)
+        inside, across = self._crossing(origins, extent)
+        shares = [share for boxes in across for share in self._cut(origins[boxes], extent)]
+        found = [one for part, within, own, _ in shares for one in soon(part, within, own)]
+        for part, _, within in self.shares(origins[inside]):
+            found += soon(part, within, extent)
         return found
 
     @cached_property
@@ -244,6 +234,19 @@ class Concat:
             copy_runs(as_items(read.astype(out.dtype, copy=False)), ends - some, items,
                       targets[own], some)  # fmt: skip
 
+    def _crossing(
+        self, origins: NDArray[np.int64], extent: Extent
+    ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+        """Return which boxes lie in one part; and in several, those that begin at one place."""
+        first, span = origins[:, self.axis], extent.spans[self.axis]
+        if span == 1:
+            return np.arange(len(origins)), []
+        across = first + span > self._ends[self._part_of(first)]
+        # Those that begin at one place go together: all of a batch, where parts are channels.
+        places = np.unique(first[across]).tolist()
+        groups = [(across & (first == place)).nonzero()[0] for place in places]
+        return (~across).nonzero()[0], groups
+
     def _read_across(
         self,
         origins: NDArray[np.int64],
@@ -252,36 +255,21 @@ class Concat:
         boxes: NDArray[np.int64],
     ) -> None:
         """Read boxes that begin at one place and lie in several parts, from each what it holds."""
+        for part, within, own, where in self._cut(origins, extent):
+            read_to(part, within, own, out[where], boxes)
+
+    def _cut(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Share]:
+        """Yield what each part holds of boxes that begin at one place along the axis."""
         length, stride = extent.lengths[self.axis], extent.strides[self.axis]
-        for share in self.along(int(origins[0, self.axis]), length, stride):
-            self._read_share(share, origins, extent, out, boxes)
-
-    def _read_share(
-        self,
-        share: tuple[Source, int, slice],
-        origins: NDArray[np.int64],
-        extent: Extent,
-        out: NDArray[Any],
-        boxes: NDArray[np.int64],
-    ) -> None:
-        """Read what one part holds of boxes; see `along`."""
-        (part, within, where), axis = share, self.axis
-        moved = origins.copy()
-        moved[:, axis] = within
-        cut = (*[slice(None)] * (axis + 1), where)
-        own = extent.with_axis(axis, where.stop - where.start, extent.strides[axis])
-        read_to(part, moved, own, out[cut], boxes)
-
-    def along(self, first: int, length: int, stride: int) -> Iterator[tuple[Source, int, slice]]:
-        """Yield the parts of a run of places: the first place in each, and which of the run."""
         done = 0
         while done < length:
-            place = first + done * stride
+            place = int(origins[0, self.axis]) + done * stride
             number = int(self._ends.searchsorted(place, side="right"))
             left = -(-(int(self._ends[number]) - place) // stride)
             stop = min(length, done + left)
-            part = self.parts[int(self.table.owners[number])]
-            yield part, place + int(self._shift[number]), slice(done, stop)
+            within, own, where = cut_boxes(origins, extent, self.axis, done, stop)
+            within[:, self.axis] += self._shift[number]
+            yield self.parts[int(self.table.owners[number])], within, own, where
             done = stop
 
 

@@ -19,7 +19,7 @@ from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat
 from oocdata.engines.placed import Placed
-from oocdata.engines.places import blocks
+from oocdata.engines.places import blocks, read_to
 from oocdata.engines.source import Source
 
 __all__ = ["Interleaved"]
@@ -56,20 +56,17 @@ class Interleaved(Concat):
         return Interleaved, (self.parts, self.axis)
 
     def _read_across(self, origins: Ints, extent: Extent, out: NDArray[Any], boxes: Ints) -> None:
-        length, stride = extent.lengths[self.axis], extent.strides[self.axis]
-        wanted: dict[Placed, list[Any]] = defaultdict(list)
-        for share in self.along(int(origins[0, self.axis]), length, stride):
-            whole = self._wholes.get(share[0])
-            if whole is None or len(boxes) < len(out):
-                self._read_share(share, origins, extent, out, boxes)
+        wanted: dict[Placed | None, list[Any]] = defaultdict(list)
+        for share in self._cut(origins, extent):
+            whole, place = self._wholes.get(share[0], (None, ()))
+            wanted[whole if len(boxes) == len(out) else None].append((share, place))
+        for whole, some in wanted.items():
+            if whole is None or len(some) == 1:
+                for (part, within, own, where), _ in some:
+                    read_to(part, within, own, out[where], boxes)
             else:
-                wanted[whole[0]].append((share, whole[1]))
-        for array, some in wanted.items():
-            if len(some) == 1:
-                self._read_share(some[0][0], origins, extent, out, boxes)
-            else:
-                places = [(where, place) for (_, _, where), place in some]
-                self._read_places(array, places, origins, extent, out)
+                places = [(where[-1], place) for (*_, where), place in some]
+                self._read_places(whole, places, origins, extent, out)
 
     def _read_places(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -12,7 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered, point_origins
-from oocdata.engines.files import FileVersion
+from oocdata.engines.files import Descriptor, FileVersion
 from oocdata.engines.ragged import as_items, copy_runs, read_points
 from oocdata.engines.source import Storage
 
@@ -60,8 +59,8 @@ class MemoryArray:
             return
         for version in self._storage.files:
             if isinstance(version, FileVersion):  # of an object, each answer was compared
-                status, concerned = os.stat(version.path), covered(origins, extent, 0)
-                version.compare(status, self._storage.key, concerned)
+                file = Descriptor(version.path, version)
+                file.compare(self._storage.key, covered(origins, extent, 0))
         array = self.array
         same = array.dtype == out.dtype == self.dtype and out.flags.writeable
         if same and array.flags.c_contiguous and out.flags.c_contiguous:

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, point_origins
+from oocdata.box import Extent, cut_boxes, point_origins
 from oocdata.engines.places import read_through
 from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Source, Storage
@@ -133,12 +133,9 @@ class Placed:
         self, axis: int, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
     ) -> None:
         """Read boxes along an axis whose places follow no rule, a place at a time."""
-        single = extent.with_axis(axis, 1)
         for number in range(extent.lengths[axis]):
-            moved = origins.copy()
-            moved[:, axis] += number * extent.strides[axis]
-            cut = (*[slice(None)] * (axis + 1), slice(number, number + 1))
-            self.read(moved, single, out[cut])
+            moved, single, where = cut_boxes(origins, extent, axis, number, number + 1)
+            self.read(moved, single, out[where])
 
     # A box here as a box of storage.
 

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered
+from oocdata.box import Extent, covered, cut_boxes
 from oocdata.engines.buffers import empty
 from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts, RowOffsets
@@ -79,8 +79,6 @@ class Strided:
     ----------
     dtype : numpy.dtype
         Native byte order.
-    turned : bool
-        Whether numbers are stored in another one.
     """
 
     _read_files: ClassVar[Callable[..., None] | None] = None
@@ -101,9 +99,6 @@ class Strided:
         self.file, self.stored, self.shape, self.strides = file, stored, shape, strides
         self.offset, self.chunk_offsets, self.axis = offset, chunk_offsets, axis
         self.dtype = stored.newbyteorder("=")
-        # Not `isnative`, which NumPy says of big-endian numbers in the arrays of a structured row.
-        self.turned = stored != self.dtype
-        self._mixed = self.turned and stored.names is not None  # not all are to be turned
         self._storage = replace(storage, offset=offset)
         self.steps = np.array(strides, np.int64)
 
@@ -165,10 +160,12 @@ class Strided:
         # Nor is delivered what was written over while it was being read.
         if not opened.unchanged():
             raise self._changed(opened, origins, extent)
-        if plan.direct and self.turned:
-            self.swap(out, places)
 
     read_to = read
+
+    def check(self) -> None:
+        """Raise if the file has changed."""
+        self.file.check(self._storage.key)
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of a store; see `oocdata.engines.soon`."""
@@ -191,8 +188,8 @@ class Strided:
     ) -> None:
         """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
         chunk = self.shape if self.chunk_offsets is None else self.chunk_offsets.chunk_shape
-        whole = chunk[1:] == self.shape[1:] and not self._mixed
-        if not whole or self.strides != contiguous_strides(chunk, self.stored.itemsize):
+        strides = contiguous_strides(chunk, self.stored.itemsize)
+        if chunk[1:] != self.shape[1:] or self.strides != strides:
             read_points(self, starts, lengths, out)
             return
         one, step = Extent.of((1, *chunk[1:])), self.strides[0]
@@ -212,8 +209,8 @@ class Strided:
             place = self._origins(starts[error.run : error.run + 1])
             extent = Extent.of((int(lengths[error.run]), *chunk[1:]))
             raise self._unfinished(opened, place, extent, error.cause) from error.cause
-        if self.turned:
-            out.byteswap(inplace=True)
+        if self.stored != self.dtype:
+            out[...] = out.view(self.stored)
         if not opened.unchanged():
             raise self._changed(opened, self._origins(starts), one)
 
@@ -232,16 +229,9 @@ class Strided:
             extent.strides,
             self.strides,
             self.stored.itemsize,
-            out.strides[1:] if out.dtype == self.dtype and not self._mixed else None,
+            out.strides[1:] if out.dtype == self.stored else None,
             holes=self.chunk_offsets is None,
         )
-
-    def swap(self, out: NDArray[Any], places: NDArray[np.int64] | None) -> None:
-        """Turn the bytes of all numbers, or of those at some places."""
-        if places is None:
-            out.byteswap(inplace=True)
-        else:
-            out[places] = out[places].byteswap()
 
     def _read_one(
         self, opened: Readable, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
@@ -296,11 +286,8 @@ class Strided:
         axis, length = parts
         for start in range(0, extent.lengths[axis], length):
             stop = min(start + length, extent.lengths[axis])
-            moved = origins.copy()
-            moved[:, axis] += start * extent.strides[axis]
-            cut = (*[slice(None)] * (axis + 1), slice(start, stop))
-            part = extent.with_axis(axis, stop - start, extent.strides[axis])
-            self.read_to(moved, part, out[cut], places)
+            moved, part, where = cut_boxes(origins, extent, axis, start, stop)
+            self.read_to(moved, part, out[where], places)
 
     def _fill(
         self,

@@ -131,6 +131,4 @@ class Together:
                 read_files(self._files, which, starts, targets, lengths, out)
             except (UnfinishedError, SourceError):
                 return False
-        if like.turned:
-            like.swap(out, places)
         return True

@@ -186,3 +186,19 @@ def test_apart_in_the_file(tmp_path: Path) -> None:
     column = open_array(np.load(tmp_path / "b.npy", mmap_mode="r")[:, 1])
     assert isinstance(column, strided.Strided)
     assert_array_equal(read(column, [3, 0], [2, 1]), [7.0, 9.0, 1.0])
+
+
+def test_the_cache_shrinks_while_runs_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does where batches of another loader borrow of it."""
+    budgets = [4000]
+    monkeypatch.setattr(cache.cache, "budget", lambda: budgets[0])
+
+    class Shrinking(Decoder):
+        def read_chunks(self, places: Any, outs: Any) -> None:
+            super().read_chunks(places, outs)
+            budgets[0] = 1000
+
+    decoded: Counter[tuple[int, ...]] = Counter()
+    source = Chunked(Shrinking(ARRAY, (10,), decoded))
+    assert_array_equal(read(source, [3, 0], [995, 1000]), expected([3, 0], [995, 1000]))
+    assert max(decoded.values()) == 1

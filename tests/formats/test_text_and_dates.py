@@ -22,6 +22,7 @@ from oocdata.errors import (
     MismatchedPartsError,
     MissingChunkError,
     MissingChunkWarning,
+    MissingFileError,
     SourceError,
     UnsupportedDtypeError,
 )
@@ -132,6 +133,9 @@ def test_text_of_varying_length(tmp_path: Path, options: dict[str, Any]) -> None
     with h5py.File(tmp_path / "1.h5", "a") as file:
         file["u"][0] = "b"
     with pytest.raises(SourceError, match=r"1\.h5"):
+        view.take([0])
+    (tmp_path / "1.h5").unlink()
+    with pytest.raises(MissingFileError, match=r"it is gone.*1\.h5"):
         view.take([0])
 
 

@@ -186,7 +186,7 @@ def test_any_view(
 def test_a_bad_layout_is_decoded_once(
     tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from oocdata.engines.blocked import StridedChunks
+    from oocdata.engines.chunked import SourceChunks
     from oocdata.formats.hdf5.filtered import FilteredChunks
     from oocdata.formats.zarr.readers import TensorStoreReader
 
@@ -197,7 +197,7 @@ def test_a_bad_layout_is_decoded_once(
     else:
         store(path, values, (3000, 2, 2))
     decoded: list[Any] = []
-    for reader in (FilteredChunks, TensorStoreReader, StridedChunks):
+    for reader in (FilteredChunks, TensorStoreReader, SourceChunks):
 
         def counted(self: Any, places: Any, outs: Any, read: Any = reader.read_chunks) -> None:
             # A fingerprint is made with the process's own memory, in which whole rows fit.
