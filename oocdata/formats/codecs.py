@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from io import BytesIO
 from math import prod
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from oocdata.engines.buffers import empty
 from oocdata.errors import MissingDependencyError
 
-__all__ = ["codecs", "decompress", "room_for", "write_chunk"]
+__all__ = ["codecs", "decompress", "room_for", "undo", "write_chunk"]
 
 _BLOSC_HEADER_BYTES = 16
 
@@ -44,7 +44,8 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
     Parameters
     ----------
     codec : str
-        As imagecodecs names it: ``"deflate"`` (zlib's format), ``"gzip"``, ``"zstd"``, …
+        As imagecodecs names it: ``"deflate"`` (zlib's format), ``"gzip"``, ``"zstd"``, …; or
+        ``"crc32c"``, a checksum behind the bytes.
     data : bytes_like
     out : ndarray of uint8 or None
         Where they go, if it is known how many they are.
@@ -62,6 +63,8 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
     """
     if codec == "blosc":
         _check_blosc(data)
+    if codec == "crc32c":
+        return _copied(_checked(data), out)
     decode = getattr(codecs(), f"{codec}_decode")
     if out is None:
         try:
@@ -74,6 +77,36 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
         length = _gunzip(data, out)
     if length != len(out):
         raise ValueError(f"it decodes to {length} bytes, not {len(out)}")
+    return out
+
+
+def undo(codecs: Sequence[str], data: Any, out: NDArray[np.uint8]) -> None:
+    """Fill `out` with the bytes that one codec after the other, or none, has made into `data`.
+
+    Raises as `decompress` does.
+    """
+    for number in range(len(codecs) - 1, -1, -1):
+        data = decompress(codecs[number], data, None if number else out)
+    if not codecs:
+        _copied(data, out)
+
+
+def _checked(data: Any) -> memoryview:
+    """Return bytes without the CRC-32C behind them, which they must have."""
+    from google_crc32c import value  # not for `import oocdata`
+
+    whole = memoryview(data)
+    if len(whole) < 4 or value(bytes(whole[:-4])) != int.from_bytes(whole[-4:], "little"):
+        raise ValueError("it is not what its checksum says")
+    return whole[:-4]
+
+
+def _copied(data: Any, out: NDArray[np.uint8] | None) -> Any:
+    if out is None:
+        return data
+    if len(data) != len(out):
+        raise ValueError(f"it has {len(data)} bytes, not {len(out)}")
+    out[:] = np.frombuffer(data, np.uint8)
     return out
 
 
