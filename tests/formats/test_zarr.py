@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 
 import numcodecs
 import numpy as np
+import obstore.store
 import pytest
 import tensorstore
 import zarr
@@ -37,6 +38,7 @@ from zarr.codecs import (
 )
 from zarr.storage import LoggingStore, MemoryStore, ZipStore
 
+import oocdata as ooc
 from oocdata.datasets.view import View
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
@@ -214,6 +216,8 @@ def test_every_encoding_reads_as_it_was_written(tmp_path: Path, name: str) -> No
     assert type(reader_of(source)) is reader
     check_boxes(source, array)
     assert_array_equal(View.of(source, (3, 0)).take([5, 88, 0]), _rows(array, [5, 88, 0]))
+    stored = ooc.open("a.zarr", store=obstore.store.LocalStore(tmp_path), missing="fill")
+    assert_array_equal(stored.take([22, 3, 8]), array[[22, 3, 8]])
 
 
 def _rows(array: NDArray[Any], rows: list[int]) -> NDArray[Any]:
