@@ -43,13 +43,6 @@ class ShardIndex:
         """Where it begins and ends in a shard, as a slice does."""
         return (-self.nbytes, None) if self.at_end else (0, self.nbytes)
 
-    def absent(self, stored: bytes) -> NDArray[np.bool_]:
-        """Return which chunks of a shard are not there, axes as the array's."""
-        # All ones in either byte order.
-        addresses = np.frombuffer(stored, np.uint64, 2 * prod(self.grid)).reshape(*self.grid, 2)
-        empty: NDArray[np.bool_] = (addresses == np.uint64(2**64 - 1)).all(axis=-1)
-        return empty.transpose(np.argsort(self.axes))
-
     def addresses(self, stored: bytes, nbytes: int) -> NDArray[np.int64]:
         """Return where the chunks of a shard of so many bytes lie: shape (*grid, 2).
 
