@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from io import BytesIO
 from math import prod
 from typing import Any
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from oocdata.engines.buffers import empty
 from oocdata.errors import MissingDependencyError
 
-__all__ = ["codecs", "decompress", "room_for", "undo", "write_chunk"]
+__all__ = ["codecs", "decompress", "room_for", "write_chunk"]
 
 _BLOSC_HEADER_BYTES = 16
 
@@ -45,7 +45,7 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
     ----------
     codec : str
         As imagecodecs names it: ``"deflate"`` (zlib's format), ``"gzip"``, ``"zstd"``, …; or
-        ``"crc32c"``, a checksum behind the bytes.
+        ``"crc32c"``, a checksum behind the bytes; empty for bytes that are as they were.
     data : bytes_like
     out : ndarray of uint8 or None
         Where they go, if it is known how many they are.
@@ -64,7 +64,9 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
     if codec == "blosc":
         _check_blosc(data)
     if codec == "crc32c":
-        return _copied(_checked(data), out)
+        data = _checked(data)
+    if codec in ("", "crc32c"):
+        return _copied(data, out)
     decode = getattr(codecs(), f"{codec}_decode")
     if out is None:
         try:
@@ -78,17 +80,6 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
     if length != len(out):
         raise ValueError(f"it decodes to {length} bytes, not {len(out)}")
     return out
-
-
-def undo(codecs: Sequence[str], data: Any, out: NDArray[np.uint8]) -> None:
-    """Fill `out` with the bytes that one codec after the other, or none, has made into `data`.
-
-    Raises as `decompress` does.
-    """
-    for number in range(len(codecs) - 1, -1, -1):
-        data = decompress(codecs[number], data, None if number else out)
-    if not codecs:
-        _copied(data, out)
 
 
 def _checked(data: Any) -> memoryview:

@@ -40,7 +40,6 @@ from oocdata.errors import (
     MissingChunkWarning,
     SourceError,
 )
-from oocdata.formats import codecs
 from oocdata.formats.zarr import direct, open_zarr
 from oocdata.formats.zarr.direct import DirectReader, ShardReader
 from oocdata.formats.zarr.readers import ZarrReader
@@ -261,7 +260,7 @@ def test_a_chunk_takes_what_is_stored_of_it_beside_its_place(
     write(tmp_path / "a.zarr", array, **V2, chunks=(1, 512, 512), compressors=numcodecs.Blosc())
     source = open_zarr(str(tmp_path / "a.zarr"))
     view, slots, lock = View.of(source), source._slots, Lock()  # type: ignore[attr-defined]
-    decode, now, most = codecs.decompress, [0], [0]
+    decode, now, most = direct.decompress, [0], [0]
 
     def counting(codec: str, data: memoryview, out: NDArray[np.uint8]) -> Any:
         beside = 0 if np.may_share_memory(out, slots.memory) else out.nbytes
@@ -274,7 +273,7 @@ def test_a_chunk_takes_what_is_stored_of_it_beside_its_place(
             with lock:
                 now[0] -= len(data) + beside
 
-    monkeypatch.setattr(codecs, "decompress", counting)
+    monkeypatch.setattr(direct, "decompress", counting)
     set_memory(12 << 20)
     try:
         with ThreadPoolExecutor(4) as threads:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Descriptor, OpenFile
 from oocdata.engines.runs import UnfinishedError, announce
 from oocdata.errors import SourceError
-from oocdata.formats.codecs import room_for, undo, write_chunk
+from oocdata.formats.codecs import decompress, room_for, write_chunk
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import Missing, ZarrReader
 
@@ -61,6 +61,7 @@ class DirectReader(ZarrReader):
         assert dtype is not None
         native, axes = dtype.newbyteorder("="), codecs.axes or range(len(metadata.shape))
         shape = tuple(metadata.chunk_shape[axis] for axis in axes)
+        first, others = next(iter(codecs.compressors), ""), codecs.compressors[:0:-1]
         absent: list[int] = []
         for number, out in enumerate(outs):
             try:
@@ -68,7 +69,9 @@ class DirectReader(ZarrReader):
                 if data is None:
                     absent.append(number)
                     continue
-                decode = partial(undo, codecs.compressors, data)
+                for codec in others:  # before there is memory for the elements: two forms at a time
+                    data = decompress(codec, data, None)
+                decode = partial(decompress, first, data)
                 write_chunk(out.view(native).transpose(axes), dtype, shape, decode)
             except _FAILURES as error:
                 self._failed(places, number, error)
