@@ -47,8 +47,8 @@ def case_from(text: str) -> Any:
 
 _READERS = {
     "hdf5": ("h5py", "imagecodecs"),
-    "zarr": ("zarr", "tensorstore"),
-    "": ("h5py", "imagecodecs", "zarr", "tensorstore"),  # layouts are of both
+    "zarr": ("imagecodecs", "zarr"),
+    "": ("h5py", "imagecodecs", "zarr"),  # layouts are of both
 }
 """What reads a format, in one way or another: imported for all ways alike."""
 

@@ -74,7 +74,7 @@ def text(folder: Path) -> Path:
 
 MEASURED = """
 import sys
-import numpy as np, h5py, imagecodecs, zarr, tensorstore
+import numpy as np, h5py, imagecodecs, zarr
 import oocdata as ooc
 
 def status(name):

@@ -38,7 +38,6 @@ HEAVY = {
     "keras",
     "h5py",
     "zarr",
-    "tensorstore",
     "numcodecs",
     "imagecodecs",
     "typer",

@@ -44,7 +44,8 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
     Parameters
     ----------
     codec : str
-        As imagecodecs names it: ``"deflate"`` (zlib's format), ``"gzip"``, ``"zstd"``, …
+        As imagecodecs names it: ``"deflate"`` (zlib's format), ``"gzip"``, ``"zstd"``, …; or
+        ``"crc32c"``, a checksum behind the bytes; empty for bytes that are as they were.
     data : bytes_like
     out : ndarray of uint8 or None
         Where they go, if it is known how many they are.
@@ -62,6 +63,10 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
     """
     if codec == "blosc":
         _check_blosc(data)
+    if codec == "crc32c":
+        data = _checked(data)
+    if codec in ("", "crc32c"):
+        return _copied(data, out)
     decode = getattr(codecs(), f"{codec}_decode")
     if out is None:
         try:
@@ -74,6 +79,25 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
         length = _gunzip(data, out)
     if length != len(out):
         raise ValueError(f"it decodes to {length} bytes, not {len(out)}")
+    return out
+
+
+def _checked(data: Any) -> memoryview:
+    """Return bytes without the CRC-32C behind them, which they must have."""
+    from google_crc32c import value  # not for `import oocdata`
+
+    whole = memoryview(data)
+    if len(whole) < 4 or value(bytes(whole[:-4])) != int.from_bytes(whole[-4:], "little"):
+        raise ValueError("it is not what its checksum says")
+    return whole[:-4]
+
+
+def _copied(data: Any, out: NDArray[np.uint8] | None) -> Any:
+    if out is None:
+        return data
+    if len(data) != len(out):
+        raise ValueError(f"it has {len(data)} bytes, not {len(out)}")
+    out[:] = np.frombuffer(data, np.uint8)
     return out
 
 

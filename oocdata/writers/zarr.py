@@ -1,9 +1,8 @@
 """Zarr v3: chunks encoded in threads, many in a shard or each a file of its own.
 
-Not through TensorStore, which keeps as much memory again as it was given to write, for as long as
-the process lives: a bound that is stated must be kept. Nor does zarr-python encode: a conversion of
-164 MB of float32 (chunks of 16 rows of 64 × 64, shards, blosc-zstd) then takes 1.3 to 1.5 times as
-much of the processor's time (0.88 s for 0.66 s from gzip in HDF5). The formats: Zarr core
+Not through zarr-python: a conversion of 164 MB of float32 (chunks of 16 rows of 64 × 64, shards,
+blosc-zstd) then takes 1.3 to 1.5 times as much of the processor's time (0.88 s for 0.66 s from gzip
+in HDF5). The formats: Zarr core
 specification version 3.0; codec ``sharding_indexed`` version 1.0, "Binary shard format".
 """
 

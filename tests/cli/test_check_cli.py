@@ -194,7 +194,7 @@ def test_loads_nothing_heavy(folder: Path) -> None:
 import sys
 from oocdata.tools.check import check
 health = check("ds.npy")
-heavy = {"tensorflow", "keras", "h5py", "zarr", "tensorstore", "rich"} & set(sys.modules)
+heavy = {"tensorflow", "keras", "h5py", "zarr", "rich"} & set(sys.modules)
 assert not heavy, heavy
 """
     done = subprocess.run(

@@ -417,7 +417,7 @@ for name in ("ds.npy", "group.zarr", "sim.h5"):
         main()
     except SystemExit as end:
         assert not end.code, end.code
-    heavy = {"tensorflow", "keras", "zarr", "tensorstore", "matplotlib", "sklearn"}
+    heavy = {"tensorflow", "keras", "zarr", "matplotlib", "sklearn"}
     assert not heavy & set(sys.modules), (name, heavy & set(sys.modules))
     assert ("h5py" in sys.modules) == name.endswith(".h5")
 """

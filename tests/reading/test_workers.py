@@ -427,7 +427,7 @@ class TestScripts:
     def test_no_framework_is_loaded_in_a_worker(self, tmp_path: Path) -> None:
         script = """
         import tensorflow, keras
-        names = {"tensorflow", "keras", "h5py", "zarr", "tensorstore"}
+        names = {"tensorflow", "keras", "h5py", "zarr"}
         def loaded(x): return np.full(len(x), len(names & set(sys.modules)))
         mapped = view.map(loaded, spec=ooc.ArraySpec((), np.dtype("i8")))
         say(sum(int(batch.numpy().sum()) for batch in mapped.batches(100, workers=1).to_tf()))

@@ -2,8 +2,9 @@
 
 ``opening`` finds an array in a ``hierarchy`` of a ``store`` (or one that the user ``held`` open),
 from its ``metadata`` and ``codecs`` alone; ``objects`` tells which chunks are there and whether one
-has changed; ``readers`` decode chunks of a ``stored`` array for the chunked engine, and
-``chunk_files`` reads rows where nothing need be decoded.
+has changed; ``direct`` decodes chunks for the chunked engine, or zarr-python where it must
+(``readers``), ``remote`` those of a store; ``chunk_files`` reads rows where nothing need be
+decoded.
 """
 
 from oocdata.formats.zarr.opening import from_array, list_zarr, open_zarr

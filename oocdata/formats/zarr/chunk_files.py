@@ -158,9 +158,11 @@ def chunk_files(reader: ZarrReader) -> ChunkFiles | None:
     objects = reader.objects
     metadata = objects.metadata
     dtype, chunk = metadata.plain_dtype, metadata.object_shape
-    if dtype is None or metadata.codecs.compressor or metadata.sharded or 0 in metadata.shape:
+    if metadata.zarr_only or dtype is None or dtype.newbyteorder("=") != metadata.dtype:
         return None
-    if not metadata.fill_known or not isinstance(objects.store, Folder):
+    if metadata.codecs.compressors or metadata.codecs.axes or metadata.sharded:
+        return None
+    if 0 in metadata.shape or not isinstance(objects.store, Folder):
         return None
     if objects.versions is None or reader.file is None:
         return None

@@ -13,12 +13,9 @@ __all__ = ["CodecChain", "ShardIndex", "describe_v2", "describe_v3", "named"]
 
 _Steps: TypeAlias = list[tuple[str, dict[str, Any]]]
 
-# Codecs that TensorStore's drivers have. An array of which they don't take an option, such as
-# numcodecs' checksum of zstd, is read by zarr-python all the same (`readers.TensorStoreReader`).
-_TENSORSTORE_V2 = {"zlib", "gzip", "bz2", "zstd", "blosc"}
-_TENSORSTORE_V3 = {"bytes", "transpose", "gzip", "zstd", "blosc", "crc32c", "sharding_indexed"}
-_COMPRESSORS = {"blosc": "blosc", "zstd": "zstd", "gzip": "gzip", "zlib": "deflate"}
-"""Those that imagecodecs undoes, by its names for them."""
+_CODECS_V2 = {"blosc": "blosc", "bz2": "bz2", "gzip": "gzip", "zlib": "deflate", "zstd": "zstd"}
+_CODECS_V3 = {"blosc": "blosc", "crc32c": "crc32c", "gzip": "gzip", "zstd": "zstd"}
+"""Codecs that are undone here, by their names in `oocdata.formats.codecs.decompress`."""
 _BLOSC_CODECS = {"blosclz", "lz4", "lz4hc", "zlib", "zstd"}
 _BLOSC_SHUFFLES = {-1: "auto-shuffle", 0: "", 1: "shuffle", 2: "bitshuffle", "noshuffle": ""}
 
@@ -41,12 +38,10 @@ class ShardIndex:
     nbytes: int
     """4 more than the addresses take where a crc32c follows them."""
 
-    def absent(self, stored: bytes) -> NDArray[np.bool_]:
-        """Return which chunks of a shard are not there, axes as the array's."""
-        # All ones in either byte order.
-        addresses = np.frombuffer(stored, np.uint64, 2 * prod(self.grid)).reshape(*self.grid, 2)
-        empty: NDArray[np.bool_] = (addresses == np.uint64(2**64 - 1)).all(axis=-1)
-        return empty.transpose(np.argsort(self.axes))
+    @property
+    def part(self) -> tuple[int, int | None]:
+        """Where it begins and ends in a shard, as a slice does."""
+        return (-self.nbytes, None) if self.at_end else (0, self.nbytes)
 
     def addresses(self, stored: bytes, nbytes: int) -> NDArray[np.int64]:
         """Return where the chunks of a shard of so many bytes lie: shape (*grid, 2).
@@ -78,23 +73,26 @@ class CodecChain:
 
     text: str
     """For people; empty where nothing is encoded."""
-    zarr_only: str
-    """What TensorStore can't decode; empty where it can all."""
+    unknown: str
+    """What can't be decoded here; empty where all can."""
     extra_bytes: int | None
     """Bytes stored beside the elements where nothing compresses; None where something does."""
+    compressors: tuple[str, ...] = ()
+    """What encodes the bytes of elements (of shards, those of a chunk), first to last."""
+    axes: tuple[int, ...] = ()
+    """The array's axis of each axis of a chunk as stored; empty where they are the array's."""
+    endian: str | None = None
+    """As version 3 says it: ``"little"``, ``"big"``, or nothing."""
     chunk_shape: tuple[int, ...] | None = None
     """The innermost chunk of a shard, in the array's axes; None without shards."""
     shard_index: ShardIndex | None = None
     """None without shards, or where the index can't be found without decoding."""
-    compressor: str = ""
-    """The codec, as imagecodecs names it, in which elements are stored and nothing else; of shards,
-    those of a chunk."""
 
 
 def named(value: Any) -> tuple[str, dict[str, Any]]:
     """Return the name and options of a v3 extension.
 
-    The short form, a bare name, is refused: TensorStore and zarr-python do not read it either.
+    The short form, a bare name, is refused, as other libraries refuse it.
 
     Examples
     --------
@@ -114,16 +112,15 @@ def describe_v2(compressor: Any, filters: Any) -> CodecChain:
 
     Examples
     --------
-    >>> describe_v2({"id": "lzma"}, [{"id": "delta", "dtype": "<i4"}]).zarr_only
+    >>> describe_v2({"id": "lzma"}, [{"id": "delta", "dtype": "<i4"}]).unknown
     'the codec delta'
     """
     codecs = [*(filters or []), *([compressor] if compressor is not None else [])]
     steps = [(str(codec["id"]), {k: v for k, v in codec.items() if k != "id"}) for codec in codecs]
-    # No filter at all passes TensorStore's driver "zarr", not even one that it knows as a
-    # compressor.
-    strange = f"the codec {steps[0][0]}" if filters else _strange(steps, _TENSORSTORE_V2)
-    compressor = _compressor(steps) if not filters else ""
-    return CodecChain(_text(steps), strange, None if steps else 0, compressor=compressor)
+    known, unknown = _known(steps, _CODECS_V2)
+    if filters:
+        unknown = f"the codec {steps[0][0]}"
+    return CodecChain(_text(steps), unknown, None if steps else 0, known)
 
 
 def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
@@ -139,7 +136,6 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
     ((2, 3), (2, 2), 68)
     """
     steps = [named(codec) for codec in codecs]
-    strange = _strange(steps, _TENSORSTORE_V3)
     axes = tuple(range(len(shape)))
     for place, (name, options) in enumerate(steps):
         if name == "transpose":
@@ -151,22 +147,26 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
         elif name == "sharding_indexed":
             chain = _shards(options, tuple(shape[axis] for axis in axes), axes)
             after = steps[place + 1 :]
-            if after:  # TensorStore refuses it, and the index lies inside what these codecs encoded
+            if after:  # the index lies inside what these codecs encoded
                 reason = f"the codec {after[0][0]} around shards"
-                chain = replace(chain, zarr_only=reason, shard_index=None)
-            texts = [chain.text, _text(steps[:place] + after)]
-            alone = place == 0 and chain.shard_index is not None
+                chain = replace(chain, unknown=reason, shard_index=None)
             return replace(
                 chain,
-                zarr_only=strange or chain.zarr_only,
-                text=", ".join(filter(None, texts)),
-                compressor=chain.compressor if alone else "",
+                unknown=_strange(steps[:place]) or chain.unknown,
+                text=", ".join(filter(None, [chain.text, _text(steps[:place] + after)])),
             )
     names = [name for name, _ in steps]
     plain = set(names) <= {"bytes", "transpose", "crc32c"}
-    extra = 4 * names.count("crc32c") if plain else None
-    compressor = _compressor(steps[1:]) if names[:1] == ["bytes"] else ""
-    return CodecChain(_text(steps), strange, extra, compressor=compressor)
+    place = names.index("bytes") if "bytes" in names else len(names)
+    known, unknown = _known(steps[place + 1 :], _CODECS_V3)
+    return CodecChain(
+        _text(steps),
+        _strange(steps[:place]) or unknown or ("" if "bytes" in names else "its codecs"),
+        4 * names.count("crc32c") if plain else None,
+        known,
+        () if axes == tuple(range(len(shape))) else axes,
+        steps[place][1].get("endian") if "bytes" in names else None,
+    )
 
 
 def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ...]) -> CodecChain:
@@ -192,28 +192,31 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
         index = ShardIndex(
             grid, axes, place == "end", kind, 16 * prod(grid) + 4 * (len(index_names) - 1)
         )
-    return CodecChain(
-        inner.text,
-        inner.zarr_only or _strange(index_steps, _TENSORSTORE_V3),
-        None,
-        tuple(innermost[axes.index(axis)] for axis in range(len(axes))),
-        index,
-        inner.compressor,
+    unknown = inner.unknown
+    if not unknown and index is None:
+        unknown = "shards in shards" if inner.chunk_shape else "an encoded index of shards"
+    inside = tuple(axes[axis] for axis in inner.axes or range(len(axes)))
+    return replace(
+        inner,
+        unknown=unknown,
+        extra_bytes=None,
+        axes=() if inside == tuple(range(len(axes))) else inside,
+        chunk_shape=tuple(innermost[axes.index(axis)] for axis in range(len(axes))),
+        shard_index=index,
     )
 
 
-def _compressor(steps: _Steps) -> str:
-    """Return the one codec of a chain, as imagecodecs names it; empty where it has no such one."""
-    if len(steps) != 1:
-        return ""
-    ((name, options),) = steps
-    if name == "blosc" and options.get("cname") not in _BLOSC_CODECS:
-        return ""
-    return _COMPRESSORS.get(name, "")
+def _known(steps: _Steps, known: dict[str, str]) -> tuple[tuple[str, ...], str]:
+    """Return the names of codecs for `decompress`, or what is none of them."""
+    for name, options in steps:
+        if name not in known or (name == "blosc" and options.get("cname") not in _BLOSC_CODECS):
+            return (), f"the codec {name}"
+    return tuple(known[name] for name, _ in steps), ""
 
 
-def _strange(steps: _Steps, known: set[str]) -> str:
-    return next((f"the codec {name}" for name, _ in steps if name not in known), "")
+def _strange(steps: _Steps) -> str:
+    """Return what stands before the bytes of elements and is no transpose."""
+    return next((f"the codec {name}" for name, _ in steps if name != "transpose"), "")
 
 
 def _text(steps: _Steps) -> str:

@@ -41,15 +41,15 @@ class Held(Store):
             return bytes(files["zarr.json"].to_bytes()), None
         return bytes(files[".zarray"].to_bytes()), bytes(files[".zattrs"].to_bytes())
 
-    def read(self, name: str, part: int = 0) -> bytes | None:
-        """Return the bytes of an object, or `part` of them."""
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
+        """Return the bytes of an object, or a part of them."""
         from zarr.abc.store import RangeByteRequest, SuffixByteRequest
         from zarr.core.buffer import default_buffer_prototype
         from zarr.core.sync import sync
 
-        request: Any = None
-        if part:
-            request = SuffixByteRequest(-part) if part < 0 else RangeByteRequest(0, part)
+        request: Any = SuffixByteRequest(-start) if start < 0 else None
+        if stop is not None:
+            request = RangeByteRequest(start, stop)
         found = sync(self.array.store.get(name, default_buffer_prototype(), request))
         return None if found is None else found.to_bytes()
 

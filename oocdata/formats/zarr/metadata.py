@@ -3,7 +3,7 @@
 Zarr v2 keeps ``.zarray`` (Zarr storage specification version 2, "Metadata"), v3 keeps ``zarr.json``
 (Zarr core specification version 3.0, "Array metadata"; sharding: ZEP 2, codec
 ``sharding_indexed``). Both are a few hundred bytes of JSON, so that describing an array takes
-microseconds, where importing zarr-python or TensorStore takes up to a third of a second.
+microseconds, where importing zarr-python takes up to a third of a second.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ class ArrayMetadata:
     """As the metadata writes it."""
     codecs: CodecChain
     plain_dtype: np.dtype[Any] | None
-    """As stored, where an object, or a chunk of a shard, is its elements in C order, in at most one
-    codec; else None."""
+    """Of elements as stored; None where it is not known. Of a small float whose dtype has no byte
+    order, an integer's."""
     dimensions: tuple[str, ...]
     """Names of the axes, empty for an axis without; none where no axis has a name."""
     annotations: Annotations = field(compare=False, repr=False)
@@ -67,7 +67,17 @@ class ArrayMetadata:
     @property
     def fill_known(self) -> bool:
         """Whether it is known what absent chunks hold: the fill value, or zeros for null."""
-        return self.annotations.fill_value is not None or self.fill_value == "null"
+        number = self.dtype.names is None and self.dtype.kind not in "SU"
+        return self.fill_value == "null" or (number and self.annotations.fill_value is not None)
+
+    @property
+    def zarr_only(self) -> str:
+        """Why chunks can't be decoded here; empty where they can."""
+        if self.codecs.unknown:
+            return self.codecs.unknown
+        if self.plain_dtype is None:
+            return "a byte order that is not said" if self.dtype != _TEXT else "text"
+        return "" if self.fill_known else f"the fill value {self.fill_value}"
 
     @property
     def sharded(self) -> bool:
@@ -191,17 +201,15 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
             f"and {node['order']!r}"
         )
     chain = describe_v2(node["compressor"], filters)
-    # TensorStore reads fields one at a time, and would decode all for each.
-    strange = "structured rows" if dtype.names else "text" if dtype.kind in "SU" else ""
-    chain = replace(chain, zarr_only=strange or chain.zarr_only)
-    plain = (chain.extra_bytes == 0 or chain.compressor) and node["order"] == "C" and not strange
+    if node["order"] == "F" and ndim > 1:
+        chain = replace(chain, axes=tuple(reversed(range(ndim))))
     return {
         "dtype": dtype.newbyteorder("="),
         "object_shape": chunks,
         "prefix": "",
         "separator": separator,
         "codecs": chain,
-        "plain_dtype": dtype if plain else None,
+        "plain_dtype": None if text else dtype,
     }
 
 
@@ -244,26 +252,20 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
         "prefix": "c" if encoding == "default" else "",
         "separator": separator,
         "codecs": chain,
-        "plain_dtype": _plain_v3(_of_elements(node["codecs"], chain), dtype),
+        "plain_dtype": _plain_v3(chain.endian, dtype),
     }
 
 
-def _of_elements(codecs: list[Any], chain: CodecChain) -> list[Any]:
-    """Return the codecs that say how elements are stored, without the compressor of the chain."""
-    if chain.shard_index is not None and len(codecs) == 1:
-        codecs = named(codecs[0])[1]["codecs"]
-    return codecs[:1] if chain.compressor else codecs
-
-
-def _plain_v3(codecs: list[Any], dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    if [codec["name"] for codec in codecs] != ["bytes"]:
+def _plain_v3(endian: str | None, dtype: np.dtype[Any]) -> np.dtype[Any] | None:
+    if dtype == _TEXT:
         return None
-    endian = named(codecs[0])[1].get("endian")
+    if dtype.itemsize == 1:
+        return dtype
+    if endian not in ("little", "big"):
+        return None  # a default would be a guess
     if is_small_float(dtype) and endian == "big":  # its dtype has no byte order
-        return None
-    if endian in ("little", "big"):
-        return dtype.newbyteorder("<" if endian == "little" else ">")
-    return dtype if dtype.itemsize == 1 else None  # a default would be a guess
+        return np.dtype(f">u{dtype.itemsize}")
+    return dtype.newbyteorder("<" if endian == "little" else ">")
 
 
 def _check_fill(fill_value: Any, dtype: np.dtype[Any]) -> None:

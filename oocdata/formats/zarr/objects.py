@@ -9,6 +9,7 @@ where that is cheap all are asked for at open, and each has to stay the version 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
 from typing import Any
@@ -48,6 +49,17 @@ class Objects:
         self.lost = 0
         self.versions = self._unknown()
         self.where: dict[str, Any] = {"path": store.path, "key": key or None}
+
+    @property
+    def zarr_only(self) -> str:
+        """Why zarr-python must read the chunks; empty where they are decoded here."""
+        store, reason = self.store, self.store.zarr_only or self.metadata.zarr_only
+        if reason or not self.metadata.sharded or store.is_remote:
+            return reason
+        if not store.reads_parts:
+            return "shards in a compressed archive"
+        # What is kept of an index must be of the shard's present version, which is compared.
+        return "so many shards" if store.versioned and self.versions is None else ""
 
     def _unknown(self) -> NDArray[np.int64] | None:
         """Return a version for each object, none of them known; None where none are kept."""
@@ -123,19 +135,26 @@ class Objects:
 
     def compare(self, numbers: Iterable[int]) -> None:
         """Raise if an object, after it was read, is not the version that it was at first."""
+        if self.versions is not None:
+            for number in numbers:
+                self.expect(number, self._version(number))
+
+    def expect(self, number: int, version: int) -> None:
+        """Raise if what was read of an object is not the version that it was at first."""
         if self.versions is None:
             return
-        for number in numbers:
-            now = self._version(number)
-            if now != self.versions[number]:
-                place = self.place(number)
-                how = "was deleted" if now == ABSENT else "was written anew"
-                raise SourceError(
-                    f"the stored object {self.name(place)!r} must be as it was when the array was "
-                    f"opened; it {how}. Open the array again.",
-                    **self.where,
-                    **self.rows_of(place),
-                )
+        if self.versions[number] == _UNKNOWN:
+            self.versions[number] = version
+        if self.versions[number] == version != _UNKNOWN:
+            return
+        place = self.place(number)
+        how = "was deleted" if version == ABSENT else "was written anew"
+        raise SourceError(
+            f"the stored object {self.name(place)!r} must be as it was when the array was "
+            f"opened; it {how}. Open the array again.",
+            **self.where,
+            **self.rows_of(place),
+        )
 
     def chunks(self, place: Sequence[int]) -> NDArray[np.int64]:
         """Return the places of an object's chunks that begin within the array."""
@@ -173,11 +192,13 @@ class Objects:
                 **self.where,
                 **self.rows_of(place),
             )
-        stored = self.store.read(name, -index.nbytes if index.at_end else index.nbytes)
-        if stored is None or len(stored) < index.nbytes:
-            # Where it was cut short, the library that reads it says so.
+        stored = self.store.read(name, *index.part)
+        try:
+            offsets = index.addresses(stored or b"", sys.maxsize)[..., 0]
+        except ValueError:  # a damaged one is told where it is read
             return np.full(per, stored is None)
-        return index.absent(stored)
+        found: NDArray[np.bool_] = (offsets < 0).transpose(np.argsort(index.axes))
+        return found
 
     def missing(self, what: str, places: NDArray[np.int64]) -> SourceError:
         """Return the error for chunks that are not there."""

@@ -1,7 +1,7 @@
 """Open Zarr v2 and v3 arrays: in chunks, one object each or many in a shard.
 
-Opening reads metadata and asks for the stored objects; it imports neither zarr-python nor
-TensorStore, which take longer to import than all the rest.
+Opening reads metadata and asks for the stored objects; it does not import zarr-python, which takes
+longer to import than all the rest.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from oocdata.errors import DamagedChunkError, OocdataError
 from oocdata.formats.anndata import Group, open_group
 from oocdata.formats.patterns import Key, datasets, is_pattern
 from oocdata.formats.zarr.chunk_files import chunk_files
+from oocdata.formats.zarr.direct import reader_of
 from oocdata.formats.zarr.hierarchy import (
     find_array,
     find_arrays,
@@ -28,9 +29,8 @@ from oocdata.formats.zarr.hierarchy import (
 )
 from oocdata.formats.zarr.metadata import ArrayMetadata, parse_array
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import Missing, reader_of
+from oocdata.formats.zarr.readers import Missing, first_line
 from oocdata.formats.zarr.store import Store, join, store_of
-from oocdata.formats.zarr.tensorstore import first_line
 
 if TYPE_CHECKING:
     import zarr

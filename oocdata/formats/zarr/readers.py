@@ -1,21 +1,15 @@
-"""Read the chunks of a Zarr array: by TensorStore where it can, by zarr-python where it must.
+"""Read the chunks of a Zarr array by zarr-python, which knows every codec and any store object.
 
-TensorStore decodes in its own threads, outside the GIL, and is two to six times as fast as
-zarr-python, chunk for chunk. It opens places (a folder, an archive, a URL) and knows the codecs of
-the specification. zarr-python knows every codec that numcodecs has and any store object, and costs
-a fraction of a millisecond for each chunk, which crosses its event loop. Large chunks that are
-files in one codec, and chunks in shards, need neither: see `oocdata.formats.zarr.compressed`.
+It costs a fraction of a millisecond for each chunk, which crosses its event loop. What is decoded
+without it: see `oocdata.formats.zarr.direct`.
 """
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections import deque
 from collections.abc import Sequence
-from contextlib import suppress
 from functools import cached_property
-from math import prod
 from typing import Any, Literal, NoReturn, TypeAlias
 
 import numpy as np
@@ -34,24 +28,11 @@ from oocdata.errors import (
 from oocdata.formats.dimensions import as_stored, packing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.store import join
-from oocdata.formats.zarr.tensorstore import (
-    INDEX_POOL,
-    LIBRARY_ERRORS,
-    first_line,
-    shared_context,
-    tensorstore,
-    usable,
-)
-from oocdata.memory import scratch_share
 
-__all__ = ["Missing", "TensorStoreReader", "ZarrReader", "reader_of"]
+__all__ = ["Missing", "ZarrReader", "first_line"]
 
 Missing: TypeAlias = Literal["error", "fill"]
 
-_SYSTEM_TROUBLE = ("PERMISSION_DENIED", "UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
-_CHUNKS_AT_ONCE = 64
-
-_Boxes: TypeAlias = Sequence[tuple[slice, ...]]
 _Outs: TypeAlias = Sequence[NDArray[Any]]
 _Failures: TypeAlias = list[tuple[int, Exception]]
 """Places of chunks among those asked for, and why each can't be read."""
@@ -108,12 +89,10 @@ class ZarrReader:
 
     def how(self) -> str:
         """Say how chunks are read."""
-        reason = self.objects.store.zarr_only or self.objects.metadata.codecs.zarr_only
-        return f"whole chunks, by zarr-python because of {reason}"
+        return f"whole chunks, by zarr-python because of {self.objects.zarr_only}"
 
     def __getstate__(self) -> dict[str, Any]:
-        lazy = ("_by_zarr", "_by_tensorstore")
-        return {name: value for name, value in self.__dict__.items() if name not in lazy}
+        return {name: value for name, value in self.__dict__.items() if name != "_by_zarr"}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ZarrReader) and self._identity == other._identity
@@ -141,18 +120,20 @@ class ZarrReader:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         numbers = self.objects.numbers(places)
         self.objects.note(numbers)
+        self._decode(places, outs)
+        self.objects.compare(numbers)
+
+    def _decode(self, places: NDArray[np.int64], outs: _Outs) -> None:
         starts = places * self.chunk_shape
         stops = np.minimum(starts + self.chunk_shape, self.shape)
         boxes = [
             tuple(map(slice, start, stop))
             for start, stop in zip(starts.tolist(), stops.tolist(), strict=True)
         ]
-        self._decode(places, boxes, outs)
-        self.objects.compare(numbers)
-
-    def _decode(self, places: NDArray[np.int64], boxes: _Boxes, outs: _Outs) -> None:
         array = self._by_zarr
-        self._check_shape("zarr-python", array)  # it may be the user's, and fewer rows would repeat
+        if array.shape != self.shape:  # it may be the user's, and fewer rows would repeat
+            now = ValueError(f"its shape is now {array.shape}, no longer {self.shape}")
+            raise self._unreadable(now)
         failures: _Failures = []
         for number, (box, out) in enumerate(zip(boxes, outs, strict=True)):
             try:
@@ -181,7 +162,7 @@ class ZarrReader:
         except OocdataError:
             raise
         except Exception as error:
-            raise self._unreadable("zarr-python", error) from error
+            raise self._unreadable(error) from error
 
     def _warn(self, what: str) -> None:
         if self.told:
@@ -211,15 +192,9 @@ class ZarrReader:
             )
         self._warn("some chunks")
 
-    def _check_shape(self, library: str, array: Any) -> None:
-        """Raise if the array has another shape than at `open`."""
-        if array.shape != self.shape:
-            now = ValueError(f"its shape is now {array.shape}, no longer {self.shape}")
-            raise self._unreadable(library, now)
-
-    def _unreadable(self, library: str, error: Exception) -> UnknownFormatError:
+    def _unreadable(self, error: Exception) -> UnknownFormatError:
         return UnknownFormatError(
-            f"{library} must be able to open the array; {type(error).__name__}: "
+            f"zarr-python must be able to open the array; {type(error).__name__}: "
             f"{first_line(error)}. Was it moved or written again since `open`?",
             **self.objects.where,
         )
@@ -227,6 +202,8 @@ class ZarrReader:
     def _fail(
         self, reason: str, places: NDArray[np.int64], failures: _Failures, damaged: bool
     ) -> NoReturn:
+        # What was written anew meanwhile is not damaged.
+        self.objects.compare(self.objects.numbers(places))
         rows = self.objects.rows(places[[number for number, _ in failures]])
         kind, message = SourceError, f"stored chunks must be readable; {reason}."
         if damaged:
@@ -235,114 +212,10 @@ class ZarrReader:
         raise kind(message, **self.objects.where, **rows) from failures[0][1]
 
 
-class TensorStoreReader(ZarrReader):
-    """Chunks of a Zarr array, read by TensorStore (drivers ``zarr`` and ``zarr3``).
-
-    What it refuses, and all after a fork, zarr-python reads.
-    """
-
-    own_threads = True
-
-    def how(self) -> str:
-        """Say how chunks are read."""
-        return "whole chunks, decoded by TensorStore outside Python's lock"
-
-    def _decode(self, places: NDArray[np.int64], boxes: _Boxes, outs: _Outs) -> None:
-        if not usable() or self._by_tensorstore is None:
-            super()._decode(places, boxes, outs)
-            return
-        failures = self._read(boxes, outs)
-        damaged = [one for one in failures if _status(one[1]) != "NOT_FOUND"]
-        if damaged and self.objects.metadata.codecs.compressor == "gzip":
-            # TensorStore refuses a gzip stream of several members, as bgzip writes.
-            again = [number for number, _ in damaged]
-            super()._decode(places[again], [boxes[n] for n in again], [outs[n] for n in again])
-            failures = [one for one in failures if _status(one[1]) == "NOT_FOUND"]
-        elif damaged:
-            error = damaged[0][1]
-            self._fail(first_line(error), places, damaged, _status(error) not in _SYSTEM_TROUBLE)
-        if failures:
-            absent = [number for number, _ in failures]
-            self.check_absent(places[absent], first_line(failures[0][1]))
-            fill_value = self._by_tensorstore.fill_value
-            for number in absent:
-                outs[number][...] = 0 if fill_value is None else fill_value
-
-    def _read(self, boxes: _Boxes, outs: _Outs) -> _Failures:
-        """Read boxes, some under way at a time; return which failed."""
-        library, array = tensorstore(), self._by_tensorstore
-        failures: _Failures = []
-        # Each takes what is stored and one decoded copy; and each opens a file.
-        chunk_bytes = prod(self.chunk_shape) * self.dtype.itemsize
-        most = max(1, min(_CHUNKS_AT_ONCE, scratch_share() // (2 * chunk_bytes)))
-        started: deque[tuple[int, Any]] = deque()
-
-        def end_first() -> None:
-            number, future = started[0]
-            error = future.exception()
-            started.popleft()
-            if error is not None:
-                failures.append((number, error))
-
-        try:
-            for number, (box, out) in enumerate(zip(boxes, outs, strict=True)):
-                if len(started) == most:
-                    end_first()
-                write = library.array(out).write(array[box].translate_to[0])
-                started.append((number, write))
-            while started:
-                end_first()
-        finally:
-            # An interrupt doesn't end the waiting: nobody may have `outs` until nothing writes.
-            for _, future in started:
-                while not future.done():
-                    with suppress(KeyboardInterrupt):
-                        future.exception()
-        return failures
-
-    @cached_property
-    def _by_tensorstore(self) -> Any:
-        """The array; None where it is refused."""
-        metadata = self.objects.metadata
-        specification: dict[str, Any] = {
-            "driver": "zarr" if metadata.version == 2 else "zarr3",
-            "kvstore": self.objects.store.kvstore(self.objects.key),
-            # Found in version 0.1.86: this also holds for chunks that a shard's index leaves out.
-            "fill_missing_data_reads": self.missing == "fill",
-        }
-        if metadata.sharded:
-            # Decoded chunks are kept by the chunk cache; what this one is for is the shards'
-            # indices, which would be read again with every chunk.
-            specification["cache_pool"] = INDEX_POOL
-        library, context = tensorstore(), shared_context()
-        try:
-            array = library.open(specification, context=context, read=True, open=True).result()
-        except LIBRARY_ERRORS:
-            return None  # zarr-python takes more, or says what is wrong
-        self._check_shape("TensorStore", array)
-        return array
-
-
-def reader_of(
-    objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
-) -> ZarrReader:
-    """Return the reader of an array: of large files alone, or by TensorStore where that can."""
-    if objects.store.is_remote:
-        from oocdata.formats.zarr.remote import remote_reader  # not for `import oocdata`
-
-        return remote_reader(objects, missing, opened)
-    by_zarr = objects.store.zarr_only or objects.metadata.codecs.zarr_only
-    if not by_zarr:
-        from oocdata.formats.zarr.compressed import compressed_reader  # of a subclass
-
-        found = compressed_reader(objects, missing, opened)
-        if found is not None:
-            return found
-    return (ZarrReader if by_zarr else TensorStoreReader)(objects, missing, opened)
-
-
-def _status(error: Exception) -> str:
-    return str(error).partition(":")[0]
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an error says."""
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".")
 
 
 def _holds_only(fill: Any, chunk: NDArray[Any]) -> bool:

@@ -23,7 +23,7 @@ from oocdata.engines.files import Version
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.soon import Soon
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
-from oocdata.formats.zarr.compressed import CompressedReader
+from oocdata.formats.zarr.direct import DirectReader
 from oocdata.formats.zarr.metadata import parse_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import Missing, ZarrReader
@@ -83,15 +83,14 @@ class Remote(Store):
         if forbidden is not None and not any(self._small.values()):
             raise forbidden
 
-    def read(self, name: str, part: int = 0) -> bytes | None:
-        """Return the bytes of a metadata file, or `part` of another object."""
-        if not part:
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
+        """Return the bytes of a metadata file, or a part of another object."""
+        if not start and stop is None:
             self.prefetch([name])
             found = self._small[name]
         else:
-            begin, end = (part, None) if part < 0 else (0, part)
             address = self.address / name
-            found = link().start(lambda: link().get_if_there(address, begin, end)).result()
+            found = link().start(lambda: link().get_if_there(address, start, stop)).result()
         return None if found is None else bytes(found.data)
 
     def status(self, name: str) -> Status | None:
@@ -137,10 +136,10 @@ class _Fetched:
         assert isinstance(objects.store, Remote)
         self.store = objects.store
         index = metadata.codecs.shard_index
-        self._index = None
-        # Transposed shards and those in shards are fetched whole.
-        if index is not None and index.axes == tuple(range(len(index.axes))):
-            self._index = index if len(self._node.get("codecs", ())) == 1 else None
+        # For zarr-python the chunks of a shard are to be an array: with codecs before, it is none.
+        alone = not objects.zarr_only or len(self._node.get("codecs", ())) == 1
+        self._index = index if alone else None
+        self._axes = [] if index is None else list(index.axes)
         self._address = address = Address.of(objects.store.path) / objects.key
         ANSWERED.add(address.root)
         self._indices: dict[tuple[int, ...], tuple[StoredFile, Ints] | None] = {}
@@ -247,7 +246,7 @@ class _Fetched:
                 continue
             file, addresses = index
             chunks = np.flatnonzero(which.ravel() == number)
-            offsets, sizes = addresses[(*(places[chunks] % per).T,)].T
+            offsets, sizes = addresses[(*(places[chunks] % per).T[self._axes],)].T
             there = offsets >= 0
             if there.any():
                 yield file, chunks[there], offsets[there], sizes[there]
@@ -258,7 +257,7 @@ class _Fetched:
         """Return shards with the addresses of their chunks; None for one that is not there."""
         index, metadata = self._index, self.objects.metadata
         assert index is not None
-        begin, end = (-index.nbytes, None) if index.at_end else (0, index.nbytes)
+        begin, end = index.part
         with self._lock:
             known = {shard: self._indices[shard] for shard in shards if shard in self._indices}
             asked = [shard for shard in shards if shard not in known]
@@ -333,12 +332,11 @@ class _Remote(ZarrReader):
         return self._fetched.soon(places)
 
 
-class _Decoded(_Remote, CompressedReader):
+class _Decoded(_Remote, DirectReader):
     """Decoded here, each into its place."""
 
-    def _decode(
-        self, places: Ints, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]
-    ) -> None:
+    def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
+        """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         self._write(places, outs, self._fetched.take(places).__getitem__)
 
 
@@ -350,9 +348,7 @@ class _ByZarr(_Remote):
     def __getstate__(self) -> dict[str, Any]:
         return {name: one for name, one in super().__getstate__().items() if name != "_memory"}
 
-    def _decode(
-        self, places: Ints, boxes: Sequence[tuple[slice, ...]], outs: Sequence[NDArray[Any]]
-    ) -> None:
+    def _decode(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         for start in range(0, len(places), _CHUNKS_AT_ONCE):
             some = slice(start, start + _CHUNKS_AT_ONCE)
             stored = self._fetched.take(places[some])
@@ -363,7 +359,7 @@ class _ByZarr(_Remote):
             with self._fetched.decoding:  # another thread may need the same object
                 self._memory.update(here)
                 try:
-                    super()._decode(places[some], boxes[some], outs[some])
+                    super()._decode(places[some], outs[some])
                 finally:
                     for name in here:
                         del self._memory[name]
@@ -378,7 +374,7 @@ class _ByZarr(_Remote):
         try:
             return _opened(self._memory, self.objects.metadata.version)
         except Exception as error:  # as `ZarrReader._by_zarr`
-            raise self._unreadable("zarr-python", error) from error
+            raise self._unreadable(error) from error
 
 
 def _opened(memory: dict[str, Any], version: Any) -> Any:
@@ -400,6 +396,4 @@ def remote_reader(
     objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
 ) -> ZarrReader:
     """Return the reader of an array in a store: decoded here where that can be."""
-    metadata = objects.metadata
-    here = metadata.plain_dtype is not None and metadata.fill_known
-    return (_Decoded if here else _ByZarr)(objects, missing, opened)
+    return (_ByZarr if objects.zarr_only else _Decoded)(objects, missing, opened)

@@ -1,7 +1,7 @@
 """Where the files of a Zarr hierarchy lie: a folder, a ZIP archive, or a URL (`remote`).
 
-A `Store` reads a metadata file, asks for the version of a stored object, and says how TensorStore
-or zarr-python gets at the same place. `held.Held` is the fourth, one that the user opened.
+A `Store` reads metadata files and stored objects, tells their versions, and opens an array by
+zarr-python. `held.Held` is the fourth, one that the user opened.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any, NamedTuple
 
-from oocdata.engines.files import FileVersion, Version
+from oocdata.engines.files import FileVersion, OpenFile, Version
 from oocdata.errors import MissingFileError, UnknownFormatError
+from oocdata.formats.codecs import room_for
 from oocdata.formats.stored import is_url
-from oocdata.formats.zarr.tensorstore import INDEX_POOL
 
 __all__ = ["Archive", "Folder", "Status", "Store", "calm", "join", "store_of"]
 
@@ -43,7 +43,7 @@ class Store:
     versioned = False
     """Whether each object has a version of its own."""
     zarr_only = ""
-    """Why TensorStore can't read it; empty where it can."""
+    """Why zarr-python must read it; empty where it need not."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -51,8 +51,23 @@ class Store:
     def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
         return type(self), (self.path,)
 
-    def read(self, name: str, part: int = 0) -> bytes | None:
-        """Return the bytes of a file; its first `part`, or its last if negative; None without."""
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
+        """Return the bytes of an object, or a part of them as a slice says; None without one."""
+        raise NotImplementedError
+
+    def fetch(self, name: str) -> tuple[Any, Status] | None:
+        """Return the bytes of an object and what was known of it when they were read.
+
+        Its version is 0 where it was written to meanwhile.
+        """
+        whole = self.read(name)
+        return None if whole is None else (whole, Status(len(whole), 1))
+
+    def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
+        """Return where an object's bytes lie: file, offset and length; None where there is none.
+
+        Only where `reads_parts`, in a folder or an archive.
+        """
         raise NotImplementedError
 
     def prefetch(self, names: Sequence[str]) -> None:
@@ -70,10 +85,6 @@ class Store:
     def file(self, name: str) -> Version | None:
         """Return the version of the file in which an object lies; None where there is no file."""
         return None
-
-    def kvstore(self, key: str) -> Any:
-        """Return TensorStore's specification of the folder of an array."""
-        raise NotImplementedError
 
     def zarr_store(self) -> Any:
         """Return what zarr-python opens: a path, or a store of its own."""
@@ -95,26 +106,50 @@ class Folder(Store):
     listable = True
     versioned = True
 
-    def read(self, name: str, part: int = 0) -> bytes | None:
-        """Return the bytes of a file, or `part` of them."""
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
+        """Return the bytes of a file, or a part of them."""
         try:
             with open(f"{self.path}/{name}", "rb") as file:
-                if part < 0:
-                    file.seek(max(0, os.fstat(file.fileno()).st_size + part))
-                return file.read(abs(part) or None)
+                if start < 0:
+                    start = max(0, os.fstat(file.fileno()).st_size + start)
+                file.seek(start)
+                return file.read(None if stop is None else stop - start)
         except _NO_FILE:
             return None
+
+    def fetch(self, name: str) -> tuple[Any, Status] | None:
+        """Return the bytes of a file and its status.
+
+        Calls of the system alone: a file object takes as long again for a chunk of 4 KiB.
+        """
+        try:
+            number = os.open(f"{self.path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        try:
+            before = _status(os.fstat(number))
+            memory, done = room_for(before.nbytes)[: before.nbytes], 0
+            while done < before.nbytes and (got := os.preadv(number, [memory[done:]], done)):
+                done += got
+            changed = _status(os.fstat(number)) != before
+        finally:
+            os.close(number)
+        return memory, Status(before.nbytes, 0) if changed else before
+
+    def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
+        """Return the file of an object."""
+        try:
+            version = FileVersion.of(f"{self.path}/{name}")
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        return OpenFile(version), 0, version.nbytes
 
     def status(self, name: str) -> Status | None:
         """Return size and version of an object's file."""
         try:
-            found = os.stat(f"{self.path}/{name}")
+            return _status(os.stat(f"{self.path}/{name}"))
         except (FileNotFoundError, NotADirectoryError):
             return None
-        # Numbers hash alike in every process, so a worker can compare.
-        size = found.st_size
-        version = (found.st_dev, found.st_ino, size, found.st_mtime_ns, found.st_ctime_ns)
-        return Status(size, hash(version) or 1)
 
     def file(self, name: str) -> FileVersion | None:
         """Return the version of an object's file."""
@@ -128,28 +163,27 @@ class Folder(Store):
         except (FileNotFoundError, NotADirectoryError):
             return []
 
-    def kvstore(self, key: str) -> Any:
-        """Return TensorStore's specification of the folder of an array."""
-        return {"driver": "file", "path": os.path.join(self.path, key, "")}
-
 
 class Archive(Store):
     """A Zarr hierarchy in a ZIP archive, whose version is that of all its objects."""
 
     listable = True
-    reads_parts = False  # from the beginning only, by zipfile
 
     def __init__(self, path: str) -> None:
         super().__init__(path)
-        names = self._archive.namelist()
-        self.names = frozenset(names)
-        if len(names) > len(self.names):  # what was written last counts
-            self.zarr_only = "members of one name"
-        elif any(one.compress_type == zipfile.ZIP_LZMA for one in self._archive.infolist()):
-            self.zarr_only = "members in LZMA"
+        self._process = 0
+        self.names = frozenset(self._archive.namelist())
+        members = self._archive.infolist()
+        self.reads_parts = all(one.compress_type == zipfile.ZIP_STORED for one in members)
+        self._file = OpenFile(FileVersion.of(path))
 
-    @cached_property
+    @property
     def _archive(self) -> zipfile.ZipFile:
+        if self._process != os.getpid():  # after a fork both would move one position in the file
+            self._process, self._opened = os.getpid(), self._open()
+        return self._opened
+
+    def _open(self) -> zipfile.ZipFile:
         try:
             return zipfile.ZipFile(self.path)
         except FileNotFoundError as error:
@@ -161,16 +195,35 @@ class Archive(Store):
                 f"a zipped Zarr must be a ZIP archive; {error}. Was it cut short?", path=self.path
             ) from error
 
-    def read(self, name: str, part: int = 0) -> bytes | None:
-        """Return the bytes of a member, or `part` of them."""
+    def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
+        """Return the bytes of a member, or a part of them."""
+        if (start or stop) and self.reads_parts:
+            found = self.locate(name)
+            if found is None:
+                return None
+            file, offset, nbytes = found
+            start, stop, _ = slice(start, stop).indices(nbytes)
+            part = bytearray(max(0, stop - start))
+            file.opened().read_into(memoryview(part), offset + start)
+            return bytes(part)
         if name not in self.names:
             return None
         try:
-            return _cut(self._archive.read(name), part)
-        except zipfile.BadZipFile as error:
+            return self._archive.read(name)[start:stop]
+        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise UnknownFormatError(
                 f"the member {name!r} must be readable; {error}.", path=self.path
             ) from error
+
+    def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
+        """Return where the bytes of a member that is not compressed lie (APPNOTE 4.3.7)."""
+        if name not in self.names:
+            return None
+        member, header = self._archive.getinfo(name), bytearray(30)
+        self._file.opened().read_into(memoryview(header), member.header_offset)
+        # The local extra field may be longer than the one in the directory.
+        lengths = [int.from_bytes(header[at : at + 2], "little") for at in (26, 28)]
+        return self._file, member.header_offset + 30 + sum(lengths), member.file_size
 
     def status(self, name: str) -> Status | None:
         """Return the size of a member."""
@@ -181,16 +234,6 @@ class Archive(Store):
     def file(self, name: str) -> FileVersion | None:
         """Return the version of the archive."""
         return FileVersion.of(self.path)
-
-    def kvstore(self, key: str) -> Any:
-        """Return TensorStore's specification of the folder of an array."""
-        return {
-            "driver": "zip",
-            "base": {"driver": "file", "path": self.path},
-            "path": f"{key}/" if key else "",
-            # Without a cache the directory of the archive would be read with every chunk.
-            "cache_pool": INDEX_POOL,
-        }
 
     def zarr_store(self) -> Any:
         """Return a store of zarr-python."""
@@ -215,8 +258,11 @@ def join(*parts: str) -> str:
     return "/".join(part for part in parts if part)
 
 
-def _cut(whole: bytes, part: int) -> bytes:
-    return whole[part:] if part < 0 else whole[: part or None]
+def _status(found: os.stat_result) -> Status:
+    # Numbers hash alike in every process, so a worker can compare.
+    size = found.st_size
+    version = (found.st_dev, found.st_ino, size, found.st_mtime_ns, found.st_ctime_ns)
+    return Status(size, hash(version) or 1)
 
 
 def store_of(path: str) -> Store:

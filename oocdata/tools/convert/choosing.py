@@ -40,7 +40,7 @@ _READING = 64 << 20
 """Bytes of memory for reading: measured, more is no faster."""
 
 _LIBRARIES = 96 << 20
-"""What h5py, TensorStore and the codecs take, and allocators keep."""
+"""What h5py and the codecs take, and allocators keep."""
 
 _UNFIT: dict[Format, str] = {"hdf5": "UMm", "zarr": "SUV"}
 """Kinds of elements that can't be written to a format, or not be opened again from it."""

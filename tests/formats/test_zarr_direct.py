@@ -1,10 +1,13 @@
-"""Large chunks of Zarr folders, each decoded into its place."""
+"""Chunks of Zarr folders and archives, each decoded into its place."""
 
 from __future__ import annotations
 
 import gzip
 import pickle
+import subprocess
+import sys
 import warnings
+import zipfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Lock
@@ -26,6 +29,7 @@ from zarr.codecs import (
     TransposeCodec,
     ZstdCodec,
 )
+from zarr.storage import ZipStore
 
 from oocdata.datasets.view import View
 from oocdata.engines.chunked import Chunked
@@ -36,16 +40,16 @@ from oocdata.errors import (
     MissingChunkWarning,
     SourceError,
 )
-from oocdata.formats.zarr import compressed, open_zarr
-from oocdata.formats.zarr.compressed import CompressedReader, ShardReader
-from oocdata.formats.zarr.readers import TensorStoreReader
+from oocdata.formats.zarr import direct, open_zarr
+from oocdata.formats.zarr.direct import DirectReader, ShardReader
+from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.memory import DEFAULT_MEMORY, scratch_share, set_memory
 from oocdata.testing import SourceConformance, sample_array
 
 V2 = {"zarr_format": 2}
 
 
-def write(path: Path, array: NDArray[Any], **options: Any) -> zarr.Array[Any]:
+def write(path: Any, array: NDArray[Any], **options: Any) -> zarr.Array[Any]:
     options.setdefault("chunks", tuple(max(1, (n + 1) // 2) for n in array.shape))
     stored = zarr.create_array(
         path, shape=array.shape, dtype=array.dtype, config={"write_empty_chunks": True}, **options
@@ -59,13 +63,6 @@ def reader_of(source: Source) -> Any:
     return source.reader
 
 
-@pytest.fixture
-def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Count every chunk as large."""
-    monkeypatch.setattr(compressed, "_LARGE", 1)
-
-
-@pytest.mark.usefixtures("any_size")
 class TestConformance(SourceConformance):
     dtypes: ClassVar[Any] = ("<f4", ">i2")
 
@@ -73,11 +70,10 @@ class TestConformance(SourceConformance):
         if not (folder / "a.zarr").exists():
             write(folder / "a.zarr", array, **V2, compressors=numcodecs.Blosc())
         source = open_zarr(str(folder / "a.zarr"))
-        assert type(reader_of(source)) is CompressedReader
+        assert type(reader_of(source)) is DirectReader
         return source
 
 
-@pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize(
     ("options", "here"),
     [
@@ -88,10 +84,15 @@ class TestConformance(SourceConformance):
         ({"compressors": ZstdCodec(level=1, checksum=True), "chunks": (1, 3, 5, 4)}, True),
         ({"compressors": GzipCodec(level=1)}, True),
         ({"compressors": BloscCodec(), "serializer": BytesCodec(endian="big")}, True),
-        ({**V2, "order": "F", "compressors": numcodecs.Blosc()}, False),
-        ({**V2, "compressors": numcodecs.BZ2()}, False),
-        ({**V2, "compressors": None}, False),
-        ({"compressors": [ZstdCodec(), Crc32cCodec()]}, False),
+        ({**V2, "order": "F", "compressors": numcodecs.Blosc()}, True),
+        ({**V2, "compressors": numcodecs.BZ2()}, True),
+        ({**V2, "compressors": numcodecs.LZMA()}, False),
+        ({**V2, "filters": [numcodecs.Zlib()]}, False),
+        ({**V2, "compressors": None}, True),
+        ({"compressors": [ZstdCodec(), Crc32cCodec()]}, True),
+        ({"compressors": [Crc32cCodec()]}, True),
+        ({"compressors": [GzipCodec(), ZstdCodec()]}, True),
+        ({"filters": [TransposeCodec(order=(2, 0, 3, 1))]}, True),
         ({"shards": (24, 4, 6, 4), "compressors": ZstdCodec()}, True),
     ],
     ids=[
@@ -104,8 +105,13 @@ class TestConformance(SourceConformance):
         "blosc v3, big-endian",
         "Fortran",
         "bz2",
+        "lzma",
+        "filter",
         "plain",
         "checksum",
+        "checksum alone",
+        "two compressors",
+        "transposed",
         "shards",
     ],
 )
@@ -113,21 +119,17 @@ def test_what_is_decoded_here(tmp_path: Path, options: dict[str, Any], here: boo
     array = sample_array((23, 3, 5, 4))
     write(tmp_path / "a.zarr", array, **options)
     source = open_zarr(str(tmp_path / "a.zarr"))
-    assert isinstance(reader_of(source), CompressedReader) == here
+    assert isinstance(reader_of(source), DirectReader) == here
     check_boxes(source, array)
     assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
 
 
-@pytest.mark.parametrize("reader", [CompressedReader, TensorStoreReader])
 @pytest.mark.parametrize(
     ("end", "damaged"),
     [(b"", False), (b"junk", True), (gzip.compress(b"more"), True)],
     ids=["whole", "junk", "more"],
 )
-def test_gzip_of_several_members(
-    tmp_path: Path, end: bytes, damaged: bool, reader: type, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(compressed, "_LARGE", 1 if reader is CompressedReader else 1 << 19)
+def test_gzip_of_several_members(tmp_path: Path, end: bytes, damaged: bool) -> None:
     array = sample_array((2, 6, 5), "<f8")
     write(tmp_path / "a.zarr", array, **V2, chunks=array[:1].shape, compressors=numcodecs.GZip(1))
     for row, elements in enumerate(array):
@@ -135,7 +137,7 @@ def test_gzip_of_several_members(
         members = gzip.compress(raw[:100]) + gzip.compress(raw[100:]) + end
         (tmp_path / f"a.zarr/{row}.0.0").write_bytes(members)
     source = open_zarr(str(tmp_path / "a.zarr"))
-    assert type(reader_of(source)) is reader
+    assert type(reader_of(source)) is DirectReader
     if damaged:
         with pytest.raises(DamagedChunkError, match="every chunk must decode"):
             View.of(source)[0]
@@ -143,20 +145,58 @@ def test_gzip_of_several_members(
         check_boxes(source, array)
 
 
-@pytest.mark.parametrize(("width", "here"), [(32, True), (31, False)])
-def test_small_chunks_are_for_the_library(tmp_path: Path, width: int, here: bool) -> None:
-    write(tmp_path / "a.zarr", np.zeros((2, 1024, width), "f4"), chunks=(1, 1024, width))
-    source = open_zarr(str(tmp_path / "a.zarr"))
-    assert (type(reader_of(source)) is CompressedReader) == here
+@pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+@pytest.mark.parametrize("options", [{}, {"shards": (6, 4)}], ids=["chunks", "shards"])
+def test_archives(tmp_path: Path, options: dict[str, Any], compression: int) -> None:
+    """Parts of a compressed member can't be read alone, so shards in one are for zarr-python."""
+    array, path = sample_array((23, 4)), tmp_path / "a.zip"
+    with ZipStore(path, mode="w", compression=compression) as store:
+        write(store, array, chunks=(2, 4), compressors=ZstdCodec(), **options)
+    source = open_zarr(str(path))
+    kind = ShardReader if options else DirectReader
+    if options and compression != zipfile.ZIP_STORED:
+        kind = ZarrReader
+    assert type(reader_of(source)) is kind
+    check_boxes(source, array)
+    assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
 
 
-def test_a_large_array_in_an_archive_is_for_the_library(tmp_path: Path) -> None:
-    with zarr.storage.ZipStore(tmp_path / "a.zip", mode="w") as store:
-        write(store, np.zeros((2, 1024, 256), "f4"), chunks=(1, 1024, 256))  # type: ignore[arg-type]
-    assert type(reader_of(open_zarr(str(tmp_path / "a.zip")))) is not CompressedReader
+def test_a_damaged_member_of_an_archive(tmp_path: Path) -> None:
+    array, path = sample_array((8, 50)), tmp_path / "a.zip"
+    with ZipStore(path, mode="w") as store:
+        write(store, array, chunks=(2, 50), compressors=None)
+    content = bytearray(path.read_bytes())
+    content[content.index(array[4].tobytes()) + 7] ^= 1  # no codec: its checksum is the archive's
+    path.write_bytes(content)
+    view = View.of(open_zarr(str(path)))
+    assert_array_equal(view.take([3]), array[[3]])
+    with pytest.raises(DamagedChunkError, match=r"c/2/0.*CRC") as caught:
+        view.take([0, 5])
+    assert list(caught.value.rows) == [4, 5]
 
 
-@pytest.mark.usefixtures("any_size")
+def test_an_archive_read_after_a_fork(tmp_path: Path) -> None:
+    """Parent and child share a position in a file that was open before."""
+    array, path = sample_array((400, 50)), tmp_path / "a.zip"
+    with ZipStore(path, mode="w") as store:
+        write(store, array, chunks=(1, 50))
+    script = f"""
+import os, numpy as np, oocdata as ooc
+from oocdata.engines.cache import cache
+expected, view = np.load({str(tmp_path / "a.npy")!r}), ooc.open({str(path)!r})
+assert (view[:] == expected).all()
+child = os.fork()
+for _ in range(20):
+    cache.forget()
+    assert (view[:] == expected).all()
+if child == 0:
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+"""
+    np.save(tmp_path / "a.npy", array)
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=100)
+
+
 @pytest.mark.parametrize("codec", [numcodecs.Blosc(), numcodecs.Zlib(), numcodecs.Zstd()], ids=str)
 @pytest.mark.parametrize("harm", ["cut", "changed"])
 def test_damaged_chunks(tmp_path: Path, codec: Any, harm: str) -> None:
@@ -171,7 +211,6 @@ def test_damaged_chunks(tmp_path: Path, codec: Any, harm: str) -> None:
     assert list(caught.value.rows) == [4, 5]
 
 
-@pytest.mark.usefixtures("any_size")
 def test_absent_chunks(tmp_path: Path) -> None:
     array = sample_array((8, 5))
     write(tmp_path / "a.zarr", array, chunks=(2, 5), fill_value=7)
@@ -185,7 +224,6 @@ def test_absent_chunks(tmp_path: Path) -> None:
         open_zarr(path, missing="error")
 
 
-@pytest.mark.usefixtures("any_size")
 @pytest.mark.parametrize(("data", "how"), [(b"other", "written anew"), (None, "was deleted")])
 def test_a_chunk_that_changed_is_not_called_damaged(
     tmp_path: Path, data: bytes | None, how: str
@@ -203,7 +241,6 @@ def test_a_chunk_that_changed_is_not_called_damaged(
     assert type(caught.value) is SourceError
 
 
-@pytest.mark.usefixtures("any_size")
 def test_a_chunk_that_cannot_be_read(tmp_path: Path) -> None:
     write(tmp_path / "a.zarr", sample_array((8, 5)), chunks=(2, 5))
     path = tmp_path / "a.zarr/c/1/0"
@@ -223,7 +260,7 @@ def test_a_chunk_takes_what_is_stored_of_it_beside_its_place(
     write(tmp_path / "a.zarr", array, **V2, chunks=(1, 512, 512), compressors=numcodecs.Blosc())
     source = open_zarr(str(tmp_path / "a.zarr"))
     view, slots, lock = View.of(source), source._slots, Lock()  # type: ignore[attr-defined]
-    decode, now, most = compressed.decompress, [0], [0]
+    decode, now, most = direct.decompress, [0], [0]
 
     def counting(codec: str, data: memoryview, out: NDArray[np.uint8]) -> Any:
         beside = 0 if np.may_share_memory(out, slots.memory) else out.nbytes
@@ -236,7 +273,7 @@ def test_a_chunk_takes_what_is_stored_of_it_beside_its_place(
             with lock:
                 now[0] -= len(data) + beside
 
-    monkeypatch.setattr(compressed, "decompress", counting)
+    monkeypatch.setattr(direct, "decompress", counting)
     set_memory(12 << 20)
     try:
         with ThreadPoolExecutor(4) as threads:
@@ -274,9 +311,9 @@ ZSTD = [BytesCodec(), ZstdCodec()]
     [
         ({"codecs": [BytesCodec(), BloscCodec()], "index_location": "start"}, True),
         ({"codecs": [BytesCodec(), GzipCodec()], "index_codecs": [BytesCodec()]}, True),
-        ({"codecs": [BytesCodec()]}, False),
-        ({"codecs": [TransposeCodec(order=(1, 0, 2)), BytesCodec(), ZstdCodec()]}, False),
-        ({"codecs": [BytesCodec(), ZstdCodec(), Crc32cCodec()]}, False),
+        ({"codecs": [BytesCodec()]}, True),
+        ({"codecs": [TransposeCodec(order=(1, 0, 2)), BytesCodec(), ZstdCodec()]}, True),
+        ({"codecs": [BytesCodec(), ZstdCodec(), Crc32cCodec()]}, True),
         ({"codecs": [ShardingCodec(chunk_shape=(1, 3, 5), codecs=ZSTD)]}, False),
     ],
     ids=["index first", "no checksum", "plain", "transposed", "checksum", "shards in shards"],
@@ -305,11 +342,11 @@ def test_an_index_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     array = sample_array((24, 4))
     sharded(tmp_path / "a", array)
     source, read = open_zarr(str(tmp_path / "a")), []
-    index = compressed._read_index
-    monkeypatch.setattr(
-        compressed, "_read_index", lambda path, how: (read.append(path), index(path, how))[1]
-    )
     reader = reader_of(source)
+    index = ShardReader._read_shard
+    monkeypatch.setattr(
+        ShardReader, "_read_shard", lambda self, name: (read.append(name), index(self, name))[1]
+    )
     for number in (0, 3, 11, 1, 2, 10):
         out = np.empty((2, 4), array.dtype)
         reader.read_chunks(np.array([[number, 0]]), [out])
@@ -322,16 +359,16 @@ def test_an_index_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert len(reader._shards) <= 1
 
 
-def test_shards_whose_index_is_too_large_to_be_kept_are_for_the_library(
+def test_one_index_is_kept_however_large_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     array = sample_array((24, 4))
     sharded(tmp_path / "a", array)
-    for most, kind in ((52, ShardReader), (51, TensorStoreReader)):
-        monkeypatch.setattr(compressed, "_INDEX_BYTES", most)
-        source = open_zarr(str(tmp_path / "a"))
-        assert type(reader_of(source)) is kind
-        assert_array_equal(View.of(source)[...], array)
+    monkeypatch.setattr(direct, "_INDEX_BYTES", 51)
+    source = open_zarr(str(tmp_path / "a"))
+    assert source.storage().table_bytes == 4 * 8 + (16 * 3 + 4)
+    assert_array_equal(View.of(source)[...], array)
+    assert len(reader_of(source)._shards) == 1
 
 
 def test_memory_states_the_indices(tmp_path: Path) -> None:
