@@ -284,11 +284,12 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     def _steps_before(self, save: Save) -> int:
         """Return how many steps make the variables that are missing."""
         steps = int(self.model.steps_per_execution)
-        if steps > save.epoch * len(self.loader) + save.step:
+        done = save.epoch * len(self.loader) + save.step
+        if steps > done:
             raise RestoreError(
-                "`steps_per_execution` must be at most the steps that were done before the save in "
-                f"'{self.folder}', where the first batch makes variables; got {steps}. Go on with "
-                "what it was then, and build the model before `fit`."
+                f"`steps_per_execution` must be at most {done}, the steps that were done before the "
+                f"save in '{self.folder}', where the first batch makes variables; got {steps}. "
+                "Build the model before `fit`, or go on with fewer."
             )
         return steps
 

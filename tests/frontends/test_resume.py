@@ -481,6 +481,14 @@ class TestRefuses:
         with pytest.raises(RestoreError, match="Leave out `initial_epoch`"):
             train(stopped, initial_epoch=2)
 
+    def test_more_steps_in_an_execution_than_there_were(self, tmp_path: Path) -> None:
+        """Where they would make the variables that are missing."""
+        train(tmp_path, after=4)
+        model = new_model()
+        model.compile("sgd", "mse", metrics=["mae"], steps_per_execution=5)
+        with pytest.raises(RestoreError, match="must be at most 3, the steps that were done"):
+            train(tmp_path, model=model)
+
     def test_another_optimizer(self, stopped: Path) -> None:
         model = new_model()
         model.compile("sgd", "mse", metrics=["mae"])
