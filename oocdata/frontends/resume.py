@@ -287,8 +287,8 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         done = save.epoch * len(self.loader) + save.step
         if steps > done:
             raise RestoreError(
-                f"`steps_per_execution` must be at most {done}, the steps that were done before the "
-                f"save in '{self.folder}', where the first batch makes variables; got {steps}. "
+                f"`steps_per_execution` must be at most {done}, the steps that were done before "
+                f"the save in '{self.folder}', where the first batch makes variables; got {steps}. "
                 "Build the model before `fit`, or go on with fewer."
             )
         return steps
