@@ -154,12 +154,19 @@ def values_of(model: Any) -> Values:
         group: [(variable.name, np.asarray(variable.numpy())) for variable in variables]
         for group, variables in groups.items()
     }
-    each = [_replicas(model, variable) for variables in groups.values() for variable in variables]
+    # All replicas train with the same updates; what else changes may differ.
+    each = [
+        [copy.numpy() for copy in _replicas(model, variable)]
+        if group != "optimizer" and not variable.trainable
+        else []
+        for group, variables in groups.items()
+        for variable in variables
+    ]
     for replica in range(max(map(len, each), default=0)):
         values[f"replica {replica}"] = [
-            (str(place), copies[replica].numpy())
+            (str(place), copies[replica])
             for place, copies in enumerate(each)
-            if any((copies[0].numpy() != copy.numpy()).any() for copy in copies[1:])
+            if any((copies[0] != copy).any() for copy in copies[1:])
         ]
     return values
 
