@@ -10,7 +10,7 @@ import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
-from oocdata.datasets.dataset import Dataset, Draw, public_names
+from oocdata.datasets.dataset import Dataset, Draw, fields_of, public_names
 from oocdata.datasets.request import asked_for
 from oocdata.datasets.spec import Batch, Spec, batched_spec, leaves
 from oocdata.engines import buffers
@@ -128,7 +128,6 @@ class Loader:
     workers: int = 0
     num_shards: int = 1
     index: int = 0
-    _epochs: Iterator[int] = field(default_factory=itertools.count, init=False)
 
     _public: ClassVar[Sequence[str]] = (
         "batch", "batch_bytes", "describe", "epoch", "explain", "positions", "profile", "shard",
@@ -137,12 +136,12 @@ class Loader:
     __dir__ = public_names
 
     def __getstate__(self) -> dict[str, Any]:
-        # Which epoch comes next belongs to whoever iterates, not to the description.
-        own = {field.name for field in fields(self)} - {"_epochs"}
-        return {name: value for name, value in vars(self).items() if name in own}
+        return fields_of(self)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _epochs=itertools.count())
+    @cached_property
+    def _epochs(self) -> Iterator[int]:
+        """Which epoch comes next: of whoever iterates, not of the description."""
+        return itertools.count()
 
     def __repr__(self) -> str:
         return f"<Loader: {len(self)} batches of {self.batch_size} from {self.dataset!r}>"

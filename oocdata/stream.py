@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from functools import cached_property
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 import numpy as np
 
 from oocdata import chain
+from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.spec import (
     Batch,
     Spec,
@@ -246,7 +247,6 @@ class Stream:
     dataset: Generated
     batch_size: int
     drop_remainder: bool
-    _epochs: Iterator[int] = field(default_factory=itertools.count, init=False)
 
     num_shards: ClassVar[int] = 1
     steps_together: ClassVar[int] = 1
@@ -256,8 +256,12 @@ class Stream:
         _no_method(self, name)
 
     def __getstate__(self) -> dict[str, Any]:
-        own = {field.name for field in fields(self)} - {"_epochs"}
-        return {name: value for name, value in vars(self).items() if name in own}
+        return fields_of(self)
+
+    @cached_property
+    def _epochs(self) -> Iterator[int]:
+        """Which epoch comes next: of whoever iterates, not of the description."""
+        return itertools.count()
 
     def __repr__(self) -> str:
         return f"<Stream: batches of {self.batch_size} from {self.dataset!r}>"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = ["BEGINNING", "Feed", "add", "called", "feed_of", "forget", "read"]
+__all__ = ["BEGINNING", "Feed", "add", "called", "forget", "read"]
 
 _Result = TypeVar("_Result")
 
@@ -121,17 +121,6 @@ def forget(number: int) -> None:
     forget_originals(number)
 
 
-def feed_of(number: Any) -> Any:
-    """Return the feed that a dataset reads, or raise DatasetGoneError."""
-    try:
-        return _feeds[int(number)]
-    except KeyError:
-        raise DatasetGoneError(
-            "an iterator must not outlive the dataset that `to_tf` returned. "
-            "Keep a reference to it."
-        ) from None
-
-
 def read(feed: Any, place: Any, saved: Any, number: Any) -> list[NDArray[Any]]:
     """Read a run of steps; see `Feed.read`."""
     return called(feed, Feed.read, place, saved, int(number))
@@ -140,8 +129,14 @@ def read(feed: Any, place: Any, saved: Any, number: Any) -> list[NDArray[Any]]:
 def called(number: Any, method: Callable[..., _Result], *arguments: Any) -> _Result:
     """Call a method of a feed for TensorFlow; raise what it turns into the original exception."""
     with calls:
+        feed = _feeds.get(int(number))
+        if feed is None:
+            raise DatasetGoneError(
+                "an iterator must not outlive the dataset that `to_tf` returned. "
+                "Keep a reference to it."
+            )
         try:
-            return method(feed_of(number), *arguments)
+            return method(feed, *arguments)
         except BaseException as error:
             if int(number) not in _feeds:
                 raise  # the dataset is gone, and nothing would forget the exception

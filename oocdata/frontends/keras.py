@@ -80,8 +80,9 @@ class _InOrder(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no typ
         except BaseException as error:
             # Keras ends no epoch in which a read failed, and the exception may keep this object.
             self._ahead, self._within = None, False
-            if (passed := _passed_on(error, self, self._begun)) is not error:
-                raise passed from error
+            in_graph = self._begun and threading.current_thread() is not threading.main_thread()
+            if in_graph and keras.backend.backend() == "tensorflow":
+                raise passed_on(error, id(self)) from error
             raise
 
     def _batch(self, step: int) -> Batch:
@@ -192,11 +193,3 @@ class StreamBatches(_InOrder):
         else:
             self._seen[step] = batch
         return batch
-
-
-def _passed_on(error: BaseException, owner: object, begun: bool) -> BaseException:
-    """Return what to raise: what Keras's generator in a graph turns into the original, or that."""
-    reader = threading.current_thread() is not threading.main_thread()
-    if begun and reader and keras.backend.backend() == "tensorflow":
-        return passed_on(error, id(owner))
-    return error

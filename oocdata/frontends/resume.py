@@ -8,6 +8,7 @@ and the epoch: after a save within an epoch, it trains that epoch from its begin
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,10 @@ from oocdata.describe import fingerprint, refuse_other
 from oocdata.errors import ArgumentError, MissingDependencyError, RestoreError
 from oocdata.frontends.saves import (
     Save,
+    Values,
     assign,
-    build,
+    assign_rates,
+    lacking,
     read_save,
     saves_in,
     values_of,
@@ -70,7 +73,9 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     -----
     Give ``fit`` the dataset of `to_tf`, no ``steps_per_epoch``, and this callback after the others.
     In an epoch that goes on, Keras counts batches from 0, so its progress bar ends early; the logs
-    of the epoch are those of all its steps.
+    of the epoch are those of all its steps. Where variables are made by the first batch (of a model
+    that is not built, of metrics), one step more is taken to make them, and what it changes is
+    restored.
 
     Saved: ``model.variables`` (weights, and the seeds of dropout and its like), the variables of
     all optimizers that are attributes of the model (moments, steps, learning rate), and, within an
@@ -113,14 +118,18 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         self.every = None if every is None else as_count("every", every)
         self._fingerprint = fingerprint(loader, steps=str(len(loader)))
         self._restored: Save | None = None
-        self._next = (0, 0)
-        """Where passes over the dataset begin in this epoch. (Keras makes iterators that it does
+        self._next: Pass = loader.over(0)
+        """What passes over the dataset read in this epoch. (Keras makes iterators that it does
         not use, and under a strategy each is read from in a thread, sooner or later.)"""
         self._begun = False
         """Whether one has begun in this epoch."""
         self._epoch = self._first = self._step = self._saved = 0
         """The epoch; and of its steps: where this run began, how many are done, and saved."""
         self._stop = False
+        self._rates: list[Any] | None = None
+        """What could be restored of a model whose variables the first step makes; else None."""
+        self._unmade: Save | None = None
+        """What is to be restored after that step."""
 
     @property
     def start(self) -> tuple[int, int]:
@@ -158,7 +167,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
 
     def _begin(self, _: int) -> Pass:
         self._begun = True
-        return self.loader.over(*self._next)
+        return self._next
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the last save, if there is one."""
@@ -169,16 +178,20 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
             )
         self._stop = False
         self._restored = self._last_save()
+        self._rates = self._unmade = None
         if self._restored is not None:
             # Where Keras's own callback says so.
             self.model._initial_epoch = self._restored.epoch
-            self._restore(self._restored)
+            if lacking(self.model, _groups(self._restored)):
+                self._rates = assign_rates(self.model, self._restored.values)
+            else:
+                self._restore(self._restored)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         """Say where the epoch begins."""
         self.model._initial_epoch = None  # `fit` has read it, and may end by an exception
         save, self._restored = self._restored, None
-        self._epoch, self._first = epoch, 0
+        self._epoch, self._first, before = epoch, 0, 0
         if save is not None:
             if epoch != save.epoch:
                 raise RestoreError(
@@ -187,12 +200,39 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
                     "the folder."
                 )
             self._first = save.step
-            if save.step:
+            if self._rates is not None:
+                self._unmade, before = save, self._steps_before(save)
+            elif save.step:
                 # Once more: Keras has reset the metrics, and other callbacks, e.g. of the learning
                 # rate, take this for the beginning of the epoch.
                 self._restore(save)
         self._step = self._saved = self._first
-        self._next, self._begun = (epoch, self._first), False
+        over, self._begun = self.loader.over(epoch, self._first), False
+        self._next = replace(over, first=over.first - before, length=over.length + before)
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        """Have the next call of the training function make the variables that are missing.
+
+        Keras makes them of what ``fit`` is given, which may be mapped, in the way of this model. So
+        steps before the saved one are trained on once more, and whatever that changes is restored.
+        """
+        save, self._unmade = self._unmade, None
+        if save is None:
+            return
+        model, train = self.model, self.model.train_function
+
+        def first(iterator: Any) -> Any:
+            model.train_function = train
+            # Of other callbacks, which change rates at the beginning of an epoch.
+            kept = [] if save.step else [(rate, rate.numpy()) for rate in self._rates or ()]
+            train(iterator)
+            model.reset_metrics()
+            self._restore(save)
+            for rate, value in kept:
+                rate.assign(value)
+            return train(iterator)
+
+        model.train_function = first
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         """Count the steps that are done, and save."""
@@ -241,21 +281,29 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         write_save(self.folder, Save(epoch, step, self._fingerprint, values_of(self.model)))
         self._saved = step
 
+    def _steps_before(self, save: Save) -> int:
+        """Return how many steps make the variables that are missing."""
+        steps = int(self.model.steps_per_execution)
+        done = save.epoch * len(self.loader) + save.step
+        if steps > done:
+            raise RestoreError(
+                f"`steps_per_execution` must be at most {done}, the steps that were done before "
+                f"the save in '{self.folder}', where the first batch makes variables; got {steps}. "
+                "Build the model before `fit`, or go on with fewer."
+            )
+        return steps
+
     def _restore(self, save: Save) -> None:
-        # At the beginning of an epoch the metrics are empty, and hold what validation left.
-        groups = ("model", "optimizer", "metrics") if save.step else ("model", "optimizer")
-        wanted = {group: save.values[group] for group in groups}
-        if not build(self.model, wanted):
-            # Keras makes what is missing with the first batch: here, with that which comes next.
-            # Whatever that changes is restored after it.
-            batch = self.loader.batch(save.step, save.epoch)
-            self.model.test_on_batch(*keras.utils.unpack_x_y_sample_weight(batch))
-            build(self.model, wanted)
         try:
-            assign(self.model, wanted)
+            assign(self.model, _groups(save))
         except ValueError as error:
             raise RestoreError(
                 f"the model must have the variables it was saved with in '{self.folder}'; {error}. "
                 "Make and compile it as it was then, and build it before `fit`; or delete the "
                 "folder to start anew."
             ) from error
+
+
+def _groups(save: Save) -> Values:
+    """Return what is restored: at the beginning of an epoch, metrics hold what validation left."""
+    return {group: save.values[group] for group in save.values if group != "metrics" or save.step}

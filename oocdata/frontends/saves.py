@@ -23,7 +23,8 @@ from oocdata.errors import RestoreError
 from oocdata.writers.disk import sync_file
 
 __all__ = [
-    "Save", "Values", "assign", "build", "read_save", "saves_in", "values_of", "write_save",
+    "Save", "Values", "assign", "assign_rates", "lacking", "read_save", "saves_in", "values_of",
+    "write_save",
 ]  # fmt: skip
 
 _FORMAT = "oocdata save 3"
@@ -31,9 +32,13 @@ _KEPT = 2
 _NAME = re.compile(r"save-(\d{6})-(\d{9})\.npz")
 
 
+_GROUPS = ("model", "optimizer", "metrics")
+
 Values = Mapping[str, Sequence[tuple[str, NDArray[Any]]]]
 """Name and value of each variable, in the groups ``"model"`` (weights and seeds), ``"optimizer"``
-(of all optimizers that are attributes of the model) and ``"metrics"``."""
+(of all optimizers that are attributes of the model) and ``"metrics"``. Where replicas hold values
+of their own (moving averages, sums of metrics): those of each, in groups ``"replica 0"`` and so on,
+by the places of the variables among all."""
 
 
 @dataclass(frozen=True)
@@ -144,19 +149,35 @@ def _dtype(name: str) -> np.dtype[Any]:
 
 def values_of(model: Any) -> Values:
     """Return the variables of a compiled model."""
-    return {
+    groups = _variables(model)
+    values = {
         group: [(variable.name, np.asarray(variable.numpy())) for variable in variables]
-        for group, variables in _variables(model).items()
+        for group, variables in groups.items()
     }
+    # All replicas train with the same updates; what else changes may differ.
+    each = [
+        [copy.numpy() for copy in _replicas(model, variable)]
+        if group != "optimizer" and not variable.trainable
+        else []
+        for group, variables in groups.items()
+        for variable in variables
+    ]
+    for replica in range(max(map(len, each), default=0)):
+        values[f"replica {replica}"] = [
+            (str(place), copies[replica])
+            for place, copies in enumerate(each)
+            if any((copies[0] != copy).any() for copy in copies[1:])
+        ]
+    return values
 
 
-def build(model: Any, wanted: Values) -> bool:
-    """Make the variables of a model's optimizer; return whether it has as many as are wanted."""
+def lacking(model: Any, wanted: Values) -> bool:
+    """Return whether a model has fewer variables than are wanted; make those of its optimizer."""
     # (That of mixed precision would make its own once more.)
     if model.built and model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
     found = _variables(model)
-    return all(len(found[group]) >= len(values) for group, values in wanted.items())
+    return any(len(found[group]) < len(wanted.get(group, ())) for group in found)
 
 
 def assign(model: Any, wanted: Values) -> None:
@@ -167,16 +188,43 @@ def assign(model: Any, wanted: Values) -> None:
     ValueError
         If the model's variables are others; the message says from which on.
     """
-    found = _variables(model)
-    for group, values in wanted.items():
-        was = [_words(name, value.dtype.name, value.shape) for name, value in values]
-        now = [_words(v.name, v.dtype, v.shape) for v in found[group]]
-        for place, (one, other) in enumerate(zip_longest(was, now, fillvalue="none")):
+    found = {group: variables for group, variables in _variables(model).items() if group in wanted}
+    for group, variables in found.items():
+        was = [_words(name, value.dtype.name, value.shape) for name, value in wanted[group]]
+        now = [_words(v.name, v.dtype, v.shape) for v in variables]
+        for at, (one, other) in enumerate(zip_longest(was, now, fillvalue="none")):
             if one != other:
-                raise ValueError(f"variable {place} of the {group} was {one}, and is {other}")
-    for group, values in wanted.items():
-        for variable, (_, value) in zip(found[group], values, strict=True):
+                raise ValueError(f"variable {at} of the {group} was {one}, and is {other}")
+    for group, variables in found.items():
+        for variable, (_, value) in zip(variables, wanted[group], strict=True):
             variable.assign(value)
+    flat = [variable for variables in found.values() for variable in variables]
+    replicas = [values for group, values in wanted.items() if group not in _GROUPS]
+    for replica, values in enumerate(replicas):
+        for name, value in values:
+            place = int(name)
+            copies = _replicas(model, flat[place]) if place < len(flat) else ()
+            if len(copies) == len(replicas):  # else of another number: each has what all had
+                copies[replica].assign(value)
+
+
+def assign_rates(model: Any, wanted: Values) -> list[Any]:
+    """Put back what optimizers have before they are built, their rates; return the variables."""
+    assigned = []
+    for variable, (name, value) in zip(
+        _variables(model)["optimizer"], wanted["optimizer"], strict=False
+    ):
+        if _words(variable.name, "", variable.shape) != _words(name, "", value.shape):
+            break
+        variable.assign(value)
+        assigned.append(variable)
+    return assigned
+
+
+def _replicas(model: Any, variable: Any) -> Sequence[Any]:
+    """Return the variables of the replicas, where there are several."""
+    copies: Sequence[Any] = model.distribute_strategy.experimental_local_results(variable.value)
+    return copies if len(copies) > 1 else ()
 
 
 def _variables(model: Any) -> dict[str, list[Any]]:

@@ -51,9 +51,10 @@ class Readers:
     def __init__(self, allow: Iterable[str] = ()) -> None:
         self._allow = tuple(allow)
         self._lock = threading.Lock()
-        self._loaders = lru_cache(_MOST_LOADERS)(self._made)
+        self.loader = lru_cache(_MOST_LOADERS)(self._made)
 
     def _made(self, description: bytes, opening: bytes) -> Loader:
+        # `opening` tells one dataset of a trainer from the next: each opens its files anew.
         loader = from_json(description.decode(errors="replace"), allow=self._allow)
         if not isinstance(loader, Loader):
             raise DescriptionError(
@@ -62,26 +63,14 @@ class Readers:
             )
         return loader
 
-    def loader(self, description: bytes, opening: bytes) -> Loader:
-        """Return the loader that a description is of, made when it is first asked for.
-
-        `opening` tells one dataset of a trainer from the next: each opens its files anew.
-
-        Raises
-        ------
-        oocdata.errors.DescriptionError, oocdata.errors.SourceError
-            See `oocdata.describe.from_json`.
-        """
-        with self._lock:  # or two threads would make one each
-            return self._loaders(description, opening)
-
     def read(
         self, description: bytes, opening: bytes, epoch: Any, start: Any, stop: Any
     ) -> list[NDArray[Any]]:
         """Read the steps from `start` to `stop - 1`, as `oocdata.frontends.batching.tensors_of`."""
         with calls:
             try:
-                loader = self.loader(description, opening)
+                with self._lock:  # or two threads would make one each
+                    loader = self.loader(description, opening)
                 run = Run(int(epoch), int(start), int(stop))
                 loader.positions(run.stop - 1, run.epoch)  # checks both
                 return tensors_of(loader.run(run), loader)

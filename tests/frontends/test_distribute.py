@@ -99,6 +99,29 @@ for name in ("fit", "resume", "resumed"):
         told[f"start {name}"] = resume.start
     told[name] = list(seen)
     told[f"loss {name}"] = history.history["loss"]
+
+# Replicas have moving averages of their own, and sums of metrics.
+folder = tempfile.mkdtemp()
+for name, after in (("whole", 0), ("parts", 7), ("parts", 0)):
+    _, loader = loader_of(40)
+    loader = ooc.zip(loader.dataset, loader.dataset).batches(8, shuffle="global", seed=1)
+    with strategy.scope():
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((2,)), keras.layers.BatchNormalization()])
+        model.compile(keras.optimizers.SGD(1e-3), "mse", metrics=["mae"])
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if self.model.optimizer.iterations.numpy() == after:
+                self.model.stop_training = True
+    resume = ooc.Resume(os.path.join(folder, name), loader, every=1)
+    history = model.fit(
+        resume.to_tf(), epochs=2, verbose=0, shuffle=False, callbacks=[Stop(), resume]
+    )
+    told[f"end of {name}"] = [
+        history.history["mae"][-1], *([np.asarray(copy).tolist()
+        for copy in strategy.experimental_local_results(variable.value)]
+        for variable in model.variables)
+    ]
 print("told", json.dumps(told))
 """
 )
@@ -227,6 +250,11 @@ class TestMirrored:
             for step in range(len(loader))
         ]
         assert steps == expected
+
+    def test_each_replica_goes_on_with_its_own(self, mirrored: Any) -> None:
+        assert mirrored["end of parts"] == mirrored["end of whole"]
+        first, second = mirrored["end of whole"][3]  # moving averages
+        assert first != second
 
 
 @pytest.mark.long

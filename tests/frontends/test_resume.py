@@ -121,6 +121,97 @@ def train(folder: Path, *, after: int = 0, every: int = 3, epochs: int = 3, **op
     return model, history, interrupt.batches
 
 
+class StopAfterEpoch(keras.callbacks.Callback):  # type: ignore[misc]
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.stop_training = True
+
+
+class OwnSteps(keras.Model):  # type: ignore[misc]
+    """Takes what it is given apart by itself, as guides to Keras do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.dense, self.drop = keras.layers.Dense(4), keras.layers.Dropout(0.5)
+        self.last = keras.layers.Dense(1)
+        self.told = keras.metrics.Mean(name="told")
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        return self.last(self.drop(self.dense(x), training=training))
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        self.optimizer.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+        self.told.update_state(loss)
+        return {"told": self.told.result()}
+
+    def test_step(self, data: Any) -> Any:
+        x, y = data
+        return {"told": self.compute_loss(x, y, self(x))}
+
+
+class DictsAndWeights(OwnSteps):
+    def call(self, x: Any, training: bool = False) -> Any:
+        return super().call(x["rows"], training) + x["more"][:, :1]
+
+    def train_step(self, data: Any) -> Any:
+        inputs, y, weights = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(inputs, y, self(inputs, training=True), weights)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_weights), self.trainable_weights)
+        return self.compute_metrics(inputs, y, self(inputs), weights)
+
+
+class TwoOptimizers(OwnSteps):
+    """The optimizers are built by their first step."""
+
+    def compile(self, **options: Any) -> None:
+        super().compile(**options)
+        self.other = keras.optimizers.Adam(1e-2)
+
+    def call(self, x: Any, training: bool = False) -> Any:
+        raise AssertionError("nobody calls it")
+
+    def train_step(self, data: Any) -> Any:
+        x, y = data
+        with tf.GradientTape(persistent=True) as tape:
+            first = self.dense(x)
+            loss = tf.reduce_mean((self.last(self.drop(first, training=True)) - y) ** 2)
+        for optimizer, layer in ((self.optimizer, self.dense), (self.other, self.last)):
+            weights = layer.trainable_weights
+            optimizer.apply(tape.gradient(loss, weights), weights)
+        self.told.update_state(loss)
+        return {"told": self.told.result()}
+
+
+def compiled(model: Any, **options: Any) -> Any:
+    model.compile(optimizer="adam", **options)
+    return model
+
+
+def dicts_and_weights() -> ooc.Loader:
+    rows = ooc.open(ROWS)
+    inputs = ooc.zip({"rows": rows, "more": ooc.open(ROWS[:, :2])})
+    pairs = ooc.zip(inputs, ooc.open(ROWS.sum(1, keepdims=True)), ooc.open(ROWS[:, 0]))
+    return pairs.batches(4, shuffle=True, seed=5)
+
+
+UNBUILT: dict[str, Any] = {
+    "own steps": (lambda: compiled(OwnSteps(), loss="mse"), loader_of),
+    "dicts and weights": (
+        lambda: compiled(DictsAndWeights(), loss="mse", weighted_metrics=["mae"]),
+        dicts_and_weights,
+    ),
+    "two optimizers": (lambda: compiled(TwoOptimizers()), loader_of),
+}
+
+
+def all_of(model: Any) -> list[np.ndarray]:
+    other = model.other.variables if hasattr(model, "other") else []
+    return [*state_of(model), *(np.array(variable.numpy()) for variable in other)]
+
+
 def variables_of(model: Any) -> list[Any]:
     return [*model.variables, *model.optimizer.variables]
 
@@ -217,6 +308,57 @@ class TestGoesOn:
         expected = train(tmp_path / "whole", model=unbuilt(), epochs=1)
         train(tmp_path / "parts", model=unbuilt(), epochs=1, after=8)
         found = train(tmp_path / "parts", model=unbuilt(), epochs=1)
+        assert same(state_of(found[0]), state_of(expected[0]))
+        assert found[1].history == expected[1].history
+
+    @pytest.mark.parametrize("after", [8, STEPS], ids=["within an epoch", "after an epoch"])
+    @pytest.mark.parametrize("kind", ["own steps", "dicts and weights", "two optimizers"])
+    def test_what_the_first_batch_makes(self, tmp_path: Path, kind: str, after: int) -> None:
+        """Of every kind of model that `fit` takes, also where other callbacks set rates."""
+        make, loader = UNBUILT[kind]
+
+        class Halve(keras.callbacks.Callback):  # type: ignore[misc]
+            def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+                rate = self.model.optimizer.learning_rate
+                rate.assign(rate / 2)
+
+        def trained(folder: str, after: int = 0) -> Any:
+            keras.utils.set_random_seed(3)
+            model, callbacks = make(), [Halve()]
+            if after == STEPS:  # the save is written at the end of the epoch, before this
+                after, callbacks = 0, [Halve(), StopAfterEpoch()]
+            return train(
+                tmp_path / folder, model=model, loader=loader(), callbacks=callbacks, epochs=2,
+                after=after,
+            )  # fmt: skip
+
+        expected = trained("whole")
+        trained("parts", after)
+        found = trained("parts")
+        assert same(all_of(found[0]), all_of(expected[0]))
+        told = {
+            name: values[-2 if after == 8 else -1 :] for name, values in expected[1].history.items()
+        }
+        assert found[1].history == told
+
+    def test_a_dataset_that_was_mapped_to_other_shapes(self, tmp_path: Path) -> None:
+        def trained(folder: str, after: int = 0) -> Any:
+            keras.utils.set_random_seed(3)
+            model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
+            model.compile("adam", "mse", metrics=["mae"])
+            classes = ooc.open(np.arange(len(ROWS), dtype="i4") % 3)
+            loader = ooc.zip(ooc.open(ROWS), classes).batches(4, shuffle=True)
+
+            def data(resume: ooc.Resume) -> Any:
+                return resume.to_tf().map(lambda x, y: (x, tf.one_hot(y, 3)))
+
+            return train(
+                tmp_path / folder, model=model, loader=loader, data=data, epochs=2, after=after
+            )
+
+        expected = trained("whole")
+        trained("parts", after=8)
+        found = trained("parts")
         assert same(state_of(found[0]), state_of(expected[0]))
         assert found[1].history == expected[1].history
 
@@ -338,6 +480,14 @@ class TestRefuses:
     def test_an_initial_epoch_that_is_another(self, stopped: Path) -> None:
         with pytest.raises(RestoreError, match="Leave out `initial_epoch`"):
             train(stopped, initial_epoch=2)
+
+    def test_more_steps_in_an_execution_than_there_were(self, tmp_path: Path) -> None:
+        """Where they would make the variables that are missing."""
+        train(tmp_path, after=4)
+        model = new_model()
+        model.compile("sgd", "mse", metrics=["mae"], steps_per_execution=5)
+        with pytest.raises(RestoreError, match="must be at most 3, the steps that were done"):
+            train(tmp_path, model=model)
 
     def test_another_optimizer(self, stopped: Path) -> None:
         model = new_model()

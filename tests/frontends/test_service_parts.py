@@ -171,7 +171,7 @@ class TestReaders:
         assert len(made) == 2
         for number in range(40):
             self.read(readers, view.batches(10), 0, 4, str(number).encode())
-        assert readers._loaders.cache_info().currsize == 16
+        assert readers.loader.cache_info().currsize == 16
 
     def test_an_error_says_what_it_was(self, view: ooc.View, tmp_path: Path) -> None:
         loader = view.batches(10)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
 import numpy as np
 import pytest
 from hypothesis import given
@@ -147,6 +149,13 @@ def test_a_pass_that_is_left_can_be_begun_again() -> None:
         assert next(batches).tolist() == [1, 3, 5, 7]
         batches.close()  # type: ignore[attr-defined]
     assert account().nbytes == 0
+
+
+def test_a_copy_begins_with_its_own_first_epoch() -> None:
+    stream = ooc.generate(lambda: iter(range(5)), workers=0).batches(2)
+    next(iter(stream))
+    for one in (copy.copy(stream), cloudpickle.loads(cloudpickle.dumps(stream))):
+        assert [batch.tolist() for batch in one] == [[0, 1], [2, 3], [4]]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
