@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
@@ -61,6 +62,7 @@ class Held(Generic[Made]):
         """Return an answer; wait for it. `CancelledError` if it is not held any more."""
         done = self._futures[number]
         if not done.done():
+            link().check()  # in a fork it would never come
             link().call(partial(self._hurry, number))
         return done.result()
 
@@ -184,3 +186,14 @@ class Shared:
 
 _lock = threading.Lock()
 _shared: WeakValueDictionary[ObjectVersion, Shared] = WeakValueDictionary()
+
+
+def _new_locks_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    for shared in list(_shared.values()):
+        shared.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_locks_after_fork)
