@@ -29,11 +29,12 @@ def whole_file(
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for text in (b"one", b"two"):
     ...         with whole_file(f"{folder}/a", replaces=False) as file:
     ...             _ = file.write(text)
-    ...     os.listdir(folder), open(f"{folder}/a").read()
+    ...     os.listdir(folder), Path(folder, "a").read_text()
     (['a'], 'one')
     """
     unfinished = unfinished or f"{path}.{os.urandom(8).hex()}.new"
