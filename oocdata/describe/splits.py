@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -19,6 +18,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.describe.decoding import Decoder
 from oocdata.describe.encoding import Encoder
 from oocdata.describe.fingerprints import dataset_fingerprint, differences
+from oocdata.engines.whole import whole_file
 from oocdata.errors import ArgumentError, DescriptionError, MissingFileError, RestoreError
 
 __all__ = ["load_split", "save_split"]
@@ -70,14 +70,8 @@ def save_split(
         raise ArgumentError(
             f"`path` must not be there yet; {place!r} is. Pass overwrite=True to write over it."
         )
-    unfinished = f"{place}.{os.getpid()}.new"
-    try:
-        with open(unfinished, "w", encoding="ascii") as file:
-            file.write(text)
-        os.replace(unfinished, place)
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(unfinished)
+    with whole_file(place) as file:
+        file.write(text.encode("ascii"))
 
 
 def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:

@@ -8,7 +8,6 @@ with a save's name is a whole save. The last two are kept.
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.whole import whole_file
 from oocdata.errors import RestoreError
-from oocdata.writers.disk import sync_file
 
 __all__ = [
     "Save", "Values", "assign", "assign_rates", "lacking", "read_save", "saves_in", "values_of",
@@ -97,13 +96,8 @@ def write_save(folder: Path, save: Save) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"save-{save.epoch:06d}-{save.step:09d}.npz"
     # One name for all: what a killed process leaves is written over by the next.
-    unfinished = folder / "unfinished.tmp"
-    with open(unfinished, "wb") as file:
+    with whole_file(str(path), str(folder / "unfinished.tmp")) as file:
         np.savez(file, **members)  # type: ignore[arg-type]  # none is called `allow_pickle`
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
-    sync_file(folder)  # which names are in it: a file's own fsync does not
     for former in saves_in(folder)[_KEPT:]:
         former.unlink()
     return path

@@ -203,8 +203,8 @@ def list_names(address: Address) -> Iterator[tuple[str, bool]]:
 def matching(url: str) -> list[str]:
     """Return the URLs of the objects, or of the folders of them, that a pattern matches.
 
-    ``*`` and ``[…]`` match within one step of the name, as in a file system's glob. A store that
-    can't list is a `SourceError`; HTTP can't.
+    ``*`` and ``[…]`` match within one step of the name, as in a file system's glob; a step that is
+    a name itself is no pattern. A store that can't list is a `SourceError`; HTTP can't.
     """
     address = Address.of(url)
     steps = address.name.split("/")
@@ -220,7 +220,12 @@ def matching(url: str) -> list[str]:
             found = [
                 one / name
                 for one, names in zip(found, below, strict=True)
-                for name, is_folder in names
-                if fnmatch.fnmatchcase(name, step) and (is_folder or number == len(steps) - 1)
+                for name in _chosen(names, step, last=number == len(steps) - 1)
             ]
     return [one.url for one in found]
+
+
+def _chosen(names: list[tuple[str, bool]], step: str, *, last: bool) -> list[str]:
+    """Return the names, each once, that a step of a pattern matches; folders, but for the last."""
+    some = dict.fromkeys(name for name, is_folder in names if is_folder or last)
+    return [step] if step in some else [name for name in some if fnmatch.fnmatchcase(name, step)]

@@ -33,7 +33,7 @@ from oocdata.stores.segments import (
     data_at,
     make,
     page_sums,
-    unlink_unfinished,
+    unlink_damaged,
 )
 
 if TYPE_CHECKING:
@@ -257,18 +257,17 @@ class Entry:
                         return segment, descriptor
                 except MissingFileError:
                     pass
-                except SourceError:  # it was cut, or is none; or another process is making it
+                except SourceError:  # it was cut, or is none
                     if create and known is None:
-                        unlink_unfinished(path, length)
+                        unlink_damaged(path, length)
                 self._forget(number, known)
             if known is not None:
                 continue  # perhaps another process has made it anew
             if not create:
                 return None
             self._folder.make_room(data_at(-(-nbytes // self._page)))
-            with self._folder.lock:  # or another thread would find a half of it
-                make(path, self._header, length)
-        return None  # somebody deletes what is made, again and again; or has not made it yet
+            make(path, self._header, length)
+        return None  # somebody deletes what is made, again and again
 
     def _add(self, number: int, segment: Segment, pages: Ints) -> None:
         """Note pages that were read from a segment or written to it, while it is in use."""

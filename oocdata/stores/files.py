@@ -24,7 +24,7 @@ from oocdata.stores.answer import Answer
 from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, count_block, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
-from oocdata.stores.held import Asked, Shared, ask
+from oocdata.stores.held import Asked, Shared
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.pieces import Pieces, joined
 from oocdata.stores.versions import ObjectVersion, looked_at, note
@@ -149,7 +149,7 @@ class StoredFile:
             left = self._take(one, left)
             if not len(left.runs):
                 return
-        with ask(self, left.offsets, left.counts, at_once=True) as own:
+        with Asked(self, left.offsets, left.counts, at_once=True) as own:
             left = self._take(own, left)
         assert not len(left.runs)  # nobody else takes of it
 
@@ -216,7 +216,7 @@ class StoredFile:
                 if once or self.entry is not None:
                     offsets, counts = self._not_asked(offsets, counts)
                 if len(offsets):
-                    stack.enter_context(ask(self, offsets, counts))
+                    stack.enter_context(Asked(self, offsets, counts))
             yield
 
     def has_room(self) -> bool:
@@ -236,7 +236,7 @@ class StoredFile:
     def fetch_all(self, wanted: Sequence[tuple[Ints, Ints, bool]]) -> int:
         """Fetch runs for nobody; see `oocdata.engines.soon.Asks`."""
         found = 0
-        with ask(self, *_runs(wanted)) as asked:
+        with Asked(self, *_runs(wanted)) as asked:
             for number in range(len(asked.starts)):
                 found += len(asked.take(number).data)
                 asked.drop(number)

@@ -26,6 +26,7 @@ from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
 from oocdata.engines.files import Descriptor
+from oocdata.engines.whole import whole_file
 from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count
 from oocdata.stores.entry import Entry
@@ -166,12 +167,8 @@ class CacheFolder:
         return found if isinstance(found, dict) else None
 
     def _save(self, limit: int) -> None:
-        written = f"{self._settings_path}.{os.urandom(8).hex()}.new"
-        with open(written, "w", encoding="utf-8") as file:
-            json.dump({"form": _FORM, "limit": limit}, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(written, self._settings_path)
+        with whole_file(self._settings_path) as file:
+            file.write(json.dumps({"form": _FORM, "limit": limit}).encode())
 
     @property
     def limit(self) -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -23,7 +24,7 @@ from oocdata.stores.versions import ObjectVersion
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
-__all__ = ["Asked", "Held", "Shared", "ask", "fetch"]
+__all__ = ["Asked", "Held", "Shared"]
 
 Ints = NDArray[np.int64]
 
@@ -32,6 +33,8 @@ Made = TypeVar("Made")
 
 class Held(Generic[Made]):
     """Answers to several requests, each held until it is dropped, within the link's bound.
+
+    They are asked for when a block begins, and given up when it ends.
 
     `sizes` are about the bytes of each; `at_once` if somebody waits for them, so that the bound may
     be exceeded.
@@ -51,8 +54,19 @@ class Held(Generic[Made]):
         self._closed = threading.Event()
         self._at_once = at_once
 
+    def __enter__(self) -> Self:
+        try:
+            self.begin()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
     def begin(self) -> None:
-        """Ask for all. Apart from making it, so that `close` comes after it whatever happens."""
+        """Ask for all."""
         link().check()
         link().count(sum(self._sizes))
         link().call(self._begin)
@@ -61,6 +75,7 @@ class Held(Generic[Made]):
         """Return an answer; wait for it. `CancelledError` if it is not held any more."""
         done = self._futures[number]
         if not done.done():
+            link().check()  # in a fork it would never come
             link().call(partial(self._hurry, number))
         return done.result()
 
@@ -110,11 +125,17 @@ class Held(Generic[Made]):
 
 
 class Asked(Held[Answer]):
-    """Ranges of one object that are asked for in order; they ascend, apart from one another."""
+    """The bytes of runs of one object, as ranges that ascend, apart from one another.
 
-    def __init__(self, file: StoredFile, starts: Ints, stops: Ints, *, at_once: bool) -> None:
-        self.file, self.starts, self.stops, self.at_once = file, starts, stops, at_once
-        super().__init__((stops - starts).tolist(), self._range, at_once=at_once)
+    `at_once` if they are read in this block, by nobody else.
+    """
+
+    def __init__(
+        self, file: StoredFile, offsets: Ints, lengths: Ints, *, at_once: bool = False
+    ) -> None:
+        self.file, self.at_once = file, at_once
+        self.starts, self.stops = joined(offsets, lengths)
+        super().__init__((self.stops - self.starts).tolist(), self._range, at_once=at_once)
 
     def begin(self) -> None:
         """Ask for all; see `Held.begin`."""
@@ -123,42 +144,21 @@ class Asked(Held[Answer]):
             self.file.shared.asked.append(self)
 
     async def _range(self, number: int) -> Answer:
-        return await fetch(self.file, int(self.starts[number]), int(self.stops[number]))
+        file, start, stop = self.file, int(self.starts[number]), int(self.stops[number])
+        answer = await link().get(file.address, start, stop, tag=file.version.tag)
+        assert answer is not None
+        if ObjectVersion.of(file.address, answer) != file.version:
+            raise ChangedError(
+                "the object must be as it was when it was opened; it has changed. Open it again.",
+                path=file.version.path,
+            )
+        return answer
 
     def close(self) -> None:
         """Hold nothing any more; see `Held.close`."""
         with suppress(ValueError):  # without the lock: the collector may call this in any thread
             self.file.shared.asked.remove(self)
         super().close()
-
-
-async def fetch(file: StoredFile, start: int, stop: int) -> Answer:
-    """Return a range of a file, of the version that it was when it was opened."""
-    answer = await link().get(file.address, start, stop, tag=file.version.tag)
-    assert answer is not None
-    version = ObjectVersion.of(file.address, answer)
-    if version != file.version:
-        raise ChangedError(
-            "the object must be as it was when it was opened; it has changed. Open it again.",
-            path=file.version.path,
-        )
-    return answer
-
-
-@contextmanager
-def ask(
-    file: StoredFile, offsets: Ints, lengths: Ints, *, at_once: bool = False
-) -> Iterator[Asked]:
-    """Ask for the bytes of runs, for as long as a block takes.
-
-    `at_once` if they are read in this block, by nobody else.
-    """
-    asked = Asked(file, *joined(offsets, lengths), at_once=at_once)
-    try:
-        asked.begin()
-        yield asked
-    finally:
-        asked.close()
 
 
 class Shared:
@@ -184,3 +184,14 @@ class Shared:
 
 _lock = threading.Lock()
 _shared: WeakValueDictionary[ObjectVersion, Shared] = WeakValueDictionary()
+
+
+def _new_locks_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    for shared in list(_shared.values()):
+        shared.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_locks_after_fork)

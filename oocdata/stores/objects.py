@@ -68,15 +68,9 @@ class StoredObjects:
         for number in numbers:  # without the lock: the collector may call this in any thread
             self._asked.pop(number, None)
 
-    @contextmanager
-    def _held(self, numbers: Sequence[int], *, at_once: bool) -> Iterator[Held[Answer | None]]:
+    def _held(self, numbers: Sequence[int], *, at_once: bool) -> Held[Answer | None]:
         sizes = [int(self._usual)] * len(numbers)
-        held = Held(sizes, lambda place: self._fetch(numbers[place]), at_once=at_once)
-        try:
-            held.begin()
-            yield held
-        finally:
-            held.close()
+        return Held(sizes, lambda place: self._fetch(numbers[place]), at_once=at_once)
 
     def has_room(self) -> bool:
         """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""

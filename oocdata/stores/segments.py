@@ -10,7 +10,6 @@ files with one checksum: tables of chunks, objects that are read whole.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import secrets
@@ -23,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.files import Descriptor, FileVersion, OpenFile
+from oocdata.engines.whole import whole_file
 from oocdata.errors import SourceError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "HEADER", "SECONDS_A_USE", "Blob", "Segment", "data_at", "make", "page_sums", "read_header",
-    "unlink_unfinished",
+    "unlink_damaged",
 ]  # fmt: skip
 
 HEADER = 2048
@@ -109,11 +109,7 @@ class Segment(OpenFile):
 
 
 def make(path: str, header: dict[str, Any], nbytes: int, content: bytes = b"") -> None:
-    """Make a file with its header and what follows that, unless another process has made it.
-
-    Whoever is killed meanwhile leaves a file that is too short or fails its checksum, which is none
-    to whoever reads it.
-    """
+    """Make a file with its header and what follows that, unless another process has made it."""
     short = {  # of a long name, the beginning
         part: header[part].encode("ascii", "replace")[:most].decode()
         for part, most in (("name", 1000), ("version", 200))
@@ -121,20 +117,20 @@ def make(path: str, header: dict[str, Any], nbytes: int, content: bytes = b"") -
     text = json.dumps({**header, **short, "id": secrets.token_hex(8)})
     with suppress(FileExistsError):
         os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone stays so
-    with suppress(FileExistsError), open(path, "xb") as file:
-        with suppress(OSError):
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        file.write(_MAGIC + text.encode().ljust(HEADER - len(_MAGIC)) + content)
-        file.truncate(nbytes)
+    try:
+        with whole_file(path, sync=False, replaces=False) as file:
+            file.write(_MAGIC + text.encode().ljust(HEADER - len(_MAGIC)) + content)
+            file.truncate(nbytes)
+    except FileNotFoundError:
+        if not os.path.isdir(os.path.dirname(path)):
+            raise
+        # else it was deleted, with all that is there, before it had its name
 
 
-def unlink_unfinished(path: str, nbytes: int) -> None:
-    """Delete a file that is no segment, unless another process is making it: that has it locked."""
+def unlink_damaged(path: str, nbytes: int) -> None:
+    """Delete a file that is no segment, or was cut."""
     with suppress(OSError), open(path, "rb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        status = os.fstat(file.fileno())
-        finished = status.st_size == nbytes and read_header(file.fileno()) is not None
-        if status.st_nlink and not finished:
+        if os.fstat(file.fileno()).st_size != nbytes or read_header(file.fileno()) is None:
             os.unlink(path)
 
 

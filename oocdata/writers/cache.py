@@ -137,8 +137,6 @@ def _fill(
     dataset: Dataset, place: str, paths: list[str], specs: list[ArraySpec], workers: int
 ) -> None:
     """Write the arrays of a cache, from where whoever wrote it before came to."""
-    with writable(place):
-        os.makedirs(place, exist_ok=True)
     with _locked(place):
         if os.path.exists(os.path.join(place, "whole")):
             return  # whoever had the lock has written it
@@ -178,9 +176,16 @@ def _fill(
 @contextmanager
 def _locked(place: str) -> Iterator[None]:
     """Wait until no other process writes the cache; the lock goes with the process."""
-    with open(os.path.join(place, "lock"), "wb") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+    lock = os.path.join(place, "lock")
+    while True:
+        with writable(place):
+            os.makedirs(place, exist_ok=True)
+        with open(lock, "wb") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            # Else whoever had it has deleted the cache.
+            if os.path.exists(lock) and os.path.samestat(os.stat(lock), os.fstat(file.fileno())):
+                yield
+                return
 
 
 def _rows_done(place: str) -> int:

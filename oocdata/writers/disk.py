@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from oocdata.engines.whole import sync_file, whole_file
 from oocdata.errors import SourceError
 from oocdata.formats.hdf5.file import said
 
@@ -16,7 +17,6 @@ __all__ = [
     "files_below",
     "move",
     "replaced",
-    "sync_file",
     "sync_folders",
     "writable",
     "write_json",
@@ -39,15 +39,6 @@ def writable(path: str, key: str | None = None) -> Iterator[None]:
         ) from error
 
 
-def sync_file(path: str | os.PathLike[str]) -> None:
-    """Wait until the disk has a file, or the names in a folder."""
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
-
-
 def sync_folders(path: str) -> None:
     """Make the names of all files below a folder safe on the disk, and small files' content."""
     for folder, _, names in os.walk(path):
@@ -64,12 +55,8 @@ def write_json(path: str, node: dict[str, Any]) -> None:
 
 def write_text(path: str, text: str) -> None:
     """Write a small file, at once and for good."""
-    with writable(path):
-        with open(f"{path}.new", "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(file.name, path)
+    with writable(path), whole_file(path, f"{path}.new") as file:
+        file.write(text.encode())
 
 
 def files_below(path: str) -> list[os.stat_result]:

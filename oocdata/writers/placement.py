@@ -12,9 +12,10 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 
+from oocdata.engines.whole import sync_file
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.writers.codec import Format
-from oocdata.writers.disk import files_below, move, replaced, sync_file, sync_folders
+from oocdata.writers.disk import files_below, move, replaced, sync_folders
 from oocdata.writers.present import arrays_in, check_file, check_group, holds_more, stamp_of
 from oocdata.writers.storage import Storage, open_storage
 from oocdata.writers.target import Target

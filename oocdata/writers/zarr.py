@@ -18,11 +18,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.whole import sync_file
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.codecs import codecs
 from oocdata.threads import cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec
-from oocdata.writers.disk import sync_file, sync_folders, writable, write_json
+from oocdata.writers.disk import sync_folders, writable, write_json
 from oocdata.writers.encoding import compress
 from oocdata.writers.storage import cells, padded, relative
 from oocdata.writers.target import Box, Target

@@ -14,7 +14,6 @@ import pytest
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError, RestoreError
-from oocdata.frontends import saves
 from oocdata.frontends.saves import Save, read_save, saves_in, write_save
 
 tf = pytest.importorskip("tensorflow")
@@ -608,6 +607,6 @@ class TestSaves:
             return call
 
         for name in ("fsync", "replace"):
-            monkeypatch.setattr(saves.os, name, noting(name))
+            monkeypatch.setattr(os, name, noting(name))
         write_save(tmp_path, some_save())
         assert calls == ["fsync", "replace", "fsync"]  # the file, its name, the folder

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import traceback
@@ -110,6 +111,30 @@ def test_a_glob_whose_last_steps_not_every_folder_has(s3: str) -> None:
     check(ooc.open(f"{s3}/*/inner/u"))
     with pytest.raises(MissingFileError, match="glob"):
         ooc.open(f"{s3}/*/gone.npy")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wanted"),
+    [
+        ("run[1]/x.npy", [7]),
+        ("run[1]/*.npy", [7, 8]),
+        ("run[12]/x.npy", [1, 2]),
+        ("run*/x.npy", [1, 2, 7]),
+        ("run1/st*r.npy", [3]),
+        ("both*", [5]),  # an object, and a folder of others
+    ],
+)
+def test_a_name_with_the_marks_of_a_pattern_is_a_name(pattern: str, wanted: list[int]) -> None:
+    store = obstore.store.MemoryStore()
+    names = ["run[1]/x.npy", "run[1]/y.npy", "run1/x.npy", "run2/x.npy", "run1/st*r.npy"]
+    for name, number in [
+        *zip(names, (7, 8, 1, 2, 3), strict=True),
+        *(("run1/star.npy", 4), ("both.npy", 5), ("both.npy/x.npy", 6)),
+    ]:
+        file = io.BytesIO()
+        np.save(file, np.array([number]))
+        store.put(name, file.getvalue())
+    assert np.asarray(ooc.open(pattern, store=store)).tolist() == wanted
 
 
 def test_names_below_an_address(s3: str) -> None:

@@ -16,7 +16,7 @@ from stored_layouts import KINDS, numbers, write_kinds
 
 ROWS = numbers((400, 8, 8))
 OPEN = """
-import multiprocessing, os, sys, threading
+import multiprocessing, os, signal, sys, threading
 import numpy as np
 import oocdata as ooc
 from oocdata.errors import SourceError
@@ -226,6 +226,38 @@ def test_a_fork_after_a_read(server: RangeServer, kind: str) -> None:
     said, status, count = out.splitlines()
     assert "spawn" in said
     assert (status, count) == ("7", "10")
+
+
+FORK_MEANWHILE = """
+from oocdata.engines.runs import UnfinishedError
+from oocdata.stores.files import StoredFile
+file = StoredFile.at(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+with file.asking([(np.array([99_000]), np.array([999]), True)]), file.shared.lock:
+    pid = os.fork()
+    if not pid:
+        signal.alarm(5)
+        try:
+            file.read_into(memoryview(bytearray(9)), 99_100)
+        except UnfinishedError as error:
+            print(error.cause, flush=True)
+            os._exit(7)
+        os._exit(1)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+def test_a_fork_while_something_is_asked_for(server: RangeServer) -> None:
+    child = Child(server, "npy", FORK_MEANWHILE)
+    child.wait_until("ready")
+    server.hold()
+    child.go()
+    code, out, err = child.end()
+    assert (code, err) == (0, "")
+    said, status = out.splitlines()
+    assert "spawn" in said
+    assert status == "7"
 
 
 WORKERS = """

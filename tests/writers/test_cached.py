@@ -338,3 +338,22 @@ def test_a_folder_that_can_not_be_written(frames: ooc.View, tmp_path: Path) -> N
     (tmp_path / "cache").write_text("no folder")
     with pytest.raises(SourceError, match="must be writable"):
         frames.map(np.negative).cache(tmp_path / "cache")
+
+
+def test_deleted_while_it_waits_for_its_turn(
+    frames: ooc.View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    doubled = frames.map(Times(2))
+    usual = cache_module.fcntl.flock
+
+    def after_a_deletion(file: Any, how: int) -> None:
+        monkeypatch.undo()
+        (found,) = cache_module.written_caches(tmp_path / "cache")
+        assert found.delete()
+        usual(file, how)
+
+    monkeypatch.setattr(cache_module.fcntl, "flock", after_a_deletion)
+    cached = doubled.cache(tmp_path / "cache")
+    assert_array_equal(cached.take(np.arange(40))["x"], np.asarray(frames) * 2)
+    (found,) = cache_module.written_caches(tmp_path / "cache")
+    assert found.whole

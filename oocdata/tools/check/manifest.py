@@ -18,9 +18,9 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
+from oocdata.engines.whole import sync_file
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.manifest import CHECKSUM, FORMAT, RowChecksums, unit_rows
-from oocdata.writers.disk import sync_file
 
 __all__ = ["ManifestWriter", "manifest_writer"]
 
