@@ -91,12 +91,10 @@ def health_of(view: View, name: str, *, progress: bool) -> Health:
 
 def _files_of(view: View, rows: Ranges) -> str:
     """Say in which of several files rows lie: a few of them."""
-    storage = view.storage
-    if not (storage.row_files or len(storage.part_names) > 1) or view.axes[0] != (
-        storage.parts_axis or 0
-    ):
+    try:
+        parts = view.parts
+    except ArgumentError:  # they are not put end to end along the rows
         return ""
-    parts = view.parts
     if len(parts) < 2:
         return ""
     found = np.unique(np.concatenate([parts.numbers[one.start : one.stop] for one in rows.kept]))

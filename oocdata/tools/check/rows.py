@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.view import View
+from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import (
+    ChecksumError,
     DamagedChunkError,
     MissingChunkError,
     MissingFileError,
@@ -41,6 +43,8 @@ def kind_of(error: SourceError) -> str:
         return "truncated"
     if isinstance(error, DamagedChunkError):
         return "damaged"
+    if isinstance(error, ChecksumError):
+        return "changed"
     return "missing" if isinstance(error, MissingChunkError | MissingFileError) else "unreadable"
 
 
@@ -97,11 +101,20 @@ _Where: TypeAlias = tuple[list[range], int]
 
 
 def _not_finite(block: Block) -> dict[str, _Where]:
-    values = block.values.reshape(len(block.rows), -1)
-    if values.dtype.kind not in "fc" or np.isfinite(values).all():
+    found = [values for values in _floats(block.values) if not np.isfinite(values).all()]
+    if not found:
         return {}
-    masks = {"nan": np.isnan(values), "inf": np.isinf(values)}
+    rows = len(block.rows)
     return {
         name: (list(ranges_of(mask.any(axis=1), block.rows.start)), int(mask.sum()))
-        for name, mask in masks.items()
+        for name, is_bad in (("nan", np.isnan), ("inf", np.isinf))
+        for mask in [np.concatenate([is_bad(one).reshape(rows, -1) for one in found], axis=1)]
     }
+
+
+def _floats(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield what may hold NaN: an array of floats, or each such field at any depth."""
+    if values.dtype.kind in "fc" or is_small_float(values.dtype):
+        yield values
+    for name in values.dtype.names or ():
+        yield from _floats(values[name])
