@@ -28,6 +28,7 @@ from oocdata.errors import (
     MissingKeyError,
     SourceError,
     UnknownFormatError,
+    UnsupportedDtypeError,
 )
 from oocdata.memory import DEFAULT_MEMORY, set_memory
 from oocdata.threads import cores, in_order
@@ -433,6 +434,21 @@ def test_a_file_of_no_known_format_is_a_finding_among_others(tmp_path: Path) -> 
         check(tmp_path / "part1.npy")
     health = check(ooc.open([tmp_path / "part0.npy", tmp_path / "part2.npy"])[:4])
     assert health.healthy()
+
+
+def test_a_file_of_no_numbers_is_a_note_among_others(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([1, "a", None], object))
+    np.save(tmp_path / "b.npy", np.array(3.0))
+    np.save(tmp_path / "c.npy", [[np.nan]])
+    health = check(f"{tmp_path}/*.npy")
+    assert [(one.kind, one.path[-5:]) for one in health.findings] == [
+        ("unchecked", "a.npy"), ("unchecked", "b.npy"), ("nan", "c.npy"),
+    ]  # fmt: skip
+    assert health.findings[1].reason == "an array must have a row axis; got a single number."
+    with pytest.raises(UnsupportedDtypeError, match="an object array"):
+        check([tmp_path / "a.npy", tmp_path / "b.npy"])
+    with pytest.raises(ArgumentError, match="2-dimensional"):
+        check([tmp_path / "c.npy", tmp_path / "c.npy"], axis=7)
 
 
 def test_files_of_rows_that_are_wrong_are_named(tmp_path: Path) -> None:

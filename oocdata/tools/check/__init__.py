@@ -58,7 +58,7 @@ def check(
     ------
     oocdata.errors.MissingFileError, oocdata.errors.UnknownFormatError
         If there is no such file, or it is of no format that is known; among several files, the
-        latter is a finding.
+        latter is a finding, as is one that holds no array of numbers.
     oocdata.errors.ManifestError
         If the manifest can't be read.
     oocdata.errors.ArgumentError
@@ -105,7 +105,8 @@ def check(
         raise ArgumentError(
             "a manifest must be of one file; several have theirs beside each. Leave its path out."
         )
-    parts, unknown = [], []
+    parts = []
+    refused: list[Exception] = []  # of which nothing can be said but why
     for path in paths:
         try:
             found = check_file(
@@ -114,12 +115,13 @@ def check(
                 manifest_of(write_manifest, path, "write_manifest"),
                 overwrite=overwrite,
                 progress=progress,
+                refused=refused if len(paths) > 1 else None,
             )
         except UnknownFormatError as error:
-            unknown.append(error)
+            refused.append(error)
             finding = Finding("unreadable", path, None, (), 0, None, error.message)
             found = Health(path, findings=(finding,))
         parts.append(found)
-    if len(unknown) == len(paths):
-        raise unknown[0]
+    if len(refused) == len(paths):
+        raise refused[0]
     return Health.together(given.name, parts)

@@ -54,16 +54,25 @@ _FILES = 3
 
 
 def check_file(
-    opening: Opening, compared: str | None, written: str | None, *, overwrite: bool, progress: bool
+    opening: Opening,
+    compared: str | None,
+    written: str | None,
+    *,
+    overwrite: bool,
+    progress: bool,
+    refused: list[Exception] | None = None,
 ) -> Health:
-    """Check one file or folder; compare it with a manifest, or write one."""
+    """Check one file or folder; compare it with a manifest, or write one.
+
+    Where it is no array of numbers that is an error, or is noted, with `refused` for the error.
+    """
     path = opening.target
     if opening.shape is not None:
         if not (is_url(path) or os.path.isfile(path)):
             raise MissingFileError("a raw binary file must exist; it does not.", path=path)
     else:
         format_of(path)  # an error where there is nothing, or nothing that is known
-    check = _Check(opening, progress)
+    check = _Check(opening, progress, refused)
     if compared is not None:
         known = Manifest.read(compared)
         known.check_whole()
@@ -110,8 +119,8 @@ def _finding(fault: Fault, path: str, key: str | None) -> Finding:
 class _Check:
     """What is found of one file, as it goes."""
 
-    def __init__(self, opening: Opening, progress: bool) -> None:
-        self.opening, self.progress = opening, progress
+    def __init__(self, opening: Opening, progress: bool, refused: list[Exception] | None) -> None:
+        self.opening, self.progress, self.refused = opening, progress, refused
         self.path: str = opening.target
         self.key = opening.key
         self.datasets: list[Checked] = []
@@ -138,13 +147,16 @@ class _Check:
             try:
                 self._read(opened(replace(self.opening, key=key)), known, writer)
             except _NO_FAULT as error:
+                message = error.message if isinstance(error, SourceError) else str(error)
+                message = message.partition(" [file ")[0]
                 if known is not None and _is_of(known, key):  # it was an array once
-                    self.note("unreadable", key, str(error))
-                elif len(keys) == 1:
-                    raise
-                else:
-                    message = error.message if isinstance(error, SourceError) else str(error)
-                    self.note("unchecked", key, message)
+                    self.note("unreadable", key, message)
+                    continue
+                if len(keys) == 1:
+                    if self.refused is None:
+                        raise
+                    self.refused.append(error)
+                self.note("unchecked", key, message)
             except SourceError as error:
                 self.note(kind_of(error), key, error.message)
         if known is None or self.key is not None:

@@ -61,7 +61,7 @@ class Checked:
     def __str__(self) -> str:
         rows, element = self.shape[0], self.shape[1:]
         of = f"{element} {self.dtype}" if element else self.dtype
-        return f"{_place(self)}: {rows:,} rows of {of}, {size(self.nbytes)}"
+        return f"{_place(self)}: {rows:,} row{'s' * (rows != 1)} of {of}, {size(self.nbytes)}"
 
 
 @dataclass(frozen=True, slots=True)

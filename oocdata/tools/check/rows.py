@@ -104,12 +104,13 @@ def _not_finite(block: Block) -> dict[str, _Where]:
     found = [values for values in _floats(block.values) if not np.isfinite(values).all()]
     if not found:
         return {}
-    rows = len(block.rows)
-    return {
-        name: (list(ranges_of(mask.any(axis=1), block.rows.start)), int(mask.sum()))
-        for name, is_bad in (("nan", np.isnan), ("inf", np.isinf))
-        for mask in [np.concatenate([is_bad(one).reshape(rows, -1) for one in found], axis=1)]
-    }
+    where = {}
+    for name, is_bad in (("nan", np.isnan), ("inf", np.isinf)):
+        each = [is_bad(values).reshape(len(block.rows), -1) for values in found]
+        mask: NDArray[np.bool_] = np.concatenate(each, axis=1)
+        rows = ranges_of(np.asarray(mask.any(axis=1)), block.rows.start)
+        where[name] = (list(rows), int(mask.sum()))
+    return where
 
 
 def _floats(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
