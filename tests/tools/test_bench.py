@@ -9,6 +9,7 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+import PIL.Image
 import pytest
 import zarr
 
@@ -169,6 +170,9 @@ def test_files_behind_a_dataset(folder: Path) -> None:
     assert {Path(path) for path in files_of(ooc.open("run.zarr")).paths} == {
         path for path in (folder / "run.zarr").rglob("*") if path.is_file()
     }
+    for number in range(2):
+        PIL.Image.new("RGB", (6, 4)).save(f"{number}.png")
+    assert len(files_of(ooc.open("*.png")).paths) == 2
     cut = ooc.open("sim.h5", "u")[:10, :, 2:4].astype("f8")
     assert files_of(cut).paths == (str(folder / "sim.h5"),)
 
