@@ -70,12 +70,12 @@ def work(
             import_module(name)
         except ImportError as error:
             raise ArgumentError(
-                f"`--allow` must name modules that can be imported here; {name!r} can't: {error}. "
+                f"--allow must name modules that can be imported here; {name!r} can't: {error}. "
                 "Install it, or put its folder on PYTHONPATH."
             ) from error
     if host is None and not is_loopback(split_address(dispatcher)[0]):
         raise ArgumentError(
-            "`--host` must be the name by which others reach this machine, where the dispatcher is "
+            "--host must be the name by which others reach this machine, where the dispatcher is "
             f"on another one; got none, and the dispatcher {dispatcher!r}."
         )
     address = _waited_for(dispatcher, patience)
