@@ -119,16 +119,6 @@ def test_a_killed_conversion_goes_on(
     assert not left.exists()
 
 
-def test_a_changed_source_begins_anew(tmp_path: Path, values: Any) -> None:
-    killed_after(2, tmp_path / "good.h5", tmp_path / "b.npy")
-    with h5py.File(tmp_path / "good.h5", "r+") as file:
-        file["u"][0] = 77
-    done = convert(tmp_path / "good.h5", tmp_path / "b.npy", memory=4 << 20)
-    assert not done.resumed
-    assert "the source" in done.anew
-    assert (np.load(tmp_path / "b.npy")[0] == 77).all()
-
-
 def test_another_source_of_the_same_size_and_time_begins_anew(tmp_path: Path, values: Any) -> None:
     """As ``rsync -t`` puts it there."""
     path = tmp_path / "a.npy"
