@@ -56,22 +56,6 @@ def script() -> str:
     return done.stdout
 
 
-def offered(*words: str) -> list[str]:
-    """What bash has to offer for the last of the words."""
-    asked = f"""
-{script()}
-COMP_WORDS=({shlex.join(("oocdata", *words))})
-COMP_CWORD={len(words)}
-_oocdata_completion oocdata
-printf '%s\\n' "${{COMPREPLY[@]}}"
-"""
-    done = subprocess.run(
-        ["bash", "--norc", "-c", asked], capture_output=True, text=True, timeout=120, check=True
-    )
-    assert done.stderr == ""
-    return [line for line in done.stdout.split("\n") if line]
-
-
 def keys(path: object, incomplete: str) -> list[str]:
     """What is offered for ``--key``, of a line in which the path has been typed."""
 
@@ -86,11 +70,6 @@ def told(shell: str, **asked: str) -> str:
     """What the command answers where a shell asks: the shell sets variables of the environment."""
     env = {"_OOCDATA_COMPLETE": f"complete_{shell}", **asked}
     return CliRunner(env=env).invoke(app, prog_name="oocdata").stdout
-
-
-def test_bash_is_offered(folder: Path) -> None:
-    keys = ["flow/u", "flow/v", "label", "two\\ words"]
-    assert sorted(offered("info", "sim.h5", "-k", "")) == keys
 
 
 @pytest.mark.parametrize(
