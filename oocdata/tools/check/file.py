@@ -29,10 +29,10 @@ from oocdata.formats.patterns import is_pattern, matches_of
 from oocdata.formats.stored import is_url
 from oocdata.tools.check.manifest import ManifestWriter, manifest_writer
 from oocdata.tools.check.opening import Opened, opened
+from oocdata.tools.check.ranges import Ranges
 from oocdata.tools.check.result import KINDS, Checked, Finding, Health
 from oocdata.tools.check.rows import Fault, kind_of, look_through
 from oocdata.tools.opening import Opening
-from oocdata.tools.ranges import Ranges
 
 __all__ = ["check_file", "health_of"]
 

@@ -16,9 +16,9 @@ from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attri
 from oocdata.formats.hdf5.storage import offset_of
 from oocdata.formats.hdf5.table import grid_of, present_chunks
 from oocdata.tools.check.opening import Opened
+from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.check.rows import Fault
 from oocdata.tools.opening import Opening
-from oocdata.tools.ranges import Ranges, ranges_of
 
 __all__ = ["opened_hdf5"]
 

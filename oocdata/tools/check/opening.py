@@ -26,9 +26,9 @@ from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import reader_of
 from oocdata.formats.zarr.store import Store, join, store_of
+from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.check.rows import Fault, kind_of
 from oocdata.tools.opening import Opening
-from oocdata.tools.ranges import Ranges, ranges_of
 
 __all__ = ["Opened", "opened"]
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from oocdata.explain import size
+from oocdata.tools.check.ranges import said
 from oocdata.tools.lines import labelled, wrapped
-from oocdata.tools.ranges import said
 
 __all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health"]
 

@@ -21,8 +21,8 @@ from oocdata.errors import (
     TruncatedFileError,
 )
 from oocdata.formats.manifest import checksums_of, unit_rows
+from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.passes import Block, each_block, read_rows
-from oocdata.tools.ranges import Ranges, outside, ranges_of
 
 __all__ = ["Fault", "kind_of", "look_through"]
 
@@ -85,10 +85,10 @@ def look_through(
             if expected is not None:
                 start = block.rows.start
                 units = range(start // unit, start // unit + len(checksums))
-                right = read_rows(expected, units) == checksums
-                known = [rows for rows, _ in block.failed]
-                for rows in ranges_of(~right, start, unit, len(view)):
-                    changed.rows.add_all(outside(rows, known))
+                wrong = read_rows(expected, units) != checksums
+                for rows, _ in block.failed:  # nothing can be said of a unit with such a row
+                    wrong[(rows.start - start) // unit : -((start - rows.stop) // unit)] = False
+                changed.rows.add_all(ranges_of(wrong, start, unit, len(view)))
     for fault in bad.values():
         word = "number is" if fault.values == 1 else "numbers are"
         fault.reason = f"{fault.values:,} {word} {fault.reason}."
