@@ -39,7 +39,8 @@ def check(
     key : str, optional
         The dataset in it; all of them otherwise.
     manifest : bool or path, optional
-        Compare every row with its checksum in this manifest, or (True) in the one beside the file.
+        Compare every row with its checksum in this manifest, or (True) in the one beside the file:
+        along the axis that it was written for.
     write_manifest : bool or path, optional
         Write one, unless the data are damaged.
     overwrite : bool

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -145,7 +145,7 @@ class _Check:
         keys = self._keys()
         for key in keys:
             try:
-                self._read(opened(replace(self.opening, key=key)), known, writer)
+                self._read(opened(self._opening(key, known)), known, writer)
             except _NO_FAULT as error:
                 message = error.message if isinstance(error, SourceError) else str(error)
                 message = message.partition(" [file ")[0]
@@ -166,6 +166,14 @@ class _Check:
             if not any(_same(rows.key, key) for key in there):
                 reason = "every dataset of the manifest must be there; this one is not."
                 self.note("missing", rows.key, reason, [range(rows.shape[0])])
+
+    def _opening(self, key: str | None, known: Manifest | None) -> Opening:
+        """Return what is opened: along the axis that the file's own manifest was written for."""
+        axis = self.opening.axis
+        if known is not None and known.name == os.path.basename(self.path.rstrip("/")):
+            with suppress(ManifestError):  # it was written of others alone
+                axis = known.dataset(key).axis
+        return replace(self.opening, key=key, axis=axis)
 
     def _keys(self) -> Sequence[str | None]:
         if (
