@@ -581,6 +581,9 @@ def test_only_files_and_views_are_checked() -> None:
     for name, value in (("missing", "fill"), ("verify", True)):
         with pytest.raises(ArgumentError, match=f"`{name}` must be left out"):
             check("a.npy", **{name: value})  # type: ignore[arg-type]
+    for name, value in (("decode", True), ("field", "u")):  # or it would be of other numbers
+        with pytest.raises(ArgumentError, match=f"`{name}` must be left out"):
+            check("a.npy", write_manifest=True, **{name: value})  # type: ignore[arg-type]
 
 
 def test_rows_never_written_without_a_fill_value(tmp_path: Path) -> None:

@@ -95,7 +95,11 @@ def check(
                     f"{value!r}. Give the path."
                 )
         return health_of(view, f"{given.name} ({which_rows(view)})", progress=progress)
-    for argument, hint in (("missing", "A check tells it"), ("verify", "Give `manifest`")):
+    hints = {"missing": "A check tells it", "verify": "Give `manifest`"}
+    if manifest or write_manifest:
+        stored = "A manifest is of rows as they are stored"
+        hints |= {"field": stored, "decode": stored, "pictures": stored}
+    for argument, hint in hints.items():
         if argument in given.given():
             value = getattr(given, argument)
             raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
