@@ -465,6 +465,8 @@ def test_files_of_rows_that_are_wrong_are_named(tmp_path: Path) -> None:
     assert finding.row_count == 8
     names = ", ".join(f"{tmp_path}/part{number}.npy" for number in (1, 2, 3))
     assert finding.reason == f"16 numbers are NaN. In {names}, …."
+    across = ooc.View.of(ooc.open(f"{tmp_path}/part*.npy").source, 1)  # each row is of all files
+    assert [one.reason for one in check(across).findings] == ["16 numbers are NaN."]
 
 
 def test_globs_and_wrong_calls(tmp_path: Path) -> None:

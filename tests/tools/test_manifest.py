@@ -102,10 +102,12 @@ def test_datasets_that_are_gone_or_new(path: Path) -> None:
     check(path, write_manifest=True)
     with h5py.File(path, "a") as file:
         file["new"] = np.arange(3)
-        del file["labels"]
+        del file["labels"], file["u"]
+        file["u"] = "no array any more"
     health = check(path, manifest=True)
     found = {(one.kind, one.key) for one in health.findings}
     assert ("missing", "/labels") in found
+    assert ("unreadable", "/u") in found
     assert ("unchecked", "/new") in found
 
 

@@ -458,6 +458,10 @@ def test_what_is_not_finite_is_marked_and_counted() -> None:
         "0.7% not finite", "nothing finite", "constant 7",
     ]  # fmt: skip
     assert "282" in str(found).splitlines()[-1]
+    (none,) = preview(np.full((3, 4, 4), np.nan)).to_json()["scales"]
+    assert (none["how"], none["values"]["mean"], none["values"]["nan"]) == (
+        "no finite value", None, 48,
+    )  # fmt: skip
 
 
 def test_colours_are_those_of_matplotlib() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.errors import MissingChunkError, MissingFileError, SourceError
+from oocdata.errors import MissingChunkError, MissingFileError
 from oocdata.formats.anndata import is_one_array
 from oocdata.formats.hdf5 import open_hdf5
 from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
@@ -75,6 +75,4 @@ def _missing_elsewhere(path: str, name: str, axis: int, external: bool) -> list[
     except (MissingChunkError, MissingFileError) as error:
         rows = sorted(set(error.rows or ()))
         return [Fault("missing", error.message, Ranges(range(row, row + 1) for row in rows))]
-    except SourceError:
-        pass  # opening it says why
     return []
