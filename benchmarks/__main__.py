@@ -12,7 +12,7 @@ from pathlib import Path
 from benchmarks.machine import machine
 from benchmarks.picture import draw
 from benchmarks.quick import QUICK
-from benchmarks.report import as_json, head, section_table, target_table
+from benchmarks.report import as_json, head, section_table
 from benchmarks.results import Results
 from benchmarks.rounds import Plan, run
 from benchmarks.section import Section
@@ -95,8 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
     Returns
     -------
     int
-        1 if a way failed, else 0. A target that is missed is no failure: figures depend on the
-        machine.
+        1 if a way failed, else 0.
     """
     options = _options(arguments)
     if options.list:
@@ -107,7 +106,6 @@ def main(arguments: list[str] | None = None) -> int:
     plan = Plan(rounds, seconds, tuple(options.way or ()), check_seconds=2 * seconds)
     with tempfile.TemporaryDirectory(prefix="oocdata-", dir=options.folder) as folder:
         measured = _measure(_sections(options), plan, Path(folder))
-    print(f"\n{target_table(measured)}")
     if options.output:
         _write(options.output, plan, measured)
     failed = [f for _, results in measured for f in results if f.status.startswith("failed")]
@@ -119,7 +117,7 @@ def main(arguments: list[str] | None = None) -> int:
 def _write(folder: Path, plan: Plan, measured: list[tuple[Section, Results]]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     here = machine()
-    parts = [head(here, plan.rounds, plan.seconds), target_table(measured)]
+    parts = [head(here, plan.rounds, plan.seconds)]
     parts += [section_table(section, results) for section, results in measured]
     (folder / "results.md").write_text("\n\n".join(parts) + "\n", encoding="utf-8")
     found = as_json(here, plan.rounds, plan.seconds, measured)

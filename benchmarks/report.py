@@ -9,7 +9,7 @@ from benchmarks.case import Case
 from benchmarks.results import Figure, Results, ratio
 from benchmarks.section import Section
 
-__all__ = ["as_json", "head", "section_table", "target_table"]
+__all__ = ["as_json", "head", "section_table"]
 
 _EVICTED = 0.99
 """Below this share of a file dropped from the page cache, a cold round was not cold."""
@@ -122,32 +122,6 @@ def _mib(nbytes: float) -> str:
     return f"{nbytes / 2**20:,.0f}"
 
 
-def target_table(measured: list[tuple[Section, Results]]) -> str:
-    """Return what is asked beside what was measured."""
-    lines = ["## Asked and measured", "", "| section | figure | asked | measured | |"]
-    lines.append("|---|---|---:|---:|---|")
-    left_out = 0
-    for section, results in measured:
-        for target in section.targets:
-            value = target.measure(results)
-            if value is None:
-                left_out += 1
-                continue
-            asked = f"{'≤' if target.at_most else '≥'} {_amount(target.asked, target.unit)}"
-            verdict = "met" if target.met(value) else "**missed**"
-            found = _amount(value, target.unit)
-            lines.append(f"| {section.name} | {target.what} | {asked} | {found} | {verdict} |")
-    if left_out:
-        lines += ["", f"{left_out} more need cases or ways that were not run or not installed."]
-    return "\n".join(lines)
-
-
-def _amount(value: float, unit: str) -> str:
-    digits = f"{value:.2f}" if abs(value) < 10 else f"{value:,.1f}"
-    digits = digits.rstrip("0").rstrip(".") if "." in digits else digits
-    return f"{digits}{'' if unit == '×' else ' '}{unit}"
-
-
 def as_json(
     machine: dict[str, Any],
     rounds: int,
@@ -166,16 +140,6 @@ def as_json(
                 "cases": [dataclasses.asdict(case) for case in section.cases],
                 "figures": [
                     dataclasses.asdict(figure) | {"rate": figure.rate} for figure in results
-                ],
-                "targets": [
-                    {
-                        "what": target.what,
-                        "asked": target.asked,
-                        "at_most": target.at_most,
-                        "unit": target.unit,
-                        "measured": target.measure(results),
-                    }
-                    for target in section.targets
                 ],
             }
             for section, results in measured

@@ -82,19 +82,6 @@ class Results:
     def __iter__(self) -> Iterator[Figure]:
         return iter(self.figures)
 
-    def find(self, way: str, case: str | None = None, consumer: str = "loop") -> Figure | None:
-        """Return a way's figure, if it was measured; on the only case if none is named."""
-        for figure in self.figures:
-            wanted = figure.way == way and figure.consumer == consumer
-            if wanted and figure.rates and case in (None, figure.case):
-                return figure
-        return None
-
-    def best(self, ways: tuple[str, ...], case: str | None = None) -> Figure | None:
-        """Return the fastest of some ways."""
-        found = [figure for way in ways if (figure := self.find(way, case))]
-        return max(found, key=lambda figure: figure.rate, default=None)
-
     def limit(self, case: str) -> Figure | None:
         """Return the fastest limit of a case."""
         found = [f for f in self.figures if f.kind == "limit" and f.case == case and f.rates]

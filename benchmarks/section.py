@@ -1,42 +1,13 @@
-"""Which cases and ways are run together, and what is asked of the figures."""
+"""Which cases and ways are run together."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from benchmarks.case import Case
-from benchmarks.results import Results
 from benchmarks.ways import WAYS, Way
 
-__all__ = ["Section", "Target"]
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """One figure that is asked for.
-
-    Attributes
-    ----------
-    what : str
-        In words, with the name of what it is compared to.
-    asked : float
-    measure : callable
-        Gets the results of the section; None where something it needs was not measured.
-    unit : str
-    at_most : bool
-        Whether less is better.
-    """
-
-    what: str
-    asked: float
-    measure: Callable[[Results], float | None]
-    unit: str = "×"
-    at_most: bool = False
-
-    def met(self, measured: float) -> bool:
-        """Return whether a measured figure is what was asked for."""
-        return measured <= self.asked if self.at_most else measured >= self.asked
+__all__ = ["Section"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +20,6 @@ class Section:
     cases : tuple of Case
     ways : tuple of str
         Their names; empty for all that apply.
-    targets : tuple of Target
     graph : bool
         Whether tf.data ways are also drained inside a graph, as a compiled loop would.
     first_batch_only : bool
@@ -62,7 +32,6 @@ class Section:
     title: str
     cases: tuple[Case, ...]
     ways: tuple[str, ...] = ()
-    targets: tuple[Target, ...] = ()
     graph: bool = False
     first_batch_only: bool = False
     whole: bool = False

@@ -35,16 +35,15 @@ from benchmarks.quick import QUICK
 from benchmarks.ragged import WAYS as RAGGED_WAYS
 from benchmarks.ragged import rows_of
 from benchmarks.ragged import write as write_rows
-from benchmarks.report import as_json, section_table, target_table
+from benchmarks.report import as_json, section_table
 from benchmarks.results import Figure, Results, ratio
 from benchmarks.rounds import Plan, Process, run
-from benchmarks.section import Section, Target
+from benchmarks.section import Section
 from benchmarks.sections import SECTIONS
 from benchmarks.stores import CASES as STORE_CASES
 from benchmarks.stores import WAYS as STORE_WAYS
 from benchmarks.stores import first_batch, resident
 from benchmarks.stores import write as write_stored
-from benchmarks.targets import faster
 from benchmarks.ways import WAYS, Way
 from oocdata.engines.cache import cache
 
@@ -292,57 +291,25 @@ def test_entropy_is_that_of_a_full_shuffle_only_when_it_is_one() -> None:
     assert mixed.entropy == pytest.approx(mixed.full_entropy, abs=0.05)
 
 
-def test_ratios_are_of_the_same_round() -> None:
-    results = figures(ours=[100.0, 10.0, 50.0], slow=[10.0, 1.0, 5.0], fast=[20.0, 5.0, 10.0])
-    assert ratio(results.find("ours"), results.find("slow")) == 10
-    best = results.best(("slow", "fast", "absent"))
-    assert best is not None
-    assert best.way == "fast"
-    assert ratio(results.find("ours"), best) == 5
-    assert ratio(results.find("absent"), best) is None
-    assert faster("over", 5, "ours", "slow", "fast").measure(results) == 5
-    assert faster("over", 5, "ours", "absent").measure(results) is None
-
-
-def test_tables_say_what_is_asked_and_what_was_measured() -> None:
-    results = figures(ours=[100.0], slow=[10.0], limit=[200.0])
-    section = Section(
-        "s",
-        "title",
-        tuple(results.cases.values()),
-        targets=(
-            faster("over slow", 9, "ours", "slow"),
-            faster("of the limit", 0.6, "ours", "limit"),
-            faster("over absent", 2, "ours", "absent"),
-            Target("time", 100, lambda _: 50.0, "ms", at_most=True),
-        ),
-    )
-    asked = target_table([(section, results)]).splitlines()[4:]
-    assert asked == [
-        "| s | over slow | ≥ 9× | 10× | met |",
-        "| s | of the limit | ≥ 0.6× | 0.5× | **missed** |",
-        "| s | time | ≤ 100 ms | 50 ms | met |",
-        "",
-        "1 more need cases or ways that were not run or not installed.",
-    ]
+def test_a_table_has_the_ratios_of_the_same_round() -> None:
+    results = figures(ours=[100.0, 10.0, 50.0], slow=[10.0, 1.0, 5.0], limit=[200.0, 50.0, 100.0])
+    ours, slow, _ = results
+    assert ratio(ours, slow) == 10
+    assert ratio(ours, results.limit("c")) == 0.5
+    assert ratio(None, slow) is None
+    section = Section("s", "title", tuple(results.cases.values()))
     table = section_table(section, results).splitlines()
     assert table[0] == "## s: title"
-    ours = [cell.strip() for cell in next(t for t in table if t.startswith("| ours")).split("|")]
-    assert ours[2:5] == ["100", "3.84e-05", "0.50"]
+    cells = [cell.strip() for cell in next(t for t in table if t.startswith("| ours")).split("|")]
+    assert cells[2:5] == ["50", "1.92e-05", "0.50"]
 
 
 def test_json_holds_every_round(tmp_path: Path) -> None:
     results = figures(ours=[100.0, 120.0], slow=[10.0, 11.0])
-    section = Section(
-        "s",
-        "title",
-        tuple(results.cases.values()),
-        targets=(faster("over slow", 9, "ours", "slow"),),
-    )
+    section = Section("s", "title", tuple(results.cases.values()))
     found = json.loads(json.dumps(as_json(machine(), 2, 1.0, [(section, results)])))
     (written,) = found["sections"]
     assert written["figures"][0]["rates"] == [100.0, 120.0]
-    assert written["targets"][0]["measured"] == pytest.approx((10 + 120 / 11) / 2)
     assert written["cases"][0]["element"] == [2, 3, 4]
     assert found["machine"]["packages"]["numpy"] == np.__version__
     assert found["machine"]["cpu"]
@@ -374,21 +341,6 @@ def test_quick_is_a_subset_and_every_name_is_known() -> None:
         assert section.entries()
         names = [case.name for case in section.cases]
         assert len(set(names)) == len(names)
-    empty = Results((), [])
-    for section in SECTIONS.values():
-        # A target names ways and cases that its section runs, or it could never be measured.
-        entries = {(case.name, way.name) for case, way in section.entries()}
-        everything = Results(
-            section.cases,
-            [
-                Figure(case, way, "peer", consumer, rates=[1.0], first_batch=[1.0], bound=1)
-                for case, way in entries
-                for consumer in ("loop", "graph")
-            ],
-        )
-        for target in section.targets:
-            assert target.measure(everything) is not None, target.what
-            assert target.measure(empty) is None, target.what
 
 
 def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> None:
@@ -404,7 +356,7 @@ def test_the_command_lists_and_refuses(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_command_writes_the_table_the_figures_and_the_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tiny = Section("tiny", "Tiny", (PAIRS,), targets=(faster("of it", 0, "oocdata NumPy", "x"),))
+    tiny = Section("tiny", "Tiny", (PAIRS,))
     monkeypatch.setitem(SECTIONS, "tiny", tiny)
     output = tmp_path / "results"
     arguments = ["--case", "tiny", "--rounds", "1", "--seconds", "1", "--folder", str(tmp_path)]

@@ -21,7 +21,7 @@ from benchmarks.machine import machine
 from benchmarks.report import as_json
 from benchmarks.results import Figure, Results, ratio
 from benchmarks.rounds import Plan, run
-from benchmarks.section import Section, Target
+from benchmarks.section import Section
 from benchmarks.ways import WAYS
 
 __all__ = ["main", "quick"]
@@ -32,7 +32,7 @@ _PEERS = ("scDataset", "annbatch, its own Zarr")
 
 NOTES = """\
 Shuffled batches, all bytes in the page cache; medians of rounds that take turns, each way in a
-process of its own. Times: the median of each round's ratio, and what is asked for. Limit: two
+process of its own. Times: the median of each round's ratio. Limit: two
 threads that do nothing but decode each compressed chunk once and copy the bytes of every element
 once. Memory: the most that the resident set grew over all rounds, libraries imported already,
 beside the bound that `Loader.explain()` states. Every element that a way delivered in a last epoch
@@ -70,9 +70,6 @@ def quick(
 
 
 def _section(layout: Layout, case: LayoutCase) -> Section:
-    def times(results: Results) -> float | None:
-        return ratio(results.find(OURS), _other(layout, results))
-
     names = (OURS, BESIDE, *MAKERS, *_PEERS, LIMIT)
     ways = [name for name in names if WAYS[name].applies(case)]
     if not WAYS["maker's loop, PyTorch"].missing and "maker's loop" in ways:
@@ -82,12 +79,7 @@ def _section(layout: Layout, case: LayoutCase) -> Section:
         layout.title,
         (case,),
         tuple(ways),
-        (Target("times", layout.wanted, times),),
     )
-
-
-def _other(layout: Layout, results: Results) -> Figure | None:
-    return results.best((layout.than,) if layout.than else (*MAKERS, BESIDE))
 
 
 def _row(*cells: str) -> str:
@@ -97,7 +89,7 @@ def _row(*cells: str) -> str:
 def _table(measured: list[tuple[Section, Results]]) -> str:
     """Return a row for each loader that was measured beside ours, and what the layouts are."""
     heads = (
-        *("layout", "beside", "oocdata, elements/s", "it", "times (asked)", "of the limit"),
+        *("layout", "beside", "oocdata, elements/s", "it", "times", "of the limit"),
         *("memory, MiB (bound)", "its memory"),
     )
     lines = [_row(*heads), _row("---", "---", *["---:"] * 6)]
@@ -106,7 +98,7 @@ def _table(measured: list[tuple[Section, Results]]) -> str:
         layout, case = LAYOUTS[section.name], section.cases[0]
         ours = next(figure for figure in results if figure.way == OURS)
         lines += [
-            _row(layout.name, *_beside(layout, results, ours, figure))
+            _row(layout.name, *_beside(results, ours, figure))
             for figure in results
             if figure.kind == "peer"
         ]
@@ -115,14 +107,13 @@ def _table(measured: list[tuple[Section, Results]]) -> str:
     return "\n".join([*lines, "", "What they are, and where the makers' loops are:", "", *told])
 
 
-def _beside(layout: Layout, results: Results, ours: Figure, figure: Figure) -> tuple[str, ...]:
+def _beside(results: Results, ours: Figure, figure: Figure) -> tuple[str, ...]:
     times, of_limit = ratio(ours, figure), ratio(ours, results.limit(figure.case))
-    asked = f" ({layout.wanted:g})" if figure is _other(layout, results) else ""
     return (
         figure.way,
         f"{ours.rate:,.0f}" if ours.rates else ours.status,
         f"{figure.rate:,.0f}" if figure.rates else figure.status,
-        "" if times is None else f"{times:.2g}{asked}",
+        "" if times is None else f"{times:.2g}",
         "" if of_limit is None else f"{of_limit:.2f}",
         f"{ours.growth / 2**20:,.0f} ({(ours.bound or 0) / 2**20:,.0f})",
         f"{figure.growth / 2**20:,.0f}",

@@ -44,7 +44,7 @@ add(
         [shape(target, "t0_fields/density")[1]] * sum(lengths(target, "t0_fields/density")), 4
     ),
     _well_element,
-    batch=8, wanted=5, workers=2, reopens=True,
+    batch=8, workers=2, reopens=True,
 )  # fmt: skip
 
 _FNO = "pdebench/PDEBench, pdebench/models/fno/utils.py, "
@@ -66,7 +66,7 @@ def _add_pdebench(name: str, title: str, keys: tuple[str, ...], batch: int, writ
 
     add(
         name, title, f"{_FNO}FNODatasetSingle, which loads all",
-        write, ours, rows(keys[0]), element, batch=batch, wanted=5, loads=True,
+        write, ours, rows(keys[0]), element, batch=batch, loads=True,
     )  # fmt: skip
 
 
@@ -120,7 +120,7 @@ add(
     _trajectories,
     lambda target: [(seed,) for seed in range(_seeds(target))],
     _trajectory,
-    batch=4, wanted=10, workers=2, reopens=True,
+    batch=4, workers=2, reopens=True,
 )  # fmt: skip
 add(
     "pdebench-windows",
@@ -130,7 +130,7 @@ add(
     lambda target: ooc.open(target, "*/data").windows(10, 1),
     lambda target: each([shape(target, "0000/data")[0]] * _seeds(target), 10),
     _some_steps,
-    batch=16, wanted=10, workers=2, reopens=True, file="pdebench-diff-react",
+    batch=16, workers=2, reopens=True, file="pdebench-diff-react",
 )  # fmt: skip
 
 _RUNS = (slice(0, 3), slice(7, 8), slice(12, 13), slice(18, 19))  # of channels
@@ -163,7 +163,7 @@ add(
     _makani,
     rows("fields", 1),
     _makani_element,
-    batch=8, wanted=5, workers=2,
+    batch=8, workers=2,
 )  # fmt: skip
 
 
@@ -181,7 +181,7 @@ add(
     lambda target: ooc.open(target, "data").windows(2, 1),
     rows("data", 2),
     _dates,
-    batch=4, wanted=10, workers=2,
+    batch=4, workers=2,
 )  # fmt: skip
 
 _ARCO = ("geopotential", "temperature")
@@ -201,7 +201,7 @@ add(
     lambda target: ooc.stack([ooc.open(target, name) for name in _ARCO]).windows(2, 1),
     rows("temperature", 2),
     _hours,
-    batch=16, wanted=10, workers=2,
+    batch=16, workers=2,
 )  # fmt: skip
 
 
@@ -223,7 +223,7 @@ add(
     lambda target: ooc.open(target, axis=(1, 0)).windows(10, 10),
     lambda target: [(row,) for row in range(_digits(target, False).shape[1])],
     _digits_element,
-    batch=64, wanted=5, loads=True,
+    batch=64, loads=True,
 )  # fmt: skip
 
 
@@ -241,5 +241,5 @@ add(
     lambda target: ooc.open(target, "vil", axis=(0, 3)).windows(13, 12, shift=12),
     lambda target: [(*at, start) for at in each(lengths(target, "vil")) for start in (0, 12, 24)],
     _storm,
-    batch=8, wanted=5,
+    batch=8,
 )  # fmt: skip

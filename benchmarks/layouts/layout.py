@@ -45,8 +45,6 @@ class Layout:
     element : callable
         Gets an `Opener`, the path and a place; returns the arrays of an element.
     batch : int
-    wanted : float
-        How many times the rate of `than` is asked for.
     workers : int
         Processes that the maker's loader reads with, two at most here.
     reopens : bool
@@ -55,8 +53,8 @@ class Layout:
         Whether the maker loads everything into memory first.
     whole_batches : bool
         Whether `element` gets arrays of places and reads a batch at once.
-    than : str
-        The way to compare with; by default what the maker has, or `beside`.
+    maker : bool
+        Whether the maker's loop is compared with.
     shuffle : bool or str
     weights : float, optional
         Draw by random weights between this and one more.
@@ -76,12 +74,11 @@ class Layout:
     places: Callable[[str], Sequence[Any]]
     element: Callable[..., Arrays]
     batch: int
-    wanted: float
     workers: int = 0
     reopens: bool = False
     loads: bool = False
     whole_batches: bool = False
-    than: str = ""
+    maker: bool = True
     shuffle: bool | str = True
     weights: float | None = None
     beside: Callable[[str], Any] | None = None

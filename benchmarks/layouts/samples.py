@@ -47,7 +47,7 @@ for _name, _gzip in (("robomimic", False), ("robomimic-gzip", True)):
         _sequences,
         _sequence_places,
         _sequence,
-        batch=16, wanted=10 if _gzip else 5, workers=2,
+        batch=16, workers=2,
     )  # fmt: skip
 
 _CAMERAS = ("observations/images/cam_high", "observations/images/cam_left_wrist")
@@ -76,7 +76,7 @@ add(
     _chunks,
     lambda target: each(lengths(target, "action")),
     _chunk,
-    batch=8, wanted=5, workers=1, reopens=True,
+    batch=8, workers=1, reopens=True,
 )  # fmt: skip
 
 
@@ -110,7 +110,7 @@ for _name, _loads in (("d4rl", True), ("d4rl-from-file", False)):
         _transitions,
         _transition_places,
         _transition,
-        batch=256 if _loads else 16, wanted=10, loads=_loads, whole_batches=True, file="d4rl",
+        batch=256 if _loads else 16, loads=_loads, whole_batches=True, file="d4rl",
     )  # fmt: skip
 
 
@@ -133,7 +133,7 @@ add(
     lambda target: ooc.zip(ooc.open(target, "x"), ooc.open(_labels(target), "y")),
     rows("x"),
     _patch,
-    batch=64, wanted=5,
+    batch=64,
 )  # fmt: skip
 
 
@@ -150,7 +150,7 @@ add(
     lambda target: ooc.zip(ooc.open(target, "kspace"), ooc.open(target, "reconstruction_esc")),
     lambda target: each(lengths(target, "kspace")),
     _slice,
-    batch=8, wanted=5, workers=2, reopens=True,
+    batch=8, workers=2, reopens=True,
 )  # fmt: skip
 
 
@@ -182,7 +182,7 @@ add(
     _tiles,
     _tile_places,
     _tile,
-    batch=32, wanted=10, workers=2,
+    batch=32, workers=2,
 )  # fmt: skip
 
 
@@ -200,10 +200,7 @@ def _cell(opened: Opener, target: str, row: int) -> Arrays:
     return (dense,)
 
 
-for _name, _sparse, _than, _wanted in (
-    ("h5ad", False, "scDataset", 3),
-    ("h5ad-sparse", True, "annbatch, its own Zarr", 1),
-):
+for _name, _sparse in (("h5ad", False), ("h5ad-sparse", True)):
     add(
         _name,
         f"AnnData `.h5ad`, CSR, 20,000 genes, {'sparse' if _sparse else 'dense'}, by blocks",
@@ -214,7 +211,7 @@ for _name, _sparse, _than, _wanted in (
         ),
         rows("X/indptr", 1),
         _cell,
-        batch=128, wanted=_wanted, than=_than, shuffle="block", file="h5ad",
+        batch=128, maker=False, shuffle="block", file="h5ad",
     )  # fmt: skip
 
 
@@ -234,7 +231,7 @@ add(
     ooc.open,
     lambda target: each([4] * len(paths(target))),
     lambda opened, target, file, row: (np.load(paths(target)[file])[row],),
-    batch=64, wanted=5, workers=2,
+    batch=64, workers=2,
 )  # fmt: skip
 
 
@@ -269,7 +266,7 @@ add(
     lambda target: ooc.open(target, "data/demo_*/obs"),
     _part_places,
     _part,
-    batch=128, wanted=0.8, beside=lambda target: ooc.open(target, "one"),
+    batch=128, beside=lambda target: ooc.open(target, "one"),
 )  # fmt: skip
 
 
@@ -296,6 +293,6 @@ for _name, _title, _made, _weights in (
         _made,
         rows("x"),
         _image,
-        batch=64, wanted=0.9, weights=_weights, once=False, file="pcam",
+        batch=64, weights=_weights, once=False, file="pcam",
         beside=lambda target: ooc.open(target, "x"),
     )  # fmt: skip

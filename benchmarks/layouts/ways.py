@@ -66,7 +66,7 @@ def _elements(case: LayoutCase) -> Elements:
 
 
 def _has_maker(layout: Layout) -> bool:
-    return not layout.than and layout.beside is None
+    return layout.maker and layout.beside is None
 
 
 def _batches(elements: Elements, batch: int, rng: np.random.Generator) -> Iterator[Any]:

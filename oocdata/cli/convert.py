@@ -96,7 +96,11 @@ def convert(
         view = view[rows]
         if not len(view):
             raise ArgumentError(f"`rows` must hold a row of the {len(array.view())} there are.")
-    view = view if to_dtype is None else view.astype(to_dtype)
+    if to_dtype is not None:
+        try:
+            view = view.astype(to_dtype)
+        except ArgumentError as error:  # --dtype is that of raw binary
+            raise ArgumentError(str(error).replace("`dtype`", "`to_dtype`")) from error
     plan = plan_of(
         view,
         path,

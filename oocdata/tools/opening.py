@@ -127,8 +127,8 @@ class Opening:
             found = open_view(self.target, **self.given())
         if found.is_composed and not unequal:
             raise ArgumentError(
-                f"`target` must have dense rows; got {found!r}. Give what `.sparse()` was called "
-                "of, or what `.pad()` makes of them."
+                f"`target` must have dense rows; got {found!r}. In Python, give what `.pad()` "
+                "makes of them, or what `.sparse()` was called of."
             )
         return found
 

@@ -33,6 +33,8 @@ shares it must have begun by then."""
 
 _LOOK_SECONDS = 10
 
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 LOOPBACK = "localhost"
 
 Say = Callable[[str], None]
@@ -70,12 +72,12 @@ def work(
             import_module(name)
         except ImportError as error:
             raise ArgumentError(
-                f"`--allow` must name modules that can be imported here; {name!r} can't: {error}. "
+                f"--allow must name modules that can be imported here; {name!r} can't: {error}. "
                 "Install it, or put its folder on PYTHONPATH."
             ) from error
     if host is None and not is_loopback(split_address(dispatcher)[0]):
         raise ArgumentError(
-            "`--host` must be the name by which others reach this machine, where the dispatcher is "
+            "--host must be the name by which others reach this machine, where the dispatcher is "
             f"on another one; got none, and the dispatcher {dispatcher!r}."
         )
     address = _waited_for(dispatcher, patience)
@@ -93,8 +95,12 @@ def work(
         start=False,
     )
     answer(allow)
-    asked = asked_to_end()
+    # It asks for the dispatcher until that answers, and no handler in Python runs meanwhile: a
+    # signal ends the process.
+    for number in _SIGNALS:
+        signal.signal(number, signal.SIG_DFL)
     server.start()
+    asked = asked_to_end()
     if host is None:
         only_loopback(own)
     say(f"oocdata worker listens on {host or LOOPBACK}:{own}, for the dispatcher {address}")
@@ -183,7 +189,7 @@ def _sockets(port: int) -> Iterator[socket.socket]:
 def asked_to_end() -> threading.Event:
     """Return what is set when the process is asked to end, from now on: by Ctrl-C or SIGTERM."""
     asked = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in _SIGNALS:
         signal.signal(number, lambda *_: asked.set())
     return asked
 

@@ -28,7 +28,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     np.save(tmp_path / "part2.npy", FRAMES[100:])
     with h5py.File(tmp_path / "sim.h5", "w") as file:
         file.create_dataset("u", data=FRAMES, chunks=(50, 3, 8, 8), compression="gzip")
-        file["v"] = FRAMES
     zarr.create_array(
         tmp_path / "run.zarr", data=FRAMES, chunks=(10, 3, 8, 8), shards=(100, 3, 8, 8)
     )
@@ -40,9 +39,7 @@ run = partial(command.run, "bench")
 
 
 FILES = [
-    (["ds.npy"], {"memory"}),
     (["part*.npy"], {"memory"}),
-    (["sim.h5::v"], {"memory"}),
     (["sim.h5::u", "--next-frame"], {"memory", "decoder"}),
     (["run.zarr", "--windows", "4,2"], {"memory", "decoder"}),
 ]

@@ -62,18 +62,11 @@ def test_info_on_every_format(folder: Path, arguments: list[str], format_name: s
     assert "40 rows of (3, 8, 8)" in result.output
     assert "    import oocdata as ooc\n    frames = ooc.open(" in result.output
     assert max(map(len, result.output.splitlines())) <= 80
-
-
-@pytest.mark.parametrize(("arguments", "format_name"), ONE_ARRAY)
-def test_info_as_json(folder: Path, arguments: list[str], format_name: str) -> None:
-    result = run("info", *arguments, "--json")
-    assert result.exit_code == 0, result.output
-    found = json.loads(result.stdout)
+    found = json.loads(run("info", *arguments, "--json").stdout)
     assert found["path"] == arguments[0].split("::")[0]
     (one,) = found["datasets"]
     assert one["format"].startswith(format_name)
-    assert one["shape"] == [40, 3, 8, 8]
-    assert one["dtype"] == "float32"
+    assert (one["shape"], one["dtype"]) == ([40, 3, 8, 8], "float32")
     assert one["memory_bytes"] == FRAMES.nbytes
     assert "is a full shuffle" in one["shuffling"]
 
@@ -98,10 +91,11 @@ def test_info_names_the_options_that_would_open_the_others(folder: Path) -> None
     said = " ".join(run("info", "holes.h5").stdout.split())
     assert "Pass --missing fill to read the fill value" in said
     assert "ooc.open('holes.h5', '/u', axis=(0, 1))" in said  # code stays Python
-
-
-def test_info_names_the_options_where_nothing_opens(folder: Path) -> None:
-    with h5py.File("links.h5", "w") as file:
+    alone = run("info", "holes.h5::none")
+    assert alone.exit_code == 1
+    assert "Pass --missing fill to read" in " ".join(alone.stderr.split())
+    assert run("info", "holes.h5::none", "--missing", "fill").exit_code == 0
+    with h5py.File("links.h5", "w") as file:  # of which nothing opens
         file["a"] = h5py.ExternalLink("other.h5", "/a")
         file["b"] = h5py.ExternalLink("other.h5", "/b")
     said = " ".join(run("info", "links.h5").stdout.split())
@@ -142,15 +136,6 @@ def test_errors_are_one_paragraph(
     assert max(len(line) for line in result.stderr.splitlines() if " " in line) <= 80
 
 
-def test_missing_chunks_name_the_option(folder: Path) -> None:
-    with h5py.File("holes.h5", "w") as file:
-        file.create_dataset("u", (32, 4), "f4", chunks=(8, 4))
-    result = run("info", "holes.h5")
-    assert result.exit_code == 1
-    assert "Pass --missing fill to read" in " ".join(result.stderr.split())
-    assert run("info", "holes.h5", "--missing", "fill").exit_code == 0
-
-
 def test_verbose_shows_the_traceback(folder: Path) -> None:
     result = run("info", "none.npy", "-v")
     assert result.exit_code == 1
@@ -178,36 +163,45 @@ def test_small_floats_that_npy_keeps_as_raw_bytes(folder: Path) -> None:
     assert run("info", "ds.bin", "--dtype", "O", "--shape", "3").exit_code == 2
 
 
-def test_a_dataset_that_is_not_named_is_a_wrong_call(folder: Path) -> None:
-    result = run("stats", "sim.h5")
-    assert result.exit_code == 2
-    assert "Name it: --key NAME, or FILE::NAME." in " ".join(result.stderr.split())
+def test_a_dataset_that_is_not_named_or_named_twice_is_a_wrong_call(folder: Path) -> None:
+    for words, said in (
+        (["stats", "sim.h5"], "Name it: --key NAME, or FILE::NAME."),
+        (["info", "sim.h5::flow/u", "-k", "flow/v"], "must be one dataset; got 'flow/u', 'flow/v'"),
+    ):
+        result = run(*words)
+        assert result.exit_code == 2
+        assert said in " ".join(result.stderr.split())
 
 
-def test_errors_of_the_system_are_sentences_with_their_notes(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def _noted(error: Exception, note: str) -> Exception:
+    error.add_note(note)
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            _noted(PermissionError(13, "Permission denied", "ds.npy"), "What was done is kept."),
+            1,
+            "oocdata: Permission denied: 'ds.npy'. What was done is kept.\n",
+        ),
+        (ZeroDivisionError("a bug"), 1, "oocdata: unexpected ZeroDivisionError: a bug. "),
+        (KeyboardInterrupt(), 130, "oocdata: stopped.\n"),
+    ],
+    ids=["of the system", "nobody expected", "Ctrl-C"],
+)
+def test_whatever_is_raised_is_one_paragraph(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
     def fail(*_: object) -> None:
-        error = PermissionError(13, "Permission denied", "ds.npy")
-        error.add_note("What was done is kept.")
         raise error
 
     monkeypatch.setattr("oocdata.tools.info.contents", fail)
     result = run("info", "ds.npy")
-    said = "oocdata: Permission denied: 'ds.npy'. What was done is kept.\n"
-    assert (result.exit_code, result.stderr) == (1, said)
-
-
-def test_what_nobody_expected_is_one_paragraph_too(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: object) -> None:
-        raise ZeroDivisionError("a bug")
-
-    monkeypatch.setattr("oocdata.tools.info.contents", fail)
-    result = run("info", "ds.npy")
-    assert result.exit_code == 1
-    assert "unexpected ZeroDivisionError: a bug." in result.stderr
+    assert result.exit_code == code
+    assert result.stderr.startswith(said)
+    assert "Traceback" not in result.stderr
 
 
 def test_a_field_of_several_words_is_named_as_it_is_typed(folder: Path) -> None:
@@ -231,15 +225,6 @@ def test_files_that_a_shell_listed_are_in_the_order_of_a_glob(
     assert "ooc.open(['u_1.npy', 'u_2.npy'])" in run("info", "u_1.npy", "u_2.npy").stdout
     assert run("convert", "u_2.npy", "u_1.npy", "own.npy").exit_code == 0
     assert np.load("own.npy")[:, 0].tolist() == [2, 2, 1, 1]
-
-
-def test_ctrl_c_is_no_traceback(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("oocdata.tools.info.contents", stop)
-    result = run("info", "ds.npy")
-    assert (result.exit_code, result.stderr) == (130, "oocdata: stopped.\n")
 
 
 def test_ctrl_c_in_a_finaliser_is_not_lost(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -322,12 +307,6 @@ def test_a_file_with_colons_in_its_name_is_a_file(folder: Path) -> None:
     assert "3 rows of (3, 8, 8)" in run("info", "a::b.npy").stdout
 
 
-def test_two_names_of_a_dataset_are_a_wrong_call(folder: Path) -> None:
-    result = run("info", "sim.h5::flow/u", "-k", "flow/v")
-    assert result.exit_code == 2
-    assert "--key must be one dataset; got 'flow/u', 'flow/v'" in result.stderr
-
-
 WRONG = {
     "info": ["", "ds.npy --shape 3", "ds.npy --shape x --dtype f4", "ds.npy --missing maybe",
              "ds.npy --shape 3 --dtype nothing", "ds.npy --none", "ds.npy --axis 9"],
@@ -360,12 +339,6 @@ def test_wrong_calls_exit_with_2(folder: Path, command: str) -> None:
         assert sorted(os.listdir()) == before, words
 
 
-def test_a_wrong_call_names_the_option(folder: Path) -> None:
-    said = " ".join(run("info", "ds.npy", "--axis", "9").stderr.split())
-    assert said.startswith("oocdata: --axis must be an axis of the 4-dimensional array; got 9.")
-    assert run("info", "ds.npy", "--shape", "3").stderr.startswith("oocdata: --shape must be")
-
-
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["-h"]])
 def test_help_has_examples(arguments: list[str]) -> None:
     result = run(*arguments)
@@ -378,33 +351,23 @@ COMMANDS = ["info", "preview", "stats", "check", "convert", "bench", "demo", "di
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_help_of_a_command_has_examples(command: str) -> None:
+def test_help_of_a_command_has_examples_with_its_options(command: str) -> None:
     result = run(command, "--help")
     assert result.exit_code == 0
-    assert f"Examples:\n    oocdata {command}" in result.output
-    assert max(map(len, result.output.splitlines())) <= 84  # an example is not wrapped
-    usage = result.output.splitlines()[0]
-    assert ("FILE" in usage) is (command not in ("dispatcher", "worker"))
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_in_an_example_is_one(command: str) -> None:
-    told = run(command, "--help").output
+    told = result.output
+    assert f"Examples:\n    oocdata {command}" in told
+    assert max(map(len, told.splitlines())) <= 84  # an example is not wrapped
+    assert ("FILE" in told.splitlines()[0]) is (command not in ("dispatcher", "worker"))
     examples = told.split("Examples:\n")[1].split("\n\n")[0]
     options = told.split("Options:\n")[1]
     for option in re.findall(r"(?<= )--?[a-z][a-z-]*", examples):
         assert re.search(rf"(^|[ ,/]){option}\b", options, re.M), option
 
 
-def test_the_package_runs_as_a_module() -> None:
+def test_the_version_and_the_package_as_a_module() -> None:
     command = [sys.executable, "-m", "oocdata", "--version"]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert said == f"oocdata {ooc.__version__}\n"
-
-
-def test_version() -> None:
-    result = run("--version")
-    assert (result.exit_code, result.stdout) == (0, f"oocdata {ooc.__version__}\n")
+    assert said == run("--version").stdout == f"oocdata {ooc.__version__}\n"
 
 
 def test_info_loads_nothing_heavy(folder: Path) -> None:

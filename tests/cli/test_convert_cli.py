@@ -50,6 +50,8 @@ def test_a_dry_run_writes_nothing(array: Path) -> None:
     result = run(array, array.with_name("b.zarr"), "--dry-run")
     assert result.exit_code == 0
     assert "chunks     shards of" in result.stdout
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80 + len(str(array.parent))
     assert json.loads(run(array, array.with_name("b.zarr"), "--dry-run", "--json").stdout)
     assert os.listdir(array.parent) == ["a.npy"]
 

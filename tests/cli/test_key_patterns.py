@@ -39,7 +39,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     return "a.h5"
 
 
-def test_info(name: str) -> None:
+def test_it_is_one_array(name: str) -> None:
     told = run("info", f"{name}::{PATTERN}")
     assert told.exit_code == 0, told.output
     assert "40 rows of (8, 8)" in told.output
@@ -47,18 +47,19 @@ def test_info(name: str) -> None:
     assert told.output == run("info", name, "-k", PATTERN).output
     (one,) = json.loads(run("info", name, "-k", PATTERN, "--json").stdout)["datasets"]
     assert (one["shape"], one["files"]) == ([40, 8, 8], 1)
-
-
-def test_stats(name: str) -> None:
     found = json.loads(run("stats", f"{name}::{PATTERN}", "--json").stdout)
-    assert found["shape"][0] == 40
-    assert found["key"] == PATTERN
-
-
-def test_convert(name: str) -> None:
+    assert (found["shape"][0], found["key"]) == (40, PATTERN)
     assert run("convert", f"{name}::{PATTERN}", "c.h5", "-q").exit_code == 0
     with h5py.File("c.h5") as file:
         assert (file["u"][:] == FRAMES).all()  # by the last step, which all share
+    shown = run("preview", f"{name}::{PATTERN}").stdout.splitlines()
+    assert shown[1].startswith("array      40 rows")
+    measured = run("bench", f"{name}::{PATTERN}", "--seconds", "0.1", "--json")
+    assert json.loads(measured.stdout)["elements"] == 40
+    for command in ("info", "stats", "preview"):
+        told = run(command, f"{name}::data/demo_*/w")
+        assert told.exit_code == 1, told.output
+        assert "matches none" in " ".join(told.stderr.split())
 
 
 def test_numbers_that_do_not_fit_are_named_by_dataset(name: str) -> None:
@@ -69,39 +70,13 @@ def test_numbers_that_do_not_fit_are_named_by_dataset(name: str) -> None:
     assert caught.value.rows == (0,)
 
 
-def test_preview(name: str) -> None:
-    told = run("preview", f"{name}::{PATTERN}")
-    assert told.exit_code == 0, told.output
-    assert told.stdout.splitlines()[1].startswith("array      40 rows")
-
-
 def test_check_reads_each_dataset(name: str) -> None:
-    told = run("check", f"{name}::{PATTERN}", "--json")
-    assert told.exit_code == 0, told.output
-    keys = [one["key"].strip("/") for one in json.loads(told.stdout)["datasets"]]
-    assert keys == [f"data/demo_{n}/u" for n in range(4)]
-    none = run("check", f"{name}::nothing_*")
-    assert none.exit_code == 1
-    assert "matches none" in " ".join(none.stderr.split())
-
-
-def test_check_against_a_manifest(name: str) -> None:
+    keys = [f"data/demo_{n}/u" for n in range(4)]
     assert run("check", name, "--write-manifest", "-q").exit_code == 0
-    told = run("check", f"{name}::{PATTERN}", "--manifest", "--json")
-    assert told.exit_code == 0, told.output
-    assert len(json.loads(told.stdout)["datasets"]) == 4
-    assert run("check", f"{name}::{PATTERN}", "--manifest").exit_code == 0
-    missing = run("check", f"{name}::nothing_*", "--manifest")
-    assert missing.exit_code == 1
-
-
-def test_bench(name: str) -> None:
-    told = run("bench", f"{name}::{PATTERN}", "--seconds", "0.1", "--json")
-    assert told.exit_code == 0, told.output
-
-
-def test_a_pattern_that_matches_nothing(name: str) -> None:
-    for command in ("info", "stats", "preview"):
-        told = run(command, f"{name}::data/demo_*/w")
-        assert told.exit_code == 1, told.output
-        assert "matches none" in " ".join(told.stderr.split())
+    for options in ([], ["--manifest"]):
+        told = run("check", f"{name}::{PATTERN}", "--json", *options)
+        assert told.exit_code == 0, told.output
+        assert [one["key"].strip("/") for one in json.loads(told.stdout)["datasets"]] == keys
+        none = run("check", f"{name}::nothing_*", *options)
+        assert none.exit_code == 1
+        assert "matches none" in " ".join(none.stderr.split())

@@ -508,7 +508,7 @@ class TestCommands:
                 "a dispatcher that answers",
                 1,
             ),
-            (["worker", "--dispatcher", "node7:5050"], "`--host` must be the name", 2),
+            (["worker", "--dispatcher", "node7:5050"], "--host must be the name", 2),
             (["worker", "--dispatcher", "5050"], "'HOST:PORT'", 2),
             (
                 ["worker", "--dispatcher", "{service}", "--allow", "nosuch.module"],

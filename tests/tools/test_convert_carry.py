@@ -59,6 +59,11 @@ def target(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 def test_packed_numbers_stay_packed(source: Path, target: Path) -> None:
     done = convert(source, target, key="u", to_key="u", verify=True)
     assert done.plan.carried.lost == ()
+    assert done.plan.target.dimension_names == NAMES
+    if target.suffix == ".h5":
+        with h5py.File(target) as file:
+            assert [axis.label for axis in file["u"].dims] == list(NAMES)
+            assert file["u"].fillvalue == (0 if source.suffix == ".zarr3" else -32768)
     found = read(target)
     assert_array_equal(found.values, VALUES)
     assert found.encoding["_FillValue"] == -32768

@@ -102,10 +102,12 @@ def test_datasets_that_are_gone_or_new(path: Path) -> None:
     check(path, write_manifest=True)
     with h5py.File(path, "a") as file:
         file["new"] = np.arange(3)
-        del file["labels"]
+        del file["labels"], file["u"]
+        file["u"] = "no array any more"
     health = check(path, manifest=True)
     found = {(one.kind, one.key) for one in health.findings}
     assert ("missing", "/labels") in found
+    assert ("unreadable", "/u") in found
     assert ("unchecked", "/new") in found
 
 
@@ -175,3 +177,27 @@ def test_what_its_permissions_are(path: Path) -> None:
     finally:
         os.umask(mask)
     assert Path(f"{path}.manifest").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.zarr", "a.h5"])
+def test_rows_are_compared_along_the_axis_of_the_manifest(tmp_path: Path, name: str) -> None:
+    """As `oocdata.open` compares them; rows of both axes have one shape here."""
+    values, path = np.random.default_rng(0).random((20, 20, 80)), tmp_path / name
+
+    def write() -> None:
+        if name == "a.npy":
+            np.save(path, values)
+        elif name == "a.zarr":
+            zarr.create_array(path, data=values, overwrite=True, fill_value=-1)
+        else:
+            with h5py.File(path, "w") as file:
+                file["u"] = values
+
+    write()
+    check(path, axis=1, write_manifest=True)
+    assert check(path, manifest=True).healthy()
+    values[:, [3, 11]] += 1
+    write()
+    for axis in (0, 1):
+        (changed,) = check(path, axis=axis, manifest=True).findings
+        assert (changed.kind, changed.rows) == ("changed", (range(3, 4), range(11, 12)))

@@ -215,22 +215,19 @@ def test_a_step_that_returns_its_loss(loader: Loader) -> None:
         loader.profile(lambda batch: Promised(), seconds=0.1)
 
 
-def test_a_tuple_is_given_as_arguments() -> None:
-    pairs = ooc.open(ROWS).next_frame().batches(32)
+def test_what_a_step_is_given() -> None:
+    view = ooc.open(ROWS)
+    pairs = view.next_frame().batches(32)
     model = Model()
     pairs.profile(model.train_on_batch, seconds=0.1)
     assert set(model.calls) == {(np.ndarray, np.ndarray)}
-    three: list[int] = []
-    pairs.profile(lambda *arrays: three.append(len(arrays)), seconds=0.1)
-    assert set(three) == {2}
-
-
-def test_dicts() -> None:
-    view = ooc.open(ROWS)
     seen: list[Any] = []
-    loader = ooc.zip({"past": view[:-1].windows(4), "now": view[4:]}).batches(16)
-    loader.profile(lambda batch: seen.append(sorted(batch)), seconds=0.1)
-    assert seen[0] == ["now", "past"]
+    pairs.profile(lambda *arrays: seen.append(len(arrays)), seconds=0.1)
+    assert set(seen) == {2}
+    named = ooc.zip({"past": view[:-1].windows(4), "now": view[4:]}).batches(16)
+    named.profile(lambda batch: seen.append(sorted(batch)), seconds=0.1)
+    assert seen[-1] == ["now", "past"]
+    assert view[:1].batches(32).profile(lambda batch: None, seconds=0.1).data_rate > 0
 
 
 def test_to_tf(loader: Loader) -> None:
@@ -282,7 +279,3 @@ def test_a_damaged_chunk_is_an_error(tmp_path: Path) -> None:
         raw.write(b"\xff" * 40)
     with pytest.raises(DamagedChunkError):
         ooc.open(tmp_path / "a.h5").batches(32).profile(seconds=0.2)
-
-
-def test_one_batch_and_one_element() -> None:
-    assert ooc.open(ROWS[:1]).batches(32).profile(lambda batch: None, seconds=0.1).data_rate > 0

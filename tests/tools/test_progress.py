@@ -20,10 +20,6 @@ def test_a_terminal_sees_amount_rate_and_time_left() -> None:
     assert "30.0/40.0 MiB" in line
     assert "/s" in line
     assert "…" not in line
-
-
-def test_what_is_counted_is_named() -> None:
-    console = Console(file=io.StringIO(), force_terminal=True, width=80, color_system=None)
     with progress("reading", 40_000, "elements", console=console) as advance:
         advance(40_000)
     assert "40000 of 40000 elements" in console.file.getvalue()  # type: ignore[attr-defined]

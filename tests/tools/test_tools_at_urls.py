@@ -6,6 +6,7 @@ And what explain, profile and bench say of the link, against what a server count
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import warnings
@@ -119,6 +120,9 @@ def test_what_is_damaged_at_a_url(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "a.npz").write_bytes(whole[:50_000] + bytes([whole[50_000] ^ 1]) + whole[50_001:])
     (tmp_path / "a.npy").write_bytes((folder / "a.npy").read_bytes()[:100_000])
     (tmp_path / "a.h5").write_bytes((folder / "a.h5").read_bytes()[:-3000])
+    shutil.copytree(folder / "v3.zarr", tmp_path / "a.zarr")
+    (tmp_path / "a.zarr/c/2/0/0").unlink()
+    (tmp_path / "a.zarr/c/4/0/0").write_bytes(bytes(9))
     with RangeServer(tmp_path) as server:
         for name, kind in (("a.npz", "damaged"), ("a.npy", "truncated")):
             url, path = f"{server.url}/{name}", str(tmp_path / name)
@@ -126,15 +130,22 @@ def test_what_is_damaged_at_a_url(folder: Path, tmp_path: Path) -> None:
             assert same(there, url, path)["findings"] == same(here, url, path)["findings"]
             assert kind in {one.kind for one in there.findings}
         assert [one.kind for one in ooc.check(f"{server.url}/a.h5").findings] == ["truncated"]
-        with pytest.raises(SourceError, match="must exist"):
-            ooc.check(f"{server.url}/none.h5")
+        chunks = ooc.check(f"{server.url}/a.zarr").findings
+        assert {one.kind: one.rows for one in chunks} == {
+            "missing": (range(16, 24),),  # here, whoever lists the chunks calls it unwritten
+            "damaged": (range(32, 40),),
+        }
+        for name in ("none.h5", "none.zarr"):
+            with pytest.raises(SourceError, match="must exist"):
+                ooc.check(f"{server.url}/{name}")
 
 
-def test_manifests_lie_on_disks(server: RangeServer, tmp_path: Path) -> None:
+def test_manifests_lie_on_disks(folder: Path, server: RangeServer, tmp_path: Path) -> None:
     url = f"{server.url}/a.h5"
     manifest = tmp_path / "a.manifest"
     assert ooc.check(url, write_manifest=manifest).healthy()
     assert ooc.check(url, manifest=manifest).compared
+    assert ooc.check(folder / "a.h5", manifest=manifest).compared
     for name in ("manifest", "write_manifest"):
         with pytest.raises(ArgumentError, match="path of a manifest for a URL; got True"):
             ooc.check(url, **{name: True})

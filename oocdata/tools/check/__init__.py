@@ -39,7 +39,8 @@ def check(
     key : str, optional
         The dataset in it; all of them otherwise.
     manifest : bool or path, optional
-        Compare every row with its checksum in this manifest, or (True) in the one beside the file.
+        Compare every row with its checksum in this manifest, or (True) in the one beside the file:
+        along the axis that it was written for.
     write_manifest : bool or path, optional
         Write one, unless the data are damaged.
     overwrite : bool
@@ -58,7 +59,7 @@ def check(
     ------
     oocdata.errors.MissingFileError, oocdata.errors.UnknownFormatError
         If there is no such file, or it is of no format that is known; among several files, the
-        latter is a finding.
+        latter is a finding, as is one that holds no array of numbers.
     oocdata.errors.ManifestError
         If the manifest can't be read.
     oocdata.errors.ArgumentError
@@ -94,7 +95,11 @@ def check(
                     f"{value!r}. Give the path."
                 )
         return health_of(view, f"{given.name} ({which_rows(view)})", progress=progress)
-    for argument, hint in (("missing", "A check tells it"), ("verify", "Give `manifest`")):
+    hints = {"missing": "A check tells it", "verify": "Give `manifest`"}
+    if manifest or write_manifest:
+        stored = "A manifest is of rows as they are stored"
+        hints |= {"field": stored, "decode": stored, "pictures": stored}
+    for argument, hint in hints.items():
         if argument in given.given():
             value = getattr(given, argument)
             raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
@@ -105,7 +110,8 @@ def check(
         raise ArgumentError(
             "a manifest must be of one file; several have theirs beside each. Leave its path out."
         )
-    parts, unknown = [], []
+    parts = []
+    refused: list[Exception] = []  # of which nothing can be said but why
     for path in paths:
         try:
             found = check_file(
@@ -114,12 +120,13 @@ def check(
                 manifest_of(write_manifest, path, "write_manifest"),
                 overwrite=overwrite,
                 progress=progress,
+                refused=refused if len(paths) > 1 else None,
             )
         except UnknownFormatError as error:
-            unknown.append(error)
+            refused.append(error)
             finding = Finding("unreadable", path, None, (), 0, None, error.message)
             found = Health(path, findings=(finding,))
         parts.append(found)
-    if len(unknown) == len(paths):
-        raise unknown[0]
+    if len(refused) == len(paths):
+        raise refused[0]
     return Health.together(given.name, parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 
 import numpy as np
@@ -29,10 +29,10 @@ from oocdata.formats.patterns import is_pattern, matches_of
 from oocdata.formats.stored import is_url
 from oocdata.tools.check.manifest import ManifestWriter, manifest_writer
 from oocdata.tools.check.opening import Opened, opened
+from oocdata.tools.check.ranges import Ranges
 from oocdata.tools.check.result import KINDS, Checked, Finding, Health
 from oocdata.tools.check.rows import Fault, kind_of, look_through
 from oocdata.tools.opening import Opening
-from oocdata.tools.ranges import Ranges
 
 __all__ = ["check_file", "health_of"]
 
@@ -54,16 +54,25 @@ _FILES = 3
 
 
 def check_file(
-    opening: Opening, compared: str | None, written: str | None, *, overwrite: bool, progress: bool
+    opening: Opening,
+    compared: str | None,
+    written: str | None,
+    *,
+    overwrite: bool,
+    progress: bool,
+    refused: list[Exception] | None = None,
 ) -> Health:
-    """Check one file or folder; compare it with a manifest, or write one."""
+    """Check one file or folder; compare it with a manifest, or write one.
+
+    Where it is no array of numbers that is an error, or is noted, with `refused` for the error.
+    """
     path = opening.target
     if opening.shape is not None:
         if not (is_url(path) or os.path.isfile(path)):
             raise MissingFileError("a raw binary file must exist; it does not.", path=path)
     else:
         format_of(path)  # an error where there is nothing, or nothing that is known
-    check = _Check(opening, progress)
+    check = _Check(opening, progress, refused)
     if compared is not None:
         known = Manifest.read(compared)
         known.check_whole()
@@ -91,12 +100,10 @@ def health_of(view: View, name: str, *, progress: bool) -> Health:
 
 def _files_of(view: View, rows: Ranges) -> str:
     """Say in which of several files rows lie: a few of them."""
-    storage = view.storage
-    if not (storage.row_files or len(storage.part_names) > 1) or view.axes[0] != (
-        storage.parts_axis or 0
-    ):
+    try:
+        parts = view.parts
+    except ArgumentError:  # they are not put end to end along the rows
         return ""
-    parts = view.parts
     if len(parts) < 2:
         return ""
     found = np.unique(np.concatenate([parts.numbers[one.start : one.stop] for one in rows.kept]))
@@ -112,8 +119,8 @@ def _finding(fault: Fault, path: str, key: str | None) -> Finding:
 class _Check:
     """What is found of one file, as it goes."""
 
-    def __init__(self, opening: Opening, progress: bool) -> None:
-        self.opening, self.progress = opening, progress
+    def __init__(self, opening: Opening, progress: bool, refused: list[Exception] | None) -> None:
+        self.opening, self.progress, self.refused = opening, progress, refused
         self.path: str = opening.target
         self.key = opening.key
         self.datasets: list[Checked] = []
@@ -138,15 +145,18 @@ class _Check:
         keys = self._keys()
         for key in keys:
             try:
-                self._read(opened(replace(self.opening, key=key)), known, writer)
+                self._read(opened(self._opening(key, known)), known, writer)
             except _NO_FAULT as error:
+                message = error.message if isinstance(error, SourceError) else str(error)
+                message = message.partition(" [file ")[0]
                 if known is not None and _is_of(known, key):  # it was an array once
-                    self.note("unreadable", key, str(error))
-                elif len(keys) == 1:
-                    raise
-                else:
-                    message = error.message if isinstance(error, SourceError) else str(error)
-                    self.note("unchecked", key, message)
+                    self.note("unreadable", key, message)
+                    continue
+                if len(keys) == 1:
+                    if self.refused is None:
+                        raise
+                    self.refused.append(error)
+                self.note("unchecked", key, message)
             except SourceError as error:
                 self.note(kind_of(error), key, error.message)
         if known is None or self.key is not None:
@@ -156,6 +166,14 @@ class _Check:
             if not any(_same(rows.key, key) for key in there):
                 reason = "every dataset of the manifest must be there; this one is not."
                 self.note("missing", rows.key, reason, [range(rows.shape[0])])
+
+    def _opening(self, key: str | None, known: Manifest | None) -> Opening:
+        """Return what is opened: along the axis that the file's own manifest was written for."""
+        axis = self.opening.axis
+        if known is not None and known.name == os.path.basename(self.path.rstrip("/")):
+            with suppress(ManifestError):  # it was written of others alone
+                axis = known.dataset(key).axis
+        return replace(self.opening, key=key, axis=axis)
 
     def _keys(self) -> Sequence[str | None]:
         if (

@@ -8,20 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.axes import sample_axes
-from oocdata.engines.source import Storage
-from oocdata.errors import MissingChunkError, MissingFileError, SourceError
+from oocdata.errors import MissingChunkError, MissingFileError
 from oocdata.formats.anndata import is_one_array
 from oocdata.formats.hdf5 import open_hdf5
-from oocdata.formats.hdf5.description import dimension_names, stored_dtype
 from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes
 from oocdata.formats.hdf5.storage import offset_of
 from oocdata.formats.hdf5.table import grid_of, present_chunks
 from oocdata.tools.check.opening import Opened
+from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.check.rows import Fault
 from oocdata.tools.opening import Opening
-from oocdata.tools.ranges import Ranges, ranges_of
 
 __all__ = ["opened_hdf5"]
 
@@ -34,15 +31,13 @@ def opened_hdf5(opening: Opening) -> Opened:
         file = stack.enter_context(open_file(path))
         name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
         one_array = is_one_array(group_attributes(file, name))
-        if not one_array:
-            dataset, name = find_dataset(file, name, external, stack)
-            stored_dtype(dataset, path, name)
-            named = Storage("HDF5", path, name, dimensions=dimension_names(dataset))
-            (axis,) = sample_axes(opening.axis, len(dataset.shape or ()), named)
-            unwritten = _unwritten(dataset, axis)
-            fill, chunked = fill_value(dataset, undefined=0), bool(dataset.chunks)
-    if one_array:
-        return Opened(replace(opening, key=name).view())
+        view = replace(opening, key=name, missing=None if one_array else "fill").view()
+        if one_array:
+            return Opened(view)
+        (axis,) = view.axes
+        dataset, name = find_dataset(file, name, external, stack)
+        unwritten = _unwritten(dataset, axis)
+        fill, chunked = fill_value(dataset, undefined=0), bool(dataset.chunks)
     faults = [] if chunked else _missing_elsewhere(path, name, axis, external)
     if unwritten.count:
         reason = (
@@ -50,7 +45,6 @@ def opened_hdf5(opening: Opening) -> Opened:
             f"never were. They read as the fill value {fill}."
         )
         faults = [Fault("unwritten", reason, unwritten)]
-    view = replace(opening, key=name, axis=axis, missing="fill").view()
     return Opened(view, (*faults,))
 
 
@@ -81,6 +75,4 @@ def _missing_elsewhere(path: str, name: str, axis: int, external: bool) -> list[
     except (MissingChunkError, MissingFileError) as error:
         rows = sorted(set(error.rows or ()))
         return [Fault("missing", error.message, Ranges(range(row, row + 1) for row in rows))]
-    except SourceError:
-        pass  # opening it says why
     return []

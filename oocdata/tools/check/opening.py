@@ -26,9 +26,9 @@ from oocdata.formats.zarr.direct import reader_of
 from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.store import Store, join, store_of
+from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.check.rows import Fault, kind_of
 from oocdata.tools.opening import Opening
-from oocdata.tools.ranges import Ranges, ranges_of
 
 __all__ = ["Opened", "opened"]
 
@@ -70,7 +70,7 @@ def _opened_plain(opening: Opening) -> Opened:
         fault = Fault("trailing", error.message)
         if isinstance(error, TruncatedFileError):
             fault.kind = kind_of(error)
-    path, axis = opening.target, opening.axis
+    path, axis, field = opening.target, opening.axis, opening.field
     if opening.shape is not None and opening.dtype is not None:
         given: Any = {"dtype": opening.dtype, "shape": opening.shape, "offset": opening.offset}
         view = View.of(open_raw(path, **given, whole=False), axis)
@@ -81,6 +81,8 @@ def _opened_plain(opening: Opening) -> Opened:
     strides = storage.strides or ()
     beyond = _rows_beyond(shape, strides, view.dtype.itemsize, view.axes[0], nbytes)
     fault.rows.add(beyond)
+    for name in [field] if isinstance(field, str) else field:
+        view = view[name]
     return Opened(view, (fault,), beyond.start)
 
 
@@ -129,15 +131,17 @@ def _opened_zarr(opening: Opening) -> Opened:
     """
     assert opening.key is None or isinstance(opening.key, str)
     store = store_of(opening.target)
+    missing: Missing = "fill" if store.listable else "error"
     name, metadata = find_array(store, opening.key, opening.target)
     if metadata is None:  # a group that is one array
-        missing: Missing = "fill" if store.listable else "error"
         view = replace(opening, missing=missing).view()
         return Opened(view, tuple(_absent_below(store, name)))
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
     (axis,) = sample_axes(opening.axis, len(metadata.shape), named)
     objects = Objects(store, name, metadata, axis)
-    view = View.of(Chunked(reader_of(objects, "fill" if store.listable else "error")), axis)
+    # `oocdata.open` looks at chunks, and refuses the array where one is damaged.
+    source = Chunked(reader_of(objects, missing))
+    view = replace(opening, target=source, key=None, axis=axis).view()
     if not store.listable:
         return Opened(view)
     absent = _absent(objects)

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from oocdata.explain import size
+from oocdata.tools.check.ranges import said
 from oocdata.tools.lines import labelled, wrapped
-from oocdata.tools.ranges import said
 
 __all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health"]
 
@@ -61,7 +61,7 @@ class Checked:
     def __str__(self) -> str:
         rows, element = self.shape[0], self.shape[1:]
         of = f"{element} {self.dtype}" if element else self.dtype
-        return f"{_place(self)}: {rows:,} rows of {of}, {size(self.nbytes)}"
+        return f"{_place(self)}: {rows:,} row{'s' * (rows != 1)} of {of}, {size(self.nbytes)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.view import View
+from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import (
+    ChecksumError,
     DamagedChunkError,
     MissingChunkError,
     MissingFileError,
@@ -19,8 +21,8 @@ from oocdata.errors import (
     TruncatedFileError,
 )
 from oocdata.formats.manifest import checksums_of, unit_rows
+from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.passes import Block, each_block, read_rows
-from oocdata.tools.ranges import Ranges, outside, ranges_of
 
 __all__ = ["Fault", "kind_of", "look_through"]
 
@@ -41,6 +43,8 @@ def kind_of(error: SourceError) -> str:
         return "truncated"
     if isinstance(error, DamagedChunkError):
         return "damaged"
+    if isinstance(error, ChecksumError):
+        return "changed"
     return "missing" if isinstance(error, MissingChunkError | MissingFileError) else "unreadable"
 
 
@@ -81,10 +85,10 @@ def look_through(
             if expected is not None:
                 start = block.rows.start
                 units = range(start // unit, start // unit + len(checksums))
-                right = read_rows(expected, units) == checksums
-                known = [rows for rows, _ in block.failed]
-                for rows in ranges_of(~right, start, unit, len(view)):
-                    changed.rows.add_all(outside(rows, known))
+                wrong = read_rows(expected, units) != checksums
+                for rows, _ in block.failed:  # nothing can be said of a unit with such a row
+                    wrong[(rows.start - start) // unit : -((start - rows.stop) // unit)] = False
+                changed.rows.add_all(ranges_of(wrong, start, unit, len(view)))
     for fault in bad.values():
         word = "number is" if fault.values == 1 else "numbers are"
         fault.reason = f"{fault.values:,} {word} {fault.reason}."
@@ -97,11 +101,21 @@ _Where: TypeAlias = tuple[list[range], int]
 
 
 def _not_finite(block: Block) -> dict[str, _Where]:
-    values = block.values.reshape(len(block.rows), -1)
-    if values.dtype.kind not in "fc" or np.isfinite(values).all():
+    found = [values for values in _floats(block.values) if not np.isfinite(values).all()]
+    if not found:
         return {}
-    masks = {"nan": np.isnan(values), "inf": np.isinf(values)}
-    return {
-        name: (list(ranges_of(mask.any(axis=1), block.rows.start)), int(mask.sum()))
-        for name, mask in masks.items()
-    }
+    where = {}
+    for name, is_bad in (("nan", np.isnan), ("inf", np.isinf)):
+        each = [is_bad(values).reshape(len(block.rows), -1) for values in found]
+        mask: NDArray[np.bool_] = np.concatenate(each, axis=1)
+        rows = ranges_of(np.asarray(mask.any(axis=1)), block.rows.start)
+        where[name] = (list(rows), int(mask.sum()))
+    return where
+
+
+def _floats(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield what may hold NaN: an array of floats, or each such field at any depth."""
+    if values.dtype.kind in "fc" or is_small_float(values.dtype):
+        yield values
+    for name in values.dtype.names or ():
+        yield from _floats(values[name])

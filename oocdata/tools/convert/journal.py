@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from hashlib import blake2b
 
 from oocdata.datasets.view import View
+from oocdata.describe.content import exact_content
 from oocdata.describe.fingerprints import dataset_fingerprint
 from oocdata.writers.disk import write_json
 
@@ -52,17 +52,14 @@ class Journal:
 def identity(view: View) -> dict[str, str]:
     """Return what tells a view's content from any other; empty where nothing can.
 
-    Files are known by path, size and time of change; those that an HDF5 dataset has its bytes from
-    are not known at all.
+    Files that an HDF5 dataset has its bytes from are not known at all.
     """
     storage = view.storage
     opened = storage.opened or {}
     writable = any(version.modified is None for version in storage.files)
     if not storage.files or not opened or opened.get("external") or writable:
         return {}
-    versions = [f"{one.path} {one.nbytes} {one.modified}" for one in storage.files]
-    files = "\n".join([*versions, storage.version]).encode()
     return {
-        "the source": blake2b(files, digest_size=16).hexdigest(),
-        "what is read of it": f"{sorted(opened.items())} {dataset_fingerprint(view)}",
+        "the source": exact_content(view.source),
+        "what is read of it": dataset_fingerprint(view),
     }

@@ -100,7 +100,11 @@ class Plan:
                 f"whole rows, {together} ({size(rows * row_bytes)}): smaller chunks cost more "
                 "each, larger ones decode more that a shuffled batch does not use"
             )
-        shards = "; many chunks a file, for fewer files" if target.shards else ""
+        shards = (
+            "; many chunks a file, for fewer files"
+            if target.shards not in (None, target.chunks)
+            else ""
+        )
         return f"{target.storage}: {why}{shards}"
 
     def _order(self) -> str:

@@ -59,7 +59,7 @@ class Description:
     codec: str
     chunk_rows: int  # rows that are decoded together
     reading: str  # how oocdata reads it
-    shuffling: str  # what ``shuffle=True`` does, and why
+    shuffling: str  # what ``shuffle=True`` does, and why; empty of one of several arrays
     advice: tuple[Advice, ...]
     axes: str  # a hint about the sample axes; may be empty
     code: tuple[str, ...]  # lines of Python that open the array and make batches of it
@@ -249,6 +249,9 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
                 raise
             message = str(getattr(error, "message", error)).partition(" [file ")[0]
             found.append(Unopened(name, type(error).__name__, message))
+    told = [one for one in found if isinstance(one, Description)]
+    if len(told) == 1 and layout is None:  # it is told in full
+        found[found.index(told[0])] = _described(replace(opening, key=told[0].key))
     named = os.fspath(path) if is_path else opening.name
     return Contents(named, tuple(found), tuple(keys[_MOST_DESCRIBED:]), layout)
 
@@ -275,8 +278,10 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
     view = opening.view(unequal=True)
     storage, blocks = view.storage, view.blocks
     hint, code = code_for(opening, view)
-    shuffling, advice = "nothing to shuffle: the array is empty", list[Advice]()
-    if view.nbytes and not brief:
+    shuffling, advice = "", list[Advice]()
+    if not view.nbytes:
+        shuffling = "nothing to shuffle: the array is empty"
+    elif not brief:
         loader = (columns_of(view) or view).batches(BATCH_SIZE, shuffle=True)
         reading = reading_of(loader)
         advice += advise(reading)

@@ -62,7 +62,8 @@ class Preview:
         said = {name: str(axes) for name, axes in self.axes.items() if axes.letters}
         if len(set(said.values())) == 1:
             said = {"": next(iter(said.values()))}
-        number = f"{len(firsts):,} {'row' if alone else 'element'}{'s' * (len(firsts) > 1)}"
+        noun = "row" if alone and self.labels[0].startswith("row") else "element"
+        number = f"{len(firsts):,} {noun}{'s' * (len(firsts) > 1)}"
         fields = [
             ("file", self.name),
             ("array", self.array + (f", in {self.unit}" if self.unit else "")),

@@ -157,7 +157,8 @@ class Stats:
         rows = self.rows
         constant = [f"{row:,}" for row in rows.constant_shown]
         pairs = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
-        of = f"{self.shape[0]:,} rows of {element}" if element else f"{self.shape[0]:,} numbers"
+        many = "s" * (self.shape[0] != 1)
+        of = f"{self.shape[0]:,} " + (f"row{many} of {element}" if element else f"number{many}")
         fields = [
             ("array", f"{self.name}: {of} {self.dtype}"),
             ("read", self.read),

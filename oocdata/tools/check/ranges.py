@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Ranges", "outside", "ranges_of", "said"]
+__all__ = ["Ranges", "ranges_of", "said"]
 
 MOST_RANGES = 10_000
 """Kept of one finding; rows beyond them are counted."""
 
 
 class Ranges:
-    """Ranges of rows, added in ascending order: the first 10,000 are kept, all rows are counted.
+    """Ranges of rows, added in order, none twice: the first 10,000 are kept, all rows counted.
 
     Examples
     --------
@@ -35,17 +34,14 @@ class Ranges:
             self.add(one)
 
     def add(self, rows: range) -> None:
-        """Add rows, and join them to their neighbours; rows there already count once."""
-        start = rows.start
-        if self.kept and start < self.kept[-1].stop:
-            start = min(self.kept[-1].stop, rows.stop)
-        if start >= rows.stop:
+        """Add rows, and join them to their neighbours."""
+        if not rows:
             return
-        self.count += rows.stop - start
-        if self.kept and self.kept[-1].stop == start:
+        self.count += len(rows)
+        if self.kept and self.kept[-1].stop == rows.start:
             self.kept[-1] = range(self.kept[-1].start, rows.stop)
         elif len(self.kept) < MOST_RANGES:
-            self.kept.append(range(start, rows.stop))
+            self.kept.append(rows)
 
 
 def ranges_of(
@@ -64,26 +60,6 @@ def ranges_of(
     for start, stop in edges.reshape(-1, 2).tolist():
         last = first + stop * step
         yield range(first + start * step, last if end is None else min(last, end))
-
-
-def outside(rows: range, others: Sequence[range]) -> Iterator[range]:
-    """Yield the parts of a range that lie in none of others, which ascend and don't overlap.
-
-    Examples
-    --------
-    >>> list(outside(range(0, 10), [range(2, 4), range(8, 20)]))
-    [range(0, 2), range(4, 8)]
-    """
-    start = rows.start
-    for place in range(bisect_right(others, start, key=lambda other: other.stop), len(others)):
-        other = others[place]
-        if other.start >= rows.stop:
-            break
-        if other.start > start:
-            yield range(start, other.start)
-        start = other.stop
-    if start < rows.stop:
-        yield range(start, rows.stop)
 
 
 def said(ranges: Iterable[range], most: int) -> str:
