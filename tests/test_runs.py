@@ -90,7 +90,7 @@ def test_a_kept_batch_keeps_its_own_memory() -> None:
     kept = [view.batches(16).run(Run(0, 0, 8))[3] for _ in range(3)]
     for batch in kept:
         owner: Any = batch
-        while isinstance(owner, np.ndarray):
+        while type(owner) is np.ndarray:
             owner = owner.base
         # What keeps it is a part of the run, of which the pages of the others are given back.
         assert batch.nbytes == 16 * 4096
