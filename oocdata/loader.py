@@ -138,10 +138,12 @@ class Loader:
     def __getstate__(self) -> dict[str, Any]:
         return fields_of(self)
 
-    @cached_property
+    @property
     def _epochs(self) -> Iterator[int]:
         """Which epoch comes next: of whoever iterates, not of the description."""
-        return itertools.count()
+        # In one step: threads that begin together share it.
+        epochs: Iterator[int] = self.__dict__.setdefault("_epochs", itertools.count())
+        return epochs
 
     def __repr__(self) -> str:
         return f"<Loader: {len(self)} batches of {self.batch_size} from {self.dataset!r}>"
