@@ -187,7 +187,7 @@ def test_datasets_of_numbered_groups_are_told_as_one(tmp_path: Path) -> None:
         for number, length in enumerate(lengths):
             run = file.create_group(f"runs/run_{number * 5}")
             run["state"] = np.zeros((length, 7), "f4")
-            run["size"] = np.zeros((length, 1 + number % 2, 2 - number % 2))  # they are no one array
+            run["size"] = np.zeros((length, 1 + number % 2, 2 - number % 2))  # no one array
             run[f"own_{number}"] = np.zeros((length, 2))
             file[f"band_{number}"] = np.zeros((9, 3))  # perhaps channels of the same rows
             if number:
