@@ -2,8 +2,8 @@
 
 Not through zarr-python: a conversion of 164 MB of float32 (chunks of 16 rows of 64 × 64, shards,
 blosc-zstd) then takes 1.3 to 1.5 times as much of the processor's time (0.88 s for 0.66 s from gzip
-in HDF5). The formats: Zarr core
-specification version 3.0; codec ``sharding_indexed`` version 1.0, "Binary shard format".
+in HDF5). The formats: Zarr core specification version 3.0; codec ``sharding_indexed`` version 1.0,
+"Binary shard format".
 """
 
 from __future__ import annotations
