@@ -282,3 +282,13 @@ def test_chunks_of_ragged_parts_are_decoded_once() -> None:
     assert total == 8 * 4 + 8 * 6
     assert set(ones.values()) | set(twos.values()) == {1}
     assert [len(ones), len(twos)] == [8, 2]
+
+
+def test_open_datasets_of_one_file_are_episodes_as_their_keys_are(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, shape in zip("ab", [(5, 3), (4, 2)], strict=True):
+            file[name] = np.ones(shape)
+    with h5py.File(tmp_path / "a.h5") as file:
+        given = ooc.open([file["a"], file["b"]], pad=0)
+        assert len(given.windows(2)) == 4 + 3
+        assert len(ooc.open(tmp_path / "a.h5", ["a", "b"], pad=0).windows(2)) == 4 + 3
