@@ -75,6 +75,8 @@ class StoredRows:
         """Return how far from each other two places lie, at most, of elements that share a row."""
         if not self._alike(other) or not (len(self.numbers) and len(other.numbers)):
             return 0
+        if self.view.grid != other.view.grid:  # of parts along an axis
+            return _farthest(self._uncut(), other._uncut())
         # Windows from the same rows on reach no farther than the longest of them does by itself.
         same = is_same(self.numbers, other.numbers) and is_same(self.places, other.places)
         return 0 if same and self is not other else _farthest(self, other)
@@ -93,12 +95,22 @@ class StoredRows:
         """Whether an array lies there several times: a file that is named twice."""
         return len(set(self.arrays)) < len(self.arrays)
 
+    def _uncut(self) -> StoredRows:
+        """Return the same rows by their numbers in the array as stored, along its sample axes."""
+        view, numbers = self.view, np.asarray(self.numbers, np.int64)
+        if len(self.offsets) > 1:
+            numbers = np.add.outer(numbers, self.offsets)
+        lengths = [view.source.shape[axis] for axis in view.axes]
+        return replace(
+            self, numbers=np.ravel_multi_index(tuple(view.places(numbers)), lengths), offsets=(0,)
+        )
+
     def _alike(self, other: StoredRows) -> bool:
         """Return whether both read the same arrays; raise if not in the same way."""
         if set(self.arrays).isdisjoint(other.arrays):
             return False
         one, two, same = self.view, other.view, self.arrays == other.arrays and not self._several
-        if same and (one.axes, one.grid) == (two.axes, two.grid):
+        if same and one.axes == two.axes:
             return True
         raise ArgumentError(
             "an array that elements hold twice must be read in the same way each time, of the same "

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError
@@ -159,7 +160,7 @@ def test_several_sample_axes(folder: Path) -> None:
     assert (first, second) == (set(range(0, 120, 10)), set(range(120, 240, 10)))
     early, late = runs.split(4, 2)[0], runs.split(2, 4)[1]
     for made in (ooc.zip(early, late), ooc.stack([early, late])):
-        with pytest.raises(ArgumentError, match="read in the same way"):
+        with pytest.raises(ArgumentError, match="one row lies at several positions"):
             made.split(2, 2)
 
 
@@ -255,3 +256,22 @@ def test_single_rows_beside_windows_of_the_same_array() -> None:
         for one, other in parts:
             rows = [set(np.ravel(part.take(np.arange(len(part))))) for part in (one, other)]
             assert not rows[0] & rows[1]
+
+
+def test_an_array_that_is_held_in_two_ways_is_split_by_trajectories(tmp_path: Path) -> None:
+    values = np.arange(6 * 10 * 3).reshape(6, 10, 3)
+    np.save(tmp_path / "a.npy", values)
+    runs = ooc.open(tmp_path / "a.npy", axis=(0, 1))
+    before = ooc.zip(runs, runs.windows(inputs=(-1, 0), pad=True))
+    for part, trajectories in zip(before.split(0.5, 0.5), (range(3), range(3, 6)), strict=True):
+        now, (both, _) = part.take(np.arange(len(part)))
+        assert_array_equal(now, values[trajectories].reshape(-1, 3))
+        lagged = np.maximum(np.arange(10) - 1, 0)
+        assert_array_equal(both[:, 0], values[trajectories][:, lagged].reshape(-1, 3))
+    first, second = runs.split(0.5, 0.5)
+    sizes = [len(part) for part in ooc.zip(first, second).split(1 / 3, 2 / 3)]
+    assert sizes == [10, 20]
+    again = ooc.zip(runs[:30], second)  # rows in one dimension follow those along two
+    assert [len(part) for part in again.split(1, 2)] == [10, 20]
+    with pytest.raises(ArgumentError, match="one row lies at several positions"):
+        ooc.zip(runs[::-1], runs).split(0.5, 0.5)
