@@ -129,6 +129,9 @@ class Model:
         None where windows are padded.
     is_rows : bool
         Whether each element is a row.
+    turned : bool
+        Whether all elements were put backwards by a slice: put so again they lie as they did, along
+        their sample axes, of which nothing is known here any more.
     """
 
     form: Tree
@@ -146,6 +149,7 @@ class Model:
     places: list[frozenset[tuple[int, ...]]] = field(default_factory=list)
     paces: frozenset[tuple[int, int] | None] = frozenset({(1, 1)})
     is_rows: bool = False
+    turned: bool = False
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -180,6 +184,7 @@ class Model:
             outer=None if self.outer is None else self.outer[positions],
             by_rule=self.by_rule and by_slice,
             places=[self.places[at] for at in chosen] if self.places else [],
+            turned=self.turned or (by_slice and chosen == list(range(len(self)))[::-1]),
         )  # fmt: skip
 
     @property
@@ -432,6 +437,7 @@ def _repeated(model: Model, columns: list[Column], each: int) -> Model:
         outer=None,
         table=False,
         places=[places for places in model.places for _ in range(each)],
+        turned=False,
     )
 
 
@@ -467,6 +473,7 @@ def side_by_side(*parts: Model, form: Tree) -> Model:
         else [],
         paces=frozenset().union(*(part.paces for part in several or parts)),
         is_rows=all(part.is_rows for part in parts),
+        turned=any(part.turned for part in parts),
     )
 
 
