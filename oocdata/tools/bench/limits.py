@@ -78,14 +78,7 @@ def files_of(dataset: Dataset) -> Files:
     sizes: dict[str, int] = {}
     for source in dataset.sources() if len(dataset) else []:
         storage = source.storage()
-        named = (
-            [file.path for file in storage.files] or [*storage.row_files] or [storage.path or ""]
-        )
-        if storage.path and os.path.isdir(storage.path):  # Zarr: a folder of chunks
-            keys = [key for _, key in storage.part_names] or [storage.key]
-            folders = [Path(storage.path, (key or "").strip("/")) for key in keys]
-            below = chain.from_iterable(folder.rglob("*") for folder in folders)
-            named = [file.path for file in storage.files] or [*storage.row_files]
+        named = [file.path for file in storage.files] or [*storage.row_files]
         named = named or [storage.path or ""]
         if storage.path and os.path.isdir(storage.path):  # Zarr: a folder of chunks
             keys = [key for _, key in storage.part_names] or [storage.key]
