@@ -104,12 +104,9 @@ class File(Protocol):
         ...
 
     def soon(
-        self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int, *, once: bool = False
+        self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int, *, cached: bool = False
     ) -> list[Soon]:
-        """Return what says that runs of bytes will be read, `once` or as often as they are given.
-
-        Nothing of what is not far.
-        """
+        """Return what says that runs of bytes will be read; nothing of what is not far."""
         ...
 
 
@@ -354,7 +351,7 @@ class OpenFile:
         return False
 
     def soon(
-        self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int, *, once: bool = False
+        self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int, *, cached: bool = False
     ) -> list[Soon]:
         """Return nothing."""
         return []

@@ -39,25 +39,19 @@ class Cost(NamedTuple):
 class Asks(Hashable, Protocol):
     """A file that takes long to answer; equal for all that is of one version of it."""
 
-    def asking(self, wanted: Sequence[Any]) -> AbstractContextManager[Any]:
-        """Have the bytes under way for as long as a block takes.
-
-        Parameters
-        ----------
-        wanted : sequence
-            What several `Soon` say.
-        """
+    def asking(self, wanted: Sequence[Soon]) -> AbstractContextManager[Any]:
+        """Have the bytes under way for as long as a block takes."""
         ...
 
     def has_room(self) -> bool:
         """Return whether asking for more now has it under way now."""
         ...
 
-    def cost(self, wanted: Sequence[Any]) -> Cost:
+    def cost(self, wanted: Sequence[Soon]) -> Cost:
         """Return what it takes to ask for it."""
         ...
 
-    def fetch_all(self, wanted: Sequence[Any]) -> int:
+    def fetch_all(self, wanted: Sequence[Soon]) -> int:
         """Fetch it for nobody, and return how many bytes came; of what the link can do."""
         ...
 
@@ -70,10 +64,13 @@ class Soon(NamedTuple):
     file : Asks
     wanted : object
         As the file takes it.
+    cached : bool
+        True where whoever reads it first caches it: nobody asks for it again meanwhile.
     """
 
     file: Asks
     wanted: Any
+    cached: bool = False
 
 
 def soon(source: Any, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
@@ -92,7 +89,8 @@ def asked(all_soon: Iterable[Soon]) -> Iterator[Sequence[Asks]]:
     --------
     >>> class File:
     ...     def asking(self, wanted):
-    ...         return ExitStack() if print("asked for", wanted) else ExitStack()
+    ...         print("asked for", [one.wanted for one in wanted])
+    ...         return ExitStack()
     >>> file = File()
     >>> with asked([Soon(file, "a"), Soon(file, "b")]):
     ...     pass
@@ -105,11 +103,11 @@ def asked(all_soon: Iterable[Soon]) -> Iterator[Sequence[Asks]]:
         yield list(files)
 
 
-def by_file(all_soon: Iterable[Soon]) -> dict[Asks, list[Any]]:
+def by_file(all_soon: Iterable[Soon]) -> dict[Asks, list[Soon]]:
     """Return what is wanted of each file."""
-    files: dict[Asks, list[Any]] = {}
+    files: dict[Asks, list[Soon]] = {}
     for one in all_soon:
-        files.setdefault(one.file, []).append(one.wanted)
+        files.setdefault(one.file, []).append(one)
     return files
 
 

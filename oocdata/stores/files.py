@@ -194,27 +194,25 @@ class StoredFile:
         """Return whether some of it is not in the cache folder."""
         return self.entry is None or not self.entry.is_whole
 
-    def soon(self, offsets: Ints, lengths: Ints | int, *, once: bool = False) -> list[Soon]:
+    def soon(self, offsets: Ints, lengths: Ints | int, *, cached: bool = False) -> list[Soon]:
         """Return what says that runs of bytes will be read; see `oocdata.engines.files.File`."""
         counts = np.broadcast_to(np.asarray(lengths, np.int64), offsets.shape)
-        return [Soon(self, (offsets, counts, once))]
+        return [Soon(self, (offsets, counts), cached)]
 
     @contextmanager
-    def asking(self, wanted: Sequence[tuple[Ints, Ints, bool]]) -> Iterator[None]:
+    def asking(self, wanted: Sequence[Soon]) -> Iterator[None]:
         """Have runs under way for as long as a block takes; see `oocdata.engines.soon`."""
-        once = all(one[2] for one in wanted)
-        offsets, counts = _runs(wanted)
-        inside = offsets + counts <= self.version.nbytes  # reading them says that they are not
-        offsets, counts = offsets[inside], counts[inside]
+        # What whoever asked first reads is in the cache for all, or in the folder.
+        kept = [one for one in wanted if one.cached or self.entry is not None]
+        others = _runs([one for one in wanted if not one.cached and self.entry is None])
         with ExitStack() as stack:
             # Or two who need the same both find that nobody has asked for it.
             with self.shared.lock:
-                if self.entry is not None and len(offsets):
-                    offsets, counts = self.entry.missing(offsets, counts)
-                # What is decoded by whoever asked first is in the cache for all, and what is kept
-                # is in the folder. What is read stays listed until nobody looks: see `AskAhead`.
-                if once or self.entry is not None:
-                    offsets, counts = self._not_asked(offsets, counts)
+                # What is read stays listed until nobody looks: see `AskAhead`.
+                runs = self._not_asked(*self._missing(kept)), others
+                offsets, counts = np.concatenate(runs, axis=1)
+                inside = offsets + counts <= self.version.nbytes  # reading them says that not
+                offsets, counts = offsets[inside], counts[inside]
                 if len(offsets):
                     stack.enter_context(Asked(self, offsets, counts))
             yield
@@ -223,17 +221,15 @@ class StoredFile:
         """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""
         return link().has_room
 
-    def cost(self, wanted: Sequence[tuple[Ints, Ints, bool]]) -> Cost:
+    def cost(self, wanted: Sequence[Soon]) -> Cost:
         """Return what it takes to ask for runs of bytes; nothing for those that are kept."""
-        offsets, counts = _runs(wanted)
-        if self.entry is not None:
-            offsets, counts = self.entry.missing(offsets, counts)
+        offsets, counts = self._missing(wanted)
         if not len(offsets):
             return Cost()
         starts, stops = joined(offsets, counts)
         return Cost(len(starts), int((stops - starts).sum()))
 
-    def fetch_all(self, wanted: Sequence[tuple[Ints, Ints, bool]]) -> int:
+    def fetch_all(self, wanted: Sequence[Soon]) -> int:
         """Fetch runs for nobody; see `oocdata.engines.soon.Asks`."""
         found = 0
         with Asked(self, *_runs(wanted)) as asked:
@@ -241,6 +237,13 @@ class StoredFile:
                 found += len(asked.take(number).data)
                 asked.drop(number)
         return found
+
+    def _missing(self, wanted: Sequence[Soon]) -> tuple[Ints, Ints]:
+        """Return the runs that are not in the cache folder."""
+        offsets, counts = _runs(wanted)
+        if self.entry is not None and len(offsets):
+            return self.entry.missing(offsets, counts)
+        return offsets, counts
 
     def _not_asked(self, offsets: Ints, counts: Ints) -> tuple[Ints, Ints]:
         """Return the runs that nobody has asked for yet."""
@@ -299,10 +302,11 @@ def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:
         write_memory(address, data[begin : begin + count])
 
 
-def _runs(wanted: Sequence[tuple[Ints, Ints, bool]]) -> tuple[Ints, Ints]:
+def _runs(wanted: Sequence[Soon]) -> tuple[Ints, Ints]:
     """Return offsets and lengths of runs, each once."""
-    runs = np.concatenate([np.stack(one[:2], axis=1) for one in wanted])
-    offsets, counts = np.unique(runs, axis=0).T
+    none = np.zeros((2, 0), np.int64)
+    runs = np.concatenate([none, *(one.wanted for one in wanted)], axis=1)
+    offsets, counts = np.unique(runs, axis=1)
     return offsets, counts
 
 

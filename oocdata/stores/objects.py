@@ -10,7 +10,7 @@ from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
-from oocdata.engines.soon import Cost
+from oocdata.engines.soon import Cost, Soon
 from oocdata.errors import MissingFileError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
@@ -52,7 +52,7 @@ class StoredObjects:
         return self._versions.nbytes + self._files.nbytes
 
     @contextmanager
-    def asking(self, wanted: Sequence[Sequence[int]]) -> Iterator[None]:
+    def asking(self, wanted: Sequence[Soon]) -> Iterator[None]:
         """Have objects under way for as long as a block takes; see `oocdata.engines.soon`."""
         with ExitStack() as stack:
             with self._lock:
@@ -76,20 +76,20 @@ class StoredObjects:
         """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""
         return link().has_room
 
-    def cost(self, wanted: Sequence[Sequence[int]]) -> Cost:
+    def cost(self, wanted: Sequence[Soon]) -> Cost:
         """Return what it takes to ask for objects; nothing for those that are kept."""
         count = len(self._far(wanted))
         return Cost(count, count * int(self._usual), not count)
 
-    def fetch_all(self, wanted: Sequence[Sequence[int]]) -> int:
+    def fetch_all(self, wanted: Sequence[Soon]) -> int:
         """Fetch objects for nobody; see `oocdata.engines.soon.Asks`."""
         numbers = self._far(wanted)
-        with self.asking([numbers]):
+        with self.asking(wanted):
             return sum(len(data) for data in self.take(numbers) if data is not None)
 
-    def _far(self, wanted: Sequence[Sequence[int]]) -> list[int]:
+    def _far(self, wanted: Sequence[Soon]) -> list[int]:
         """Return those objects that are not known to be in the cache folder, each once."""
-        each = dict.fromkeys(number for numbers in wanted for number in numbers)
+        each = dict.fromkeys(number for one in wanted for number in one.wanted)
         return [number for number in each if not self._files.get(number)]
 
     def take(self, numbers: Sequence[int]) -> list[Any]:

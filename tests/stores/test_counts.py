@@ -24,12 +24,16 @@ from stored_layouts import KINDS, numbers, write_kinds
 import oocdata as ooc
 from oocdata import memory
 from oocdata.engines.cache import cache as chunk_cache
+from oocdata.engines.soon import Soon
 from oocdata.stores import blocks
 from oocdata.stores import link as links
 from oocdata.stores.link import REQUESTS, link
 
 ROWS = numbers((512, 64, 64))
 """16 KiB a row, 8 MiB in all."""
+
+SMALL = ROWS.reshape(8192, 16, 16)
+"""1 KiB a row, so they are read in blocks that are cached."""
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +42,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
     write_kinds(folder, ROWS, each=8, shard=64)
     with h5py.File(folder / "a.h5", "a") as file:
         file.create_dataset("again", data=ROWS, chunks=(8, 64, 64), compression="gzip")
+        file["small"] = SMALL
+    np.save(folder / "small.npy", SMALL)
+    np.save(folder / "far.npy", np.asfortranarray(ROWS[:128]))
     with h5py.File(folder / "demos.h5", "w") as file:
         for number in range(30):  # their metadata lie between their data
             rows = ROWS[number : number + 32]
@@ -205,6 +212,36 @@ def test_pairs_fetch_what_both_take_once(server: RangeServer, kind: str) -> None
     assert set(fetched(server).values()) == {1}
 
 
+@pytest.mark.parametrize("shuffle", [False, "block", "global"])
+@pytest.mark.parametrize(
+    ("name", "rows"), [("small.npy", SMALL), ("a.h5", SMALL), ("far.npy", ROWS[:128])]
+)
+def test_blocks_that_several_batches_need_are_fetched_once(
+    server: RangeServer, name: str, rows: np.ndarray, shuffle: Any
+) -> None:
+    view = ooc.open(f"{server.url}/{name}", "small" if name == "a.h5" else None)
+    server.reset()
+    loader = view.batches(16, shuffle=shuffle)
+    for step, batch in enumerate(loader.epoch(0)):
+        assert_array_equal(batch, rows[loader.positions(step)])
+    assert set(fetched(server).values()) == {1}
+    assert server.nbytes <= 1.1 * rows.nbytes
+
+
+@pytest.mark.parametrize("shuffle", [False, "block"])
+def test_chunks_beside_rows_of_the_same_file_are_fetched_once(
+    server: RangeServer, shuffle: Any
+) -> None:
+    """What is kept of a file is told from what is not, run by run."""
+    frames, targets = opened(server, "gzip"), opened(server, "contiguous")
+    server.reset()
+    loader = ooc.zip(frames, targets).batches(2, shuffle=shuffle)
+    for step, (one, other) in enumerate(loader.epoch(0)):
+        assert_array_equal(one, ROWS[loader.positions(step)])
+        assert_array_equal(other, ROWS[loader.positions(step)])
+    assert set(fetched(server).values()) == {1}
+
+
 @pytest.mark.parametrize("kind", ["gzip", "zarr", "shards"])
 def test_ranks_fetch_their_lanes(server: RangeServer, kind: str) -> None:
     view = opened(server, kind)
@@ -324,7 +361,7 @@ def test_chunks_that_do_not_compress_keep_within_the_bound(
     with RangeServer(tmp_path) as server:
         objects = ooc.open(f"{server.url}/a.zarr").source.reader._fetched._whole
         server.hold()
-        with objects.asking([range(40)]):
+        with objects.asking([Soon(objects, range(40))]):
             server.wait_for(16)
             assert link()._under_way << 16 <= 1 << 20
             server.release()

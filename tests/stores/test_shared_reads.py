@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
 
 import oocdata as ooc
+from oocdata.engines.soon import Soon
 from oocdata.stores.address import Address
 from oocdata.stores.files import StoredFile
 from oocdata.stores.objects import StoredObjects
@@ -52,16 +53,16 @@ def test_objects_that_two_batches_need(tmp_path: Path) -> None:
     (tmp_path / "0").write_bytes(b"zero")
     with RangeServer(tmp_path) as server:
         objects = StoredObjects(lambda number: Address.of(server.url) / str(number), 9, 100)
-        with objects.asking([[0, 1]]):
+        with objects.asking([Soon(objects, [0, 1])]):
             assert objects.take([0, 1]) == [b"zero", None]
-            with objects.asking([[1, 0]]):
+            with objects.asking([Soon(objects, [1, 0])]):
                 assert server.requests == 2
                 assert objects.take([0, 0]) == [b"zero", b"zero"]
                 came = server.requests
                 assert came <= 3  # 2 where it was not yet let go
-            with objects.asking([[0]]):
+            with objects.asking([Soon(objects, [0])]):
                 assert server.requests == came
-        with objects.asking([[0]]):
+        with objects.asking([Soon(objects, [0])]):
             assert objects.take([0]) == [b"zero"]
         assert server.requests == came + 1
 
@@ -74,10 +75,10 @@ def test_a_pass_that_the_collector_closes(tmp_path: Path, kind: str) -> None:
         some = np.array([0]), np.array([2])
         if kind == "file":
             file = StoredFile.at(f"{server.url}/0")
-            asking, lock = file.asking([(*some, True)]), file.shared.lock
+            asking, lock = file.asking([Soon(file, some, cached=True)]), file.shared.lock
         else:
             objects = StoredObjects(lambda number: Address.of(server.url) / str(number), 9, 100)
-            asking, lock = objects.asking([[0]]), objects._lock
+            asking, lock = objects.asking([Soon(objects, [0])]), objects._lock
         asking.__enter__()
 
         with lock:

@@ -181,7 +181,7 @@ print(under_way >= 5, len(link()._of_client), flush=True)
 
 def test_the_client_has_nothing_under_way_when_the_interpreter_is_gone(server: RangeServer) -> None:
     """Its threads would call into it, and end the process by a signal."""
-    child = Child(server, "npy", PARTING)
+    child = Child(server, "zarr", PARTING)  # an object a chunk
     child.wait_until("ready")
     server.hold()
     child.go()
@@ -234,7 +234,7 @@ from oocdata.stores.files import StoredFile
 file = StoredFile.at(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
-with file.asking([(np.array([99_000]), np.array([999]), True)]), file.shared.lock:
+with file.asking(file.soon(np.array([99_000]), 999, cached=True)), file.shared.lock:
     pid = os.fork()
     if not pid:
         signal.alarm(5)
