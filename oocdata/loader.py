@@ -310,7 +310,7 @@ class Loader:
     def read(self, run: Run) -> list[Batch]:
         """Read a run of steps, as `run` does, of which all that lies in stores was asked for."""
         steps = [self.steps.positions(step, run.epoch) for step in range(run.start, run.stop)]
-        if len(steps) == 1 or self.dataset.is_mapped:
+        if self.dataset.is_mapped:
             each = zip(range(run.start, run.stop), steps, strict=True)
             lane = self.steps.lane
             return [
@@ -322,7 +322,9 @@ class Loader:
         requests = self.dataset.requests(positions, draw)
         lengths = [len(step) for step in steps]
         number = buffers.count()
-        arrays = [request.read_parts(lengths, number) for request in requests]
+        # Of a whole run, though this may be the last of an epoch.
+        room = self.steps_together * self.batch_size // self.num_shards
+        arrays = [request.read_parts(lengths, number, room) for request in requests]
         batches = zip(steps, zip(*arrays, strict=True), strict=True)
         return [self.dataset.assemble(iter(parts), own, draw) for own, parts in batches]
 

@@ -12,6 +12,7 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.datasets.view import View
+from oocdata.engines import buffers
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.memory import DEFAULT_MEMORY, batch_share, set_memory
 from oocdata.runs import Pass, Run, plan_ahead, steps_together
@@ -92,9 +93,29 @@ def test_a_kept_batch_keeps_its_own_memory() -> None:
         owner: Any = batch
         while type(owner) is np.ndarray:
             owner = owner.base
-        # What keeps it is a part of the run, of which the pages of the others are given back.
+        # What keeps it is the run's memory, of which the pages of the others are given back.
         assert batch.nbytes == 16 * 4096
-        assert type(owner).__name__ == "_Lease"
+        assert type(owner).__name__ == "_Mapping"
+
+
+def test_the_last_run_of_an_epoch_has_the_memory_of_a_whole_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Cut off, a block would be mapped anew in each epoch."""
+    cut: list[int] = []
+    monkeypatch.setattr(buffers._Block, "shrink", lambda block, nbytes: cut.append(nbytes))
+    rows = np.zeros((6500, 4096), "u1")
+    frames = ooc.open(rows)
+    loader = ooc.zip(frames, frames[:, :64]).batches(16)
+    assert len(loader) % loader.steps_together
+    for epoch in range(3):
+        assert sum(len(x) for x, _ in loader.epoch(epoch)) == 6500
+        assert sum(len(x) for x, _ in loader.to_tf()) == 6500
+    large = ooc.open(np.zeros((40, 1 << 20), "u1")).batches(16)
+    assert large.steps_together == 1
+    for epoch in range(3):
+        assert [len(batch) for batch in large.epoch(epoch)] == [16, 16, 8]
+    assert cut == []
 
 
 def loader_of(source: RecordingSource, size: int, **options: Any) -> ooc.Loader:

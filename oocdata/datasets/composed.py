@@ -116,7 +116,7 @@ class ComposedRequest(ArrayRequest):
         (batch,) = self.read_parts([self.shape[0]], count())
         return batch
 
-    def read_parts(self, lengths: list[int], number: int) -> list[Any]:
+    def read_parts(self, lengths: list[int], number: int, room: int = 0) -> list[Any]:
         """Read at once, as a batch for each length; see `ArrayRequest.read_parts`."""
         return self.batches(self.found(), lengths, number)
 

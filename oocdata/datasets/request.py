@@ -102,10 +102,14 @@ class ArrayRequest(ABC):
         self.read_into(out)
         return out
 
-    def read_parts(self, lengths: list[int], number: int) -> list[Any]:
-        """Read at once, into an array of its own for each batch; see `empty_parts`."""
+    def read_parts(self, lengths: list[int], number: int, room: int = 0) -> list[Any]:
+        """Read at once, into an array of its own for each batch; see `empty_parts`.
+
+        They lie in memory for `room` elements, if those are more.
+        """
         shapes = [(length, *self.shape[1:]) for length in lengths]
-        whole, parts = empty_parts(shapes, self.dtype, number)
+        nbytes = room * prod(self.shape[1:]) * self.dtype.itemsize
+        whole, parts = empty_parts(shapes, self.dtype, number, nbytes)
         if whole is not None:
             self.read_into(whole)
             return list(parts)

@@ -1,9 +1,9 @@
 """Memory for batches: 64-byte aligned, recycled when the last reference goes.
 
 Fresh memory is the largest cost of a batch: the allocator gives megabytes back to the kernel, and
-every page of the next batch faults again. Here a batch is an array whose base object returns
-its memory to a pool in its finaliser, so it is reused only when no array, tensor or list can see it
-any more. TensorFlow aliases a NumPy array without a copy when its data is 64-byte aligned
+every page of the next batch faults again. Here a batch is an array over memory of a pool, which
+refers to it weakly: so memory is reused only when no array, tensor or list can see it any more.
+TensorFlow aliases a NumPy array without a copy when its data is 64-byte aligned
 (``EIGEN_MAX_ALIGN_BYTES``) and holds a reference for as long as it does.
 
 The batches of several steps are read into one block, as arrays that live each for itself. Where a
@@ -16,7 +16,8 @@ import itertools
 import mmap
 import os
 import threading
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Sequence
 from contextlib import suppress
 from math import prod
 from typing import Any
@@ -49,27 +50,59 @@ _WASTED, _LITTLE = 1.25, 1 << 20
 what is won is less than so many bytes."""
 
 
+class _Mapping(mmap.mmap):
+    """Memory of a block: what tells its arrays from those over a user's own mapping."""
+
+
 class _Block:
-    """One anonymous mapping (page aligned, so 64-byte aligned), and who still uses it."""
+    """One anonymous mapping (page aligned, so 64-byte aligned), and the arrays that are lent of it.
+
+    Attributes
+    ----------
+    borders : sequence of int
+        Where each array begins, and where the last one's memory ends.
+    lent : list of weakref
+        Of each array; an array over it, a tensor or a list keeps it alive.
+    gone : list of weakref
+        Those of arrays that nobody sees any more, in the order in which they went.
+    number : int
+        The read for which it was lent; 0 for one of its own.
+    begun : int
+        Counts the reads that were used: from the first array on that was seen to be gone.
+    released : int
+        How many arrays were gone when pages were given back to the kernel.
+    """
 
     __slots__ = (
-        "begun", "borders", "gone", "mapping", "nbytes", "number", "overtaken", "used",
+        "begun", "borders", "gone", "lent", "mapping", "nbytes", "number", "released",
     )  # fmt: skip
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
         # Private: Python's default is shared, and after a fork a child would write into our
         # batches.
-        self.mapping = mmap.mmap(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.mapping = _Mapping(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if nbytes >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):  # a kernel built without huge pages: small ones serve
                 self.mapping.madvise(mmap.MADV_HUGEPAGE)
-        self.borders: Sequence[int] = ()
-        self.used: set[int] = set()
-        self.gone: Iterator[int] = iter(())
-        self.number = 0
-        self.begun = False
-        self.overtaken = False
+
+    def lend(
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        kind: np.dtype[Any],
+        borders: Sequence[int],
+        number: int,
+    ) -> list[NDArray[Any]]:
+        """Return arrays over it, each from its border on."""
+        self.borders, self.number, self.begun, self.released = borders, number, 0, 0
+        # Called by whatever thread drops an array, in C: it takes no lock, and runs no Python.
+        gone: list[weakref.ref[NDArray[Any]]] = []
+        self.gone, self.lent, arrays = gone, [], []
+        for shape, start in zip(shapes, borders, strict=False):
+            array = np.ndarray(shape, kind, self.mapping, start)
+            arrays.append(array)
+            self.lent.append(weakref.ref(array, gone.append))
+        return arrays
 
     def shrink(self, nbytes: int) -> None:
         """Give the pages beyond so many bytes back to the kernel for good."""
@@ -78,13 +111,14 @@ class _Block:
             self.nbytes = nbytes
 
     def release_unused(self) -> None:
-        """Give the pages of parts that nobody uses back to the kernel."""
+        """Give the pages of arrays that nobody sees back to the kernel."""
         if not hasattr(mmap, "MADV_DONTNEED"):
             return
-        start = 0
-        for part in (*sorted(self.used), len(self.borders) - 1):
+        self.released, start = len(self.gone), 0
+        used = [part for part, array in enumerate(self.lent) if array() is not None]
+        for part in (*used, len(self.lent)):
             # Whole pages alone; at the end of the block, to its last one.
-            last = part == len(self.borders) - 1
+            last = part == len(self.lent)
             first, end = -(-start // mmap.PAGESIZE), self.borders[part] // mmap.PAGESIZE
             end = self.nbytes // mmap.PAGESIZE if last else end
             if end > first:
@@ -92,19 +126,6 @@ class _Block:
                     mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (end - first) * mmap.PAGESIZE
                 )
             start = self.nbytes if last else self.borders[part + 1]
-
-
-class _Lease(np.ndarray[Any, np.dtype[Any]]):
-    """The base of one handed-out array: gives the block, or its part, back when that is gone."""
-
-    __slots__ = ("block", "part", "pool")
-
-    pool: Pool
-    block: _Block
-    part: int
-
-    def __del__(self) -> None:
-        self.pool.give_back(self.block, self.part)
 
 
 class Pool:
@@ -133,14 +154,16 @@ class Pool:
         self._forget()
 
     def _forget(self) -> None:
-        # Re-entrant: the garbage collector may run a lease's finaliser while this thread holds it.
+        # Re-entrant: the garbage collector may run anything, while this thread holds it.
         self._lock = threading.RLock()
-        # By size, the size given back last at the end.
+        # By size, the size taken back last at the end.
         self._idle: dict[int, list[_Block]] = {}
         self._idle_now = 0
         self._counter = itertools.count(1)
-        # Blocks of several parts, some of which are in use; the one lent first at the beginning.
-        self._partly: dict[_Block, None] = {}
+        # Blocks of which arrays may be in use, the one lent first at the beginning.
+        self._lent: dict[_Block, None] = {}
+        # The latest read of which half was seen to be gone.
+        self._half = 0
 
     def count(self) -> int:
         """Return the number of the next read; see `empty_parts`."""
@@ -164,10 +187,14 @@ class Pool:
         nbytes = prod(shape) * kind.itemsize
         if nbytes == 0 or kind.hasobject:
             return np.empty(shape, kind)
-        return self._lend(self._block(nbytes), 0, 0, shape, kind)
+        return self._lend(nbytes, [shape], kind, (0, nbytes), 0)[1][0]
 
     def empty_parts(
-        self, shapes: Sequence[tuple[int, ...]], dtype: DTypeLike, number: int = 0
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        dtype: DTypeLike,
+        number: int = 0,
+        room: int = 0,
     ) -> tuple[NDArray[Any] | None, list[NDArray[Any]]]:
         """Return uninitialised arrays side by side in one block, which live each for itself.
 
@@ -180,6 +207,9 @@ class Pool:
             The same for blocks that are lent for one read, from `count`. Parts that are kept are
             those of reads that were used before one of which half has come back; so the order in
             which the parts of one read go does not matter. By default one of its own.
+        room : int
+            Bytes of the block at least: those of a whole read, of which the last one of an epoch
+            is a part. With blocks of its own, memory would be mapped anew in each epoch.
 
         Returns
         -------
@@ -200,58 +230,59 @@ class Pool:
         True
         """
         kind = np.dtype(dtype)
-        sizes = [prod(shape) * kind.itemsize for shape in shapes]
-        borders = [0]
-        for nbytes in sizes:
-            borders.append(borders[-1] + -(-nbytes // ALIGNMENT) * ALIGNMENT)
+        sizes = [shape[0] * prod(shape[1:]) * kind.itemsize for shape in shapes]
+        places = (-(-nbytes // ALIGNMENT) * ALIGNMENT for nbytes in sizes)
+        borders = list(itertools.accumulate(places, initial=0))
         if not borders[-1] or kind.hasobject:
             return None, [np.empty(shape, kind) for shape in shapes]
-        block = self._block(borders[-1])
-        with self._lock:
-            block.borders, block.used = borders, set(range(len(shapes)))
-            block.gone = itertools.count(1)
-            block.number, block.begun, block.overtaken = number or self.count(), False, False
-            self._partly[block] = None
-        parts = [
-            self._lend(block, part, start, shape, kind)
-            for part, (shape, start) in enumerate(zip(shapes, borders, strict=False))
-        ]
+        block, parts = self._lend(
+            max(borders[-1], room), shapes, kind, borders, number or self.count()
+        )
         whole = None
         if sum(sizes) == borders[-2] + sizes[-1]:  # nothing lies between them
-            # Over the parts' memory, not of their block: whoever reads drops it before the parts.
+            # Over the parts' memory, not known to their block: whoever reads drops it before them.
             rows = sum([shape[0] for shape in shapes])
             whole = np.ndarray((rows, *shapes[0][1:]), kind, block.mapping)
         return whole, parts
 
     def _lend(
-        self, block: _Block, part: int, start: int, shape: tuple[int, ...], kind: np.dtype[Any]
-    ) -> NDArray[Any]:
-        """Return an array over a block from byte `start` on, which comes back when it is gone."""
-        array = _Lease(shape, kind, block.mapping, start)
-        array.pool, array.block, array.part = self, block, part
-        return array.view(np.ndarray)
-
-    def _block(self, nbytes: int) -> _Block:
+        self,
+        nbytes: int,
+        shapes: Sequence[tuple[int, ...]],
+        kind: np.dtype[Any],
+        borders: Sequence[int],
+        number: int,
+    ) -> tuple[_Block, list[NDArray[Any]]]:
+        """Return arrays over a block of so many bytes."""
         # Whole pages, as the kernel gives them.
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         with self._lock:
-            blocks = self._idle.get(size)
+            if not self._idle.get(size):
+                self._collect()
+            blocks = self._idle.get(size) or self._larger(size)
             if not blocks:
-                # Or one not much larger. The last read of an epoch is a shorter one; with blocks of
-                # its own, as many as are in flight would be held twice.
-                idle = self._idle.items()
-                larger = [n for n, some in idle if some and size < n <= size * _LARGER]
-                blocks = self._idle[min(larger)] if larger else None
-            block = blocks.pop() if blocks else None
-            if block is not None:
+                block = _Block(size)
+            else:
+                block = blocks.pop()
                 self._idle_now -= block.nbytes
-            elif size > _LITTLE:
-                # In place of smaller ones: where sizes vary, as those of sparse batches do, there
-                # would be as many idle ones of other sizes as are in use.
-                self._drop(size, [n for n in self._idle if n < size])
-        if block is not None and block.nbytes > max(_WASTED * size, size + _LITTLE):
-            block.shrink(size)
-        return block or _Block(size)
+                if block.nbytes > max(_WASTED * size, size + _LITTLE):
+                    block.shrink(size)
+        arrays = block.lend(shapes, kind, borders, number)
+        self._lent[block] = None
+        return block, arrays
+
+    def _larger(self, size: int) -> list[_Block] | None:
+        """Return idle blocks not much larger, or make room for one more.
+
+        Where sizes vary, as those of sparse batches do, as many as are in flight would be held
+        twice; or as many would be idle, of other sizes, as are in use.
+        """
+        larger = [n for n, some in self._idle.items() if some and size < n <= size * _LARGER]
+        if larger:
+            return self._idle[min(larger)]
+        if size > _LITTLE:
+            self._drop(size, [n for n in self._idle if n < size])
+        return None
 
     def _drop(self, nbytes: int, sizes: list[int]) -> None:
         """Let idle blocks of some sizes go, until so many bytes are free or none is left."""
@@ -261,26 +292,33 @@ class Pool:
                 nbytes -= blocks.pop().nbytes
                 self._idle_now -= size
 
-    def give_back(self, block: _Block, part: int) -> None:
-        """Take back a block, or a part of one, that nobody sees any more."""
-        if block.borders:
-            # Without the lock for most batches; each gets a number of its own also then.
-            block.used.discard(part)
-            gone, parts = next(block.gone), len(block.borders) - 1
-            half = gone == parts - parts // 2
-            if gone < parts and block.begun and not half and not block.overtaken:
-                return
-            with self._lock:
-                if not block.begun:
-                    self._begin(block.number)
-                if half or gone == parts:
-                    self._overtake(block.number)
-                if gone < parts:
-                    if block.overtaken and block.borders:  # it has not come back meanwhile
-                        block.release_unused()
-                    return
-                self._partly.pop(block, None)
-                block.borders = ()
+    def _collect(self) -> None:
+        """Take back blocks that nobody sees any more, and pages around what is kept for long.
+
+        Batches are used in turn. So what is left of a read, when half of one that was used after it
+        is gone, is kept by the user; and who keeps a batch of each read gives none back whole.
+        """
+        used = [block for block in list(self._lent) if block.gone]
+        if len(used) > 1:  # of reads that begin between two looks, more is gone of the first one
+            used.sort(key=lambda block: len(block.gone) / len(block.lent), reverse=True)
+        for block in used:
+            gone, parts = len(block.gone), len(block.lent)
+            if block.number and not block.begun:
+                begun = self.count()
+                for other in list(self._lent):  # the arrays of one read are used together
+                    if other.number == block.number:
+                        other.begun = begun
+            if 2 * gone >= parts:
+                self._half = max(self._half, block.begun)
+            if gone == parts:
+                del self._lent[block]
+                self._keep(block)
+        for block in list(self._lent):
+            if 0 < block.begun < self._half and len(block.gone) > block.released:
+                block.release_unused()
+
+    def _keep(self, block: _Block) -> None:
+        """Keep a block that nobody uses, if there is room."""
         most = batch_share() if self._idle_bytes is None else self._idle_bytes
         if self._idle_now + block.nbytes > most and self._idle_bytes is None:
             # While no chunk is cached, as much may be in flight: fresh memory for each batch of 96
@@ -288,38 +326,20 @@ class Pool:
             most = batch_share(cached=account().cached() > 0)
         if block.nbytes > most:
             return
-        with self._lock:
-            blocks = self._idle.pop(block.nbytes, [])
-            self._idle[block.nbytes] = blocks
-            blocks.append(block)
-            self._idle_now += block.nbytes
-            if self._idle_now > most:  # sizes that went out of use make room for those in use
-                self._drop(self._idle_now - most, list(self._idle))
+        blocks = self._idle.pop(block.nbytes, [])
+        self._idle[block.nbytes] = blocks
+        blocks.append(block)
+        self._idle_now += block.nbytes
+        if self._idle_now > most:  # sizes that went out of use make room for those in use
+            self._drop(self._idle_now - most, list(self._idle))
 
     def trim(self) -> None:
         """Let idle blocks go for which there is no room beside cached chunks."""
-        most = batch_share() if self._idle_bytes is None else self._idle_bytes
-        if self._idle_now > most:
-            with self._lock:
+        with self._lock:
+            self._collect()
+            most = batch_share() if self._idle_bytes is None else self._idle_bytes
+            if self._idle_now > most:
                 self._drop(self._idle_now - most, list(self._idle))
-
-    def _begin(self, number: int) -> None:
-        """Give a read another number when its first part comes back: threads begin in any order."""
-        now = self.count()
-        for block in list(self._partly):  # the collector may change it meanwhile
-            if block.number == number:
-                block.number, block.begun = now, True
-
-    def _overtake(self, number: int) -> None:
-        """Give pages back of blocks that were lent before one of which half has come back.
-
-        Batches are used in turn, so what is left of them is kept by the user; and who keeps a batch
-        of each read gives none back whole.
-        """
-        for block in list(self._partly):
-            if block.begun and block.number < number and not block.overtaken:
-                block.overtaken = True
-                block.release_unused()
 
 
 def is_leased(array: NDArray[Any]) -> bool:
@@ -333,7 +353,7 @@ def is_leased(array: NDArray[Any]) -> bool:
     base: Any = array
     while type(base) is np.ndarray:
         base = base.base
-    return isinstance(base, _Lease) and array.ctypes.data % ALIGNMENT == 0
+    return type(base) is _Mapping and array.ctypes.data % ALIGNMENT == 0
 
 
 _pool = Pool()
