@@ -321,10 +321,10 @@ class Loader:
         draw = self._draw(run, positions)
         requests = self.dataset.requests(positions, draw)
         lengths = [len(step) for step in steps]
-        number = buffers.count()
+        read = buffers.Read()
         # Of a whole run, though this may be the last of an epoch.
         room = self.steps_together * self.batch_size // self.num_shards
-        arrays = [request.read_parts(lengths, number, room) for request in requests]
+        arrays = [request.read_parts(lengths, read, room) for request in requests]
         batches = zip(steps, zip(*arrays, strict=True), strict=True)
         return [self.dataset.assemble(iter(parts), own, draw) for own, parts in batches]
 

@@ -15,6 +15,7 @@ from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.unequal import RowsRequest, Unequal
+from oocdata.engines.buffers import Read
 from oocdata.engines.ragged_rows import Located, inner_shape, read_to
 
 __all__ = ["Bounded"]
@@ -35,7 +36,7 @@ class _BoundedRequest(RowsRequest):
         value = np.array(self.value).astype(self.dtype)
         return f"a mask up to {to}" if self.is_mask else f"{value} up to {to}"
 
-    def batches(self, found: Located, lengths: list[int], number: int) -> list[NDArray[Any]]:
+    def batches(self, found: Located, lengths: list[int], read: Read) -> list[NDArray[Any]]:
         """Return each batch, filled up to the least length that holds its rows."""
         counts = np.minimum(found.lengths, self.bounds[-1])
         borders = list(pairwise(np.cumsum([0, *lengths]).tolist()))
@@ -43,7 +44,7 @@ class _BoundedRequest(RowsRequest):
         widths = [self.bounds[at] for at in np.searchsorted(self.bounds, most).tolist()]
         inner = () if self.is_mask else inner_shape(self.source)
         sizes = [rows * width for rows, width in zip(lengths, widths, strict=True)]
-        whole, parts = rooms(sizes, inner, self.dtype, number)
+        whole, parts = rooms(sizes, inner, self.dtype, read)
         room = len(whole) // len(parts)
         batches: list[NDArray[Any]] = []
         targets = []

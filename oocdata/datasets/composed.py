@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oocdata.datasets.request import ArrayRequest, Composite
-from oocdata.engines.buffers import count, empty_parts
+from oocdata.engines.buffers import Read, empty_parts
 
 __all__ = ["Composed", "ComposedComposite", "ComposedRequest", "room_for", "rooms"]
 
@@ -60,7 +60,7 @@ def room_for(numbers: int) -> int:
 
 
 def rooms(
-    sizes: Sequence[int], inner: tuple[int, ...], dtype: DTypeLike, number: int
+    sizes: Sequence[int], inner: tuple[int, ...], dtype: DTypeLike, read: Read
 ) -> tuple[NDArray[Any], list[NDArray[Any]]]:
     """Return memory for arrays of unlike lengths, one for each batch that is read together.
 
@@ -74,8 +74,8 @@ def rooms(
     inner : tuple of int
         Shape of one place.
     dtype : dtype_like
-    number : int
-        Of the read; see `oocdata.engines.buffers.Pool.empty_parts`.
+    read : Read
+        For which it is; see `oocdata.engines.buffers.Pool.empty_parts`.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def rooms(
     parts : list of ndarray
     """
     room = sizes[0] if len(sizes) == 1 else room_for(max(sizes, default=0))
-    whole, parts = empty_parts([(room, *inner)] * len(sizes), dtype, number)
+    whole, parts = empty_parts([(room, *inner)] * len(sizes), dtype, read)
     if whole is None:  # there are no numbers, or they are objects
         whole = np.empty((room * len(sizes), *inner), dtype)
         parts = [whole[at * room : (at + 1) * room] for at in range(len(sizes))]
@@ -103,7 +103,7 @@ class ComposedRequest(ArrayRequest):
         """Return rows that several requests found as one, by the places of each among all."""
 
     @abstractmethod
-    def batches(self, found: Any, lengths: list[int], number: int) -> list[Any]:
+    def batches(self, found: Any, lengths: list[int], read: Read) -> list[Any]:
         """Return batches of so many rows each, made of those found; see `read_parts`."""
 
     @property
@@ -113,12 +113,12 @@ class ComposedRequest(ArrayRequest):
 
     def read(self) -> Any:
         """Read as one batch."""
-        (batch,) = self.read_parts([self.shape[0]], count())
+        (batch,) = self.read_parts([self.shape[0]], Read())
         return batch
 
-    def read_parts(self, lengths: list[int], number: int, room: int = 0) -> list[Any]:
+    def read_parts(self, lengths: list[int], read: Read, room: int = 0) -> list[Any]:
         """Read at once, as a batch for each length; see `ArrayRequest.read_parts`."""
-        return self.batches(self.found(), lengths, number)
+        return self.batches(self.found(), lengths, read)
 
 
 @dataclass(frozen=True)
@@ -135,6 +135,6 @@ class ComposedComposite(ComposedRequest, Composite):
         """Return rows as the members join them."""
         return self.members[0][0].joined(shares, rows)
 
-    def batches(self, found: Any, lengths: list[int], number: int) -> list[Any]:
+    def batches(self, found: Any, lengths: list[int], read: Read) -> list[Any]:
         """Return batches as the members make them."""
-        return self.members[0][0].batches(found, lengths, number)
+        return self.members[0][0].batches(found, lengths, read)

@@ -18,6 +18,7 @@ from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.unequal import RowsRequest, Unequal
 from oocdata.datasets.view import View
+from oocdata.engines.buffers import Read
 from oocdata.engines.byte_rows import largest_rows, size_counts
 from oocdata.engines.padded import PaddedRows, RowMask, held_value
 from oocdata.engines.ragged_rows import Located, inner_shape, read_to
@@ -86,11 +87,11 @@ class RaggedBatch(Composed):
 class _RaggedRequest(RowsRequest):
     """Rows that are delivered as they are."""
 
-    def batches(self, found: Located, lengths: list[int], number: int) -> list[RaggedBatch]:
+    def batches(self, found: Located, lengths: list[int], read: Read) -> list[RaggedBatch]:
         each = found.lengths
         ends, borders = np.concatenate(([0], np.cumsum(each))), np.cumsum([0, *lengths])
         firsts = ends[borders]  # the place of each batch's first value among all
-        whole, parts = rooms(np.diff(firsts).tolist(), inner_shape(self.source), self.dtype, number)
+        whole, parts = rooms(np.diff(firsts).tolist(), inner_shape(self.source), self.dtype, read)
         begins = np.arange(len(parts)) * (len(whole) // len(parts))
         # All rows of all batches at once.
         targets = ends[:-1] + np.repeat(begins - firsts[:-1], lengths)

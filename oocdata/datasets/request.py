@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.buffers import empty, empty_parts
+from oocdata.engines.buffers import Read, empty, empty_parts
 from oocdata.engines.places import read_to
 from oocdata.engines.soon import Asks, asked, soon
 from oocdata.engines.source import Source
@@ -102,14 +102,14 @@ class ArrayRequest(ABC):
         self.read_into(out)
         return out
 
-    def read_parts(self, lengths: list[int], number: int, room: int = 0) -> list[Any]:
+    def read_parts(self, lengths: list[int], read: Read, room: int = 0) -> list[Any]:
         """Read at once, into an array of its own for each batch; see `empty_parts`.
 
         They lie in memory for `room` elements, if those are more.
         """
         shapes = [(length, *self.shape[1:]) for length in lengths]
         nbytes = room * prod(self.shape[1:]) * self.dtype.itemsize
-        whole, parts = empty_parts(shapes, self.dtype, number, nbytes)
+        whole, parts = empty_parts(shapes, self.dtype, read, nbytes)
         if whole is not None:
             self.read_into(whole)
             return list(parts)

@@ -16,6 +16,7 @@ from oocdata.datasets.dataset import Draw, fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
+from oocdata.engines.buffers import Read
 from oocdata.engines.columns import entry_bytes, in_places, most_entries, read_entries
 from oocdata.engines.sparse import Entries
 from oocdata.errors import ArgumentError
@@ -96,19 +97,19 @@ class _SparseRequest(ComposedRequest, Request):
         parts = [some for found, _ in shares for some in found]
         return in_places(parts, [places for _, places in shares], self.dtype)
 
-    def batches(self, found: list[Entries], lengths: list[int], number: int) -> list[SparseBatch]:
+    def batches(self, found: list[Entries], lengths: list[int], read: Read) -> list[SparseBatch]:
         counts = np.concatenate([np.empty(0, np.int64), *(some.counts for some in found)])
         ends = np.concatenate(([0], np.cumsum(counts)))
         starts = np.cumsum([0, *lengths])
         rows = np.arange(len(counts)) - np.repeat(starts[:-1], lengths)
         firsts = ends[starts].tolist()  # the place of each batch's first number among all
         sizes = [stop - first for first, stop in pairwise(firsts)]
-        _, indices = rooms(sizes, (2,), np.int64, number)
-        _, values = rooms(sizes, (), self.dtype, number)
-        read = np.cumsum([0, *(len(some.counts) for some in found)])
-        batches = (starts.searchsorted(read, side="right") - 1).tolist()
+        _, indices = rooms(sizes, (2,), np.int64, read)
+        _, values = rooms(sizes, (), self.dtype, read)
+        borders = np.cumsum([0, *(len(some.counts) for some in found)])
+        batches = (starts.searchsorted(borders, side="right") - 1).tolist()
         for place, (some, (start, stop)) in enumerate(
-            zip(found, pairwise(read.tolist()), strict=True)
+            zip(found, pairwise(borders.tolist()), strict=True)
         ):
             row_of = np.repeat(rows[start:stop], some.counts)
             begin, end = int(ends[start]), int(ends[stop])

@@ -17,8 +17,9 @@ import mmap
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -30,7 +31,7 @@ from oocdata.memory import account, batch_share
 __all__ = [
     "ALIGNMENT",
     "Pool",
-    "count",
+    "Read",
     "empty",
     "empty_parts",
     "is_leased",
@@ -50,6 +51,22 @@ _WASTED, _LITTLE = 1.25, 1 << 20
 what is won is less than so many bytes."""
 
 
+class Read:
+    """One read of some steps: what was lent for it is used together.
+
+    Attributes
+    ----------
+    begun : int
+        Counts the reads in the order in which they are used; 0 until the first array of it was seen
+        to be gone.
+    """
+
+    __slots__ = ("begun",)
+
+    def __init__(self) -> None:
+        self.begun = 0
+
+
 class _Mapping(mmap.mmap):
     """Memory of a block: what tells its arrays from those over a user's own mapping."""
 
@@ -63,22 +80,20 @@ class _Block:
         Where each array begins, and where the last one's memory ends.
     lent : list of weakref
         Of each array; an array over it, a tensor or a list keeps it alive.
-    gone : list of weakref
-        Those of arrays that nobody sees any more, in the order in which they went.
-    number : int
-        The read for which it was lent; 0 for one of its own.
-    begun : int
-        Counts the reads that were used: from the first array on that was seen to be gone.
-    released : int
-        How many arrays were gone when pages were given back to the kernel.
+    used : list of int
+        The arrays that were alive when they were last looked at.
+    read : Read or None
+        For which they were lent.
     """
 
-    __slots__ = (
-        "begun", "borders", "gone", "lent", "mapping", "nbytes", "number", "released",
-    )  # fmt: skip
+    __slots__ = ("borders", "lent", "mapping", "nbytes", "read", "used")
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
+        self.borders: Sequence[int] = ()
+        self.lent: list[weakref.ref[NDArray[Any]]] = []
+        self.used: list[int] = []
+        self.read: Read | None = None
         # Private: Python's default is shared, and after a fork a child would write into our
         # batches.
         self.mapping = _Mapping(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -91,17 +106,14 @@ class _Block:
         shapes: Sequence[tuple[int, ...]],
         kind: np.dtype[Any],
         borders: Sequence[int],
-        number: int,
+        gone: Callable[[weakref.ref[NDArray[Any]]], None],
     ) -> list[NDArray[Any]]:
-        """Return arrays over it, each from its border on."""
-        self.borders, self.number, self.begun, self.released = borders, number, 0, 0
-        # Called by whatever thread drops an array, in C: it takes no lock, and runs no Python.
-        gone: list[weakref.ref[NDArray[Any]]] = []
-        self.gone, self.lent, arrays = gone, [], []
+        """Return arrays over it, each from its border on; `gone` is called when one is."""
+        self.borders, self.lent, arrays = borders, [], []
         for shape, start in zip(shapes, borders, strict=False):
             array = np.ndarray(shape, kind, self.mapping, start)
             arrays.append(array)
-            self.lent.append(weakref.ref(array, gone.append))
+            self.lent.append(weakref.ref(array, gone))
         return arrays
 
     def shrink(self, nbytes: int) -> None:
@@ -114,9 +126,8 @@ class _Block:
         """Give the pages of arrays that nobody sees back to the kernel."""
         if not hasattr(mmap, "MADV_DONTNEED"):
             return
-        self.released, start = len(self.gone), 0
-        used = [part for part, array in enumerate(self.lent) if array() is not None]
-        for part in (*used, len(self.lent)):
+        start = 0
+        for part in (*self.used, len(self.lent)):
             # Whole pages alone; at the end of the block, to its last one.
             last = part == len(self.lent)
             first, end = -(-start // mmap.PAGESIZE), self.borders[part] // mmap.PAGESIZE
@@ -159,15 +170,13 @@ class Pool:
         # By size, the size taken back last at the end.
         self._idle: dict[int, list[_Block]] = {}
         self._idle_now = 0
-        self._counter = itertools.count(1)
-        # Blocks of which arrays may be in use, the one lent first at the beginning.
-        self._lent: dict[_Block, None] = {}
-        # The latest read of which half was seen to be gone.
-        self._half = 0
-
-    def count(self) -> int:
-        """Return the number of the next read; see `empty_parts`."""
-        return next(self._counter)
+        # Blocks of which arrays may be in use, and those of which some went since the last look.
+        self._lent: set[_Block] = set()
+        self._changed: dict[_Block, Any] = {}
+        # Those of which some are gone, that are not known to be kept for long.
+        self._partly: dict[_Block, None] = {}
+        # Counts reads that begin to be used, and the latest one of which half was seen to be gone.
+        self._begun = self._half = 0
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
         """Return an uninitialised C-contiguous array whose memory nobody else can see.
@@ -187,13 +196,13 @@ class Pool:
         nbytes = prod(shape) * kind.itemsize
         if nbytes == 0 or kind.hasobject:
             return np.empty(shape, kind)
-        return self._lend(nbytes, [shape], kind, (0, nbytes), 0)[1][0]
+        return self._lend(nbytes, [shape], kind, (0, nbytes), None)[1][0]
 
     def empty_parts(
         self,
         shapes: Sequence[tuple[int, ...]],
         dtype: DTypeLike,
-        number: int = 0,
+        read: Read | None = None,
         room: int = 0,
     ) -> tuple[NDArray[Any] | None, list[NDArray[Any]]]:
         """Return uninitialised arrays side by side in one block, which live each for itself.
@@ -203,10 +212,10 @@ class Pool:
         shapes : sequence of tuple of int
             All alike but for the first axis.
         dtype : dtype_like
-        number : int
-            The same for blocks that are lent for one read, from `count`. Parts that are kept are
-            those of reads that were used before one of which half has come back; so the order in
-            which the parts of one read go does not matter. By default one of its own.
+        read : Read, optional
+            For which it is, with other blocks or alone. Parts that are kept are those of reads that
+            were used before one of which half is gone; so the order in which the parts of one read
+            go does not matter.
         room : int
             Bytes of the block at least: those of a whole read, of which the last one of an epoch
             is a part. With blocks of its own, memory would be mapped anew in each epoch.
@@ -235,9 +244,7 @@ class Pool:
         borders = list(itertools.accumulate(places, initial=0))
         if not borders[-1] or kind.hasobject:
             return None, [np.empty(shape, kind) for shape in shapes]
-        block, parts = self._lend(
-            max(borders[-1], room), shapes, kind, borders, number or self.count()
-        )
+        block, parts = self._lend(max(borders[-1], room), shapes, kind, borders, read or Read())
         whole = None
         if sum(sizes) == borders[-2] + sizes[-1]:  # nothing lies between them
             # Over the parts' memory, not known to their block: whoever reads drops it before them.
@@ -251,7 +258,7 @@ class Pool:
         shapes: Sequence[tuple[int, ...]],
         kind: np.dtype[Any],
         borders: Sequence[int],
-        number: int,
+        read: Read | None,
     ) -> tuple[_Block, list[NDArray[Any]]]:
         """Return arrays over a block of so many bytes."""
         # Whole pages, as the kernel gives them.
@@ -267,8 +274,11 @@ class Pool:
                 self._idle_now -= block.nbytes
                 if block.nbytes > max(_WASTED * size, size + _LITTLE):
                     block.shrink(size)
-        arrays = block.lend(shapes, kind, borders, number)
-        self._lent[block] = None
+        # Called by whatever thread drops an array, and by the collector: in C, without a lock.
+        gone = partial(self._changed.__setitem__, block)
+        arrays = block.lend(shapes, kind, borders, gone)
+        block.read = read
+        self._lent.add(block)  # last: what another thread noted late is not of these arrays
         return block, arrays
 
     def _larger(self, size: int) -> list[_Block] | None:
@@ -298,23 +308,29 @@ class Pool:
         Batches are used in turn. So what is left of a read, when half of one that was used after it
         is gone, is kept by the user; and who keeps a batch of each read gives none back whole.
         """
-        used = [block for block in list(self._lent) if block.gone]
-        if len(used) > 1:  # of reads that begin between two looks, more is gone of the first one
-            used.sort(key=lambda block: len(block.gone) / len(block.lent), reverse=True)
-        for block in used:
-            gone, parts = len(block.gone), len(block.lent)
-            if block.number and not block.begun:
-                begun = self.count()
-                for other in list(self._lent):  # the arrays of one read are used together
-                    if other.number == block.number:
-                        other.begun = begun
-            if 2 * gone >= parts:
-                self._half = max(self._half, block.begun)
-            if gone == parts:
-                del self._lent[block]
+        looked = []
+        for block in list(self._changed):
+            del self._changed[block]  # first: what goes from now on is noted again
+            if block in self._lent:
+                block.used = [part for part, array in enumerate(block.lent) if array() is not None]
+                if len(block.used) < len(block.lent):
+                    looked.append(block)
+        if len(looked) > 1:  # of reads that begin between two looks, more is gone of the first one
+            looked.sort(key=lambda block: len(block.used) / len(block.lent))
+        for block in looked:
+            if read := block.read:
+                self._begun += 1
+                read.begun = read.begun or self._begun
+                self._partly[block] = None
+                if 2 * len(block.used) <= len(block.lent):
+                    self._half = max(self._half, read.begun)
+            if not block.used:
+                self._lent.discard(block)
+                self._partly.pop(block, None)
                 self._keep(block)
-        for block in list(self._lent):
-            if 0 < block.begun < self._half and len(block.gone) > block.released:
+        for block in list(self._partly):
+            if block.read and block.read.begun < self._half:
+                del self._partly[block]  # until more of it is gone
                 block.release_unused()
 
     def _keep(self, block: _Block) -> None:
@@ -361,8 +377,6 @@ empty = _pool.empty
 """The process's own pool: see `Pool.empty`."""
 empty_parts = _pool.empty_parts
 """See `Pool.empty_parts`."""
-count = _pool.count
-"""See `Pool.count`."""
 trim = _pool.trim
 """See `Pool.trim`."""
 

@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 
 from oocdata.datasets.view import View
 from oocdata.engines import buffers
-from oocdata.engines.buffers import ALIGNMENT, Pool, empty, is_leased
+from oocdata.engines.buffers import ALIGNMENT, Pool, Read, empty, is_leased
 from oocdata.engines.cache import Cache
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.memory import DEFAULT_MEMORY, account, set_memory
@@ -117,6 +117,20 @@ def test_no_two_arrays_ever_share_memory():
         del alive[rng.randrange(1, 20) :]
         for held, written in alive:
             assert (held == written).all()
+
+
+def test_a_block_that_is_noted_late_is_lent_once():
+    """Another thread may drop the last array, and note it, while the block is looked at."""
+    pool = Pool(1 << 20)
+    pool.empty((1000,), "f8")
+    (block,) = pool._changed
+    for _ in range(2):
+        pool._collect()
+        pool._changed[block] = None
+    one, other = (pool.empty((1000,), "f8") for _ in range(2))
+    assert one.ctypes.data != other.ctypes.data
+    pool._changed[block] = None
+    assert pool.empty((1000,), "f8").ctypes.data not in (one.ctypes.data, other.ctypes.data)
 
 
 def test_many_threads_never_see_each_others_batches():
@@ -373,8 +387,8 @@ def test_batches_used_in_turn_are_never_given_back() -> None:
 def test_parts_of_one_read_go_in_any_order() -> None:
     """Pairs are two blocks of one read; a list drops its last part first."""
     pool = Pool(1 << 24)
-    number = pool.count()
-    some, others = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1", number) for _ in range(2))
+    read = Read()
+    some, others = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1", read) for _ in range(2))
     assert some[0] is not None
     some[0][...] = 7
     some[1].pop()
@@ -389,8 +403,7 @@ def test_parts_of_one_read_go_in_any_order() -> None:
 def test_reads_are_used_in_another_order_than_they_began() -> None:
     """Two threads read: the pages of the later run must not be given back while it is used."""
     pool = Pool(1 << 24)
-    numbers = pool.count(), pool.count()
-    later, sooner = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1", n) for n in numbers)
+    later, sooner = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1") for _ in range(2))
     assert later[0] is not None
     later[0][...] = 7
     sooner[1].clear()

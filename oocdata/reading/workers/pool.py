@@ -212,8 +212,8 @@ class WorkerPool:
 
     def _batches(self, slot: NDArray[np.uint8], laid: list[list[Laid]]) -> list[Batch]:
         """Return the batches of a slot; the arrays of one leaf side by side, as a loader reads."""
-        number = buffers.count()
-        columns = [iter(_copied(slot, column, number)) for column in zip(*laid, strict=True)]
+        read = buffers.Read()
+        columns = [iter(_copied(slot, column, read)) for column in zip(*laid, strict=True)]
 
         def batch() -> Batch:
             arrays = iter(columns)
@@ -254,11 +254,13 @@ class WorkerPool:
         self._workers = []
 
 
-def _copied(slot: NDArray[np.uint8], laid: Sequence[Laid], number: int) -> list[NDArray[Any]]:
+def _copied(
+    slot: NDArray[np.uint8], laid: Sequence[Laid], read: buffers.Read
+) -> list[NDArray[Any]]:
     """Return the arrays of one leaf; those of objects came with the answer."""
     places = [each for each in laid if isinstance(each, tuple)]
     sizes = [prod(shape) * dtype.itemsize for _, shape, dtype in places]
-    _, parts = buffers.empty_parts([(nbytes,) for nbytes in sizes], np.uint8, number)
+    _, parts = buffers.empty_parts([(nbytes,) for nbytes in sizes], np.uint8, read)
     for part, (start, _, _) in zip(parts, places, strict=True):
         np.copyto(part, slot[start : start + len(part)])
     made = [
