@@ -34,7 +34,7 @@ __all__ = [
     "Read",
     "empty",
     "empty_parts",
-    "is_leased",
+    "side_by_side",
     "trim",
 ]
 
@@ -68,7 +68,15 @@ class Read:
 
 
 class _Mapping(mmap.mmap):
-    """Memory of a block: what tells its arrays from those over a user's own mapping."""
+    """Memory of a block: what tells its arrays from those over a user's own mapping.
+
+    Attributes
+    ----------
+    lent : list of weakref
+        The arrays over it, each from its border on.
+    """
+
+    lent: list[weakref.ref[NDArray[Any]]]
 
 
 class _Block:
@@ -79,7 +87,7 @@ class _Block:
     borders : sequence of int
         Where each array begins, and where the last one's memory ends.
     lent : list of weakref
-        Of each array; an array over it, a tensor or a list keeps it alive.
+        To each array, which an array over it, a tensor or a list keeps alive.
     used : list of int
         The arrays that were alive when they were last looked at.
     read : Read or None
@@ -114,6 +122,7 @@ class _Block:
             array = np.ndarray(shape, kind, self.mapping, start)
             arrays.append(array)
             self.lent.append(weakref.ref(array, gone))
+        self.mapping.lent = self.lent
         return arrays
 
     def shrink(self, nbytes: int) -> None:
@@ -210,7 +219,7 @@ class Pool:
         Parameters
         ----------
         shapes : sequence of tuple of int
-            All alike but for the first axis.
+            Alike but for the first axis, or there is no whole.
         dtype : dtype_like
         read : Read, optional
             For which it is, with other blocks or alone. Parts that are kept are those of reads that
@@ -246,10 +255,11 @@ class Pool:
             return None, [np.empty(shape, kind) for shape in shapes]
         block, parts = self._lend(max(borders[-1], room), shapes, kind, borders, read or Read())
         whole = None
-        if sum(sizes) == borders[-2] + sizes[-1]:  # nothing lies between them
+        together = (sum([shape[0] for shape in shapes]), *shapes[0][1:])
+        # If they are alike, and nothing lies between them.
+        if prod(together) * kind.itemsize == sum(sizes) == borders[-2] + sizes[-1]:
             # Over the parts' memory, not known to their block: whoever reads drops it before them.
-            rows = sum([shape[0] for shape in shapes])
-            whole = np.ndarray((rows, *shapes[0][1:]), kind, block.mapping)
+            whole = np.ndarray(together, kind, block.mapping)
         return whole, parts
 
     def _lend(
@@ -358,18 +368,50 @@ class Pool:
                 self._drop(self._idle_now - most, list(self._idle))
 
 
-def is_leased(array: NDArray[Any]) -> bool:
-    """Return whether an array is the whole of a pool's block: aligned, and no user's memory.
+def side_by_side(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
+    """Return arrays of one shape, lent side by side, as one, without a copy; None of others.
+
+    It is aligned, and nobody else's to change. Of one array, it may be a view of all of it.
+
+    Parameters
+    ----------
+    arrays : sequence of ndarray, shape (…), at least one
 
     Examples
     --------
-    >>> is_leased(empty((3,), "f4")), is_leased(np.empty(3))
-    (True, False)
+    >>> _, parts = empty_parts([(4, 16), (4, 16), (2, 16)], "f4")
+    >>> together = side_by_side(parts[:2])
+    >>> together.shape, np.shares_memory(together, parts[1])
+    ((2, 4, 16), True)
+    >>> side_by_side([np.zeros(16)])
     """
-    base: Any = array
-    while type(base) is np.ndarray:
-        base = base.base
-    return type(base) is _Mapping and array.ctypes.data % ALIGNMENT == 0
+    first: Any = arrays[0]
+    mapping = first
+    while type(mapping) is np.ndarray:
+        mapping = mapping.base
+    if type(mapping) is not _Mapping or not first.flags.c_contiguous:
+        return None
+    if len(arrays) == 1:
+        return first[None] if first.ctypes.data % ALIGNMENT == 0 else None
+    lent = iter(mapping.lent)
+    together = (
+        first.nbytes % ALIGNMENT == 0
+        and any(array() is first for array in lent)  # up to it
+        and all(array is following() for array, following in zip(arrays[1:], lent, strict=False))
+        and arrays[-1].shape == first.shape
+    )
+    return np.asarray(_Neighbours(arrays)) if together else None
+
+
+class _Neighbours:
+    """The base object of an array over others that lie side by side: keeps all of them."""
+
+    __slots__ = ("__array_interface__", "_arrays")
+
+    def __init__(self, arrays: Sequence[NDArray[Any]]) -> None:
+        self._arrays, first = arrays, arrays[0]
+        shape = (len(arrays), *first.shape)
+        self.__array_interface__ = {**first.__array_interface__, "shape": shape}
 
 
 _pool = Pool()

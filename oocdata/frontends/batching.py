@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from oocdata.datasets.composed import Composed, room_for
 from oocdata.datasets.spec import ArraySpec, Batch, leaves
-from oocdata.engines.buffers import empty, is_leased
+from oocdata.engines.buffers import empty, side_by_side
 from oocdata.errors import ArgumentError, PositionError
 from oocdata.index import as_count
 
@@ -200,33 +200,16 @@ def _stacked(arrays: Sequence[NDArray[Any]], size: int, spec: ArraySpec) -> NDAr
     if not arrays:
         return np.empty((0, size, *spec.shape), spec.dtype)  # type: ignore[arg-type]
     first = arrays[0]
-    shape = (len(arrays), *first.shape)
-    address, nbytes = _address(first), first.nbytes
-    if all(
-        array.flags.c_contiguous
-        and array.dtype == spec.dtype
-        and array.dtype.isnative
-        and _address(array) == address + place * nbytes
-        and is_leased(array)
-        for place, array in enumerate(arrays)
-    ):
-        return first[None] if len(arrays) == 1 else np.asarray(_Neighbours(arrays, shape))
+    if first.dtype == spec.dtype and first.dtype.isnative:
+        together = side_by_side(arrays)
+        if together is not None:
+            return together
     # What a mapped function made, or small batches with padding between them: copied here without
     # the GIL, where TensorFlow would copy with it.
-    copy = empty(shape, spec.dtype)
+    copy = empty((len(arrays), *first.shape), spec.dtype)
     for place, array in enumerate(arrays):
         np.copyto(copy[place], array)
     return copy
-
-
-class _Neighbours:
-    """The base object of an array over batches that lie side by side: keeps all of them."""
-
-    __slots__ = ("__array_interface__", "_arrays")
-
-    def __init__(self, arrays: Sequence[NDArray[Any]], shape: tuple[int, ...]) -> None:
-        self._arrays = arrays
-        self.__array_interface__ = {**arrays[0].__array_interface__, "shape": shape}
 
 
 def _address(array: NDArray[Any]) -> int:

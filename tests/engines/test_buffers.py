@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 
 from oocdata.datasets.view import View
 from oocdata.engines import buffers
-from oocdata.engines.buffers import ALIGNMENT, Pool, Read, empty, is_leased
+from oocdata.engines.buffers import ALIGNMENT, Pool, Read, empty, side_by_side
 from oocdata.engines.cache import Cache
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.memory import DEFAULT_MEMORY, account, set_memory
@@ -307,14 +307,45 @@ def test_a_fork_while_another_thread_allocates_does_not_hang():
         thread.join()
 
 
-def test_is_leased():
+def test_one_array_is_tensors_memory_where_all_of_it_is_lent():
     array = empty((4, 100), "f4")
-    assert is_leased(array)
-    assert is_leased(array.reshape(-1))
-    assert not is_leased(array[:, 1:])
-    assert not is_leased(np.zeros((4, 100), "f4"))
-    assert not is_leased(array.copy())
-    assert not is_leased(empty((0, 3), "f4"))
+    for whole in (array, array.reshape(-1), array[16:]):
+        found = side_by_side([whole])
+        assert found is not None
+        assert found.shape == (1, *whole.shape)
+        assert found.ctypes.data == whole.ctypes.data
+    for other in (array[:, 1:], array[1:], np.zeros((4, 100), "f4"), array.copy(), array.T):
+        assert side_by_side([other]) is None
+    assert side_by_side([empty((0, 3), "f4")]) is None
+    mapping = mmap.mmap(-1, mmap.PAGESIZE)
+    assert side_by_side([np.frombuffer(mapping, "u1")]) is None
+
+
+def test_arrays_side_by_side_are_one():
+    pool = Pool(1 << 24)
+    shapes = [(4, 16)] * 3 + [(2, 16)]
+    _, parts = pool.empty_parts(shapes, "f4")
+    for number, part in enumerate(parts):
+        part[...] = number
+    for some in (parts[:3], parts[1:3], parts[:2]):
+        found = side_by_side(some)
+        assert found is not None
+        assert_array_equal(found, np.stack(some))
+        assert np.shares_memory(found, some[-1])
+    _, others = pool.empty_parts(shapes, "f4")
+    _, padded = pool.empty_parts([(3,)] * 3, "f4")
+    for apart in (
+        parts, parts[2::-1], parts[:3:2], [parts[0], others[1]], [parts[0], parts[1].copy()],
+        [parts[0], parts[1][:]], padded, [parts[2], others[0]],
+    ):  # fmt: skip
+        assert side_by_side(apart) is None
+    address = parts[0].ctypes.data
+    found = side_by_side(parts[:3])
+    assert found is not None
+    del parts, some, part, apart
+    pool._collect()
+    assert address not in [pool.empty_parts(shapes, "f4")[1][0].ctypes.data for _ in range(2)]
+    assert_array_equal(found[:, 0, 0], [0, 1, 2])
 
 
 def test_an_array_travels_by_its_values():
@@ -345,7 +376,6 @@ def test_each_part_is_aligned() -> None:
             assert part.flags.writeable
             if part.size:
                 assert part.ctypes.data % ALIGNMENT == 0
-                assert is_leased(part)
             part[...] = number
         assert [part.flat[0] for part in parts if part.size] == list(
             range(5 if parts[0].size else 0)

@@ -9,7 +9,6 @@ import threading
 import weakref
 from copy import copy
 from dataclasses import dataclass
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -259,15 +258,12 @@ def _copied(
 ) -> list[NDArray[Any]]:
     """Return the arrays of one leaf; those of objects came with the answer."""
     places = [each for each in laid if isinstance(each, tuple)]
-    sizes = [prod(shape) * dtype.itemsize for _, shape, dtype in places]
-    _, parts = buffers.empty_parts([(nbytes,) for nbytes in sizes], np.uint8, read)
-    for part, (start, _, _) in zip(parts, places, strict=True):
-        np.copyto(part, slot[start : start + len(part)])
-    made = [
-        part.view(dtype).reshape(shape)
-        for part, (_, shape, dtype) in zip(parts, places, strict=True)
-    ]
-    return made or [each for each in laid if isinstance(each, np.ndarray)]
+    if not places:
+        return [each for each in laid if isinstance(each, np.ndarray)]
+    _, made = buffers.empty_parts([shape for _, shape, _ in places], places[0][2], read)
+    for array, (start, _, _) in zip(made, places, strict=True):
+        np.copyto(array.reshape(-1).view(np.uint8), slot[start : start + array.nbytes])
+    return made
 
 
 def _whole_pages(nbytes: int) -> int:
