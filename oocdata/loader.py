@@ -22,7 +22,7 @@ from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw, fields_of, public_names
 from oocdata.datasets.request import asked_for
-from oocdata.datasets.spec import Batch, Spec, batched_spec, leaves
+from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError
@@ -318,15 +318,13 @@ class Loader:
                 for step, own in each
             ]
         positions = np.concatenate(steps)
-        draw = self._draw(run, positions)
-        requests = self.dataset.requests(positions, draw)
+        requests = self.dataset.requests(positions, self._draw(run, positions))
         lengths = [len(step) for step in steps]
         read = buffers.Read()
         # Of a whole run, though this may be the last of an epoch.
         room = self.steps_together * self.batch_size // self.num_shards
-        arrays = [request.read_parts(lengths, read, room) for request in requests]
-        batches = zip(steps, zip(*arrays, strict=True), strict=True)
-        return [self.dataset.assemble(iter(parts), own, draw) for own, parts in batches]
+        columns = (request.read_parts(lengths, read, room) for request in requests)
+        return batches_of(columns, self.dataset.spec)
 
     def _draw(self, run: Run, positions: NDArray[np.int64]) -> Draw:
         # No function draws from it: the only randomness left is keyed by position.

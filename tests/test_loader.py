@@ -22,7 +22,9 @@ from oocdata.datasets.view import View
 from oocdata.engines import buffers, ring
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, EmptyError, PositionError
+from oocdata.frontends.batching import tensors_of
 from oocdata.memory import DEFAULT_MEMORY, set_memory
+from oocdata.runs import Run
 from oocdata.testing import RecordingSource, sample_array
 
 
@@ -79,6 +81,16 @@ def test_calls_of_a_row(tmp_path: Path) -> None:
     view = _stored(tmp_path, "npy")
     assert view[7] is not None  # opens the file
     assert len(_calls_of(lambda: view[7])) <= 12
+
+
+def test_calls_of_small_batches_that_are_read_together() -> None:
+    """For each besides what all share: its positions, its border, and what makes it a batch."""
+    rows = ooc.open(np.zeros((4096, 784), "u1"))
+    loader = ooc.zip(rows, rows[:, :64]).batches(4, shuffle="global")
+    assert loader.steps_together == 64
+    batches = loader.read(Run(0, 0, 64))
+    assert len(_calls_of(lambda: loader.read(Run(0, 1, 65)))) <= 7 * 64
+    assert len(_calls_of(lambda: tensors_of(batches, loader))) <= 5 * 64
 
 
 def _calls_of(read: Callable[[], Any]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, Literal, TypeAlias
@@ -16,7 +16,7 @@ from oocdata.errors import ArgumentError, MapError, UnsupportedDtypeError
 
 __all__ = [
     "ArraySpec", "Batch", "Spec", "align", "as_dtype", "as_leaf", "as_spec", "batched_spec",
-    "leaves", "map_tree", "spec_of", "spec_text",
+    "batches_of", "columns_of", "leaves", "map_tree", "spec_of", "spec_text",
 ]  # fmt: skip
 
 
@@ -102,6 +102,41 @@ def leaves(tree: Any) -> Iterator[Any]:
             yield from leaves(part)
     else:
         yield tree
+
+
+def batches_of(columns: Iterator[Sequence[Any]], spec: Spec) -> list[Batch]:
+    """Return the batch of each step, of the arrays of each leaf, step by step.
+
+    Examples
+    --------
+    >>> spec = {"x": ArraySpec((), np.dtype("f4")), "y": ArraySpec((), np.dtype("f4"))}
+    >>> batches_of(iter([["x of step 0", "x of step 1"], ["y of step 0", "y of step 1"]]), spec)[1]
+    {'x': 'x of step 1', 'y': 'y of step 1'}
+    """
+    if isinstance(spec, ArraySpec):
+        return list(next(columns))
+    each = spec.values() if isinstance(spec, dict) else spec
+    steps = zip(*[batches_of(columns, part) for part in each], strict=True)
+    if isinstance(spec, dict):
+        return [dict(zip(spec, step, strict=True)) for step in steps]
+    return list(steps)
+
+
+def columns_of(batches: Sequence[Batch], spec: Spec) -> Iterator[Sequence[Any]]:
+    """Yield the arrays of each leaf, step by step: what `batches_of` makes batches of.
+
+    Examples
+    --------
+    >>> spec = ArraySpec((), np.dtype("f4")), ArraySpec((), np.dtype("f4"))
+    >>> list(columns_of([("x of step 0", "y of step 0"), ("x of step 1", "y of step 1")], spec))
+    [['x of step 0', 'x of step 1'], ['y of step 0', 'y of step 1']]
+    """
+    if isinstance(spec, ArraySpec):
+        yield batches
+        return
+    for name, part in spec.items() if isinstance(spec, dict) else enumerate(spec):
+        own = [batch[name] for batch in batches]  # type: ignore[index]  # by the spec, it has it
+        yield from columns_of(own, part)
 
 
 def spec_text(tree: Spec) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.composed import Composed, room_for
-from oocdata.datasets.spec import ArraySpec, Batch, leaves
+from oocdata.datasets.spec import ArraySpec, Batch, columns_of, leaves
 from oocdata.engines.buffers import empty, side_by_side
 from oocdata.errors import ArgumentError, PositionError
 from oocdata.index import as_count
@@ -72,14 +72,15 @@ def tensors_of(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDArra
     [[[0, 1, 2, 3]], [[4, 5]]]
     """
     size, has_short = batch_lengths(loader)
-    steps = [list(leaves(batch)) for batch in batches]
-    full = len(steps) - bool(has_short and steps and len(steps[-1][0]) < size)
-    parts = (steps[:full], steps[full:]) if has_short else (steps,)
+    spec = loader.dataset.spec
+    columns = list(columns_of(batches, spec))
+    full = len(batches) - bool(has_short and batches and len(columns[0][-1]) < size)
+    parts = (slice(full), slice(full, None)) if has_short else (slice(None),)
     return apart(
         array
         for part in parts
-        for place, spec in enumerate(leaves(loader.dataset.spec))
-        for array in _arrays([step[place] for step in part], size, spec)
+        for column, leaf in zip(columns, leaves(spec), strict=True)
+        for array in _arrays(column[part], size, leaf)
     )
 
 
