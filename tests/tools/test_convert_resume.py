@@ -18,7 +18,7 @@ import zarr
 import oocdata as ooc
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import work as convert_work
-from oocdata.writers.placement import PARTIAL
+from oocdata.writers.lock import PARTIAL
 
 SCRIPT = """
 import signal, sys

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -30,6 +30,9 @@ from oocdata.writers.codec import DEFAULT, NAMES, Format, Shuffled, as_codec
 from oocdata.writers.create import chunked
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
+
+if TYPE_CHECKING:
+    from oocdata.writers.upload import Upload
 
 __all__ = ["MEMORY", "plan_of"]
 
@@ -136,7 +139,9 @@ def plan_of(
     )
 
 
-def _placement(destination: str, key: str | None, kind: Format, overwrite: bool) -> Placement:
+def _placement(
+    destination: str, key: str | None, kind: Format, overwrite: bool
+) -> Placement | Upload:
     if not is_url(destination):
         return Placement.of(destination, key, kind, overwrite)
     from oocdata.writers.upload import Upload  # which needs obstore

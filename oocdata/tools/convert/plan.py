@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from oocdata.datasets.view import View
 from oocdata.explain import size
@@ -16,6 +16,9 @@ from oocdata.writers.codec import NAMES, NONE
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target
 
+if TYPE_CHECKING:
+    from oocdata.writers.upload import Upload
+
 __all__ = ["Plan"]
 
 
@@ -25,7 +28,7 @@ class Plan:
 
     view: View  # what is read
     target: Target  # what is written
-    placement: Placement
+    placement: Placement | Upload
     steps: Steps  # in which boxes
     carried: Carried  # attributes and the like
     chosen_chunks: bool  # they were not asked for

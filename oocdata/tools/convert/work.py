@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from math import prod
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +32,9 @@ from oocdata.tools.progress import progress as bar
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage
 from oocdata.writers.target import Box
-from oocdata.writers.writer import prepare
+
+if TYPE_CHECKING:
+    from oocdata.writers.upload import Upload
 
 __all__ = ["Conversion", "carry_out"]
 
@@ -93,7 +95,7 @@ class Conversion:
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
     """Do what a plan says; rows that differ are told, not raised."""
     hint = "The same conversion, started again, goes on with it.\n" if plan.about else ""
-    with Lock(plan.placement, hint) as lock, at_most(plan.reading_bytes):
+    with closing(Lock(plan.placement, hint)) as lock, at_most(plan.reading_bytes):
         run = _Run(plan, progress, lock)
         try:
             return run.whole()
@@ -134,7 +136,7 @@ class _Run:
                 journal.note(placing=placement.inode)
             if not placement.on_disk:
                 placement.place()
-                differing = self._withdrawn(threads) if plan.verify else ()
+                differing = self._withdrawn(placement, threads) if plan.verify else ()
         finally:
             storage.abandon()
             threads.shutdown(wait=True, cancel_futures=True)
@@ -159,8 +161,7 @@ class _Run:
             except (SourceError, OSError, KeyError, ValueError) as error:
                 anew = f"what was there is not sound ({error})"
         journal.done, self.noted = {}, False
-        placement.clear()
-        prepare(placement)
+        placement.begin()
         return placement.storage(plan.target), anew
 
     def _through(
@@ -220,7 +221,7 @@ class _Run:
                         unsaved = 0
             saved()
 
-    def _withdrawn(self, threads: ThreadPoolExecutor) -> tuple[int, ...]:
+    def _withdrawn(self, placement: Upload, threads: ThreadPoolExecutor) -> tuple[int, ...]:
         """Compare a result that is read by its name alone; take the name away if it is wrong."""
         sound = False
         try:
@@ -229,7 +230,7 @@ class _Run:
             return differing
         finally:
             if not sound:
-                self._plan.placement.withdraw()
+                placement.withdraw()
 
     def _differing(self, threads: ThreadPoolExecutor) -> tuple[int, ...]:
         """Compare the result with what the source gives when it is read again, bit by bit."""
