@@ -14,7 +14,6 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import product
 from math import lcm, prod
 from typing import Any
 
@@ -50,19 +49,6 @@ class Grid:
     def boxes(self) -> Iterator[Box]:
         """Yield the boxes in C order."""
         return cells(tuple(slice(0, length) for length in self.shape), self.step)
-
-    def pieces(self, box: Box) -> Iterator[Box]:
-        """Yield the parts of a box that lie in one box of the grid each, in C order."""
-        axes = []
-        for part, step in zip(box, self.step, strict=True):
-            starts = range(part.start // step * step, part.stop, step)
-            axes.append([slice(max(at, part.start), min(at + step, part.stop)) for at in starts])
-        return product(*axes)
-
-    @property
-    def count(self) -> int:
-        """The number of boxes."""
-        return prod(-(-length // step) for step, length in zip(self.step, self.shape, strict=True))
 
     @property
     def most(self) -> int:
@@ -160,7 +146,7 @@ class Scratch:
             write_at(self._number, part.reshape(-1).view(np.uint8).data, self._offset(piece))
 
         with writable(self._path):
-            in_threads(self._threads, one, self._blocks.pieces(tile))
+            in_threads(self._threads, one, cells(tile, self._blocks.step))
 
     def read(self, block: Box, out: NDArray[Any]) -> None:
         """Put a block together."""
@@ -176,7 +162,7 @@ class Scratch:
                 )
             out[relative(piece, block)] = values.reshape(shape)
 
-        in_threads(self._threads, one, self._tiles.pieces(block))
+        in_threads(self._threads, one, cells(block, self._tiles.step))
 
     def _offset(self, piece: Box) -> int:
         """Return the byte at which a piece begins."""
