@@ -79,9 +79,8 @@ class ZarrStorage:
     def _store(self, box: Box, pieces: Iterable[Any]) -> None:
         """Write what a chunk or a shard is stored as, piece by piece."""
         name = self._name(box)
-        with open(name, "wb", buffering=0) as file:
-            for piece in pieces:
-                _write_all(file, piece)
+        with open(name, "wb") as file:
+            file.writelines(pieces)
         self._written.append(name)
 
     def _shard(self, values: NDArray[Any]) -> Generator[Any, None, None]:
@@ -181,13 +180,6 @@ class ZarrStorage:
             dimension_names=target.dimension_names,
             zarr_format=3,
         )
-
-
-def _write_all(file: Any, data: Any) -> None:
-    """Write bytes to a file that may take fewer at a time."""
-    left = memoryview(data).cast("B")
-    while left:
-        left = left[file.write(left) :]
 
 
 def _plain(value: Any) -> Any:

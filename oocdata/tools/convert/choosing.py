@@ -26,7 +26,7 @@ from oocdata.tools.convert.plan import Plan
 from oocdata.tools.convert.reading import PIECE_BYTES, chunk_of
 from oocdata.tools.convert.steps import Steps, steps_of
 from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
-from oocdata.writers.codec import DEFAULT, NAMES, Format, Shuffled, as_codec
+from oocdata.writers.codec import NAMES, Format, Shuffled, as_codec
 from oocdata.writers.create import chunked
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
@@ -86,9 +86,7 @@ def plan_of(
     # Each chunk is needed for one box, or two where a border cuts it: none is kept for longer.
     row_chunks = chunk[0] * prod(view.shape[1:]) * view.source.dtype.itemsize
     reading = min(bound, max(_READING, 4 * max(decoded, row_chunks)))
-    way = DEFAULT[kind]
-    if codec is not None or shuffle is not None:
-        way = as_codec(codec or way.name, shuffle, kind)
+    way = as_codec(codec, shuffle, kind)
     # Two blocks are under way, one that is read and one that is written, and what is made of them.
     block_bytes = bound // 4
     chunk_shape, shard = chunked(
