@@ -86,7 +86,7 @@ class Opening:
         given.update(arguments)
         store = given.pop("store", None)
         if store is not None and not isinstance(target, Dataset):
-            from oocdata.stores.given import in_store  # not for `import oocdata`
+            from oocdata.stores.given import in_store  # slow to import
 
             several = isinstance(target, list | tuple)
             target = (

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 from math import prod
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.errors import ArgumentError, PositionError, SourceError
+from oocdata.writers.lock import Lock
+from oocdata.writers.placement import Placement
+from oocdata.writers.storage import open_storage
 from oocdata.writers.target import Target
-
-if TYPE_CHECKING:
-    from oocdata.writers.lock import Lock
-    from oocdata.writers.placement import Placement
-    from oocdata.writers.storage import Storage
 
 __all__ = ["Writer"]
 
@@ -32,21 +30,17 @@ class Writer:
     """
 
     def __init__(self, target: Target, path: str, *, overwrite: bool = False) -> None:
-        from oocdata.writers.lock import Lock
-        from oocdata.writers.placement import Placement
-        from oocdata.writers.storage import open_storage
-
         self.path = path
         self._target = target
         self._rows = 0
         self._open = True
         self._kept = ""
         self._process = os.getpid()
-        self._placement: Placement = Placement.of(path, target.key, target.format, overwrite)
-        self._lock: Lock = Lock(self._placement)
+        self._placement = Placement.of(path, target.key, target.format, overwrite)
+        self._lock = Lock(self._placement)
         try:
             self._placement.begin()
-            self._storage: Storage = open_storage(target, self._placement.result)
+            self._storage = open_storage(target, self._placement.result)
         except BaseException:
             self._placement.remove()
             self._lock.close()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -30,9 +30,7 @@ from oocdata.writers.codec import NAMES, Format, Shuffled, as_codec
 from oocdata.writers.create import chunked
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
-
-if TYPE_CHECKING:
-    from oocdata.writers.upload import Upload
+from oocdata.writers.upload import Upload
 
 __all__ = ["MEMORY", "plan_of"]
 
@@ -78,7 +76,8 @@ def plan_of(
         of_source = shared_steps([key or "" for _, key in view.storage.part_names])
     key = target_key(kind, to_key, of_source if of_source != "/" else None)
     _refuse_dtype(view, kind)
-    placement = _placement(destination, key, kind, overwrite)
+    where = Upload if is_url(destination) else Placement
+    placement = where.of(destination, key, kind, overwrite)
     along = carried(view, kind)
     chunk = chunk_of(view)
     stored = view.storage.chunks
@@ -135,16 +134,6 @@ def plan_of(
         verify=verify,
         about=about,
     )
-
-
-def _placement(
-    destination: str, key: str | None, kind: Format, overwrite: bool
-) -> Placement | Upload:
-    if not is_url(destination):
-        return Placement.of(destination, key, kind, overwrite)
-    from oocdata.writers.upload import Upload  # which needs obstore
-
-    return Upload.of(destination, key, kind, overwrite)
 
 
 def _refuse_dtype(view: View, kind: Format) -> None:

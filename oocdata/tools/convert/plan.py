@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oocdata.datasets.view import View
 from oocdata.explain import size
@@ -15,9 +15,7 @@ from oocdata.tools.lines import labelled
 from oocdata.writers.codec import NAMES, NONE
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target
-
-if TYPE_CHECKING:
-    from oocdata.writers.upload import Upload
+from oocdata.writers.upload import Upload
 
 __all__ = ["Plan"]
 

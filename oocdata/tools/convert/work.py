@@ -11,7 +11,7 @@ from functools import partial
 from itertools import islice
 from math import prod
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +32,7 @@ from oocdata.tools.progress import progress as bar
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage
 from oocdata.writers.target import Box
-
-if TYPE_CHECKING:
-    from oocdata.writers.upload import Upload
+from oocdata.writers.upload import Upload
 
 __all__ = ["Conversion", "carry_out"]
 
