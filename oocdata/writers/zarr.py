@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
@@ -98,9 +99,7 @@ class ZarrStorage:
                 index[place] = offset, memoryview(data).nbytes
                 offset += memoryview(data).nbytes
                 yield data
-        from google_crc32c import value
-
-        yield index.tobytes() + value(index.tobytes()).to_bytes(4, "little")
+        yield index.tobytes() + google_crc32c.value(index.tobytes()).to_bytes(4, "little")
 
     def _encode(self, values: NDArray[Any]) -> Any:
         """Return a chunk's bytes: little-endian, then compressed."""

@@ -271,10 +271,6 @@ def store_of(path: str) -> Store:
         from oocdata.formats.zarr.remote import Remote  # not for `import oocdata`
 
         return Remote(path.rstrip("/"))
-    if path.startswith("file://"):
-        from urllib.parse import unquote
-
-        path = unquote("/" + path.removeprefix("file://").partition("/")[2])
     # A worker process may stand in another folder.
     absolute = os.path.abspath(path)
     if os.path.isdir(absolute):
