@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import Descriptor, FileVersion
+from oocdata.engines.files import Descriptor, FileVersion, version_number
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError
 from oocdata.formats.pictures.options import Pictures
@@ -63,7 +63,7 @@ class PictureFiles:
         with Descriptor(path) as number:
             status = os.fstat(number)
             version = FileVersion.of(path, status)
-            which = _which(status)
+            which = version_number(status)
             if self._versions[row] not in (0, which):
                 raise SourceError(
                     "the file must be as it was when it was first read; it has changed. Open it "
@@ -82,12 +82,6 @@ class PictureFiles:
         (row,) = place
         error.path = self.paths[row]
         error.concern([row])
-
-
-def _which(status: os.stat_result) -> int:
-    """Return a number that tells a version of a file from others; never 0."""
-    told = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return hash(told) or 1
 
 
 def open_pictures(

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from oocdata.engines.files import FileVersion, OpenFile, Version
+from oocdata.engines.files import FileVersion, OpenFile, Version, version_number
 from oocdata.errors import MissingFileError, UnknownFormatError
 from oocdata.formats.codecs import room_for
 from oocdata.formats.stored import is_url
@@ -259,10 +259,7 @@ def join(*parts: str) -> str:
 
 
 def _status(found: os.stat_result) -> Status:
-    # Numbers hash alike in every process, so a worker can compare.
-    size = found.st_size
-    version = (found.st_dev, found.st_ino, size, found.st_mtime_ns, found.st_ctime_ns)
-    return Status(size, hash(version) or 1)
+    return Status(found.st_size, version_number(found))
 
 
 def store_of(path: str) -> Store:
