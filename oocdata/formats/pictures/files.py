@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import Descriptor, FileVersion, version_number
+from oocdata.engines.files import Descriptor, version_number
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError
 from oocdata.formats.pictures.options import Pictures
@@ -59,10 +59,9 @@ class PictureFiles:
     def bytes_of(self, place: tuple[int, ...]) -> bytes:
         """Return the bytes of a file, if it is the version that was read before."""
         (row,) = place
-        path = self.paths[row]
-        with Descriptor(path) as number:
+        file = Descriptor(self.paths[row])
+        with file as number:
             status = os.fstat(number)
-            version = FileVersion.of(path, status)
             which = version_number(status)
             if self._versions[row] not in (0, which):
                 raise SourceError(
@@ -73,7 +72,7 @@ class PictureFiles:
                 data = os.pread(number, status.st_size, 0)
             except OSError as error:
                 raise SourceError(f"the file must be readable; {error}.") from error
-            version.compare(os.fstat(number))
+            file.compare()
         self._versions[row] = which
         return data
 

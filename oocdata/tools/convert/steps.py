@@ -14,6 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from io import FileIO
 from math import lcm, prod
 from typing import Any
 
@@ -136,14 +137,14 @@ class Scratch:
         self._blocks, self._tiles = blocks, tiles
         self._dtype, self._threads = dtype, threads
         self._path = path
-        self._number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._file = FileIO(path, "r+" if os.path.exists(path) else "w+")
 
     def write(self, tile: Box, values: NDArray[Any]) -> None:
         """Write the pieces of a tile."""
 
         def one(piece: Box) -> None:
             part = np.ascontiguousarray(values[relative(piece, tile)])
-            write_at(self._number, part.reshape(-1).view(np.uint8).data, self._offset(piece))
+            write_at(self._file, part.reshape(-1).view(np.uint8).data, self._offset(piece))
 
         with writable(self._path):
             in_threads(self._threads, one, cells(tile, self._blocks.step))
@@ -182,10 +183,8 @@ class Scratch:
     def save(self) -> None:
         """Wait until the disk has it."""
         with writable(self._path):
-            os.fsync(self._number)
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file."""
-        number, self._number = self._number, -1
-        if number >= 0:
-            os.close(number)
+        self._file.close()

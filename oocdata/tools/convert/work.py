@@ -98,7 +98,7 @@ def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
         try:
             return run.whole()
         except BaseException as error:
-            if not (run.noted and plan.about):  # nothing that another run can go on with
+            if not (run.journal.done and plan.about):  # nothing that another run can go on with
                 if lock.held():  # or the folder is another's by now
                     plan.placement.remove()
             elif isinstance(error, OSError | ArgumentError):
@@ -111,14 +111,12 @@ class _Run:
 
     def __init__(self, plan: Plan, progress: bool, lock: Lock) -> None:
         self._plan, self._progress, self._lock = plan, progress, lock
-        path = os.path.join(plan.placement.folder, "journal")
-        self.noted = os.path.exists(path)  # the journal tells of something safe on the disk
-        self._journal = Journal(path, plan.about)
+        self.journal = Journal(os.path.join(plan.placement.folder, "journal"), plan.about)
 
     def whole(self) -> Conversion:
         """Do everything, and give the result its name."""
         began = perf_counter()
-        plan, placement, journal = self._plan, self._plan.placement, self._journal
+        plan, placement, journal = self._plan, self._plan.placement, self.journal
         storage, anew = self._begun()
         resumed = bool(journal.done)
         threads = ThreadPoolExecutor(cores(), "oocdata-convert")
@@ -148,7 +146,7 @@ class _Run:
 
     def _begun(self) -> tuple[Storage, str]:
         """Return the array under construction, and why it is a new one though one was begun."""
-        plan, placement, journal = self._plan, self._plan.placement, self._journal
+        plan, placement, journal = self._plan, self._plan.placement, self.journal
         anew = journal.reason
         if journal.done.get("placing", placement.inode) != placement.inode:
             # What it has changed places with lies here: the old array.
@@ -158,7 +156,7 @@ class _Run:
                 return placement.storage(plan.target, resume=True), ""
             except (SourceError, OSError, KeyError, ValueError) as error:
                 anew = f"what was there is not sound ({error})"
-        journal.done, self.noted = {}, False
+        journal.done = {}
         placement.begin()
         return placement.storage(plan.target), anew
 
@@ -187,7 +185,7 @@ class _Run:
     ) -> None:
         """Bring every box of a grid that is not done yet from one side to the other."""
         dtype = self._plan.target.dtype
-        done = self._journal.done.get(label, 0) if save else 0
+        done = self.journal.done.get(label, 0) if save else 0
         unsaved = 0
 
         def filled(box: Box) -> tuple[Box, NDArray[Any]]:
@@ -198,8 +196,7 @@ class _Run:
         def saved() -> None:
             if save and unsaved:
                 save()
-                self.noted = True  # an interrupt may come right behind the note
-                self._journal.note(**{label: done})
+                self.journal.note(**{label: done})
 
         with (
             bar(label, self._plan.nbytes, shown=self._progress) as advance,
@@ -257,5 +254,5 @@ class _Run:
         try:
             yield
         except (SourceError, OSError):
-            self.noted = False  # it is not sound: a rerun must not go on with it
+            self.journal.done = {}  # it is not sound: a rerun must not go on with it
             raise
