@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 from oocdata.engines.whole import sync_file
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.writers.codec import Format
-from oocdata.writers.disk import files_below, move, replaced, sync_folders, writable
+from oocdata.writers.disk import move, replaced, sync_folders, writable
 from oocdata.writers.lock import PARTIAL, empty, remove
 from oocdata.writers.present import arrays_in, check_file, check_group, holds_more, stamp_of
 from oocdata.writers.storage import Storage, open_storage
@@ -85,7 +85,13 @@ class Placement:
 
     def stored_bytes(self) -> int:
         """Return the bytes of what was written, while it is made."""
-        return sum(one.st_size for one in files_below(self.result))
+        if os.path.isfile(self.result):
+            return os.path.getsize(self.result)
+        return sum(
+            os.path.getsize(os.path.join(folder, name))
+            for folder, _, names in os.walk(self.result)
+            for name in names
+        )
 
     @property
     def made(self) -> str:

@@ -13,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError, SourceError
 from oocdata.writers.lock import Lock
 from oocdata.writers.placement import Placement
-from oocdata.writers.storage import open_storage
 from oocdata.writers.target import Target
 
 __all__ = ["Writer"]
@@ -40,7 +39,7 @@ class Writer:
         self._lock = Lock(self._placement)
         try:
             self._placement.begin()
-            self._storage = open_storage(target, self._placement.result)
+            self._storage = self._placement.storage(target)
         except BaseException:
             self._placement.remove()
             self._lock.close()
