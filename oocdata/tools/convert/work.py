@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -32,7 +32,6 @@ from oocdata.tools.progress import progress as bar
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage
 from oocdata.writers.target import Box
-from oocdata.writers.upload import Upload
 
 __all__ = ["Conversion", "carry_out"]
 
@@ -130,9 +129,13 @@ class _Run:
                 self._lock.check()
             if not differing:
                 journal.note(placing=placement.inode)
-            if not placement.on_disk:
+            if not placement.on_disk:  # it is read by its name alone
                 placement.place()
-                differing = self._withdrawn(placement, threads) if plan.verify else ()
+                with ExitStack() as unsound:
+                    unsound.callback(placement.withdraw)
+                    differing = self._differing(threads) if plan.verify else ()
+                    if not differing:
+                        unsound.pop_all()
         finally:
             storage.abandon()
             threads.shutdown(wait=True, cancel_futures=True)
@@ -215,17 +218,6 @@ class _Run:
                         saved()
                         unsaved = 0
             saved()
-
-    def _withdrawn(self, placement: Upload, threads: ThreadPoolExecutor) -> tuple[int, ...]:
-        """Compare a result that is read by its name alone; take the name away if it is wrong."""
-        sound = False
-        try:
-            differing = self._differing(threads)
-            sound = not differing
-            return differing
-        finally:
-            if not sound:
-                placement.withdraw()
 
     def _differing(self, threads: ThreadPoolExecutor) -> tuple[int, ...]:
         """Compare the result with what the source gives when it is read again, bit by bit."""
