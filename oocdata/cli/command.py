@@ -32,8 +32,9 @@ from oocdata.errors import (
 )
 from oocdata.tools.lines import wrapped
 
-__all__ = ["command", "errors", "in_options"]
+__all__ = ["command", "errors", "in_options", "naming"]
 
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY  # so that those with a default may stand before others
 _Verbose = Annotated[bool, flag("--verbose", "Show the traceback of an error.", "-v")]
 
 
@@ -47,12 +48,8 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     own = _parameters(function)
     shared = _parameters(given) if "array" in own else {}
     first = {"files": own.pop("files", shared.pop("files"))} if shared else {}
-    verbose = inspect.Parameter(
-        "verbose", inspect.Parameter.POSITIONAL_OR_KEYWORD, default=False, annotation=_Verbose
-    )
-    context = inspect.Parameter(
-        "context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context
-    )
+    verbose = inspect.Parameter("verbose", _BY_NAME, default=False, annotation=_Verbose)
+    context = inspect.Parameter("context", _BY_NAME, annotation=typer.Context)
     every = {"context": context, **first, **own, **shared, "verbose": own.get("verbose", verbose)}
     every.pop("array", None)
 
@@ -74,8 +71,10 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
 
 def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     hints = get_type_hints(function, include_extras=True)
-    parameters = inspect.signature(function).parameters.values()
-    return {param.name: param.replace(annotation=hints[param.name]) for param in parameters}
+    return {
+        name: param.replace(annotation=hints[name], kind=_BY_NAME)
+        for name, param in inspect.signature(function).parameters.items()
+    }
 
 
 _GIVEN = tuple(_parameters(given))
@@ -87,6 +86,18 @@ _OTHER_NAMES = {
 }  # fmt: skip
 """Arguments in Python whose options have other names; all others have the same."""
 
+_NAMED = "oocdata.named"
+
+
+@contextmanager
+def naming(context: typer.Context, **options: str) -> Iterator[None]:
+    """Say in errors of a block by which options of the command its arguments are given."""
+    try:
+        yield
+    except OocdataError:
+        context.meta[_NAMED] = options
+        raise
+
 
 def in_options(text: str, context: typer.Context) -> str:
     """Return a text that names options of a command instead of arguments of a function."""
@@ -94,6 +105,7 @@ def in_options(text: str, context: typer.Context) -> str:
     for param in context.command.params:
         if param.name and param.opts[0].startswith("-"):
             options[param.name] = max(param.opts, key=len)
+    options |= context.meta.get(_NAMED, {})
     for name in arguments_named(text):
         if name in options:
             text = text.replace(f"`{name}`", options[name]).replace(f"{name}=True", options[name])

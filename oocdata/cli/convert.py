@@ -7,8 +7,9 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from oocdata.cli.command import command
+from oocdata.cli.command import command, naming
 from oocdata.cli.options import (
+    FILES,
     Json,
     Overwrite,
     Quiet,
@@ -26,6 +27,10 @@ from oocdata.tools.opening import Opening
 
 __all__ = ["convert"]
 
+_DST = (
+    "What to write: .npy, .h5, .hdf5 or .zarr, .zarr also at s3://, gs://, az://; DST::NAME in a "
+    "file."
+)
 _CHUNKS = "Rows in a chunk, or a length for each axis: 32,3,64,64."
 _SHARDS = "Zarr: rows in a file, or a length for each axis; 0: a file a chunk."
 _CODEC = "none, gzip, zstd, blosc-lz4, blosc-zstd; HDF5 also lzf and lz4."
@@ -34,15 +39,10 @@ _TO_DTYPE = "The dtype to write; numbers that don't fit are refused."
 
 @command
 def convert(
+    context: typer.Context,
     array: Opening,
-    destination: Annotated[
-        str,
-        typer.Argument(
-            metavar="DST",
-            help="What to write: .npy, .h5, .hdf5 or .zarr, .zarr also at s3://, gs://, az://; "
-            "DST::NAME in a file.",
-        ),
-    ],
+    destination: Annotated[str, typer.Argument(metavar="DST", help=_DST)],
+    files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help=FILES)] = None,
     to_key: Annotated[
         str | None, option("NAME", "The array's name in DST (HDF5, Zarr group).")
     ] = None,
@@ -88,6 +88,10 @@ def convert(
     from oocdata.tools.convert.choosing import plan_of
     from oocdata.tools.convert.work import carry_out
 
+    if not array.target:  # the only one that there is counts as the last
+        raise ArgumentError(
+            f"`destination` must be given behind `files`; got {destination!r} alone."
+        )
     path, name = split_key(destination)
     if name is not None and to_key not in (None, name):
         raise ArgumentError(f"`to_key` must be one name; got {to_key!r} and {name!r}.")
@@ -97,10 +101,8 @@ def convert(
         if not len(view):
             raise ArgumentError(f"`rows` must hold a row of the {len(array.view())} there are.")
     if to_dtype is not None:
-        try:
+        with naming(context, dtype="--to-dtype"):  # --dtype is that of raw binary
             view = view.astype(to_dtype)
-        except ArgumentError as error:  # --dtype is that of raw binary
-            raise ArgumentError(str(error).replace("`dtype`", "`to_dtype`")) from error
     plan = plan_of(
         view,
         path,

@@ -21,8 +21,8 @@ from oocdata.formats.patterns import natural
 from oocdata.tools.opening import Opening
 
 __all__ = [
-    "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "given", "nbytes_of", "numbers",
-    "option", "print_json", "refuse_existing", "rows_of", "split_key",
+    "FILES", "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "given", "nbytes_of",
+    "numbers", "option", "print_json", "refuse_existing", "rows_of", "split_key",
 ]  # fmt: skip
 
 _MOST_OFFERED = 500
@@ -168,7 +168,7 @@ def _keys(context: typer.Context, incomplete: str) -> list[str]:
     return found
 
 
-_FILES = (
+FILES = (
     "A file, Zarr folder or URL, with its dataset as FILE::NAME; several, or a quoted glob, are "
     "one array, and so are the datasets of a quoted pattern: 'FILE::data/demo_*/u'."
 )
@@ -183,7 +183,7 @@ _ABSENT = (
 
 
 def given(
-    files: Annotated[list[str], typer.Argument(metavar="FILE", help=_FILES)],
+    files: Annotated[list[str], typer.Argument(metavar="FILE", help=FILES)],
     key: Annotated[str | None, option("NAME", _KEY, "--key", "-k", autocompletion=_keys)] = None,
     axis: Annotated[Any, option("AXIS", _AXIS, parser=_axes)] = 0,
     dtype: Annotated[str | None, option("DTYPE", _DTYPE, parser=dtype_of)] = None,

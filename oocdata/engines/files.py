@@ -20,7 +20,9 @@ from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.engines.soon import Soon
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
 
-__all__ = ["Descriptor", "File", "FileVersion", "OpenFile", "Readable", "Version"]
+__all__ = [
+    "Descriptor", "File", "FileVersion", "OpenFile", "Readable", "Version", "version_number",
+]  # fmt: skip
 
 
 class Version(Protocol):
@@ -108,6 +110,12 @@ class File(Protocol):
     ) -> list[Soon]:
         """Return what says that runs of bytes will be read; nothing of what is not far."""
         ...
+
+
+def version_number(status: os.stat_result) -> int:
+    """Return a number that tells a version of a file from others in every process; never 0."""
+    size, times = status.st_size, (status.st_mtime_ns, status.st_ctime_ns)
+    return hash((status.st_dev, status.st_ino, size, *times)) or 1
 
 
 @dataclass(frozen=True, slots=True)

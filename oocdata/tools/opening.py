@@ -86,7 +86,7 @@ class Opening:
         given.update(arguments)
         store = given.pop("store", None)
         if store is not None and not isinstance(target, Dataset):
-            from oocdata.stores.given import in_store  # not for `import oocdata`
+            from oocdata.stores.given import in_store  # slow to import
 
             several = isinstance(target, list | tuple)
             target = (
@@ -106,6 +106,15 @@ class Opening:
                     f"open already; got {value!r}. Open what it was opened from."
                 )
         return opening
+
+    @property
+    def _each(self) -> Sequence[Any]:
+        return self.target if isinstance(self.target, list | tuple) else [self.target]
+
+    @property
+    def is_paths(self) -> bool:
+        """Whether it is a path or URL, or some of them; those are text."""
+        return all(isinstance(one, str) for one in self._each)
 
     def given(self) -> dict[str, Any]:
         """Return the arguments that differ from the usual ones, the target left out."""
@@ -161,12 +170,11 @@ class Opening:
 
     def paths(self) -> list[str]:
         """Return each file by itself: of a list, or of a glob in natural order (2 before 10)."""
-        several = isinstance(self.target, list | tuple)
         found = []
-        for one in self.target if several else [self.target]:
-            if not isinstance(one, str | os.PathLike):
+        for one in self._each:
+            if not isinstance(one, str):
                 raise ArgumentError(f"`target` must be the path of a file or folder; got {one!r}.")
-            path = local_path(os.fspath(one))
+            path = local_path(one)
             found += files_matching(path) or [path]
         if not found:
             raise ArgumentError("`target` must name at least one file; got an empty list.")
@@ -182,10 +190,8 @@ class Opening:
             files = [file.path for storage in storages for file in storage.files]
             paths = list(dict.fromkeys(files if len(files) > len(paths) else paths))
         else:
-            several = isinstance(self.target, list | tuple)
             key = None if self.key is None else said(self.key)
-            each = list(self.target) if several else [self.target]
-            paths = [os.fspath(one) for one in each if isinstance(one, str | os.PathLike)]
+            paths = [one for one in self._each if isinstance(one, str)]
         if not paths:
             return "an array in memory"
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
@@ -196,9 +202,7 @@ class Opening:
         """Return the call of `oocdata.open` in Python, with the arguments that matter."""
         given = self.given()
         key = given.pop("key", None)
-        each = self.target if isinstance(self.target, list | tuple) else [self.target]
-        paths = all(isinstance(one, str | os.PathLike) for one in each)
-        words = [repr(_as_text(self.target)) if paths else "array"]
+        words = [repr(self.target) if self.is_paths else "array"]
         words += [] if key is None else [repr(key)]
         return f"ooc.open({', '.join([*words, *(f'{name}={given[name]!r}' for name in given)])})"
 
@@ -227,14 +231,10 @@ def which_rows(dataset: Dataset) -> str:
 
 
 def _local(target: Any) -> Any:
-    """Return paths without ``file://``; all else as it is."""
+    """Return paths as text without ``file://``; all else as it is."""
     if isinstance(target, list | tuple):
         return [_local(one) for one in target]
+    if isinstance(target, os.PathLike):
+        return os.fspath(target)
     is_local = isinstance(target, str) and target.startswith("file://")
     return local_path(target) if is_local else target
-
-
-def _as_text(target: Any) -> Any:
-    if isinstance(target, list | tuple):
-        return [_as_text(one) for one in target]
-    return os.fspath(target) if isinstance(target, os.PathLike) else target

@@ -6,6 +6,7 @@ It can go on after faults: then it says which rows can't be read, and why, and r
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from math import lcm
@@ -67,8 +68,6 @@ def each_block(
     >>> list(each_block(view, lambda block: (block.rows, int(block.values.sum())), unit=5))
     [(range(0, 5), 45)]
     """
-    from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
-
     row_bytes = spec_of_one_array(dataset).nbytes
     rows, threads = _sizes(dataset, unit)
 

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from oocdata.errors import ArgumentError
 
-__all__ = ["DEFAULT", "NAMES", "NONE", "Codec", "Format", "Shuffled", "as_codec"]
+__all__ = ["NAMES", "NONE", "Codec", "Format", "Shuffled", "as_codec"]
 
 Format: TypeAlias = Literal["npy", "hdf5", "zarr"]
 Shuffled: TypeAlias = Literal["none", "byte", "bit"]
@@ -61,7 +61,7 @@ class Codec:
 
 NONE = Codec("none")
 
-DEFAULT: dict[Format, Codec] = {
+_DEFAULT: dict[Format, Codec] = {
     "npy": NONE,
     # HDF5 without plugins, h5py's and netCDF's alike, knows gzip. Measured on frames of float32,
     # int16 and uint8: level 1 is read as fast as level 4 (0.9 to 1.1 of it), is written up to 1.7
@@ -74,8 +74,8 @@ DEFAULT: dict[Format, Codec] = {
 }
 
 
-def as_codec(text: str, shuffled: Shuffled | None, target: Format) -> Codec:
-    """Return the codec that a text such as ``"zstd:3"`` names.
+def as_codec(text: str | None, shuffled: Shuffled | None, target: Format) -> Codec:
+    """Return the codec that a text such as ``"zstd:3"`` names; the format's usual one for None.
 
     After a colon follows a level; by default bytes are `shuffled` where the format can. The error
     where the format has no such codec or level lists what there is.
@@ -89,7 +89,9 @@ def as_codec(text: str, shuffled: Shuffled | None, target: Format) -> Codec:
     oocdata.errors.ArgumentError: `codec` must be one that Zarr has: none, gzip, zstd, blosc,
     blosc-lz4, blosc-zstd; got 'lzf'.
     """
-    name, colon, after = str(text).partition(":")
+    if text is None and shuffled is None:
+        return _DEFAULT[target]
+    name, colon, after = str(text or _DEFAULT[target].name).partition(":")
     known = _KNOWN[target]
     if name not in known:
         raise ArgumentError(

@@ -23,7 +23,7 @@ from oocdata.writers.chunking import (
     default_shards,
     full_shape,
 )
-from oocdata.writers.codec import DEFAULT, NONE, Codec, Format, Shuffled, as_codec
+from oocdata.writers.codec import NONE, Codec, Format, Shuffled, as_codec
 from oocdata.writers.target import Target, fitted, format_by_suffix, holds, target_key
 from oocdata.writers.writer import Writer
 
@@ -149,13 +149,11 @@ def create(
         raise UnsupportedDtypeError(
             f"`dtype` must be one that files tell of; got {stored}. Write float32 or float16."
         )
-    if fill_value is not None and not holds(stored, fill_value, rounded=True):
+    if fill_value is not None and not holds(stored, fill_value):
         raise ArgumentError(
             f"`fill_value` must be a number that {stored} can hold; got {fill_value!r}."
         )
-    way = DEFAULT[kind] if codec is None and shuffle is None else None
-    if way is None:
-        way = as_codec(codec or DEFAULT[kind].name, shuffle, kind)
+    way = as_codec(codec, shuffle, kind)
     chunk, shard = chunked(kind, full, stored, way, chunks, shards, growing=growing)
     target = Target(
         format=kind,
@@ -210,7 +208,7 @@ def chunked(
 
     Examples
     --------
-    >>> chunked("zarr", (1000, 64, 64), np.dtype("f4"), DEFAULT["zarr"], None, None)
+    >>> chunked("zarr", (1000, 64, 64), np.dtype("f4"), Codec("zstd", 3), None, None)
     ((16, 64, 64), (1008, 64, 64))
     """
     if kind == "npy" and (chunks is not None or shards):
@@ -223,10 +221,9 @@ def chunked(
         return None, None
     if chunks is None:
         whole = default_chunks(shape, dtype.itemsize, largest=chunk_bytes)
-        chunk = fitted(whole, shape, growing)
     else:
         whole = full_shape("chunks", chunks, element)
-        chunk = fitted(whole, shape, growing)
+    chunk = fitted(whole, shape, growing)
     if prod(chunk) * dtype.itemsize >= 1 << 31:
         raise ArgumentError(
             f"a chunk must be smaller than 2 GiB; got {chunk} of {dtype}. Give fewer rows, or a "

@@ -14,7 +14,6 @@ from oocdata.errors import SourceError
 from oocdata.formats.hdf5.file import said
 
 __all__ = [
-    "files_below",
     "move",
     "replaced",
     "sync_folders",
@@ -57,14 +56,6 @@ def write_text(path: str, text: str) -> None:
     """Write a small file, at once and for good."""
     with writable(path), whole_file(path, f"{path}.new") as file:
         file.write(text.encode())
-
-
-def files_below(path: str) -> list[os.stat_result]:
-    """Return the status of a file, or of each file below a folder; links are not followed."""
-    if not os.path.isdir(path):
-        return [os.stat(path)]
-    below = os.walk(path)
-    return [os.lstat(os.path.join(folder, name)) for folder, _, names in below for name in names]
 
 
 _RENAME_EXCHANGE, _HERE = 2, -100

@@ -72,12 +72,7 @@ def encode_chunk(codec: Codec, chunk: NDArray[Any]) -> tuple[Any, int]:
         place = 1
     if codec.name == "none":
         return raw, 0
-    try:
-        encoded = compress(codec, raw, chunk.itemsize)
-    except (ValueError, RuntimeError):
-        if codec.name != "lzf":
-            raise
-        encoded = raw  # so LZF says that it gains nothing
+    encoded = compress(codec, raw, chunk.itemsize)
     return (encoded, 0) if len(encoded) < len(raw) else (raw, 1 << place)
 
 

@@ -7,6 +7,7 @@ rows as there may ever be, so a header can be written before the rows are counte
 from __future__ import annotations
 
 import os
+from io import FileIO
 from itertools import product
 from math import prod
 from typing import Any
@@ -57,7 +58,7 @@ class FlatStorage:
     def __init__(self, target: Target, path: str, offset: int) -> None:
         self._target = target
         self._offset, self._path = offset, path
-        self._number = os.open(path, os.O_RDWR | getattr(os, "O_CLOEXEC", 0))
+        self._file = FileIO(path, "r+")
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Write a box; whole rows in one call, parts of rows a piece each."""
@@ -77,34 +78,32 @@ class FlatStorage:
                     at * step for at, step in zip((*base, box[axis].start), strides, strict=False)
                 )
                 piece = data[number * nbytes : (number + 1) * nbytes]
-                write_at(self._number, piece, self._offset + first)
+                write_at(self._file, piece, self._offset + first)
 
     def save(self) -> None:
         """Wait until the disk has it."""
         with writable(self._path):
-            os.fsync(self._number)
+            os.fsync(self._file.fileno())
 
     def close(self, rows: int) -> None:
         """Cut or extend the file to the rows, and note them in its header."""
         try:
             if self._target.format == "npy":
                 with writable(self._path):
-                    os.ftruncate(self._number, self._offset + rows * self._target.row_bytes)
-                    with open(self._number, "r+b", closefd=False) as file:
-                        _write_header(file, self._target, rows)
+                    self._file.truncate(self._offset + rows * self._target.row_bytes)
+                    self._file.seek(0)
+                    _write_header(self._file, self._target, rows)
             self.save()
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Close the file."""
-        number, self._number = self._number, -1
-        if number >= 0:
-            os.close(number)
+        self._file.close()
 
 
-def write_at(number: int, data: memoryview, offset: int) -> None:
+def write_at(file: FileIO, data: memoryview, offset: int) -> None:
     """Write all bytes to a place in an open file; one call writes 2 GiB at most."""
     done = 0
     while done < len(data):
-        done += os.pwrite(number, data[done:], offset + done)
+        done += os.pwrite(file.fileno(), data[done:], offset + done)

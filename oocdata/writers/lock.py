@@ -8,13 +8,23 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import stat
-from types import TracebackType
+from contextlib import suppress
+from typing import Protocol
 
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.writers.placement import LOCKED, Placement
 
-__all__ = ["Lock"]
+__all__ = ["LOCKED", "PARTIAL", "Lock", "empty", "remove"]
+
+PARTIAL = ".oocdata-partial"
+"""What follows the name of the result in the name of the folder where it is made."""
+
+LOCKED = "README.txt"
+"""The file in it that is locked, and tells what it is."""
+
+_OURS = ("result.", "journal", "scratch")
+"""How the names of all that is written in it begin, but for that file."""
 
 _MARK = "Made by oocdata: "
 _NOTE = (
@@ -25,6 +35,16 @@ _NOTE = (
 )
 
 
+class _Place(Protocol):
+    """Where a result is made, and the name that it is to have."""
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def folder(self) -> str: ...
+
+
 class Lock:
     """One process at a time makes a result; the lock goes with the process, however it ends.
 
@@ -32,13 +52,13 @@ class Lock:
     folder, a `SourceError` if another process has it.
     """
 
-    def __init__(self, placement: Placement, hint: str = "") -> None:
+    def __init__(self, placement: _Place, hint: str = "") -> None:
         self._placement = placement
         self._number = -1
         try:
             self._take(_NOTE.format(name=os.path.basename(placement.path), hint=hint).encode())
         except BaseException as error:
-            self.release()
+            self.close()
             if isinstance(error, BlockingIOError | FileNotFoundError):
                 raise SourceError(
                     "only one process may write a file; another one is at it. Wait, or choose "
@@ -93,22 +113,33 @@ class Lock:
                 path=self._placement.path,
             )
 
-    def release(self) -> None:
+    def close(self) -> None:
         """Let others write."""
         number, self._number = self._number, -1
         if number >= 0:
             os.close(number)
 
-    def __enter__(self) -> Lock:
-        return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.release()
+def empty(folder: str) -> None:
+    """Delete what was written in a folder that is locked; its note stays."""
+    for entry in list(os.scandir(folder)):
+        if not entry.name.startswith(_OURS):
+            continue
+        if entry.is_dir(follow_symlinks=False):
+            shutil.rmtree(entry.path)
+        else:
+            os.unlink(entry.path)
+
+
+def remove(folder: str) -> None:
+    """Delete an empty folder; what is locked last, for it keeps others out.
+
+    What somebody else has put there stays, with the note that tells what the folder is.
+    """
+    with suppress(OSError):
+        if os.listdir(folder) == [LOCKED]:
+            os.unlink(os.path.join(folder, LOCKED))
+            os.rmdir(folder)
 
 
 def _foreign(folder: str, why: str) -> ArgumentError:

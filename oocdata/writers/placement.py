@@ -9,27 +9,21 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 from oocdata.engines.whole import sync_file
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.writers.codec import Format
-from oocdata.writers.disk import files_below, move, replaced, sync_folders
+from oocdata.writers.disk import move, replaced, sync_folders, writable
+from oocdata.writers.lock import PARTIAL, empty, remove
 from oocdata.writers.present import arrays_in, check_file, check_group, holds_more, stamp_of
 from oocdata.writers.storage import Storage, open_storage
 from oocdata.writers.target import Target
 
-__all__ = ["COMPLETE", "LOCKED", "PARTIAL", "Placement"]
-
-PARTIAL = ".oocdata-partial"
-"""What follows the name of the result in the name of the folder where it is made."""
-
-LOCKED = "README.txt"
-"""The file in it that is locked, and tells what it is."""
-
-_OURS = ("result.", "journal", "scratch")
-"""How the names of all that is written in it begin, but for that file."""
+__all__ = ["COMPLETE", "Placement"]
 
 COMPLETE = ".oocdata-complete"
 """What follows the name of the result in the name of a complete one that can't have it."""
@@ -39,7 +33,9 @@ _SUFFIXES: dict[Format, str] = {"npy": ".npy", "hdf5": ".h5", "zarr": ".zarr"}
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a result is made, and where it belongs."""
+    """Where a result is made on a disk, and where it belongs."""
+
+    on_disk: ClassVar[Literal[True]] = True
 
     path: str  #: absolute; the final name
     key: str | None  #: of the array in the file
@@ -79,11 +75,6 @@ class Placement:
         return self.result
 
     @property
-    def on_disk(self) -> bool:
-        """Whether it is made on a disk, and is read there before it has its name."""
-        return True
-
-    @property
     def left(self) -> str:
         """Where lies what was done, if it is stopped."""
         return f"in '{self.folder}'"
@@ -94,11 +85,13 @@ class Placement:
 
     def stored_bytes(self) -> int:
         """Return the bytes of what was written, while it is made."""
-        return sum(one.st_size for one in files_below(self.result))
-
-    def withdraw(self) -> None:
-        """Take a result away that has its name, and is not sound; on a disk it gets none."""
-        raise NotImplementedError
+        if os.path.isfile(self.result):
+            return os.path.getsize(self.result)
+        return sum(
+            os.path.getsize(os.path.join(folder, name))
+            for folder, _, names in os.walk(self.result)
+            for name in names
+        )
 
     @property
     def made(self) -> str:
@@ -167,13 +160,13 @@ class Placement:
                 "that it may be replaced: overwrite=True."
             )
 
-    def keeps_others(self) -> bool:
+    def _keeps_others(self) -> bool:
         """Return whether the file holds something else, which stays: it is then copied first."""
         if self.format != "hdf5" or arrays_in(self.path, "hdf5") is None:
             return False
         return holds_more(self.path, self.key or "")
 
-    def check_unchanged(self) -> None:
+    def _check_unchanged(self) -> None:
         """Raise if an HDF5 file has changed since it was looked at: what came would be lost."""
         if self.format == "hdf5" and stamp_of(self.path) != self.before:
             raise SourceError(
@@ -189,7 +182,7 @@ class Placement:
         which an array is added has changed.
         """
         self.check()
-        self.check_unchanged()
+        self._check_unchanged()
         source, target = self._ends
         (sync_folders if self.format == "zarr" else sync_file)(self.result)
         move(source, target)
@@ -220,14 +213,27 @@ class Placement:
             return self.result
         return kept
 
-    def clear(self) -> None:
-        """Delete what an earlier process left; the lock must be held, and stays.
+    def begin(self) -> None:
+        """Delete what an earlier process left, and make room for a new result.
 
-        An `ArgumentError` if that process had taken away what was there, to put another in its
-        place: it is back.
+        The lock must be held. Nobody can read the result who can't read what it replaces; a file
+        that it adds to is copied first. An `ArgumentError` if the earlier process had taken away
+        what was there, to put another in its place: it is back.
         """
         if self._empty():
             self.check()
+        if os.path.exists(self.path):
+            mode = stat.S_IMODE(os.stat(self.path).st_mode)
+            if os.path.isdir(self.path):
+                os.mkdir(self.result, stat.S_IRWXU)
+            else:
+                flags = os.O_CREAT | os.O_WRONLY
+                os.close(os.open(self.result, flags, stat.S_IRUSR | stat.S_IWUSR))
+            os.chmod(self.result, mode | stat.S_IRUSR | stat.S_IWUSR)  # it is written to
+        if self._keeps_others():
+            with writable(self.result):
+                shutil.copyfile(self.path, self.result)
+        self._check_unchanged()
 
     def _empty(self) -> bool:
         """Delete what was written in the folder; return whether something was put back."""
@@ -236,26 +242,14 @@ class Placement:
         back = os.path.lexists(left) and not os.path.lexists(target)
         if back:
             os.rename(left, target)
-        for entry in list(os.scandir(self.folder)):
-            if not entry.name.startswith(_OURS):
-                continue
-            if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            else:
-                os.unlink(entry.path)
+        empty(self.folder)
         return back
 
     def remove(self) -> None:
-        """Delete the folder where it was made; what is locked last, for it keeps others out.
-
-        What somebody else has put there stays, with the note that tells what the folder is.
-        """
+        """Delete the folder where it was made."""
         with suppress(OSError):
             self._empty()
-        with suppress(OSError):
-            if os.listdir(self.folder) == [LOCKED]:
-                os.unlink(os.path.join(self.folder, LOCKED))
-                os.rmdir(self.folder)
+        remove(self.folder)
 
 
 def _named(keys: list[str]) -> str:

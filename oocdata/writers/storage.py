@@ -58,17 +58,17 @@ def open_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
 
 
 def cells(box: Box, step: Sequence[int]) -> Iterator[Box]:
-    """Yield the chunks of a box that begins with one, in C order; the last may be shorter.
+    """Yield the parts of a box that lie in one chunk each, in C order.
 
     Examples
     --------
-    >>> [part.start for part, in cells((slice(4, 11),), (4,))]
-    [4, 8]
+    >>> [(part.start, part.stop) for part, in cells((slice(6, 11),), (4,))]
+    [(6, 8), (8, 11)]
     """
-    axes = [
-        [slice(at, min(at + length, part.stop)) for at in range(part.start, part.stop, length)]
-        for part, length in zip(box, step, strict=True)
-    ]
+    axes = []
+    for part, length in zip(box, step, strict=True):
+        starts = range(part.start // length * length, part.stop, length)
+        axes.append([slice(max(at, part.start), min(at + length, part.stop)) for at in starts])
     return product(*axes)
 
 

@@ -125,15 +125,13 @@ def fitted(lengths: Sequence[int], shape: Sequence[int], growing: bool) -> tuple
     )
 
 
-def holds(dtype: np.dtype[Any], fill: Any, *, rounded: bool = False) -> bool:
-    """Return whether a dtype has a fill value as it is; or as near as floats are.
+def holds(dtype: np.dtype[Any], fill: Any) -> bool:
+    """Return whether a dtype has a fill value as it is, or as near as floats are.
 
     Examples
     --------
     >>> holds(np.dtype("u1"), 300), holds(np.dtype("f4"), 0.1)
-    (False, False)
-    >>> holds(np.dtype("f4"), 0.1, rounded=True)
-    True
+    (False, True)
     """
     try:
         number = np.asarray(fill)
@@ -141,7 +139,7 @@ def holds(dtype: np.dtype[Any], fill: Any, *, rounded: bool = False) -> bool:
             return False
         with np.errstate(all="ignore"):
             made = number.astype(dtype)
-        if rounded and dtype.kind in "fc" and np.can_cast(number.dtype, dtype, "same_kind"):
+        if dtype.kind in "fc" and np.can_cast(number.dtype, dtype, "same_kind"):
             return bool(np.isfinite(made) == np.isfinite(number))
         return bool(np.array_equal(made, number, equal_nan=True))
     except (TypeError, ValueError, OverflowError):

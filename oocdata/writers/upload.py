@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 from numpy.typing import NDArray
 
@@ -26,7 +25,7 @@ from oocdata.stores.answer import Answer
 from oocdata.stores.failures import told
 from oocdata.stores.looking import small
 from oocdata.writers.codec import Format
-from oocdata.writers.placement import PARTIAL, Placement
+from oocdata.writers.lock import PARTIAL, empty, remove
 from oocdata.writers.present import check_node
 from oocdata.writers.target import Box, Target
 from oocdata.writers.zarr import ZarrStorage
@@ -39,11 +38,19 @@ _PUTS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Upload(Placement):
+class Upload:
     """Where an array is put in a store, and the folder here that tells how far it has come.
 
-    `path` is the URL of the root.
+    What a `Placement` is on a disk. A result is read by its name alone, so it has that before it is
+    verified.
     """
+
+    on_disk: ClassVar[Literal[False]] = False
+    inode: ClassVar = 0  # nothing is renamed
+    before: ClassVar = ""  # nor is anything replaced
+
+    path: str  #: the URL of the root
+    key: str | None  #: of the array below it
 
     @classmethod
     def of(cls, path: str, key: str | None, target: Format, overwrite: bool) -> Upload:
@@ -61,17 +68,20 @@ class Upload(Placement):
                 "would be gone before the new one is there. Choose another name, and delete the "
                 "old one then."
             )
-        placed = cls(address.url, key, target, overwrite)
+        placed = cls(address.url, key)
         placed.check()
         return placed
-
-    on_disk = False
 
     @property
     def folder(self) -> str:
         """Where it is noted how far it has come; ``TMPDIR`` says on which disk."""
         name = blake2b(f"{self.path} {self.key}".encode(), digest_size=8).hexdigest()
         return os.path.join(tempfile.gettempdir(), f"oocdata-{os.geteuid()}-{name}{PARTIAL}")
+
+    @property
+    def result(self) -> str:
+        """The folder of the metadata, until they are put."""
+        return os.path.join(self.folder, "result.zarr")
 
     @property
     def reopened(self) -> str:
@@ -133,17 +143,19 @@ class Upload(Placement):
         """Take the array's metadata away: there is no array any more."""
         _delete([self._array / "zarr.json"])
 
-    def _empty(self) -> bool:
-        """Delete what was written, here and in the store, unless it is an array by now."""
+    def begin(self) -> None:
+        """Delete what an earlier process left, here and in the store; the lock must be held."""
         if os.path.exists(self.result):
             with suppress(SourceError):
-                if not _metadata(self._array):
+                if not _metadata(self._array):  # else it is an array by now
                     _delete([one for one, _ in _objects(self._array)])
-            shutil.rmtree(self.result)
-        for name in ("journal", "journal.new", "scratch"):
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(self.folder, name))
-        return False
+        empty(self.folder)
+
+    def remove(self) -> None:
+        """Delete the folder, and what is no array in the store."""
+        with suppress(OSError):
+            self.begin()
+        remove(self.folder)
 
 
 class _Uploaded(ZarrStorage):

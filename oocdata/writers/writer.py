@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import os
-import shutil
-import stat
 from math import prod
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.errors import ArgumentError, PositionError, SourceError
-from oocdata.writers.disk import writable
+from oocdata.writers.lock import Lock
+from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target
 
-if TYPE_CHECKING:
-    from oocdata.writers.lock import Lock
-    from oocdata.writers.placement import Placement
-    from oocdata.writers.storage import Storage
-
-__all__ = ["Writer", "prepare"]
+__all__ = ["Writer"]
 
 _BLOCK_BYTES = 16 << 20
 """Rows are collected up to about as much before they are encoded, by several threads."""
@@ -35,25 +29,20 @@ class Writer:
     """
 
     def __init__(self, target: Target, path: str, *, overwrite: bool = False) -> None:
-        from oocdata.writers.lock import Lock
-        from oocdata.writers.placement import Placement
-        from oocdata.writers.storage import open_storage
-
         self.path = path
         self._target = target
         self._rows = 0
         self._open = True
         self._kept = ""
         self._process = os.getpid()
-        self._placement: Placement = Placement.of(path, target.key, target.format, overwrite)
-        self._lock: Lock = Lock(self._placement)
+        self._placement = Placement.of(path, target.key, target.format, overwrite)
+        self._lock = Lock(self._placement)
         try:
-            self._placement.clear()
-            prepare(self._placement)
-            self._storage: Storage = open_storage(target, self._placement.result)
+            self._placement.begin()
+            self._storage = self._placement.storage(target)
         except BaseException:
             self._placement.remove()
-            self._lock.release()
+            self._lock.close()
             raise
         unit = target.unit
         # Where a unit is a part of a row, whole rows are written all the same.
@@ -224,7 +213,7 @@ class Writer:
             # Or the folder is another's by now, or the array must stay in it.
             if self._lock.held() and self._kept != self._placement.result:
                 self._placement.remove()
-            self._lock.release()
+            self._lock.close()
 
     def __enter__(self) -> Writer:
         self._check_open()
@@ -244,19 +233,3 @@ class Writer:
     def __del__(self) -> None:
         if getattr(self, "_open", False) and hasattr(self, "_storage"):
             self.abandon()
-
-
-def prepare(placement: Placement) -> None:
-    """Let nobody read the result who can't read what it replaces; copy a file that it adds to."""
-    path, result = placement.path, placement.result
-    if os.path.exists(path):
-        mode = stat.S_IMODE(os.stat(path).st_mode)
-        if os.path.isdir(path):
-            os.mkdir(result, stat.S_IRWXU)
-        else:
-            os.close(os.open(result, os.O_CREAT | os.O_WRONLY, stat.S_IRUSR | stat.S_IWUSR))
-        os.chmod(result, mode | stat.S_IRUSR | stat.S_IWUSR)  # it is written to
-    if placement.keeps_others():
-        with writable(result):
-            shutil.copyfile(path, result)
-    placement.check_unchanged()

@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any
 
+import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
@@ -79,9 +80,8 @@ class ZarrStorage:
     def _store(self, box: Box, pieces: Iterable[Any]) -> None:
         """Write what a chunk or a shard is stored as, piece by piece."""
         name = self._name(box)
-        with open(name, "wb", buffering=0) as file:
-            for piece in pieces:
-                _write_all(file, piece)
+        with open(name, "wb") as file:
+            file.writelines(pieces)
         self._written.append(name)
 
     def _shard(self, values: NDArray[Any]) -> Generator[Any, None, None]:
@@ -99,9 +99,7 @@ class ZarrStorage:
                 index[place] = offset, memoryview(data).nbytes
                 offset += memoryview(data).nbytes
                 yield data
-        from google_crc32c import value
-
-        yield index.tobytes() + value(index.tobytes()).to_bytes(4, "little")
+        yield index.tobytes() + google_crc32c.value(index.tobytes()).to_bytes(4, "little")
 
     def _encode(self, values: NDArray[Any]) -> Any:
         """Return a chunk's bytes: little-endian, then compressed."""
@@ -181,13 +179,6 @@ class ZarrStorage:
             dimension_names=target.dimension_names,
             zarr_format=3,
         )
-
-
-def _write_all(file: Any, data: Any) -> None:
-    """Write bytes to a file that may take fewer at a time."""
-    left = memoryview(data).cast("B")
-    while left:
-        left = left[file.write(left) :]
 
 
 def _plain(value: Any) -> Any:

@@ -213,3 +213,15 @@ def test_lines_of_text_are_refused_with_a_sentence(tmp_path: Path) -> None:
     result = run(tmp_path / "lines.csv", tmp_path / "a.npy")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "must be of one length" in result.stderr
+
+
+def test_a_lacking_destination_is_named(array: Path) -> None:
+    result = run(array)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("oocdata: DST must be given")
+
+
+def test_a_wrong_dtype_to_write_is_named(array: Path) -> None:
+    result = run(array, array.with_name("b.npy"), "--to-dtype", "S3")
+    assert result.exit_code == 1
+    assert result.stderr == "oocdata: --to-dtype must be one of numbers; got |S3.\n"

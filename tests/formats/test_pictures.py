@@ -38,7 +38,8 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.formats.pictures import PictureFiles, open_pictures
+from oocdata.formats.pictures import open_pictures
+from oocdata.formats.pictures.reader import PictureReader
 from oocdata.formats.recognising import picture_format
 from oocdata.memory import scratch_share
 from oocdata.testing import SourceConformance
@@ -81,13 +82,13 @@ def expected() -> NDArray[np.uint8]:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Count the pictures that are decoded: their rows."""
     rows: list[int] = []
-    original = PictureFiles.read_chunks
+    original = PictureReader.read_chunks
 
-    def counting(self: PictureFiles, places: NDArray[np.int64], outs: Any) -> None:
+    def counting(self: PictureReader, places: NDArray[np.int64], outs: Any) -> None:
         rows.extend(places[:, 0].tolist())
         original(self, places, outs)
 
-    monkeypatch.setattr(PictureFiles, "read_chunks", counting)
+    monkeypatch.setattr(PictureReader, "read_chunks", counting)
     return rows
 
 

@@ -412,7 +412,7 @@ def test_members_of_one_name_and_members_in_lzma(tmp_path: Path, compression: in
 def test_file_url(tmp_path: Path) -> None:
     write(tmp_path / "my a.zarr", sample_array((5, 2)))
     url = (tmp_path / "my a.zarr").as_uri()
-    assert_array_equal(np.asarray(View.of(open_zarr(url))), sample_array((5, 2)))
+    assert_array_equal(np.asarray(ooc.open(url)), sample_array((5, 2)))
 
 
 @pytest.mark.parametrize(

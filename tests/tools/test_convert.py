@@ -188,7 +188,7 @@ def test_a_bad_layout_is_decoded_once(
         monkeypatch.setattr(reader, "read_chunks", counted)
     done = convert(path, tmp_path / "b.zarr", memory=2 << 20, codec="none")
     assert done.plan.steps.tiles is not None
-    assert done.plan.steps.blocks.count > 5
+    assert len(list(done.plan.steps.blocks.boxes())) > 5
     # One more would be decoded to see what a codec saves.
     assert len(decoded) == len(set(decoded)) == (1 if source == "fortran" else 64)
     assert load(tmp_path / "b.zarr").tobytes() == values.tobytes()

@@ -14,6 +14,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 import oocdata as ooc
 from oocdata.describe import as_json, from_json
 from oocdata.errors import ArgumentError
+from oocdata.tools.stats import result as stats_result
 from oocdata.tools.stats import scaling as stats_scaling
 from oocdata.tools.stats import stats
 
@@ -81,7 +82,7 @@ def test_keras_normalization_takes_windows_in_a_model() -> None:
 
 @pytest.mark.parametrize("version", ["3.10.0", "3.13.2", "3.14.0", "3.15.0.dev2", "4.0"])
 def test_the_form_that_each_keras_takes(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.metadata.version", lambda name: version)
+    monkeypatch.setattr(stats_result, "version", lambda name: version)
     given = stats(ooc.open(NCHW)).normalization()
     old = version.startswith(("3.10", "3.13"))
     assert given["mean"].shape == given["variance"].shape == ((3, 1, 1) if old else (3,))

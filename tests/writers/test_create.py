@@ -22,7 +22,8 @@ import oocdata as ooc
 from oocdata.errors import ArgumentError, PositionError, SourceError, UnsupportedDtypeError
 from oocdata.writers import Writer, create
 from oocdata.writers import create as create_function
-from oocdata.writers.placement import COMPLETE, LOCKED, PARTIAL
+from oocdata.writers.lock import LOCKED, PARTIAL
+from oocdata.writers.placement import COMPLETE
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 

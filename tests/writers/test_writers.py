@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ from oocdata.writers import disk as disk_module
 from oocdata.writers import lock as lock_module
 from oocdata.writers.codec import Codec, as_codec
 from oocdata.writers.encoding import encode_chunk, filters_of
-from oocdata.writers.lock import Lock
-from oocdata.writers.placement import PARTIAL, Placement
+from oocdata.writers.lock import PARTIAL, Lock
+from oocdata.writers.placement import Placement
 from oocdata.writers.storage import open_storage
 from oocdata.writers.target import Target, format_by_suffix, target_key
 
@@ -251,7 +252,7 @@ def placed(path: Path, kind: Any = "npy", key: str | None = None, over: bool = F
 
 def test_a_result_has_its_name_when_it_is_placed(tmp_path: Path) -> None:
     one = placed(tmp_path / "a.npy")
-    with Lock(one, "Again: the same.\n"):
+    with closing(Lock(one, "Again: the same.\n")):
         Path(one.result).write_bytes(b"abc")
         assert not (tmp_path / "a.npy").exists()
         assert "Again: the same." in (tmp_path / f"a.npy{PARTIAL}" / "README.txt").read_text()
@@ -269,7 +270,7 @@ def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
 
 def test_what_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     one = placed(tmp_path / "a.npy")
-    with Lock(one):
+    with closing(Lock(one)):
         Path(one.result).write_bytes(b"abc")
         (tmp_path / "a.npy").write_bytes(b"mine")
         with pytest.raises(ArgumentError, match="must not exist"):
@@ -316,7 +317,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         assert other.stdout.readline() == "held\n"
         with pytest.raises(SourceError, match="another one is at it"):
             Lock(placed(tmp_path / "a.npy"))
-    with Lock(placed(tmp_path / "a.npy")):
+    with closing(Lock(placed(tmp_path / "a.npy"))):
         pass
 
 
@@ -325,7 +326,7 @@ def test_a_lock_on_what_was_deleted_is_none(
 ) -> None:
     """Who waited for the one before must not share the folder with who comes next."""
     one = placed(tmp_path / "a.npy")
-    Lock(one).release()  # a process that was killed left its folder
+    Lock(one).close()  # a process that was killed left its folder
     flock = lock_module.fcntl.flock
     locks: list[Lock] = []
 
@@ -338,7 +339,7 @@ def test_a_lock_on_what_was_deleted_is_none(
     monkeypatch.setattr(lock_module.fcntl, "flock", late)
     with pytest.raises(SourceError, match="another one"):
         Lock(one)
-    locks[0].release()
+    locks[0].close()
 
 
 def test_a_folder_that_goes_while_it_is_made(
@@ -346,7 +347,7 @@ def test_a_folder_that_goes_while_it_is_made(
 ) -> None:
     """Whoever had it is done with it between two steps of who comes next."""
     one = placed(tmp_path / "a.npy")
-    Lock(one).release()
+    Lock(one).close()
     lstat = os.lstat
 
     def late(path: str, *given: Any) -> os.stat_result:
@@ -357,7 +358,7 @@ def test_a_folder_that_goes_while_it_is_made(
     monkeypatch.setattr(os, "lstat", late)
     with pytest.raises(SourceError, match="another one"):
         Lock(one)
-    with Lock(one):
+    with closing(Lock(one)):
         assert [str(path) for path in tmp_path.iterdir()] == [one.folder]
 
 
@@ -376,7 +377,7 @@ def test_two_processes_that_make_the_folder_at_once(
     with pytest.raises(SourceError, match="another one"):
         Lock(one)
     assert [str(path) for path in tmp_path.iterdir()] == [one.folder]
-    locks[0].release()
+    locks[0].close()
 
 
 def test_a_folder_that_can_not_be_replaced_stays(
@@ -398,7 +399,7 @@ def test_a_zarr_folder_is_replaced(
         monkeypatch.setattr(disk_module.sys, "platform", "other")
     zarr.create_array(tmp_path / "a.zarr", shape=(2,), dtype="i4")[:] = 1
     one = placed(tmp_path / "a.zarr", "zarr", over=True)
-    with Lock(one):
+    with closing(Lock(one)):
         zarr.create_array(one.result, shape=(3,), dtype="i4")[:] = 2
         one.place()
         one.remove()

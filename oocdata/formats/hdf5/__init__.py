@@ -7,7 +7,6 @@ reads chunks by the offsets in ``table`` and undoes filters with ``decode``; ``l
 through HDF5 itself; ``varying`` reads rows of varying length.
 """
 
-from oocdata.formats.hdf5.file import is_hdf5
 from oocdata.formats.hdf5.opening import from_dataset, list_hdf5, open_hdf5
 
-__all__ = ["from_dataset", "is_hdf5", "list_hdf5", "open_hdf5"]
+__all__ = ["from_dataset", "list_hdf5", "open_hdf5"]

@@ -9,6 +9,7 @@ from operator import itemgetter
 from typing import Any
 
 import numpy as np
+from numpy.lib.format import drop_metadata
 
 from oocdata.engines.source import Annotations, Storage, check_stored, unit_of
 from oocdata.errors import UnsupportedDtypeError
@@ -63,21 +64,6 @@ _OF_SCALES = {"CLASS", "NAME"}
 """Those of a dimension scale; other datasets may have attributes of these names."""
 
 
-def bare(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return a dtype without the metadata in which h5py keeps the names of an enum."""
-    if dtype.subdtype is not None:
-        return np.dtype((bare(dtype.base), dtype.shape))
-    if dtype.fields is None:
-        return np.dtype(dtype.str)
-    fields = {name: dtype.fields[name] for name in dtype.names or ()}
-    return np.dtype({
-        "names": list(fields),
-        "formats": [bare(kind) for kind, *_ in fields.values()],
-        "offsets": [place for _, place, *_ in fields.values()],
-        "itemsize": dtype.itemsize,
-    })  # fmt: skip
-
-
 def as_complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype of complex numbers for pairs of floats, as MATLAB keeps them.
 
@@ -117,7 +103,7 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
         ) from error
     varying = varying_dtype(dataset)
     if varying is not None:
-        return check_stored(bare(varying), path, key)
+        return check_stored(drop_metadata(varying), path, key)
     if is_varying(dataset):
         return stored
     if stored.kind == "O":
@@ -139,7 +125,8 @@ def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
             path=path,
             key=key,
         )
-    return check_stored(as_complex(bare(stored)), path, key)
+    # In its metadata h5py keeps the names of an enum.
+    return check_stored(as_complex(drop_metadata(stored)), path, key)
 
 
 def _overlap(dtype: np.dtype[Any]) -> bool:

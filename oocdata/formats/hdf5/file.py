@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from oocdata.formats.hdf5.metadata import MetadataStream
 
 __all__ = [
-    "FILTERS", "compare_open", "fill_value", "find_beside", "hdf5_library", "hdf5_lock", "is_hdf5",
+    "FILTERS", "compare_open", "fill_value", "find_beside", "hdf5_library", "hdf5_lock",
     "little_metadata", "open_file", "readable", "require_filters", "said", "unwritten",
     "version_of_open",
 ]  # fmt: skip
@@ -79,11 +79,6 @@ def hdf5_lock() -> AbstractContextManager[Any]:
     hdf5_library()
     lock: AbstractContextManager[Any] = importlib.import_module("h5py._objects").phil
     return lock
-
-
-def is_hdf5(path: str) -> bool:
-    """Return whether a file has the signature of HDF5."""
-    return bool(hdf5_library().is_hdf5(path))
 
 
 @contextmanager

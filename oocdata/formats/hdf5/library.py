@@ -31,7 +31,7 @@ from oocdata.formats.hdf5.file import (
     said,
 )
 from oocdata.formats.hdf5.storage import Rules
-from oocdata.formats.hdf5.virtual import first_places, inspect_storage
+from oocdata.formats.hdf5.virtual import inspect_storage
 
 __all__ = ["OnDisk", "ThroughLibrary", "UsersObject", "reading"]
 
@@ -217,7 +217,8 @@ class _Opened:
         descriptor = self.file.id.get_vfd_handle()
         for number in [os.dup(descriptor) for _ in range(_SPARE_FILES)]:
             os.close(number)
-        for start in first_places(self.dataset):
+        for mapping in self.dataset.virtual_sources():  # a place of each makes HDF5 open it
+            start = mapping.vspace.get_select_bounds()[0]
             box = tuple(slice(place, place + 1) for place in start)
             _read(self.dataset, box, disk.dtype, disk.rules.fill)
 

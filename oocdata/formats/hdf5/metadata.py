@@ -8,8 +8,8 @@ first batch there after 8 instead of 38.
 
 HDF5 File Format Specification, version 3.0: B-trees of version 1 (III.A.1), symbol table nodes
 (III.B), local heaps (III.D), object headers (IV.A.1), data layout (IV.A.2.i); of newer files, the
-chunks of datasets of a fixed shape (VII.C, fixed arrays) and of those that grow along one axis
-(VII.D, extensible arrays).
+chunks of datasets that grow along one axis (VII.D, extensible arrays). Those of a fixed shape
+(VII.C) lie together: 60,000 chunks take 4 requests more than if they were followed.
 """
 
 from __future__ import annotations
@@ -68,8 +68,6 @@ def leads_to(data: bytes) -> Iterator[tuple[int, int]]:
     elif kind == b"HEAP" and len(data) >= 32:
         length, _, address = struct.unpack_from("<3Q", data, 8)
         yield address, length
-    elif kind == b"FAHD" and len(data) >= 24:
-        yield from _of_fixed_array(data)
     elif kind in (b"EAHD", b"EAIB", b"EASB"):
         yield from _of_extensible_array(data)
     elif kind[:2] == b"\x01\x00" and len(data) >= _HEADER:
@@ -88,18 +86,6 @@ def _of_tree(data: bytes) -> Iterator[tuple[int, int]]:
     if level and not odd and key >= 24 and count <= 64:
         for at in range(count):
             yield struct.unpack_from("<Q", data, 24 + key + at * (key + 8))[0], len(data)
-
-
-def _of_fixed_array(data: bytes) -> Iterator[tuple[int, int]]:
-    size, page = data[6], 1 << data[7]
-    count, address = struct.unpack_from("<2Q", data, 8)
-    if count <= page:  # it is one piece
-        return
-    pages = -(-count // page)
-    begin = 18 + -(-pages // 8)
-    yield address, begin
-    nbytes = page * size + 4
-    yield from ((address + begin + at * nbytes, nbytes) for at in range(min(pages, _MOST_PIECES)))
 
 
 def _of_extensible_array(data: bytes) -> Iterator[tuple[int, int]]:

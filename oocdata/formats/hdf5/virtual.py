@@ -27,7 +27,7 @@ from oocdata.formats.hdf5.file import find_beside, hdf5_library, open_file
 from oocdata.formats.hdf5.links import find_dataset
 from oocdata.formats.hdf5.storage import Rules, Stored, inspect_stored, missing_error
 
-__all__ = ["first_places", "inspect_storage"]
+__all__ = ["inspect_storage"]
 
 _MOST_NESTED = 8
 
@@ -115,12 +115,6 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     return Stored("virtual", tuple(filters), tuple(outside))
 
 
-def first_places(dataset: Any) -> Iterator[tuple[int, ...]]:
-    """Yield one place of each mapping; reading them makes HDF5 open every source, and keep it."""
-    for mapping in dataset.virtual_sources():
-        yield mapping.vspace.get_select_bounds()[0]
-
-
 @contextmanager
 def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any]:
     """Open the source dataset of a mapping; None where it is missing and that is accepted."""
@@ -196,7 +190,8 @@ def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> NDArray[np.int64]
         if space.get_select_type() == h5s.SEL_ALL:
             left.select_none()
         elif _is_regular(space):
-            left.select_hyperslab(*_slab(space), op=h5s.SELECT_NOTB)
+            start, stride, count, block = space.get_regular_hyperslab()
+            left.select_hyperslab(start, count, stride, block, op=h5s.SELECT_NOTB)
         else:
             for first, last in np.asarray(space.get_select_hyper_blocklist()):
                 count = (1,) * len(first)
@@ -216,9 +211,3 @@ def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> NDArray[np.int64]
     blocks = np.asarray(left.get_select_hyper_blocklist(), np.int64)[:, :, rules.axis]
     runs = [np.arange(first, last + 1) for first, last in np.unique(blocks, axis=0)]
     return np.unique(np.concatenate(runs))
-
-
-def _slab(space: Any) -> tuple[Any, ...]:
-    """Return start, count, stride and block of a regular selection."""
-    start, stride, count, block = space.get_regular_hyperslab()
-    return start, count, stride, block

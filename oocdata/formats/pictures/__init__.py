@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from oocdata.formats.pictures.files import PictureFiles, open_pictures
+from oocdata.formats.pictures.files import open_pictures
 from oocdata.formats.pictures.options import Pictures
 from oocdata.formats.pictures.rows import open_picture_rows
 
-__all__ = ["PictureFiles", "Pictures", "open_picture_rows", "open_pictures"]
+__all__ = ["Pictures", "open_picture_rows", "open_pictures"]

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import Descriptor, FileVersion
+from oocdata.engines.files import Descriptor, version_number
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError
 from oocdata.formats.pictures.options import Pictures
-from oocdata.formats.pictures.reader import PictureReader, opened_pictures
+from oocdata.formats.pictures.reader import opened_pictures
 
 __all__ = ["PictureFiles", "open_pictures"]
 
@@ -23,8 +22,8 @@ _PATH_BYTES = 64
 """Of a path besides its characters: the text's, its place in the tuple, and a file's version."""
 
 
-class PictureFiles(PictureReader):
-    """Pictures of one shape, one a file.
+class PictureFiles:
+    """The bytes of pictures that are files; `EncodedPictures`.
 
     Opening it asks for no file: 100,000 of them on a network would take minutes. A file's version
     is noted when it is first read, and compared whenever it is read again.
@@ -33,56 +32,37 @@ class PictureFiles(PictureReader):
     ----------
     paths : sequence of str
         Absolute.
-    wanted, element, dtype, kind
-        Of `oocdata.formats.pictures.reader.PictureReader`.
     """
 
-    def __init__(
-        self,
-        paths: Sequence[str],
-        wanted: Pictures | None,
-        element: tuple[int, ...],
-        dtype: np.dtype[Any],
-        kind: str,
-    ) -> None:
-        super().__init__((len(paths),), wanted, element, dtype, kind)
-        self.paths = tuple(paths)
+    def __init__(self, paths: Sequence[str]) -> None:
+        self.paths, self.grid = tuple(paths), (len(paths),)
         self._versions = np.zeros(len(paths), np.int64)  # 0: not read yet
 
     def __reduce__(self) -> Any:
-        # Another process notes the versions as this one did.
-        return PictureFiles, (self.paths, self.wanted, self.shape[1:], self.dtype, self.kind)
-
-    def storage(self) -> Storage:
-        """Return how the pictures are stored."""
-        return replace(self._storage, chunk_scratch=self.most_scratch)
+        return PictureFiles, (self.paths,)  # another process notes the versions as this one did
 
     @cached_property
-    def _storage(self) -> Storage:
+    def stored(self) -> Storage:
+        """How the files are stored."""
         more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
-        opened: dict[str, Any] = {"target": list(self.paths)}
-        if self.wanted is not None:
-            opened["pictures"] = self.wanted
         return Storage(
             "picture files",
             f"{self.paths[0]}{more}",
             layout="one picture a file",
-            codec=self.kind,
+            codec="none",
             reading="each picture decoded as a whole, in threads",
-            chunks=self.chunk_shape,
             row_files=self.paths,
-            opened=opened,
+            opened={"target": list(self.paths)},
             table_bytes=sum(map(len, self.paths)) + _PATH_BYTES * len(self.paths),
         )
 
     def bytes_of(self, place: tuple[int, ...]) -> bytes:
         """Return the bytes of a file, if it is the version that was read before."""
         (row,) = place
-        path = self.paths[row]
-        with Descriptor(path) as number:
+        file = Descriptor(self.paths[row])
+        with file as number:
             status = os.fstat(number)
-            version = FileVersion.of(path, status)
-            which = _which(status)
+            which = version_number(status)
             if self._versions[row] not in (0, which):
                 raise SourceError(
                     "the file must be as it was when it was first read; it has changed. Open it "
@@ -92,7 +72,7 @@ class PictureFiles(PictureReader):
                 data = os.pread(number, status.st_size, 0)
             except OSError as error:
                 raise SourceError(f"the file must be readable; {error}.") from error
-            version.compare(os.fstat(number))
+            file.compare()
         self._versions[row] = which
         return data
 
@@ -101,12 +81,6 @@ class PictureFiles(PictureReader):
         (row,) = place
         error.path = self.paths[row]
         error.concern([row])
-
-
-def _which(status: os.stat_result) -> int:
-    """Return a number that tells a version of a file from others; never 0."""
-    told = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-    return hash(told) or 1
 
 
 def open_pictures(
@@ -144,4 +118,4 @@ def open_pictures(
     """
     here = os.getcwd()
     files = [path if path.startswith("/") else os.path.join(here, path) for path in paths]
-    return opened_pictures(partial(PictureFiles, files, wanted), axis)
+    return opened_pictures(PictureFiles(files), wanted, axis)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,13 +37,39 @@ _LARGE = 16 << 20
 """Scratch memory from which on it is given back at once. Decoding so much takes 100 ms, this 5."""
 
 
-class PictureReader:
-    """Pictures of one shape as chunks; a `oocdata.engines.chunked.ChunkReader`.
+class EncodedPictures(Protocol):
+    """Where the bytes of pictures lie.
 
-    Parameters
+    Attributes
     ----------
     grid : tuple of int
         How many pictures there are along each axis that numbers them.
+    stored : Storage
+        Without what is known of pictures once they are decoded.
+    """
+
+    @property
+    def grid(self) -> tuple[int, ...]: ...
+
+    @property
+    def stored(self) -> Storage: ...
+
+    def bytes_of(self, place: tuple[int, ...]) -> bytes:
+        """Return the bytes of a picture."""
+        ...
+
+    def concern(self, error: SourceError, place: tuple[int, ...]) -> None:
+        """Say which picture an error is about."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class PictureReader:
+    """Pictures of one shape as chunks; a `oocdata.engines.chunked.ChunkReader`.
+
+    Attributes
+    ----------
+    encoded : EncodedPictures
     wanted : Pictures or None
         How they are resized and converted; None: as stored.
     element : tuple of int
@@ -52,34 +79,48 @@ class PictureReader:
         Format of the first.
     """
 
+    encoded: EncodedPictures
+    wanted: Pictures | None
+    element: tuple[int, ...]
+    dtype: np.dtype[Any]
+    kind: str
+
     own_threads = False
 
-    def __init__(
-        self,
-        grid: tuple[int, ...],
-        wanted: Pictures | None,
-        element: tuple[int, ...],
-        dtype: np.dtype[Any],
-        kind: str,
-    ) -> None:
-        self.wanted, self.kind = wanted, kind
-        self.shape, self.chunk_shape = (*grid, *element), (*[1] * len(grid), *element)
-        self.axes, self.dtype = len(grid), dtype
+    @property
+    def axes(self) -> int:
+        """How many axes number the pictures."""
+        return len(self.encoded.grid)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array: pictures, and what each of them has."""
+        return (*self.encoded.grid, *self.element)
+
+    @property
+    def chunk_shape(self) -> tuple[int, ...]:
+        """Of a picture in the array."""
+        return (*[1] * self.axes, *self.element)
 
     def check(self) -> None:
         """Do nothing: bytes are compared when they are read."""
 
     def storage(self) -> Storage:
         """Return how the pictures are stored."""
-        raise NotImplementedError
-
-    def bytes_of(self, place: tuple[int, ...]) -> bytes:
-        """Return the bytes of a picture."""
-        raise NotImplementedError
-
-    def concern(self, error: SourceError, place: tuple[int, ...]) -> None:
-        """Say which picture an error is about."""
-        raise NotImplementedError
+        stored = self.encoded.stored
+        names = stored.dimensions[: self.axes]
+        pictures = {} if self.wanted is None else {"pictures": self.wanted}
+        return replace(
+            stored,
+            codec=self.kind if stored.codec == "none" else f"{self.kind}, {stored.codec}",
+            chunks=self.chunk_shape,
+            chunk_bytes=None,
+            strides=None,
+            dimensions=(*names, *[""] * len(self.element)) if any(names) else (),
+            opened=None if stored.opened is None else {**stored.opened, **pictures},
+            chunk_scratch=self.most_scratch,
+            row_sizes=(),
+        )
 
     @property
     def most_scratch(self) -> int:
@@ -90,22 +131,22 @@ class PictureReader:
         """Decode pictures; see `oocdata.engines.chunked.ChunkReader.read_chunks`."""
         for place, out in zip(places[:, : self.axes].tolist(), outs, strict=True):
             try:
-                self._decode(self.bytes_of(tuple(place)), out[(0,) * self.axes])
+                self._decode(self.encoded.bytes_of(tuple(place)), out[(0,) * self.axes])
             except SourceError as error:
-                self.concern(error, tuple(place))
+                self.encoded.concern(error, tuple(place))
                 raise
 
     def first(self) -> tuple[NDArray[Any], str]:
         """Decode the first picture, whose shape and dtype all have; return its format too."""
         place = (0,) * self.axes
         try:
-            data = self.bytes_of(place)
+            data = self.encoded.bytes_of(place)
             kind = format_of_bytes(data)
             if self.wanted is None:
                 return as_stored(kind, data), kind
             return converted(data, self.wanted, partial(_room, self.most_scratch)), kind
         except SourceError as error:
-            self.concern(error, place)
+            self.encoded.concern(error, place)
             raise
 
     def _decode(self, data: bytes, out: NDArray[Any]) -> None:
@@ -136,7 +177,7 @@ class PictureReader:
     def _unlike(self, told: str) -> MismatchedPartsError:
         """Return the error of a picture that has not the shape and dtype of the first."""
         return MismatchedPartsError(
-            f"every picture must have the shape and dtype of the first, {self.shape[self.axes :]} "
+            f"every picture must have the shape and dtype of the first, {self.element} "
             f"{self.dtype}; this one has {told}. To make them alike give "
             "pictures=ooc.Pictures(size=(height, width), channels=3); or leave its row out of the "
             "view: `filter`."
@@ -167,17 +208,8 @@ def _give_back() -> None:
         trim(0)
 
 
-def opened_pictures(
-    made: Callable[[tuple[int, ...], np.dtype[Any], str], PictureReader], axis: int | str
-) -> Chunked:
+def opened_pictures(encoded: EncodedPictures, wanted: Pictures | None, axis: int | str) -> Chunked:
     """Return pictures as one array: the first is decoded, for the shape of all.
-
-    Parameters
-    ----------
-    made : callable
-        Makes the reader of pictures of a shape, dtype and format.
-    axis : int or str
-        Compared with the axes of the array.
 
     Raises
     ------
@@ -186,12 +218,11 @@ def opened_pictures(
     oocdata.errors.EmptyError
         If there is none.
     """
-    look = made((), np.dtype(np.uint8), "")
-    storage = look.storage()
-    if not prod(look.shape):
+    if not prod(encoded.grid):
         raise EmptyError("there must be a picture, whose shape is that of all; got none.")
-    found, kind = look.first()
-    check_dtype(found.dtype, storage.path, storage.key)
-    pictures = Chunked(made(found.shape, found.dtype, kind))
+    reader = PictureReader(encoded, wanted, (), np.dtype(np.uint8), "")
+    found, kind = reader.first()
+    check_dtype(found.dtype, encoded.stored.path, encoded.stored.key)
+    pictures = Chunked(replace(reader, element=found.shape, dtype=found.dtype, kind=kind))
     axis_numbers(axis, len(pictures.shape), pictures.storage())
     return pictures

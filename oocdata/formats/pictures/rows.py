@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from functools import partial
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,65 +11,47 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError, UnsupportedDtypeError
 from oocdata.formats.pictures.options import Pictures
-from oocdata.formats.pictures.reader import PictureReader, opened_pictures
+from oocdata.formats.pictures.reader import opened_pictures
 
 __all__ = ["PictureRows", "open_picture_rows"]
 
 
-class PictureRows(PictureReader):
-    """Pictures of one shape, each of which is a row of bytes.
+@dataclass(frozen=True, eq=False)
+class PictureRows:
+    """The bytes of pictures that are rows of an array; `EncodedPictures`.
 
-    Parameters
+    Attributes
     ----------
     source : Source
         Of ``bytes`` objects or text of a fixed length, a picture each; or of uint8, along whose
         last axis the bytes lie. What follows on the end of a picture is not looked at: rows are as
         long as the longest.
-    wanted, element, dtype, kind
-        Of `oocdata.formats.pictures.reader.PictureReader`.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        wanted: Pictures,
-        element: tuple[int, ...],
-        dtype: np.dtype[Any],
-        kind: str,
-    ) -> None:
-        grid = source.shape[:-1] if source.dtype == np.uint8 else source.shape
-        super().__init__(grid, wanted, element, dtype, kind)
-        self.source, self._element = source, element
-        self._row = Extent.of((*[1] * len(grid), *source.shape[len(grid) :]))
+    source: Source
 
-    def __reduce__(self) -> Any:
-        about = self._element, self.dtype, self.kind
-        return PictureRows, (self.source, self.wanted, *about)
+    @property
+    def grid(self) -> tuple[int, ...]:
+        """How many pictures there are along each axis."""
+        shape = self.source.shape
+        return shape[:-1] if self.source.dtype == np.uint8 else shape
 
-    def storage(self) -> Storage:
-        """Return how the pictures are stored."""
+    @property
+    def stored(self) -> Storage:
+        """How the rows are stored."""
         stored = self.source.storage()
-        names = stored.dimensions[: self.axes]
         return replace(
             stored,
             layout=f"one picture a row; {stored.layout}",
-            codec=self.kind if stored.codec == "none" else f"{self.kind}, {stored.codec}",
             reading=f"each picture decoded as a whole, in threads; its bytes: {stored.reading}",
-            chunks=self.chunk_shape,
-            chunk_bytes=None,
-            strides=None,
-            dimensions=(*names, *[""] * len(self._element)) if any(names) else (),
-            opened=None if stored.opened is None else {**stored.opened, "pictures": self.wanted},
-            chunk_scratch=self.most_scratch,
-            row_sizes=(),
         )
 
     def bytes_of(self, place: tuple[int, ...]) -> bytes:
         """Return the bytes of a row."""
-        row = np.empty((1, *self._row.lengths), self.source.dtype)
-        origin = np.zeros((1, len(self._row.lengths)), np.int64)
-        origin[0, : self.axes] = place
-        self.source.read(origin, self._row, row)
+        within = self.source.shape[len(place) :]
+        row = np.empty((1, *[1] * len(place), *within), self.source.dtype)
+        origin = np.array([[*place, *[0] * len(within)]])
+        self.source.read(origin, Extent.of(row.shape[1:]), row)
         data: bytes = row.item() if row.dtype.hasobject else row.tobytes()
         return data
 
@@ -123,4 +103,4 @@ def open_picture_rows(source: Source, wanted: Pictures, *, axis: int | str = 0) 
             path=storage.path,
             key=storage.key,
         )
-    return opened_pictures(partial(PictureRows, source, wanted), axis)
+    return opened_pictures(PictureRows(source), wanted, axis)

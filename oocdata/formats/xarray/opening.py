@@ -266,8 +266,9 @@ def _whole(
 
         refuse("a zarr.Array", external=external)
         return zarr.from_array(stored.target, axis=axis, missing=missing)
-    from oocdata.formats import hdf5
+    from oocdata.formats.hdf5.file import hdf5_library
+    from oocdata.formats.hdf5.opening import open_hdf5
 
-    if not hdf5.is_hdf5(stored.target):  # netCDF of version 3
+    if not hdf5_library().is_hdf5(stored.target):  # netCDF of version 3
         return None
-    return hdf5.open_hdf5(stored.target, stored.key, axis=axis, missing=missing, external=external)
+    return open_hdf5(stored.target, stored.key, axis=axis, missing=missing, external=external)

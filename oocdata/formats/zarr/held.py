@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import zarr
+from zarr.abc.store import RangeByteRequest, SuffixByteRequest
+from zarr.core.buffer import default_buffer_prototype
+from zarr.core.sync import sync
+from zarr.storage import MemoryStore
 
 from oocdata.formats.zarr.store import Status, Store, calm
-
-if TYPE_CHECKING:
-    import zarr
 
 __all__ = ["Held"]
 
@@ -18,8 +21,6 @@ class Held(Store):
     zarr_only = "a store that is a Python object"
 
     def __init__(self, array: zarr.Array[Any]) -> None:
-        from zarr.storage import MemoryStore
-
         store = str(array.store)
         if "\n" in store:  # its whole content, as that of virtualizarr says
             store = object.__repr__(array.store)
@@ -33,8 +34,6 @@ class Held(Store):
 
     def metadata(self) -> tuple[bytes, bytes | None]:
         """Return the metadata of the array as its store would keep it, and a ``.zattrs``."""
-        from zarr.core.buffer import default_buffer_prototype
-
         with calm():
             files = self.array.metadata.to_buffer_dict(default_buffer_prototype())
         if self.array.metadata.zarr_format == 3:
@@ -43,10 +42,6 @@ class Held(Store):
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
         """Return the bytes of an object, or a part of them."""
-        from zarr.abc.store import RangeByteRequest, SuffixByteRequest
-        from zarr.core.buffer import default_buffer_prototype
-        from zarr.core.sync import sync
-
         request: Any = SuffixByteRequest(-start) if start < 0 else None
         if stop is not None:
             request = RangeByteRequest(start, stop)
@@ -55,8 +50,6 @@ class Held(Store):
 
     def status(self, name: str) -> Status | None:
         """Return the size of an object where asking for it is cheap."""
-        from zarr.core.sync import sync
-
         if self.listable:
             return super().status(name)
         # Its size may cost reading it: one byte passes every check that needs no size.

@@ -92,9 +92,9 @@ def find_array(store: Store, key: str | None, path: str) -> tuple[str, ArrayMeta
     """
     asked = (key or "").strip("/")
     plain = not asked or not {".", "..", ""} & set(asked.split("/"))
-    found = _metadata(store, asked, path) if plain else None
-    if found is not None or (plain and is_one_array(group_attributes(store, asked, path))):
-        return asked, found
+    found = _found(store, asked, path) if plain else None
+    if found is not None:
+        return found
     keys = list_arrays(store, path)
     if keys == [""]:
         raise MissingKeyError(
@@ -103,10 +103,10 @@ def find_array(store: Store, key: str | None, path: str) -> tuple[str, ArrayMeta
     if not asked and len(keys) > 1:
         keys = _data(store, keys, path)
     name = choose_key(keys, asked or None, path)
-    found = _metadata(store, name, path)
-    if found is None and not is_one_array(group_attributes(store, name, path)):
+    found = _found(store, name, path)
+    if found is None:
         raise MissingKeyError("the array must have metadata; it has none.", path=path, key=name)
-    return name, found
+    return found
 
 
 def find_arrays(store: Store, key: Key, path: str) -> Iterator[tuple[str, ArrayMetadata | None]]:
@@ -128,17 +128,25 @@ def find_arrays(store: Store, key: Key, path: str) -> Iterator[tuple[str, ArrayM
             continue
         count, groups = len(seen), []
         for name in matching(one, below):
-            node = _node(store, name.strip("/"), path)
-            if node is None or name.strip("/") in seen:
+            place = name.strip("/")
+            if place in seen or _node(store, place, path) is None:
                 continue
-            found = _metadata(store, name.strip("/"), path)
-            if found is None and not is_one_array(group_attributes(store, name.strip("/"), path)):
+            found = _found(store, place, path)
+            if found is None:
                 groups.append(name)
                 continue
-            seen.add(name.strip("/"))
-            yield name.strip("/"), found
+            seen.add(place)
+            yield found
         if len(seen) == count:
             raise unmatched(one, below, path, groups)
+
+
+def _found(store: Store, key: str, path: str) -> tuple[str, ArrayMetadata | None] | None:
+    """Return the key and metadata of an array, or of a group that is one; None for neither."""
+    metadata = _metadata(store, key, path)
+    if metadata is None and not is_one_array(group_attributes(store, key, path)):
+        return None
+    return key, metadata
 
 
 def _data(store: Store, keys: list[str], path: str) -> list[str]:

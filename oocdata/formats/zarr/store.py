@@ -12,9 +12,10 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from io import FileIO
 from typing import Any, NamedTuple
 
-from oocdata.engines.files import FileVersion, OpenFile, Version
+from oocdata.engines.files import FileVersion, OpenFile, Version, version_number
 from oocdata.errors import MissingFileError, UnknownFormatError
 from oocdata.formats.codecs import room_for
 from oocdata.formats.stored import is_url
@@ -118,22 +119,18 @@ class Folder(Store):
             return None
 
     def fetch(self, name: str) -> tuple[Any, Status] | None:
-        """Return the bytes of a file and its status.
-
-        Calls of the system alone: a file object takes as long again for a chunk of 4 KiB.
-        """
+        """Return the bytes of a file and its status."""
         try:
-            number = os.open(f"{self.path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+            file = FileIO(f"{self.path}/{name}")  # `open` takes as long again for 4 KiB
         except (FileNotFoundError, NotADirectoryError):
             return None
-        try:
+        with file:
+            number = file.fileno()
             before = _status(os.fstat(number))
             memory, done = room_for(before.nbytes)[: before.nbytes], 0
             while done < before.nbytes and (got := os.preadv(number, [memory[done:]], done)):
                 done += got
             changed = _status(os.fstat(number)) != before
-        finally:
-            os.close(number)
         return memory, Status(before.nbytes, 0) if changed else before
 
     def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
@@ -259,10 +256,7 @@ def join(*parts: str) -> str:
 
 
 def _status(found: os.stat_result) -> Status:
-    # Numbers hash alike in every process, so a worker can compare.
-    size = found.st_size
-    version = (found.st_dev, found.st_ino, size, found.st_mtime_ns, found.st_ctime_ns)
-    return Status(size, hash(version) or 1)
+    return Status(found.st_size, version_number(found))
 
 
 def store_of(path: str) -> Store:
@@ -271,10 +265,6 @@ def store_of(path: str) -> Store:
         from oocdata.formats.zarr.remote import Remote  # not for `import oocdata`
 
         return Remote(path.rstrip("/"))
-    if path.startswith("file://"):
-        from urllib.parse import unquote
-
-        path = unquote("/" + path.removeprefix("file://").partition("/")[2])
     # A worker process may stand in another folder.
     absolute = os.path.abspath(path)
     if os.path.isdir(absolute):

@@ -13,6 +13,7 @@ from typing import Any, Unpack
 from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError, UnknownFormatError
 from oocdata.formats.verified import manifest_of
+from oocdata.tools.check.file import check_file, health_of
 from oocdata.tools.check.result import KINDS, NOTES, Checked, Finding, Health
 from oocdata.tools.opening import OpenArguments, Opening, which_rows
 
@@ -81,8 +82,6 @@ def check(
     >>> [(finding.kind, finding.rows, finding.values) for finding in health.findings]
     [('nan', (range(3, 4), range(7, 9)), 24)]
     """
-    from oocdata.tools.check.file import check_file, health_of
-
     given = Opening.of(target, key, **opening)
     if manifest and write_manifest:
         raise ArgumentError("`manifest` and `write_manifest` must not be given together.")

@@ -6,6 +6,8 @@ lost is told here, and a View is made of what is left.
 
 from __future__ import annotations
 
+import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -103,9 +105,6 @@ def _rows_beyond(
 
 def _opened_npz(opening: Opening) -> Opened:
     """Open a member of an ``.npz``, which has a CRC-32 (APPNOTE 4.4.7)."""
-    import zipfile
-    import zlib
-
     view = opening.view()
     with (
         file_opened(opening.target, _MEMBER_STEP) as (stream, _),

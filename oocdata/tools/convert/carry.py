@@ -82,7 +82,7 @@ def _as_dtypes(value: Any, through: set[np.dtype[Any]], dtype: np.dtype[Any]) ->
         numbers = np.ravel(value)
     except ValueError:  # lists of unequal length
         return None
-    same = [holds(one, number, rounded=True) for one in through for number in numbers]
+    same = [holds(one, number) for one in through for number in numbers]
     if not same or not all(same):
         return None
     made = numbers.astype(dtype)

@@ -26,10 +26,11 @@ from oocdata.tools.convert.plan import Plan
 from oocdata.tools.convert.reading import PIECE_BYTES, chunk_of
 from oocdata.tools.convert.steps import Steps, steps_of
 from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
-from oocdata.writers.codec import DEFAULT, NAMES, Format, Shuffled, as_codec
+from oocdata.writers.codec import NAMES, Format, Shuffled, as_codec
 from oocdata.writers.create import chunked
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
+from oocdata.writers.upload import Upload
 
 __all__ = ["MEMORY", "plan_of"]
 
@@ -75,7 +76,8 @@ def plan_of(
         of_source = shared_steps([key or "" for _, key in view.storage.part_names])
     key = target_key(kind, to_key, of_source if of_source != "/" else None)
     _refuse_dtype(view, kind)
-    placement = _placement(destination, key, kind, overwrite)
+    where = Upload if is_url(destination) else Placement
+    placement = where.of(destination, key, kind, overwrite)
     along = carried(view, kind)
     chunk = chunk_of(view)
     stored = view.storage.chunks
@@ -83,9 +85,7 @@ def plan_of(
     # Each chunk is needed for one box, or two where a border cuts it: none is kept for longer.
     row_chunks = chunk[0] * prod(view.shape[1:]) * view.source.dtype.itemsize
     reading = min(bound, max(_READING, 4 * max(decoded, row_chunks)))
-    way = DEFAULT[kind]
-    if codec is not None or shuffle is not None:
-        way = as_codec(codec or way.name, shuffle, kind)
+    way = as_codec(codec, shuffle, kind)
     # Two blocks are under way, one that is read and one that is written, and what is made of them.
     block_bytes = bound // 4
     chunk_shape, shard = chunked(
@@ -134,14 +134,6 @@ def plan_of(
         verify=verify,
         about=about,
     )
-
-
-def _placement(destination: str, key: str | None, kind: Format, overwrite: bool) -> Placement:
-    if not is_url(destination):
-        return Placement.of(destination, key, kind, overwrite)
-    from oocdata.writers.upload import Upload  # which needs obstore
-
-    return Upload.of(destination, key, kind, overwrite)
 
 
 def _refuse_dtype(view: View, kind: Format) -> None:

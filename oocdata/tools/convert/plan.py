@@ -15,6 +15,7 @@ from oocdata.tools.lines import labelled
 from oocdata.writers.codec import NAMES, NONE
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target
+from oocdata.writers.upload import Upload
 
 __all__ = ["Plan"]
 
@@ -25,7 +26,7 @@ class Plan:
 
     view: View  # what is read
     target: Target  # what is written
-    placement: Placement
+    placement: Placement | Upload
     steps: Steps  # in which boxes
     carried: Carried  # attributes and the like
     chosen_chunks: bool  # they were not asked for

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import product
+from io import FileIO
 from math import lcm, prod
 from typing import Any
 
@@ -50,19 +50,6 @@ class Grid:
     def boxes(self) -> Iterator[Box]:
         """Yield the boxes in C order."""
         return cells(tuple(slice(0, length) for length in self.shape), self.step)
-
-    def pieces(self, box: Box) -> Iterator[Box]:
-        """Yield the parts of a box that lie in one box of the grid each, in C order."""
-        axes = []
-        for part, step in zip(box, self.step, strict=True):
-            starts = range(part.start // step * step, part.stop, step)
-            axes.append([slice(max(at, part.start), min(at + step, part.stop)) for at in starts])
-        return product(*axes)
-
-    @property
-    def count(self) -> int:
-        """The number of boxes."""
-        return prod(-(-length // step) for step, length in zip(self.step, self.shape, strict=True))
 
     @property
     def most(self) -> int:
@@ -150,17 +137,17 @@ class Scratch:
         self._blocks, self._tiles = blocks, tiles
         self._dtype, self._threads = dtype, threads
         self._path = path
-        self._number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._file = FileIO(path, "r+" if os.path.exists(path) else "w+")
 
     def write(self, tile: Box, values: NDArray[Any]) -> None:
         """Write the pieces of a tile."""
 
         def one(piece: Box) -> None:
             part = np.ascontiguousarray(values[relative(piece, tile)])
-            write_at(self._number, part.reshape(-1).view(np.uint8).data, self._offset(piece))
+            write_at(self._file, part.reshape(-1).view(np.uint8).data, self._offset(piece))
 
         with writable(self._path):
-            in_threads(self._threads, one, self._blocks.pieces(tile))
+            in_threads(self._threads, one, cells(tile, self._blocks.step))
 
     def read(self, block: Box, out: NDArray[Any]) -> None:
         """Put a block together."""
@@ -176,7 +163,7 @@ class Scratch:
                 )
             out[relative(piece, block)] = values.reshape(shape)
 
-        in_threads(self._threads, one, self._tiles.pieces(block))
+        in_threads(self._threads, one, cells(block, self._tiles.step))
 
     def _offset(self, piece: Box) -> int:
         """Return the byte at which a piece begins."""
@@ -196,10 +183,8 @@ class Scratch:
     def save(self) -> None:
         """Wait until the disk has it."""
         with writable(self._path):
-            os.fsync(self._number)
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
         """Close the file."""
-        number, self._number = self._number, -1
-        if number >= 0:
-            os.close(number)
+        self._file.close()

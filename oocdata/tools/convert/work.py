@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -32,7 +32,6 @@ from oocdata.tools.progress import progress as bar
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage
 from oocdata.writers.target import Box
-from oocdata.writers.writer import prepare
 
 __all__ = ["Conversion", "carry_out"]
 
@@ -93,12 +92,12 @@ class Conversion:
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
     """Do what a plan says; rows that differ are told, not raised."""
     hint = "The same conversion, started again, goes on with it.\n" if plan.about else ""
-    with Lock(plan.placement, hint) as lock, at_most(plan.reading_bytes):
+    with closing(Lock(plan.placement, hint)) as lock, at_most(plan.reading_bytes):
         run = _Run(plan, progress, lock)
         try:
             return run.whole()
         except BaseException as error:
-            if not (run.noted and plan.about):  # nothing that another run can go on with
+            if not (run.journal.done and plan.about):  # nothing that another run can go on with
                 if lock.held():  # or the folder is another's by now
                     plan.placement.remove()
             elif isinstance(error, OSError | ArgumentError):
@@ -111,14 +110,12 @@ class _Run:
 
     def __init__(self, plan: Plan, progress: bool, lock: Lock) -> None:
         self._plan, self._progress, self._lock = plan, progress, lock
-        path = os.path.join(plan.placement.folder, "journal")
-        self.noted = os.path.exists(path)  # the journal tells of something safe on the disk
-        self._journal = Journal(path, plan.about)
+        self.journal = Journal(os.path.join(plan.placement.folder, "journal"), plan.about)
 
     def whole(self) -> Conversion:
         """Do everything, and give the result its name."""
         began = perf_counter()
-        plan, placement, journal = self._plan, self._plan.placement, self._journal
+        plan, placement, journal = self._plan, self._plan.placement, self.journal
         storage, anew = self._begun()
         resumed = bool(journal.done)
         threads = ThreadPoolExecutor(cores(), "oocdata-convert")
@@ -132,9 +129,13 @@ class _Run:
                 self._lock.check()
             if not differing:
                 journal.note(placing=placement.inode)
-            if not placement.on_disk:
+            if not placement.on_disk:  # it is read by its name alone
                 placement.place()
-                differing = self._withdrawn(threads) if plan.verify else ()
+                with ExitStack() as unsound:
+                    unsound.callback(placement.withdraw)
+                    differing = self._differing(threads) if plan.verify else ()
+                    if not differing:
+                        unsound.pop_all()
         finally:
             storage.abandon()
             threads.shutdown(wait=True, cancel_futures=True)
@@ -148,7 +149,7 @@ class _Run:
 
     def _begun(self) -> tuple[Storage, str]:
         """Return the array under construction, and why it is a new one though one was begun."""
-        plan, placement, journal = self._plan, self._plan.placement, self._journal
+        plan, placement, journal = self._plan, self._plan.placement, self.journal
         anew = journal.reason
         if journal.done.get("placing", placement.inode) != placement.inode:
             # What it has changed places with lies here: the old array.
@@ -158,9 +159,8 @@ class _Run:
                 return placement.storage(plan.target, resume=True), ""
             except (SourceError, OSError, KeyError, ValueError) as error:
                 anew = f"what was there is not sound ({error})"
-        journal.done, self.noted = {}, False
-        placement.clear()
-        prepare(placement)
+        journal.done = {}
+        placement.begin()
         return placement.storage(plan.target), anew
 
     def _through(
@@ -188,7 +188,7 @@ class _Run:
     ) -> None:
         """Bring every box of a grid that is not done yet from one side to the other."""
         dtype = self._plan.target.dtype
-        done = self._journal.done.get(label, 0) if save else 0
+        done = self.journal.done.get(label, 0) if save else 0
         unsaved = 0
 
         def filled(box: Box) -> tuple[Box, NDArray[Any]]:
@@ -199,8 +199,7 @@ class _Run:
         def saved() -> None:
             if save and unsaved:
                 save()
-                self.noted = True  # an interrupt may come right behind the note
-                self._journal.note(**{label: done})
+                self.journal.note(**{label: done})
 
         with (
             bar(label, self._plan.nbytes, shown=self._progress) as advance,
@@ -219,17 +218,6 @@ class _Run:
                         saved()
                         unsaved = 0
             saved()
-
-    def _withdrawn(self, threads: ThreadPoolExecutor) -> tuple[int, ...]:
-        """Compare a result that is read by its name alone; take the name away if it is wrong."""
-        sound = False
-        try:
-            differing = self._differing(threads)
-            sound = not differing
-            return differing
-        finally:
-            if not sound:
-                self._plan.placement.withdraw()
 
     def _differing(self, threads: ThreadPoolExecutor) -> tuple[int, ...]:
         """Compare the result with what the source gives when it is read again, bit by bit."""
@@ -258,5 +246,5 @@ class _Run:
         try:
             yield
         except (SourceError, OSError):
-            self.noted = False  # it is not sound: a rerun must not go on with it
+            self.journal.done = {}  # it is not sound: a rerun must not go on with it
             raise

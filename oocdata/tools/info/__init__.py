@@ -224,17 +224,17 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     """
     opening = Opening.of(target, key, **arguments)
     path = opening.target
-    is_path = isinstance(path, str | os.PathLike)
+    is_path = isinstance(path, str)
     there = is_path and (
-        os.path.exists(os.path.expanduser(path)) or (is_url(str(path)) and not glob.has_magic(path))
+        os.path.exists(os.path.expanduser(path)) or (is_url(path) and not glob.has_magic(path))
     )
     layout = recognise(opening)
     if layout is not None:
         keys: list[str | None] = [name or None for name in layout.keys]
     elif opening.key is not None or opening.dtype or opening.format or not there:
-        return Contents(str(path) if is_path else opening.name, (_described(opening),))
+        return Contents(path if is_path else opening.name, (_described(opening),))
     else:
-        keys = [name or None for name in list_datasets(os.fspath(path))]
+        keys = [name or None for name in list_datasets(path)]
     found: list[Description | Unopened] = []
     if layout is None:
         alike, keys = _alike(opening, keys)
@@ -252,7 +252,7 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     told = [one for one in found if isinstance(one, Description)]
     if len(told) == 1 and layout is None:  # it is told in full
         found[found.index(told[0])] = _described(replace(opening, key=told[0].key))
-    named = os.fspath(path) if is_path else opening.name
+    named = path if is_path else opening.name
     return Contents(named, tuple(found), tuple(keys[_MOST_DESCRIBED:]), layout)
 
 

@@ -21,6 +21,7 @@ _FEWEST_TO_SPLIT = 5
 
 _FIT = "# model.fit(loader.to_tf(), epochs=10)"
 _NEXT = {
+    "columns": _FIT,
     "frames": _FIT,
     "images": "# with their folders as labels: ooc.zip(images, ooc.folder_labels(images))",
     "labels": "# as targets of another array's rows: ooc.zip(frames, labels)",
@@ -60,10 +61,12 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         hint = f"2 of {len(shape)} axes look like trajectory × time: axis={found}"
         code, view = replace(opening, axis=found).code(), View.of(view.source, found)
     columns = columns_of(view)
-    name = "rows" if columns is not None else _name(view)
+    fields = [] if columns is None else list(columns.parts)
+    name = "rows" if fields else _name(view)
     lines = ["import oocdata as ooc", f"{name} = {code}"]
-    if columns is not None:
-        return hint, (*lines, *_of_columns(list(columns.parts), len(view)))
+    if fields:
+        name = "columns"
+        lines.append(f"columns = ooc.zip({{name: rows[name] for name in {fields}}})")
     if not view.nbytes:
         return hint, tuple(lines)
     made = name
@@ -73,10 +76,14 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     count, batch = len(view), "x"
     if name == "frames" and view.runs(None).lengths.max(initial=0) > 1:
         made, count, batch = f"{made}.next_frame()", len(view.next_frame()), "x, y"
-    each = replace(view.spec, shape=(min(BATCH_SIZE, count), *view.spec.shape))
+    if fields:
+        batch, what = "batch", f"a dict: batch[{fields[0]!r}], …"
+    else:
+        each = replace(view.spec, shape=(min(BATCH_SIZE, count), *view.spec.shape))
+        what = f"{'each ' * (batch != 'x')}{each}"
     lines += [
         f"loader = {made}.batches({BATCH_SIZE}, shuffle=True, seed=7)",
-        f"{batch} = loader.batch(0)  # {'each ' * (batch != 'x')}{each}",
+        f"{batch} = loader.batch(0)  # {what}",
         _NEXT[name],
     ]
     return hint, tuple(lines)
@@ -96,21 +103,6 @@ def columns_of(view: View) -> Zip | None:
         if field.dtype.names is None:
             found[name] = field
     return zipped(found) if found else None
-
-
-def _of_columns(names: list[str], rows: int) -> list[str]:
-    lines, made = [f"columns = ooc.zip({{name: rows[name] for name in {names}}})"], "columns"
-    if not rows:
-        return lines
-    if rows >= _FEWEST_TO_SPLIT:
-        lines.append("train, val, test = columns.split(0.6, 0.2, 0.2)")
-        made = "train"
-    return [
-        *lines,
-        f"loader = {made}.batches({BATCH_SIZE}, shuffle=True, seed=7)",
-        f"batch = loader.batch(0)  # a dict: batch[{names[0]!r}], …",
-        _FIT,
-    ]
 
 
 def _name(view: View) -> str:

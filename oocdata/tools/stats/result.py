@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -211,8 +212,6 @@ class Stats:
 
 def _keras_takes_one_number_a_channel() -> bool:
     """Return False before Keras 3.14, which broadcasts the mean from the last axis."""
-    from importlib.metadata import PackageNotFoundError, version  # not for `import oocdata`
-
     try:
         major, minor = version("keras").split(".")[:2]
     except PackageNotFoundError:

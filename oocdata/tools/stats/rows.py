@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_128_digest
 
 __all__ = ["RowsFound", "constant_rows", "fingerprints", "repeats"]
 
@@ -55,8 +56,6 @@ def fingerprints(block: NDArray[Any]) -> NDArray[np.uint64]:
     stored = block.reshape(rows, -1).view(np.uint8)
     nbytes = stored.shape[1]
     if nbytes > 16:
-        from xxhash import xxh3_128_digest  # not for `import oocdata`
-
         digest: Callable[[Any], bytes] = xxh3_128_digest
         digests = b"".join(map(digest, stored))
         return np.frombuffer(digests, np.uint64).reshape(rows, 2)

@@ -8,7 +8,6 @@ alike it opens one. Where something is otherwise it raises, and the file is none
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
 
 from oocdata.errors import SourceError
@@ -46,13 +45,9 @@ def recognise(opening: Opening) -> Layout | None:
     ...     print(recognise(Opening.of(f"{folder}/a.h5")).sentence)
     D4RL: 9 steps
     """
-    target = opening.target
-    given = target if isinstance(target, list | tuple) else [target]
-    if opening.given() or not all(isinstance(one, str | os.PathLike) for one in given):
+    if opening.given() or not opening.is_paths:
         return None
-    texts = [os.fspath(one) for one in given]
-    named = repr(texts if isinstance(target, list | tuple) else texts[0])
-    with suppress(*_OTHERWISE), listing_of(named, opening.paths()) as listing:
+    with suppress(*_OTHERWISE), listing_of(repr(opening.target), opening.paths()) as listing:
         for layout in LAYOUTS:
             with suppress(*_OTHERWISE):
                 return layout(listing)
