@@ -262,3 +262,17 @@ def test_a_folder_is_for_urls(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ArgumentError, match="`cache` must be a folder"):
         ooc.open("https://host/a.npy", cache=tmp_path / "file")
+
+
+def test_tables_of_several_patterns_are_not_mixed_up(server: RangeServer, tmp_path: Path) -> None:
+    """Datasets alike in shape and chunks: their tables of chunks are kept under names of theirs."""
+    with h5py.File(server.folder / "b.h5", "w") as file:
+        for part in range(4):
+            name = f"{'even' if part % 2 == 0 else 'odd'}/{part}"
+            file.create_dataset(name, data=ROWS[:8] + part, chunks=(4, 64, 32), compression="lzf")
+    for _ in range(2):
+        for kind, parts in (("even", (0, 2)), ("odd", (1, 3))):
+            view = ooc.open(f"{server.url}/b.h5", f"{kind}/*", cache=tmp_path / "kept")
+            wanted = np.concatenate([ROWS[:8] + part for part in parts])
+            chunks.forget()
+            assert_array_equal(np.asarray(view), wanted)

@@ -6,6 +6,8 @@ from array import array
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import blake2b
+from io import BytesIO
 from math import prod
 from typing import Any, ClassVar
 
@@ -23,6 +25,7 @@ from oocdata.formats.hdf5.file import (
     open_file,
     readable,
 )
+from oocdata.formats.stored import file_of
 
 __all__ = ["ChunkTable", "PresentChunks", "grid_of", "present_chunks"]
 
@@ -224,6 +227,11 @@ class ChunkTable:
             return self._read[0]
         parts, path = self.parts, self.version.path
         key = None if parts else self.key
+        beside = _beside(self)
+        found = None if beside is None else _read_kept(beside)
+        if found is not None:
+            self._read.append(found)
+            return found
         # HDF5's own lock, so that there is no second one to wait for while holding this one.
         with hdf5_lock():
             if not self._read:
@@ -242,4 +250,37 @@ class ChunkTable:
                     names = (one.encode("utf-8", "surrogateescape") for one in keys)
                     each = (h5d.open(file.id, name) for name in names)
                     self._read.append(_listed(each, tuple(grid), self.chunk_shape, parts))
+                    if beside is not None:
+                        _keep(beside, self._read[0])
             return self._read[0]
+
+
+def _beside(table: ChunkTable) -> tuple[Any, str] | None:
+    """Return where the table of a file in a store is kept, and under which name; None without."""
+    if not table.version.cache:
+        return None
+    entry = getattr(file_of(table.version), "entry", None)
+    parts = table.parts
+    about: list[Any] = [table.key, table.chunk_shape, table.axis]
+    if parts is not None:
+        steps = None if parts.steps is None else parts.steps.tolist()
+        about += [parts.keys, parts.lengths.tolist(), parts.axis, parts.unit, steps]
+    which = blake2b(repr(about).encode(errors="surrogateescape"), digest_size=16)
+    return None if entry is None else (entry, f"chunks_{which.hexdigest()}")
+
+
+def _read_kept(beside: tuple[Any, str]) -> PresentChunks | None:
+    entry, name = beside
+    kept = entry.blob(name).read()
+    if kept is None:
+        return None
+    with np.load(BytesIO(kept)) as arrays:
+        return PresentChunks(*(arrays[one] for one in PresentChunks.__slots__))
+
+
+def _keep(beside: tuple[Any, str], chunks: PresentChunks) -> None:
+    entry, name = beside
+    file = BytesIO()
+    arrays = {one: getattr(chunks, one) for one in PresentChunks.__slots__}
+    np.savez(file, allow_pickle=False, **arrays)
+    entry.blob(name).keep(file.getvalue())
