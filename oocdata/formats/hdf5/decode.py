@@ -94,20 +94,22 @@ class ChunkDecoder:
             write_chunk(out, self.stored, self.chunk_shape, partial(self._undo, data, []))
 
     def _undo(self, data: Any, filters: list[int], target: NDArray[np.uint8]) -> None:
-        left, applied = data, list(filters)
+        left, frame, applied = data, None, list(filters)
         while applied:
             number = applied.pop()
             if number == FLETCHER32:
-                left = _checked(left)
+                left, frame = _checked(left), None
             elif number == SHUFFLE:
-                shuffled = np.frombuffer(left, np.uint8)
-                left = target if not applied else empty(shuffled.shape, np.uint8)
-                _unshuffle(shuffled, self.stored.itemsize, left)
+                frame = _framed(left) if frame is None else frame
+                left = target if not applied else empty((len(memoryview(left)),), np.uint8)
+                _unshuffle(frame, self.stored.itemsize, left)
+                frame = None
             elif not applied:
                 left = decompress(_CODECS[number], left, target)
             elif set(applied) <= {SHUFFLE, FLETCHER32}:  # they tell how long it is
                 length = len(target) + _CHECKSUM_BYTES * applied.count(FLETCHER32)
-                left = decompress(_CODECS[number], left, empty((length,), np.uint8))
+                frame = empty((_BLOSC_BYTES + length,), np.uint8)
+                left = decompress(_CODECS[number], left, frame[_BLOSC_BYTES:])
             else:
                 left = decompress(_CODECS[number], left, None)
         if left is not target:
@@ -121,7 +123,15 @@ def _same_length(found: int, expected: int) -> None:
         raise ValueError(f"it decodes to {found} bytes, not {expected}")
 
 
-def _unshuffle(shuffled: NDArray[np.uint8], itemsize: int, out: NDArray[np.uint8]) -> None:
+def _framed(data: Any) -> NDArray[np.uint8]:
+    """Copy shuffled bytes to where a Blosc chunk would have them: after its header."""
+    shuffled = np.frombuffer(data, np.uint8)
+    frame = empty((_BLOSC_BYTES + len(shuffled),), np.uint8)
+    frame[_BLOSC_BYTES:] = shuffled
+    return frame
+
+
+def _unshuffle(frame: NDArray[np.uint8], itemsize: int, out: NDArray[np.uint8]) -> None:
     """Put byte i of every number back beside its others; a rest at the end was not shuffled.
 
     Shuffled bytes are what a Blosc chunk holds whose compressor left them as they are (Blosc 1,
@@ -131,26 +141,35 @@ def _unshuffle(shuffled: NDArray[np.uint8], itemsize: int, out: NDArray[np.uint8
     Examples
     --------
     >>> out = np.empty(7, np.uint8)
-    >>> _unshuffle(np.array([1, 3, 5, 2, 4, 6, 7], np.uint8), 2, out)
+    >>> _unshuffle(_framed(bytes([1, 3, 5, 2, 4, 6, 7])), 2, out)
     >>> out.tolist()
     [1, 2, 3, 4, 5, 6, 7]
     """
+    shuffled = frame[_BLOSC_BYTES:]
     _same_length(len(shuffled), len(out))
     count = len(out) // itemsize
     whole, step = count * itemsize, max(1, _TILE_BYTES // itemsize)
     planes = shuffled[:whole].reshape(itemsize, count)
     if itemsize > _BLOSC_ITEM:
         out[:whole].reshape(count, itemsize)[...] = planes.T
+    elif count <= step:
+        _blosc_unshuffle(frame, itemsize, out)
+        return
     else:
         for start in range(0, count, step):
             part = planes[:, start : start + step]
-            frame = empty((_BLOSC_BYTES + part.size,), np.uint8)
-            sizes = part.size, part.size, len(frame)  # decoded, of its block, encoded
-            header = struct.pack("<BBBB5I", 2, 1, _BLOSC_FLAGS, itemsize, *sizes, 20, part.size)
-            frame[:_BLOSC_BYTES] = np.frombuffer(header, np.uint8)
-            frame[_BLOSC_BYTES:].reshape(part.shape)[...] = part
-            codecs().blosc_decode(frame, out=out[start * itemsize :][: part.size])
+            tile = empty((_BLOSC_BYTES + part.size,), np.uint8)
+            tile[_BLOSC_BYTES:].reshape(part.shape)[...] = part
+            _blosc_unshuffle(tile, itemsize, out[start * itemsize :][: part.size])
     out[whole:] = shuffled[whole:]
+
+
+def _blosc_unshuffle(frame: NDArray[np.uint8], itemsize: int, out: NDArray[np.uint8]) -> None:
+    """Write the header of a Blosc chunk of one block, and decode it."""
+    sizes = len(out), len(out), len(frame)  # decoded, of its block, encoded
+    header = struct.pack("<BBBB5I", 2, 1, _BLOSC_FLAGS, itemsize, *sizes, 20, len(out))
+    frame[:_BLOSC_BYTES] = np.frombuffer(header, np.uint8)
+    codecs().blosc_decode(frame, out=out)
 
 
 def _checked(data: Any) -> Any:
