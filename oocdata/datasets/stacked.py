@@ -21,7 +21,7 @@ from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.placed import Line, Placed
 from oocdata.engines.soon import Soon, soon
-from oocdata.engines.source import Storage
+from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_ranges, select, take
 
@@ -126,6 +126,15 @@ class Stacked(Described):
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
         return soon(self._joined, origins, extent)
+
+    @property
+    def below(self) -> list[Source]:
+        """What each part is read from."""
+        return [part.source if isinstance(part, View) else part for part in self.parts]
+
+    def stored_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
+        """Yield the boxes of each part; see `oocdata.engines.source.stored_boxes`."""
+        return self._joined.boxes(origins, extent)
 
     def storage(self) -> Storage:
         """Return what the parts' storages have together."""
