@@ -155,3 +155,23 @@ def test_chunks_are_mixed_where_little_of_each_is_taken(take: Any, monkeypatch: 
         set_memory(DEFAULT_MEMORY)
     assert isinstance(loader.order, ooc.BlockShuffle)
     assert decoded.total() < 1.1 * len(decoded)
+
+
+@pytest.mark.parametrize("make", [lambda v: v, lambda v: v.next_frame(), lambda v: v.windows(4)])
+def test_chunks_of_several_sample_axes_are_mixed(make: Any, monkeypatch: pytest.MonkeyPatch):
+    """A chunk of some trajectories and some of their times: those beside it are not needed."""
+    array = np.zeros((16, 1600, 64), "f4")
+    source, decoded = counted(array, 4, 8, 64)  # those of four whole trajectories have 1.6 MiB
+    view = ooc.View.of(source.source, (0, 1))
+    monkeypatch.setattr(choice, "WINDOW_BYTES", 1 << 18)
+    set_memory(1 << 20)
+    try:
+        loader = make(view).batches(32, shuffle=True, seed=3)
+        told = loader.explain()
+        for _ in loader:
+            pass
+    finally:
+        set_memory(DEFAULT_MEMORY)
+    assert decoded.total() < 1.5 * len(decoded)
+    assert told.mixing is not None
+    assert told.mixing.entropy > 0.8 * told.mixing.full_shuffle_entropy
