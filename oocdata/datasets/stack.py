@@ -43,11 +43,9 @@ def constant(values: ArrayLike | View | Constant) -> Constant:
     """
     if isinstance(values, Constant):
         return values
-    if isinstance(values, View):
-        return Constant(values)
-    array = np.asarray(values)
-    check_dtype(array.dtype)
-    return Constant(array)
+    made = Constant(values if isinstance(values, View) else np.asarray(values))
+    check_dtype(made.dtype)
+    return made
 
 
 def stack(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:

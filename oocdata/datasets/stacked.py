@@ -40,6 +40,10 @@ class Constant(Described):
 
     values: NDArray[Any] | View
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.values, View):  # a description has numbers without axes as scalars
+            object.__setattr__(self, "values", np.asarray(self.values))
+
     def __repr__(self) -> str:
         return f"<Constant: {self.shape} {self.dtype}>"
 
