@@ -132,9 +132,9 @@ class Stacked(Described):
         return soon(self._joined, origins, extent)
 
     @property
-    def below(self) -> list[Source]:
-        """What each part is read from."""
-        return [part.source if isinstance(part, View) else part for part in self.parts]
+    def below(self) -> tuple[Source, ...]:
+        """The parts, seen along the axes of the whole."""
+        return self._joined.parts
 
     def stored_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
         """Yield the boxes of each part; see `oocdata.engines.source.stored_boxes`."""

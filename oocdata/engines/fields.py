@@ -125,11 +125,6 @@ class Field(Relabelled):
         """Of the field's numbers."""
         return check_stored(_of(self.source.dtype, self.name)[0])
 
-    @property
-    def below(self) -> tuple[Source]:
-        """The rows."""
-        return (self.source,)
-
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of stores: of whole rows."""
         return [one for boxes in self.stored_boxes(origins, extent) for one in soon(*boxes)]

@@ -59,6 +59,11 @@ class Placed:
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
+    @property
+    def below(self) -> tuple[Source]:
+        """What is read."""
+        return (self.source,)
+
     @cached_property
     def repeated(self) -> list[int]:
         """The axes along which the same numbers are repeated."""

@@ -17,6 +17,7 @@ import h5py
 import numcodecs
 import numpy as np
 import pytest
+import xarray
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -416,6 +417,12 @@ def in_a_store(folder: Path) -> Any:
     return write(MemoryStore(), ROWS)
 
 
+def in_xarray(folder: Path) -> Any:
+    xarray.Dataset({"u": (["a", "b", "c"], ROWS)}).to_netcdf(folder / "a.nc", engine="h5netcdf")
+    with xarray.open_dataset(folder / "a.nc", engine="h5netcdf") as file:
+        return file["u"]
+
+
 class Sliceable:
     shape, dtype = (10, 3), np.dtype("f4")
 
@@ -429,9 +436,10 @@ class Sliceable:
         (in_memory, "array in memory. Open it by its path"),
         (open_dataset, "by its path"),
         (in_a_store, "by its path or URL"),
+        (in_xarray, "HDF5. Open it by its path or URL"),
         (lambda _: Sliceable(), "save it to a file"),
     ],
-    ids=["array", "h5py", "zarr", "object"],
+    ids=["array", "h5py", "zarr", "xarray", "object"],
 )
 def test_data_that_nobody_else_can_open(
     tmp_path: Path, target: Callable[[Path], Any], said: str
@@ -440,7 +448,7 @@ def test_data_that_nobody_else_can_open(
     loader = ooc.open(opened).batches(4)
     with pytest.raises(DescriptionError, match=said) as caught:
         describe(loader)
-    assert "loader.dataset.source" in str(caught.value)
+    assert "`loader.dataset.source`" in str(caught.value)
 
 
 def test_only_loaders_are_described() -> None:
