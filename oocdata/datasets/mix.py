@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import gcd, isfinite, lcm
@@ -159,7 +159,8 @@ def mix(
     >>> len(loader), loader.batch(1)
     (6, array([   7, 1003,    8,    9,   10, 1004,   11,   12, 1005,   13]))
     """
-    pairs = list(members.items() if isinstance(members, Mapping) else members)
+    several = isinstance(members, Iterable) and not isinstance(members, Dataset)
+    pairs = list(members.items() if isinstance(members, Mapping) else members) if several else []
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise ArgumentError(
             f"`members` must be a dict of datasets and weights, or pairs of them; got {members!r}. "
