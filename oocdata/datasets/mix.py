@@ -8,6 +8,8 @@ from itertools import accumulate
 from math import gcd, isfinite, lcm
 from typing import Any, Self
 
+import numpy as np
+
 from oocdata.datasets.concat import Concat, checked_parts
 from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError, EmptyError
@@ -185,7 +187,9 @@ def _whole(weights: list[Any]) -> tuple[int, ...]:
     from fractions import Fraction  # with decimal behind it, only here
 
     try:
-        good = all(not isinstance(w, bool | str) and isfinite(w) and w > 0 for w in weights)
+        good = all(
+            not isinstance(w, bool | np.bool_ | str) and isfinite(w) and w > 0 for w in weights
+        )
     except (TypeError, ValueError):
         good = False
     if not good:
