@@ -185,7 +185,7 @@ def _chosen(
     if shuffle is False:
         return Sequential(), "`shuffle` is False"
     # 1 is equal to True, but no bool.
-    if shuffle is not True and shuffle not in ("global", "block"):
+    if shuffle is not True and not (isinstance(shuffle, str) and shuffle in ("global", "block")):
         raise ArgumentError(
             f"`shuffle` must be False, True, 'global', 'block' or an order; got {shuffle!r}."
         )

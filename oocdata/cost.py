@@ -20,7 +20,7 @@ from oocdata.datasets.chunking import chunks_along
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Request, of_sources
 from oocdata.engines.soon import Cost, cost_of, soon
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order.order import laned
 
@@ -116,12 +116,13 @@ def chunks_of(
     storages = {} if storages is None else storages
     found: Chunks = {}
     for request in of_sources(requests):
-        source = request.source
-        storage = storages.get(id(source)) or storages.setdefault(id(source), source.storage())
-        if storage.chunks is not None:
-            numbers = chunk_numbers(source.shape, storage, request.origins, request.extent)
-            nbytes = chunk_bytes(source, storage)
-            found.update(((id(source), number), nbytes) for number in numbers.tolist())
+        for boxes in stored_boxes(request.source, request.origins, request.extent):
+            source, origins, extent = boxes
+            storage = storages.get(id(source)) or storages.setdefault(id(source), source.storage())
+            if storage.chunks is not None:
+                numbers = chunk_numbers(source.shape, storage, origins, extent)
+                nbytes = chunk_bytes(source, storage)
+                found.update(((id(source), number), nbytes) for number in numbers.tolist())
     return found
 
 

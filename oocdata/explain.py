@@ -10,7 +10,7 @@ from oocdata.advice import POOR_MIXING, Advice, advise, as_typed, mixing_share, 
 from oocdata.blocks import AnyBlocks, Blocks
 from oocdata.cost import Fetching, cached_bytes, chunk_bytes, fetching
 from oocdata.datasets.spec import leaves
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Source, Storage, stored_sources
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.bucketed import Bucketed
@@ -188,7 +188,8 @@ def _cost(cost: Cost) -> str:
 def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> int:
     """Return the bound on what reading keeps."""
     storages = [source.storage() for source in sources]
-    chunks = [chunk_bytes(*pair) for pair in zip(sources, storages, strict=True)]
+    stored = [(source, source.storage()) for source in stored_sources(sources)]
+    chunks = [chunk_bytes(*pair) for pair in stored]
     tables = sum(storage.table_bytes for storage in storages) + _order_bytes(loader)
     # What a function gets, and its result copied to where TensorFlow may keep it; of sparse rows,
     # the numbers as they are stored.
@@ -198,13 +199,13 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
     reading += max(storage.scratch_bytes for storage in storages)
     reading += loader.dataset.place_bytes(elements)
     processes = max(1, loader.workers)
-    kept = min(cache_share(), sum(map(cached_bytes, sources, storages)))
+    kept = min(cache_share(), sum(cached_bytes(*pair) for pair in stored))
     decoding = _DECODING_BYTES if kept else 0
     if any(chunks):
         kept = max(kept, max(chunks))  # at least the chunk that is read
         # Each thread has a chunk's stored bytes, and the chunk between two filters.
         threads = cores() + ahead.reading
-        most = max(2 * max(chunks), *(storage.chunk_scratch for storage in storages))
+        most = max(2 * max(chunks), *(storage.chunk_scratch for _, storage in stored))
         decoding += min(threads * most, max(scratch_share(), most))
     fetched = 0
     if loader.dataset.is_remote:

@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut", "Selection", "as_bounds", "as_count", "as_positions", "as_run",
-    "as_shard", "compose_ranges", "cut", "expand_key", "is_all", "is_same",
+    "Cut", "Selection", "as_array", "as_bounds", "as_count", "as_flag", "as_positions",
+    "as_run", "as_shard", "compose_ranges", "cut", "expand_key", "is_all", "is_same",
     "repeated", "select", "slice_range", "take",
 ]  # fmt: skip
 
@@ -43,6 +43,24 @@ def as_count(name: str, value: object, *, at_least: int = 1) -> int:
             f"`{name}` must be a whole number of at least {at_least}{below}; got {value!r}."
         )
     return count
+
+
+def as_array(name: str, given: Any) -> NDArray[Any]:
+    """Return an argument as an array, or the error that it is none: its rows differ in length."""
+    try:
+        return np.asarray(given)
+    except ValueError as error:
+        raise ArgumentError(
+            f"`{name}` must be an array, all of whose rows have one length; got "
+            f"{type(given).__name__}: {error}"
+        ) from error
+
+
+def as_flag(name: str, given: Any) -> bool:
+    """Return an argument that must be True or False."""
+    if not isinstance(given, bool | np.bool_):
+        raise ArgumentError(f"`{name}` must be True or False; got {given!r}.")
+    return bool(given)
 
 
 def as_bounds(name: str, value: Any) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError
-from oocdata.index import as_count, as_shard
+from oocdata.index import as_count, as_flag, as_shard
 from oocdata.order import Order, Sequential
 from oocdata.order.mixture import Mixture
 from oocdata.order.order import laned
@@ -71,14 +71,15 @@ def make_loader(
     for source in dataset.sources():
         if source.dtype.names:  # rows of which no field was chosen
             check_dtype(source.dtype, source.storage().path, source.storage().key)
-    if drop_remainder and len(dataset) < size:
+    drop = as_flag("drop_remainder", drop_remainder)
+    if drop and len(dataset) < size:
         raise EmptyError(
             f"`batch_size` must be at most the {len(dataset)} elements when the remainder is "
             f"dropped; got {size}."
         )
     order, reason = choose_order(dataset, shuffle, size, weights, bucket)
     given = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
-    loader = Loader(dataset, size, order, int(seed), bool(drop_remainder), given, reason, processes)
+    loader = Loader(dataset, size, order, int(seed), drop, given, reason, processes)
     if processes and dataset.is_composed:
         raise ArgumentError(
             "`workers` must be 0 for sparse and ragged batches, which threads read; got "

@@ -132,3 +132,46 @@ def test_a_batch_takes_its_elements_from_as_many_runs(monkeypatch: pytest.Monkey
 def test_rows_that_are_not_decoded_are_shuffled_fully():
     view = ooc.View.of(RecordingSource(sample_array((100, 2)), chunks=None))
     assert isinstance(view.windows(2, 1).batches(4, shuffle=True).order, ooc.Shuffle)
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        pytest.param(lambda v: v["a"], id="a field"),
+        pytest.param(lambda v: ooc.stack([v["b"][:, 0], v["b"][:, 8]]), id="places of a field"),
+    ],
+)
+def test_chunks_are_mixed_where_little_of_each_is_taken(take: Any, monkeypatch: pytest.MonkeyPatch):
+    """The bytes of a chunk are those that are decoded, not those that elements hold of it."""
+    rows = np.zeros(6400, [("a", "f4"), ("b", "f4", 15)])
+    view, decoded = counted(rows, 64)
+    monkeypatch.setattr(choice, "WINDOW_BYTES", 1 << 17)  # 32 chunks of 100
+    set_memory(1 << 20)
+    try:
+        loader = take(view).batches(8, shuffle=True, seed=3)
+        for _ in loader:
+            pass
+    finally:
+        set_memory(DEFAULT_MEMORY)
+    assert isinstance(loader.order, ooc.BlockShuffle)
+    assert decoded.total() < 1.1 * len(decoded)
+
+
+@pytest.mark.parametrize("make", [lambda v: v, lambda v: v.next_frame(), lambda v: v.windows(4)])
+def test_chunks_of_several_sample_axes_are_mixed(make: Any, monkeypatch: pytest.MonkeyPatch):
+    """A chunk of some trajectories and some of their times: those beside it are not needed."""
+    array = np.zeros((16, 1600, 64), "f4")
+    source, decoded = counted(array, 4, 8, 64)  # those of four whole trajectories have 1.6 MiB
+    view = ooc.View.of(source.source, (0, 1))
+    monkeypatch.setattr(choice, "WINDOW_BYTES", 1 << 18)
+    set_memory(1 << 20)
+    try:
+        loader = make(view).batches(32, shuffle=True, seed=3)
+        told = loader.explain()
+        for _ in loader:
+            pass
+    finally:
+        set_memory(DEFAULT_MEMORY)
+    assert decoded.total() < 1.5 * len(decoded)
+    assert told.mixing is not None
+    assert told.mixing.entropy > 0.8 * told.mixing.full_shuffle_entropy

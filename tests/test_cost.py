@@ -110,6 +110,12 @@ def decoded_bytes(loader: ooc.Loader, decoded: Counter[Any], *, together: bool) 
         pytest.param(lambda v: v.windows(3, 1, horizon=100), 1, id="a far horizon"),
         pytest.param(lambda v: v[:, 10:20], 10 / ELEMENT, id="a cut"),
         pytest.param(lambda v: v[np.repeat(np.arange(4000), 2)], 1 / 2, id="repeats"),
+        pytest.param(lambda v: ooc.stack([v[:, 3], v[:, 40]]), 2 / ELEMENT, id="a stack of places"),
+        pytest.param(
+            lambda v: ooc.stack([ooc.stack([v[:, 3], v[:, 40]]), np.zeros(2, "f4")]),
+            4 / ELEMENT,
+            id="a stack of a stack and of what is the same in every row",
+        ),
         pytest.param(lambda v: ooc.zip(v, ooc.open(np.zeros(len(v), "u1"))), 1, id="labels"),
     ],
 )
@@ -130,6 +136,29 @@ def test_said_is_counted_over_several_files(shuffle: Any) -> None:
     ]
     loader = View.of(concatenate(parts, axis=0)).batches(32, shuffle=shuffle, seed=3)
     again = decoded_bytes(loader, decoded, together=True) / (ELEMENT * 4)
+    assert amplification(loader) == pytest.approx(again, rel=0.05)
+
+
+@pytest.mark.parametrize("shuffle", [False, ooc.BlockShuffle(3 * CHUNK, 40, lanes=4)])
+def test_said_is_counted_of_arrays_side_by_side(shuffle: Any) -> None:
+    """Chunks of each array count as its own, however long those of the others are."""
+    one, decoded = counted(rows(ROWS), CHUNK, ELEMENT)
+    other, others = counted(rows(ROWS), 3 * CHUNK, ELEMENT)
+    loader = ooc.stack([one, other]).batches(32, shuffle=shuffle, seed=3)
+    others.clear()
+    found = decoded_bytes(loader, decoded, together=True)
+    found += others.total() * 3 * CHUNK * ELEMENT * 4 / ROWS
+    assert amplification(loader) == pytest.approx(found / (2 * ELEMENT * 4), rel=0.05)
+
+
+@pytest.mark.parametrize("shuffle", [False, "global", "block"])
+@pytest.mark.parametrize("fields", [["u"], ["u", "v"]])
+def test_said_is_counted_of_fields(fields: list[str], shuffle: Any) -> None:
+    """Rows are decoded whole, whatever is read of them, and once for all fields."""
+    structured = np.zeros(ROWS, [("u", "f4"), ("v", "f4"), ("rest", "f4", ELEMENT - 2)])
+    view, decoded = counted(structured, CHUNK)
+    loader = ooc.zip(*(view[name] for name in fields)).batches(32, shuffle=shuffle, seed=3)
+    again = decoded_bytes(loader, decoded, together=True) / (len(fields) * 4)
     assert amplification(loader) == pytest.approx(again, rel=0.05)
 
 

@@ -90,3 +90,50 @@ def test_an_error_tells_which_arguments_it_is_about() -> None:
     with pytest.raises(errors.ArgumentError) as caught:
         ooc.open(np.zeros((3, 4)), dtype="f4")
     assert caught.value.arguments == ("dtype",)
+
+
+IDS = np.arange(12)
+
+UNEQUAL = [[1, 2], [3]]
+"""Rows of which NumPy makes no array."""
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda v: v.split(0.5, 0.5, by=UNEQUAL), "`by` must be an array"),
+        (lambda v: v.folds(2, stratify=UNEQUAL), "`stratify` must be an array"),
+        (lambda v: v.split_at(3, coordinate=UNEQUAL), "`coordinate` must be an array"),
+        (lambda v: v.filter(UNEQUAL), "`mask` must be an array"),
+        (lambda v: v.batches(2, shuffle=True, weights=UNEQUAL), "`weights` must be an array"),
+        (lambda v: ooc.balanced(UNEQUAL), "`labels` must be an array"),
+        (lambda v: ooc.constant(UNEQUAL), "`values` must be an array"),
+        (lambda v: ooc.stack([v, UNEQUAL]), "`values` must be an array"),
+        (lambda v: ooc.ragged(np.arange(6), lengths=UNEQUAL), "`lengths` must be an array"),
+        (lambda v: ooc.Interleave(UNEQUAL), "`lengths` must be an array"),
+        (lambda v: ooc.episodes(done=UNEQUAL), "have one length; got 2, 1"),
+        (lambda v: ooc.episodes(time=UNEQUAL, step=1), "`time` must be an array"),
+        (lambda v: ooc.stack(v), "must get Views in a list"),
+        (lambda v: ooc.stack(3), "must get Views in a list"),
+        (lambda v: ooc.mix(v), "must be a dict of datasets and weights"),
+        (lambda v: ooc.mix(3), "must be a dict of datasets and weights"),
+        (lambda v: ooc.mix({v: np.True_}), "weights must be positive numbers"),
+        (lambda v: ooc.episodes(time=["a", "b"], step=1), "`time` must have one number"),
+        (lambda v: ooc.episodes(done=["a", "b"]), "`done` must have one number"),
+        (lambda v: v.split(0.5, 0.5, axis=(0, 1)), "`axis` must be one of the sample axes"),
+        (lambda v: v.folds(2**40), "`k` must be at most the 12 elements"),
+        (lambda v: v.transpose((1, 0)), "one by one: transpose(1, 0); got ((1, 0),)"),
+        (lambda v: v.transpose("x", "y"), "`axes` must be the 2 axes of an element"),
+        (lambda v: v.astype("2000-01-01"), "`dtype` must be a NumPy dtype"),
+        (lambda v: v.named(3), "names must be text"),
+        (lambda v: v.map(np.sqrt, batched=[]), "`batched` must be True or False"),
+        (lambda v: v.map(np.sqrt, rng="x"), "`rng` must be True or False"),
+        (lambda v: v.batches(2, shuffle=np.arange(3)), "`shuffle` must be False, True"),
+        (lambda v: v.batches(2, drop_remainder=np.arange(3)), "`drop_remainder` must be True or"),
+        (lambda v: ooc.join(v, v, on=[IDS, IDS], how=np.arange(0)), "`how` must be 'exact'"),
+    ],
+)
+def test_wrong_calls_say_what_is_wrong(call, said):
+    view = ooc.open(np.zeros((4, 3, 2, 5)), axis=(0, 1))
+    with pytest.raises(errors.ArgumentError, match=re.escape(said)):
+        call(view)

@@ -243,6 +243,26 @@ def test_a_chunk_larger_than_the_cache_is_counted() -> None:
         set_memory(DEFAULT_MEMORY)
 
 
+@pytest.mark.parametrize(
+    "take",
+    [
+        pytest.param(lambda u, v: ooc.stack([u["a"][:, 3], v["a"][:, 4]]), id="places and fields"),
+        pytest.param(lambda u, v: ooc.concat([u["a"][:, 3:4], v["a"][:, 3:4]]), id="fields"),
+    ],
+)
+def test_chunks_are_counted_whole_whatever_is_taken_of_them(take: Any) -> None:
+    """Places and fields of rows that are decoded whole, several side by side."""
+    rows = np.zeros((8, 1 << 17), [("a", "f4"), ("b", "f4", 15)])
+    (u, decoded), (v, _) = counted(rows, 1, 1 << 17), counted(rows, 8, 1 << 17)  # 8 MiB, 64 MiB
+    set_memory(1 << 20)
+    try:
+        loader = take(u, v).batches(4)
+        assert loader.explain().resident_bytes > 3 * (64 << 20)  # as it is decoded, too
+    finally:
+        set_memory(DEFAULT_MEMORY)
+    assert not decoded
+
+
 def test_tables_of_positions_are_counted() -> None:
     """An order of 200,000 rows chosen at random: the chunk of each, and the rows by chunks."""
     rows = 200_000

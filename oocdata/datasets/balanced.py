@@ -58,7 +58,7 @@ def balanced(labels: ArrayLike | Dataset) -> NDArray[np.float64]:
 
 def as_weights(weights: ArrayLike | Dataset, count: int) -> NDArray[np.float64]:
     """Return the weights of elements, checked."""
-    given = read_values(weights)
+    given = read_values("weights", weights)
     if given.shape != (count,) or given.dtype.kind not in "biuf":
         raise ArgumentError(
             f"`weights` must be one number for each of the {count} elements; got "

@@ -81,6 +81,9 @@ def _regular(view: View, rows: range, chunks: list[int]) -> Blocks | BlockRuns |
         return None  # chunks begin anew in each part
     # A chunk holds several places of this axis, with all rows below them.
     at = next(place for place, chunk in enumerate(chunks) if chunk > 1)
+    below = zip(view.axes[at + 1 :], chunks[at + 1 :], strict=True)
+    if any(chunk < view.source.shape[axis] for axis, chunk in below) and len(view) <= MOST_IDS:
+        return None
     lengths = [len(places) for places in view.grid]
     each, places = prod(lengths[at + 1 :]), view.grid[at]
     if len(lengths) == 1:

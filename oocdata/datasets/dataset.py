@@ -28,7 +28,7 @@ from oocdata.engines.buffers import ALIGNMENT
 from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import as_positions, as_run, slice_range
+from oocdata.index import as_array, as_positions, as_run, slice_range
 
 if TYPE_CHECKING:
     from oocdata.datasets.cached import Cached
@@ -357,7 +357,7 @@ class Dataset(Described, Splitting):
                 )
             count, places = len(mask), rows_where("mask", mask)
         else:
-            given = np.asarray(mask)
+            given = as_array("mask", mask)
             if given.ndim != 1 or given.dtype != np.bool_:
                 raise ArgumentError(
                     f"`mask` must be one bool for each element; got {given.dtype} of shape "

@@ -8,14 +8,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
+from oocdata.index import as_array
 
 __all__ = ["as_ids", "read_values"]
 
 
-def read_values(values: Any) -> NDArray[Any]:
+def read_values(name: str, values: Any) -> NDArray[Any]:
     """Return an argument as an array; a dataset is read, its dates as dates."""
     if not hasattr(values, "requests"):
-        return np.asarray(values)
+        return as_array(name, values)
     found = np.asarray(values.take(np.arange(len(values))))
     unit = getattr(values, "unit", "")
     return found.view(unit) if unit and found.dtype == np.int64 else found
@@ -38,7 +39,7 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
     oocdata.errors.ArgumentError
         For anything else, and where one is NaN or NaT.
     """
-    found = read_values(values)
+    found = read_values(name, values)
     if found.dtype.kind == "T":  # NumPy's text of any length
         found = found.astype(str)
     if found.dtype.kind == "O" and found.size:

@@ -103,7 +103,7 @@ def matches(
     ids: NDArray[Any], others: NDArray[Any], how: How = "exact", tolerance: Any = None
 ) -> NDArray[np.int64]:
     """Return the position in `others` of the partner of each id; -1 for one that has none."""
-    if how not in ("exact", "nearest", "previous"):
+    if not isinstance(how, str) or how not in ("exact", "nearest", "previous"):
         raise ArgumentError(f"`how` must be 'exact', 'nearest' or 'previous'; got {how!r}.")
     ids, others = _alike(ids, others)
     if ids.dtype.kind == "U" and how != "exact":

@@ -26,6 +26,7 @@ from oocdata.datasets.spec import (
 )
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
+from oocdata.index import as_flag
 
 __all__ = ["Map"]
 
@@ -44,6 +45,8 @@ class Map(Dataset):
     def __post_init__(self) -> None:
         if not callable(self.fn):
             raise ArgumentError(f"`fn` must be a function; got {self.fn!r}.")
+        for name in ("batched", "rng"):
+            as_flag(name, getattr(self, name))
         if self.source.is_composed:
             raise ArgumentError(
                 "`map` must get dense arrays; these are sparse or ragged. Map before `.sparse()`, "

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import gcd, isfinite, lcm
 from typing import Any, Self
+
+import numpy as np
 
 from oocdata.datasets.concat import Concat, checked_parts
 from oocdata.datasets.dataset import Dataset
@@ -159,7 +161,8 @@ def mix(
     >>> len(loader), loader.batch(1)
     (6, array([   7, 1003,    8,    9,   10, 1004,   11,   12, 1005,   13]))
     """
-    pairs = list(members.items() if isinstance(members, Mapping) else members)
+    several = isinstance(members, Iterable) and not isinstance(members, Dataset)
+    pairs = list(members.items() if isinstance(members, Mapping) else members) if several else []
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise ArgumentError(
             f"`members` must be a dict of datasets and weights, or pairs of them; got {members!r}. "
@@ -184,7 +187,9 @@ def _whole(weights: list[Any]) -> tuple[int, ...]:
     from fractions import Fraction  # with decimal behind it, only here
 
     try:
-        good = all(not isinstance(w, bool | str) and isfinite(w) and w > 0 for w in weights)
+        good = all(
+            not isinstance(w, bool | np.bool_ | str) and isfinite(w) and w > 0 for w in weights
+        )
     except (TypeError, ValueError):
         good = False
     if not good:

@@ -14,6 +14,7 @@ from oocdata.datasets.ragged import Ragged
 from oocdata.datasets.view import View
 from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.errors import ArgumentError
+from oocdata.index import as_array
 
 __all__ = ["ragged"]
 
@@ -58,7 +59,7 @@ def ragged(
     if (offsets is None) == (lengths is None):
         raise ArgumentError("`offsets` or `lengths` must be given, and not both.")
     if lengths is not None:
-        given = np.asarray(lengths)
+        given = as_array("lengths", lengths)
         if given.ndim != 1 or given.dtype.kind not in "iu" or (given < 0).any():
             raise ArgumentError(f"`lengths` must be whole numbers from 0; got {given!r}.")
         if int(given.sum()) != count:

@@ -77,7 +77,9 @@ class Parts:
         oocdata.errors.ArgumentError
             If a name is that of no part, or of several; the message says which come near.
         """
-        given = [names] if isinstance(names, str | bytes) else list(names)
+        given = [names] if isinstance(names, str | bytes) else names
+        if not isinstance(given, Iterable):
+            raise ArgumentError(f"names must be text, one or several; got {names!r}.")
         texts = [one.decode() if isinstance(one, bytes) else str(one) for one in given]
         return np.array([self._number(text) for text in texts], np.int64)
 

@@ -208,7 +208,7 @@ def as_dtype(given: DTypeLike) -> np.dtype[Any]:
     """Return the dtype that a caller gave; it is an error if batches can't hold it."""
     try:
         dtype = named_dtype(given)
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ArgumentError(f"`dtype` must be a NumPy dtype; got {given!r}.") from error
     if dtype.kind in "SU":
         raise UnsupportedDtypeError(f"`dtype` must be one of numbers; got {dtype}.")

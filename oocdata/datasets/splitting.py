@@ -261,7 +261,9 @@ class Splitting(ABC):
         """
         from fractions import Fraction  # with decimal behind it, only here
 
-        sizes = [Fraction(1, as_count("k", k, at_least=2))] * k
+        if as_count("k", k, at_least=2) > len(self):
+            raise EmptyError(f"`k` must be at most the {len(self)} elements; got {k}.")
+        sizes = [Fraction(1, int(k))] * k
         rows, pairs = as_count("gap", gap, at_least=0), []
         by_range = by is None and stratify is None
         if not by_range:

@@ -16,7 +16,7 @@ from oocdata.datasets.stacked import Constant, Part, Stacked, outer_axes, said
 from oocdata.datasets.view import View
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, is_all, is_same
+from oocdata.index import Selection, as_array, is_all, is_same
 
 __all__ = ["concatenate", "constant", "stack"]
 
@@ -43,11 +43,9 @@ def constant(values: ArrayLike | View | Constant) -> Constant:
     """
     if isinstance(values, Constant):
         return values
-    if isinstance(values, View):
-        return Constant(values)
-    array = np.asarray(values)
-    check_dtype(array.dtype)
-    return Constant(array)
+    made = Constant(values if isinstance(values, View) else as_array("values", values))
+    check_dtype(made.dtype)
+    return made
 
 
 def stack(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
@@ -83,7 +81,7 @@ def stack(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
     >>> ooc.stack([u, v, np.zeros((128, 64))])
     <View: 90 rows of (128, 64, 3) float64>
     """
-    return _together("stack", list(parts), axis, new=True)
+    return _together("stack", parts, axis, new=True)
 
 
 def concatenate(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
@@ -116,11 +114,13 @@ def concatenate(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) ->
     >>> ooc.concatenate([velocity, pressure])
     <View: 90 rows of (32, 32, 3) float64>
     """
-    return _together("concatenate", list(parts), axis, new=False)
+    return _together("concatenate", parts, axis, new=False)
 
 
-def _together(name: str, given: list[Any], axis: int, *, new: bool) -> View:
-    parts = _of_one_dtype(name, given)
+def _together(name: str, given: Iterable[Any], axis: int, *, new: bool) -> View:
+    if isinstance(given, Dataset) or not isinstance(given, Iterable):
+        raise ArgumentError(f"`{name}` must get Views in a list; got {given!r}.")
+    parts = _of_one_dtype(name, list(given))
     views, grid, rows = _with_same_rows([part for part in parts if isinstance(part, View)])
     ndim = max(len(part.element if isinstance(part, View) else part.shape) for part in parts) + new
     try:

@@ -21,7 +21,7 @@ from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.placed import Line, Placed
 from oocdata.engines.soon import Soon, soon
-from oocdata.engines.source import Storage
+from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_ranges, select, take
 
@@ -39,6 +39,10 @@ class Constant(Described):
     """
 
     values: NDArray[Any] | View
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.values, View):  # a description has numbers without axes as scalars
+            object.__setattr__(self, "values", np.asarray(self.values))
 
     def __repr__(self) -> str:
         return f"<Constant: {self.shape} {self.dtype}>"
@@ -126,6 +130,15 @@ class Stacked(Described):
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
         return soon(self._joined, origins, extent)
+
+    @property
+    def below(self) -> tuple[Source, ...]:
+        """The parts, seen along the axes of the whole."""
+        return self._joined.parts
+
+    def stored_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
+        """Yield the boxes of each part; see `oocdata.engines.source.stored_boxes`."""
+        return self._joined.boxes(origins, extent)
 
     def storage(self) -> Storage:
         """Return what the parts' storages have together."""

@@ -20,6 +20,7 @@ from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows, checked_episodes, fitting
 from oocdata.errors import ArgumentError
+from oocdata.index import as_array
 
 __all__ = ["episodes", "windows"]
 
@@ -190,9 +191,9 @@ def episodes(
 
 def _numbers(name: str, given: Any) -> Dataset:
     """Return an array, in memory or not, as a dataset of one number a row."""
-    dataset = given if isinstance(given, Dataset) else open_array(np.asarray(given))
+    dataset = given if isinstance(given, Dataset) else open_array(as_array(name, given))
     spec = dataset.spec
-    if not isinstance(spec, ArraySpec) or prod(spec.shape) != 1 or spec.dtype.kind == "c":  # type: ignore[arg-type]
+    if not isinstance(spec, ArraySpec) or prod(spec.shape) != 1 or spec.dtype.kind in "cSUO":  # type: ignore[arg-type]
         raise ArgumentError(f"`{name}` must have one number for each row; got {dataset!r}.")
     return dataset
 
@@ -201,7 +202,7 @@ def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]
     """Return how many rows there are, and those after which a coordinate does not advance."""
     unit = getattr(time, "unit", "") if isinstance(time, Dataset) else ""
     if not isinstance(time, Dataset):
-        time = np.asarray(time)
+        time = as_array("time", time)
         if time.dtype.kind in "mM":
             unit, time = str(time.dtype), time.astype(np.int64)
     if unit:

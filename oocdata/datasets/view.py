@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -329,10 +330,10 @@ class View(Dataset):
         return replace(view, rows=range(prod(map(len, view.grid))))
 
     def _axis_place(self, axis: int | str) -> int:
-        (number,) = axis_numbers(axis, len(self.source.shape), self.storage)
-        if number not in self.axes:
+        numbers = axis_numbers(axis, len(self.source.shape), self.storage)
+        if len(numbers) != 1 or numbers[0] not in self.axes:
             raise ArgumentError(f"`axis` must be one of the sample axes {self.axes}; got {axis!r}.")
-        return self.axes.index(number)
+        return self.axes.index(numbers[0])
 
     @cached_property
     def parts(self) -> Parts:
@@ -487,10 +488,14 @@ class View(Dataset):
         (50, 60, 3)
         """
         ndim = len(self.element)
-        wanted = tuple(axes) if axes else tuple(range(ndim))[::-1]
+        try:
+            wanted = [operator.index(at) for at in axes or range(ndim)[::-1]]
+        except TypeError:  # names, or all of them in a tuple
+            wanted = [ndim]
         if sorted(at + ndim if at < 0 else at for at in wanted) != list(range(ndim)):
             raise ArgumentError(
-                f"`axes` must be the {ndim} axes of an element, each once; got {wanted}."
+                f"`axes` must be the {ndim} axes of an element, each once, by their numbers, one "
+                f"by one: transpose(1, 0); got {axes}."
             )
         return replace(self, order=tuple(self.order[at] for at in wanted))
 

@@ -53,6 +53,7 @@ from oocdata.engines.padded import PaddedRows, RowLengths, RowMask
 from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.engines.source import RowSource, Source
 from oocdata.engines.unlike import PaddingMask
+from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.pictures import Pictures
 from oocdata.formats.stored import is_url
@@ -188,7 +189,7 @@ class Encoder:
             raise _error(place, "it is read through a store that was opened here. Open it by URL.")
         if opened is None and isinstance(rows, RowSource):
             opened = {"target": rows}
-        if opened is None and is_frozen(type(source)):
+        if opened is None and is_frozen(type(source)) and type(source) is not Relabelled:
             return self._object(source, place)
         if opened is None:
             raise _error(place, f"it is of this process alone: {storage.format}. {_OPEN}")

@@ -22,7 +22,7 @@ from oocdata.engines.ragged import (
     spread,
 )
 from oocdata.engines.soon import Soon, soon
-from oocdata.engines.source import Annotations, Source, Storage
+from oocdata.engines.source import Annotations, Boxes, Source, Storage
 from oocdata.engines.together import Together
 from oocdata.errors import MismatchedPartsError, SourceError
 
@@ -167,12 +167,16 @@ class Concat:
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
+        return [one for boxes in self.boxes(origins, extent) for one in soon(*boxes)]
+
+    def boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
+        """Yield the boxes of each part that are read for boxes of all parts."""
         inside, across = self._crossing(origins, extent)
-        shares = [share for boxes in across for share in self._cut(origins[boxes], extent)]
-        found = [one for part, within, own, _ in shares for one in soon(part, within, own)]
+        for some in across:
+            for part, within, own, _ in self._cut(origins[some], extent):
+                yield part, within, own
         for part, _, within in self.shares(origins[inside]):
-            found += soon(part, within, extent)
-        return found
+            yield part, within, extent
 
     @cached_property
     def _together(self) -> Together | None:

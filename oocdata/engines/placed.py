@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, cut_boxes, point_origins
 from oocdata.engines.places import read_through
 from oocdata.engines.soon import Soon, soon
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.index import Selection, take
 
 __all__ = ["Line", "Placed"]
@@ -58,6 +58,11 @@ class Placed:
     lines: tuple[Line, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+
+    @property
+    def below(self) -> tuple[Source]:
+        """What is read."""
+        return (self.source,)
 
     @cached_property
     def repeated(self) -> list[int]:
@@ -123,11 +128,15 @@ class Placed:
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
+        return [one for boxes in self.stored_boxes(origins, extent) for one in soon(*boxes)]
+
+    def stored_boxes(self, origins: NDArray[np.int64], extent: Extent) -> list[Boxes]:
+        """Return the boxes of the source that are read for boxes here, each once."""
         for at, axis in self._by_themselves:
             if isinstance(self.lines[at][1], np.ndarray) and extent.lengths[axis] > 1:
-                return self.soon(*point_origins(origins, extent, axis))
+                return self.stored_boxes(*point_origins(origins, extent, axis))
         own = np.unique(self._origins(origins, extent), axis=0)
-        return soon(self.source, own, self._extent(extent))
+        return [(self.source, own, self._extent(extent))]
 
     def _read_places(
         self, axis: int, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]

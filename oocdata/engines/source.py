@@ -6,9 +6,9 @@ boxes. Nobody outside this folder and `oocdata.formats` asks a source for its cl
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from oocdata.engines.files import Version
 
 __all__ = [
-    "Annotations", "RowSource", "Source", "Storage", "check_dtype", "check_stored", "unit_of",
+    "Annotations", "Boxes", "RowSource", "Source", "Storage", "check_dtype", "check_stored",
+    "stored_boxes", "stored_sources", "unit_of",
 ]  # fmt: skip
 
 
@@ -230,6 +231,33 @@ class RowSource(Protocol):
     def read_rows(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
         """Write ``out[i] = row rows[i]``; `out` is C-contiguous, of this source's dtype."""
         ...
+
+
+Boxes: TypeAlias = tuple[Source, NDArray[np.int64], Extent]
+"""Boxes of a source: their origins, and their extent."""
+
+
+def stored_boxes(source: Source, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
+    """Yield the boxes of the arrays as stored that are read for boxes of a source.
+
+    Of what is put together from several, those of each; of a field, the rows that hold it.
+    """
+    below = getattr(source, "stored_boxes", None)
+    if below is None:
+        yield source, origins, extent
+        return
+    for inner in below(origins, extent):
+        yield from stored_boxes(*inner)
+
+
+def stored_sources(sources: Iterable[Source]) -> list[Source]:
+    """Return the arrays as stored that sources are put together from, each once."""
+    found: dict[int, Source] = {}
+    for source in sources:
+        below = getattr(source, "below", None)
+        stored = [source] if below is None else stored_sources(below)
+        found.update((id(one), one) for one in stored)
+    return list(found.values())
 
 
 def check_dtype(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.soon import Soon, soon
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Boxes, Source, Storage
 
 __all__ = ["Relabelled", "Wrapped"]
 
@@ -60,6 +61,15 @@ class Relabelled(Wrapped):
 
     described: Storage
 
+    @property
+    def below(self) -> tuple[Source]:
+        """What is read."""
+        return (self.source,)
+
     def storage(self) -> Storage:
         """Return how the array is stored."""
         return self.described
+
+    def stored_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterable[Boxes]:
+        """Return the boxes that are read; see `oocdata.engines.source.stored_boxes`."""
+        return [(self.source, origins, extent)]

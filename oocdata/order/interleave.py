@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.index import as_count
+from oocdata.index import as_array, as_count
 from oocdata.order.order import Walk, Walked, WithoutLanes
 from oocdata.order.permutation import epoch_key, forward
 
@@ -56,7 +56,7 @@ class Interleave(Walked):
     shuffle_parts: bool = False
 
     def __post_init__(self) -> None:
-        lengths = np.asarray(self.lengths)
+        lengths = as_array("lengths", self.lengths)
         if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not (lengths >= 0).all():
             raise ArgumentError(
                 f"`lengths` must be the whole numbers of elements of each part; got {lengths!r}."

@@ -307,10 +307,8 @@ def test_patches_of_one_element_are_in_one_part_of_a_split():
         ((1, 1, 6, 5), (0, 1), ADDRESSABLE),
         ((1, 5, 6, 5), (0, 1), Blocks(5, 5)),
         ((1, 10, 6, 5), (0, 1), Blocks(10, 10)),
-        ((2, 4, 6, 5), (0, 1), Blocks(20, 20)),
         ((2, 10, 3, 3), (0, 1), Blocks(20, 20)),
         ((3, 1, 6, 5), 0, Blocks(3, 3)),
-        ((1, 4, 6, 5), (1, 0), Blocks(16, 16)),
     ],
     ids=str,
 )
@@ -322,12 +320,24 @@ def test_blocks_of_several_sample_axes(chunks: Any, axis: Any, blocks: Blocks):
 
 
 def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
-    """No chunk lies in two blocks."""
+    """No chunk lies in two blocks, and no block has two chunks."""
     blocks = view.blocks
     assert isinstance(blocks, Blocks)
     block_of = blocks.of(np.arange(len(view)))
     for chunk in np.unique(ids):
         assert len(np.unique(block_of[ids == chunk])) == 1
+    assert len(np.unique(block_of)) == len(np.unique(ids))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "axis"), [((2, 4, 6, 5), (0, 1)), ((1, 4, 6, 5), (1, 0)), ((3, 9, 2, 2), (0, 1))]
+)
+def test_chunks_that_cut_an_inner_sample_axis_are_blocks_of_their_own(chunks: Any, axis: Any):
+    """Not all chunks beside one another along it: they may be more than fit into memory."""
+    view = ooc.open(RecordingSource(ARRAY, chunks), axis=axis)
+    ids = chunk_ids(view, np.arange(len(view)))
+    assert isinstance(view.blocks, BlockIds)
+    assert_array_equal(view.blocks.ids, ids)
 
 
 @given(st.data())

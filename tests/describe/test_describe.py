@@ -17,6 +17,7 @@ import h5py
 import numcodecs
 import numpy as np
 import pytest
+import xarray
 import zarr
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -248,6 +249,12 @@ COMPOSED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
     "a function of its own": lambda v: v.map(Scale(np.ones((3, 5), "f4"), 0.5)),
     "by element": lambda v: v.map(double, batched=False),
     "functions, fewer": lambda v: ooc.concat([v.map(double), v[:9].map(double)])[::-3],
+    "beside a number": lambda v: ooc.stack([v[..., 0], v[..., 3], 1], axis=0),
+    "beside a whole number": lambda v: ooc.stack([v.astype("i4"), 7]),
+    "beside numbers": lambda v: ooc.concatenate([v, np.ones((3, 2), "f4")]),
+    "beside a constant": lambda v: ooc.stack([v, ooc.constant(v[:1])]),
+    "numbered": lambda v: v.enumerate().filter(np.arange(60) % 3 > 0),
+    "trajectories": lambda v: ooc.windows({"a": (v, (-1, 0)), "b": (v, (1,))}, pad=True),
     "a spec": lambda v: v.map(np.square, spec=v.map(np.square)[0]),
 }
 
@@ -410,6 +417,12 @@ def in_a_store(folder: Path) -> Any:
     return write(MemoryStore(), ROWS)
 
 
+def in_xarray(folder: Path) -> Any:
+    xarray.Dataset({"u": (["a", "b", "c"], ROWS)}).to_netcdf(folder / "a.nc", engine="h5netcdf")
+    with xarray.open_dataset(folder / "a.nc", engine="h5netcdf") as file:
+        return file["u"]
+
+
 class Sliceable:
     shape, dtype = (10, 3), np.dtype("f4")
 
@@ -423,9 +436,10 @@ class Sliceable:
         (in_memory, "array in memory. Open it by its path"),
         (open_dataset, "by its path"),
         (in_a_store, "by its path or URL"),
+        (in_xarray, "HDF5. Open it by its path or URL"),
         (lambda _: Sliceable(), "save it to a file"),
     ],
-    ids=["array", "h5py", "zarr", "object"],
+    ids=["array", "h5py", "zarr", "xarray", "object"],
 )
 def test_data_that_nobody_else_can_open(
     tmp_path: Path, target: Callable[[Path], Any], said: str
@@ -434,7 +448,7 @@ def test_data_that_nobody_else_can_open(
     loader = ooc.open(opened).batches(4)
     with pytest.raises(DescriptionError, match=said) as caught:
         describe(loader)
-    assert "loader.dataset.source" in str(caught.value)
+    assert "`loader.dataset.source`" in str(caught.value)
 
 
 def test_only_loaders_are_described() -> None:

@@ -40,6 +40,7 @@ from oocdata.errors import (
 )
 from oocdata.formats.xarray import open_data_array
 from oocdata.formats.xarray.stored import stored_array
+from oocdata.memory import DEFAULT_MEMORY, set_memory
 from oocdata.testing import SourceConformance, sample_array
 
 SHAPE = (23, 6, 8)
@@ -358,6 +359,26 @@ def test_the_chunks_of_a_selection_are_those_of_the_file(path: Path) -> None:
             ({"lat": 2, "lon": slice(None, None, -1)}, (4, 8)),
         ):
             assert ooc.open(opened["packed"].isel(places)).source.storage().chunks == chunks
+
+
+@pytest.mark.parametrize("shuffle", [False, "global", "block"])
+def test_a_level_costs_the_chunks_that_hold_it(tmp_path: Path, shuffle: Any) -> None:
+    """Of which all levels are decoded, as for a cut of the file's own array."""
+    array = sample_array((400, 8, 16))
+    coding = {"u": {"chunksizes": (4, 8, 16), "zlib": True}}
+    xarray.Dataset({"u": (["time", "level", "x"], array)}).to_netcdf(
+        tmp_path / "a.nc", engine="h5netcdf", encoding=coding
+    )
+    cut = ooc.open(tmp_path / "a.nc", "u")[:, 3]
+    set_memory(1 << 20)
+    try:
+        with xarray.open_dataset(tmp_path / "a.nc", engine="h5netcdf") as file:
+            views = cut, ooc.open(file["u"].isel(level=3))
+            said = [view.batches(4, shuffle=shuffle, seed=3).explain() for view in views]
+    finally:
+        set_memory(DEFAULT_MEMORY)
+    assert said[0].amplification == said[1].amplification >= 8
+    assert said[0].resident_bytes == pytest.approx(said[1].resident_bytes, rel=0.01)
 
 
 def test_storage_tells_how(path: Path) -> None:
