@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered
+from oocdata.box import Extent, covered, cut_apart
 from oocdata.engines.cache import Hold, cache
 from oocdata.engines.gather import RowPlan, c_strides, chunk_parts, plan_rows, take_rows
 from oocdata.engines.parts import JoinedParts
@@ -248,6 +248,7 @@ class Chunked:
         ask = getattr(self.reader, "soon", None)
         if ask is None:
             return []
+        origins, extent = cut_apart(origins, extent, self._cut)
         first = origins // self._chunk
         last = (origins + np.array(extent.spans) - 1) // self._chunk
         numbers = [

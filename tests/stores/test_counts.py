@@ -243,6 +243,19 @@ def test_chunks_beside_rows_of_the_same_file_are_fetched_once(
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zarr", "shards"])
+def test_chunks_between_the_rows_of_a_window_are_not_fetched(
+    server: RangeServer, kind: str
+) -> None:
+    windows = opened(server, kind)[:72].windows(2, stride=64)  # in the chunks 0 and 8
+    server.reset()
+    (batch,) = windows.batches(8).epoch(0)
+    assert_array_equal(batch, np.stack([ROWS[:8], ROWS[64:72]], axis=1))
+    data = [one for one in server.log if one.nbytes > 4096]  # no index
+    assert len(data) == 2
+    assert sum(one.nbytes for one in data) < 2 * ROWS[:8].nbytes
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zarr", "shards"])
 def test_ranks_fetch_their_lanes(server: RangeServer, kind: str) -> None:
     view = opened(server, kind)
     loader = view.batches(32, shuffle=True)
