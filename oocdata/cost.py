@@ -211,7 +211,8 @@ class Fetching:
 def fetching(loader: Loader) -> Fetching | None:
     """Return what a loader asks stores for; None where all lies on disks and in memory.
 
-    Fetches no data; of a sharded Zarr array, the indices of the shards that the first reads need.
+    Fetches no data; of a sharded Zarr array, the indices of the shards that the first reads need,
+    and of sparse rows where each begins.
     """
     if not loader.dataset.is_remote or not len(loader):
         return None

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from anndata_files import random_csr, write_file
 from conftest import our_threads
 from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
@@ -292,6 +293,40 @@ def test_more_is_asked_for_than_is_read(server: RangeServer, kind: str) -> None:
         for step, batch in enumerate(epoch, start=1):
             assert_array_equal(batch, ROWS[::8][loader.positions(step)])
     assert server.requests == 64
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("a.h5ad", {}),
+        ("a.h5ad", {"chunks": (1024,), "compression": "gzip"}),
+        ("a.zarr", {"chunks": (1024,)}),
+    ],
+)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_sparse_rows_are_asked_for_before_they_are_read(
+    tmp_path: Path, name: str, options: dict[str, Any], sparse: bool, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(links, "_PATIENCE", 600.0)
+    matrix = random_csr(1100, 2000, 0.5)
+    write_file(tmp_path / name, matrix, **options)
+    with RangeServer(tmp_path) as server:
+        view = ooc.open(f"{server.url}/{name}", "X")[::64]  # too far apart to be joined
+        loader = (view.sparse() if sparse else view).batches(4, shuffle="global")
+        assert len(view.source.indptr) == 1101
+        server.reset()
+        server.hold()
+        epoch = loader.epoch(0, parallel=1, prefetch=0)
+        with ThreadPoolExecutor(1) as threads:
+            first = threads.submit(next, epoch)
+            try:
+                server.wait_for(30)  # of 18 rows, the numbers and their columns
+            finally:
+                server.release()
+            for step, batch in enumerate([first.result(), *epoch]):
+                dense = np.asarray(batch)
+                assert_array_equal(dense, matrix[::64][loader.positions(step)].toarray())
+        assert set(fetched(server).values()) == {1}
 
 
 @pytest.mark.parametrize("kind", ["npy", "zarr"])
