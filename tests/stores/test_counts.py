@@ -46,6 +46,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
         file["small"] = SMALL
     np.save(folder / "small.npy", SMALL)
     np.save(folder / "far.npy", np.asfortranarray(ROWS[:128]))
+    with h5py.File(folder / "cut.h5", "w") as file:  # unfiltered, and rows lie in several chunks
+        file.create_dataset("small", data=SMALL, chunks=(128, 4, 8))
+        file.create_dataset("rows", data=ROWS[:128], chunks=(16, 16, 32))
+        for name, some in [("a", ROWS[:48]), ("b", ROWS[48:128])]:
+            file.create_dataset(name, data=some, chunks=(16, 16, 32))
     with h5py.File(folder / "demos.h5", "w") as file:
         for number in range(30):  # their metadata lie between their data
             rows = ROWS[number : number + 32]
@@ -215,12 +220,20 @@ def test_pairs_fetch_what_both_take_once(server: RangeServer, kind: str) -> None
 
 @pytest.mark.parametrize("shuffle", [False, "block", "global"])
 @pytest.mark.parametrize(
-    ("name", "rows"), [("small.npy", SMALL), ("a.h5", SMALL), ("far.npy", ROWS[:128])]
+    ("name", "key", "rows"),
+    [
+        ("small.npy", None, SMALL),
+        ("a.h5", "small", SMALL),
+        ("far.npy", None, ROWS[:128]),
+        ("cut.h5", "small", SMALL),
+        ("cut.h5", "rows", ROWS[:128]),
+        ("cut.h5", "[ab]", ROWS[:128]),
+    ],
 )
 def test_blocks_that_several_batches_need_are_fetched_once(
-    server: RangeServer, name: str, rows: np.ndarray, shuffle: Any
+    server: RangeServer, name: str, key: str | None, rows: np.ndarray, shuffle: Any
 ) -> None:
-    view = ooc.open(f"{server.url}/{name}", "small" if name == "a.h5" else None)
+    view = ooc.open(f"{server.url}/{name}", key)
     server.reset()
     loader = view.batches(16, shuffle=shuffle)
     for step, batch in enumerate(loader.epoch(0)):
