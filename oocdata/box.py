@@ -15,7 +15,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Extent", "covered", "cut_boxes", "point_origins"]
+__all__ = ["Extent", "covered", "cut_apart", "cut_boxes", "point_origins"]
 
 
 @dataclass(frozen=True)
@@ -112,3 +112,20 @@ def point_origins(
     points = np.repeat(origins, length, axis=0)
     points[:, axis] += np.tile(np.arange(length) * stride, len(origins))
     return points, extent.with_axis(axis, 1)
+
+
+def cut_apart(
+    origins: NDArray[np.int64], extent: Extent, chunk_shape: Sequence[int]
+) -> tuple[NDArray[np.int64], Extent]:
+    """Cut boxes into points along axes on which whole chunks lie between the places they take.
+
+    Examples
+    --------
+    >>> origins, extent = cut_apart(np.array([[7, 0]]), Extent((2, 9), (20, 1)), (8, 8))
+    >>> origins.tolist(), extent.lengths
+    ([[7, 0], [27, 0]], (1, 9))
+    """
+    for axis, (stride, chunk) in enumerate(zip(extent.strides, chunk_shape, strict=True)):
+        if stride > chunk and extent.lengths[axis] > 1:
+            origins, extent = point_origins(origins, extent, axis)
+    return origins, extent

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, point_origins
+from oocdata.box import Extent, cut_apart, point_origins
 from oocdata.datasets.chunking import chunks_along
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Request, of_sources
@@ -79,9 +79,7 @@ def chunk_numbers(
     assert storage.chunks is not None
     if not len(origins) or 0 in extent.lengths:
         return np.empty(0, np.int64)
-    for axis, (stride, chunk) in enumerate(zip(extent.strides, storage.chunks, strict=True)):
-        if stride > chunk and extent.lengths[axis] > 1:  # chunks between two places are not read
-            origins, extent = point_origins(origins, extent, axis)
+    origins, extent = cut_apart(origins, extent, storage.chunks)
     lows, highs, grid = [], [], []
     for axis, chunk in enumerate(storage.chunks):
         first = origins[:, axis]
@@ -214,7 +212,8 @@ class Fetching:
 def fetching(loader: Loader) -> Fetching | None:
     """Return what a loader asks stores for; None where all lies on disks and in memory.
 
-    Fetches no data; of a sharded Zarr array, the indices of the shards that the first reads need.
+    Fetches no data; of a sharded Zarr array, the indices of the shards that the first reads need,
+    and of sparse rows where each begins.
     """
     if not loader.dataset.is_remote or not len(loader):
         return None

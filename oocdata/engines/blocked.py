@@ -32,7 +32,7 @@ from oocdata.engines.chunked import Chunked, SourceChunks
 from oocdata.engines.concat import Concat
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.parts import RowOffsets
-from oocdata.engines.ragged import read_ragged
+from oocdata.engines.ragged import read_ragged, soon_ragged
 from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
@@ -246,11 +246,17 @@ class SmallRows:
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
         """Write runs of rows one after the other; see `oocdata.engines.ragged.read_ragged`."""
-        short = len(starts) >= _FEW and out.nbytes <= _SHORT * len(starts)
-        read_ragged(
-            self._cached if short and fits(self, self._nbytes) else self.source,
-            starts, lengths, out,
-        )  # fmt: skip
+        read_ragged(self._chosen_for_runs(lengths), starts, lengths, out)
+
+    def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
+        """Return what `read_runs` will take out of a store; see `ragged.soon_ragged`."""
+        return soon_ragged(self._chosen_for_runs(lengths), starts, lengths)
+
+    def _chosen_for_runs(self, lengths: NDArray[np.int64]) -> Strided | Chunked:
+        """Return the source that reads runs of rows."""
+        row = self._nbytes // self.shape[0]
+        short = len(lengths) >= _FEW and row * int(lengths.sum()) <= _SHORT * len(lengths)
+        return self._cached if short and fits(self, self._nbytes) else self.source
 
 
 _fitting: WeakKeyDictionary[Source, int] = WeakKeyDictionary()

@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered
+from oocdata.box import Extent, covered, cut_apart
 from oocdata.engines.cache import Hold, cache
 from oocdata.engines.gather import RowPlan, c_strides, chunk_parts, plan_rows, take_rows
 from oocdata.engines.parts import JoinedParts
@@ -245,16 +245,26 @@ class Chunked:
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of a store; see `oocdata.engines.soon`."""
-        ask = getattr(self.reader, "soon", None)
-        if ask is None:
-            return []
+        origins, extent = cut_apart(origins, extent, self._cut)
         first = origins // self._chunk
         last = (origins + np.array(extent.spans) - 1) // self._chunk
         numbers = [
             ((first + step) @ self._strides)[(first + step <= last).all(axis=1)]
             for step in np.ndindex(*((last - first).max(axis=0) + 1).tolist())
         ]
-        missing = self._slots.missing(np.unique(np.concatenate(numbers)))
+        return self._soon(np.concatenate(numbers))
+
+    def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
+        """Return what `read_runs` will take out of a store; see `ragged.soon_ragged`."""
+        whole = self._cut[1:] == self.shape[1:]
+        return self._soon(cut_runs(starts, lengths, self._cut[0])[0]) if whole else []
+
+    def _soon(self, numbers: NDArray[np.int64]) -> list[Soon]:
+        """Return what chunks that are not in memory will take out of a store."""
+        ask = getattr(self.reader, "soon", None)
+        if ask is None:
+            return []
+        missing = self._slots.missing(np.unique(numbers))
         return list(ask(self._places(missing))) if len(missing) else []
 
     # How boxes are gathered.

@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.engines.soon import Soon
 from oocdata.engines.source import Source
 from oocdata.errors import SourceError
 
 __all__ = [
     "as_items", "concerned_rows", "copy_runs", "cut_runs", "pieces", "read_bounds", "read_points",
-    "read_ragged", "spread",
+    "read_ragged", "soon_ragged", "spread",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -58,6 +59,12 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
     if not out.size:
         return
     getattr(source, "read_runs", partial(read_points, source))(starts, lengths, out)
+
+
+def soon_ragged(source: Source, starts: Ints, lengths: Ints) -> list[Soon]:
+    """Return what `read_ragged` will take out of stores, of a source that can tell."""
+    ask = getattr(source, "soon_runs", None)
+    return [] if ask is None or not lengths.any() else list(ask(starts, lengths))
 
 
 def read_points(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:

@@ -76,7 +76,9 @@ class Soon(NamedTuple):
 def soon(source: Any, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
     """Return what reading boxes of a source will take out of stores; see `Source.read`."""
     found = getattr(source, "soon", None)
-    return [] if found is None or not len(origins) else list(found(origins, extent))
+    if found is None or not len(origins) or 0 in extent.lengths:
+        return []
+    return list(found(origins, extent))
 
 
 @contextmanager

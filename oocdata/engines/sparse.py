@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
-from oocdata.engines.ragged import concerned_rows, pieces, read_ragged
+from oocdata.engines.ragged import concerned_rows, pieces, read_ragged, soon_ragged
+from oocdata.engines.soon import Soon
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError
 
@@ -188,10 +189,17 @@ class SparseRows:
                 out[(*np.divmod(rows, extent.lengths[0]), found.columns)] = found.values
             start += len(found.counts)
 
+    def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
+        """Return what reading boxes will take out of stores; reads where rows begin."""
+        rows = _rows(origins, extent)
+        starts = self.indptr[rows]
+        runs = starts, self.indptr[rows + 1] - starts
+        return [one for part in (self.indices, self.data) for one in soon_ragged(part, *runs)]
+
     def boxes(self, origins: Ints, extent: Extent) -> Iterator[Entries]:
         """Yield the entries of boxes: the rows are those of all boxes, one after the other."""
-        (length, width), (step, stride) = extent.lengths, extent.strides
-        rows = (origins[:, :1] + np.arange(length) * step).ravel()
+        (length, width), stride = extent.lengths, extent.strides[1]
+        rows = _rows(origins, extent)
         first = np.repeat(origins[:, 1], length)
         start = 0
         for found in self._entries_of(rows):
@@ -252,6 +260,12 @@ class SparseRows:
             path=where.path,
             key=where.key,
         )
+
+
+def _rows(origins: Ints, extent: Extent) -> Ints:
+    """Return the rows of boxes, those of one box after those of another."""
+    rows: Ints = (origins[:, :1] + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
+    return rows
 
 
 def _in_order(found: Entries, width: int) -> Entries:

@@ -187,32 +187,53 @@ class Strided:
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
         """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
-        chunk = self.shape if self.chunk_offsets is None else self.chunk_offsets.chunk_shape
-        strides = contiguous_strides(chunk, self.stored.itemsize)
-        if chunk[1:] != self.shape[1:] or self.strides != strides:
+        if not self._holds_runs:
             read_points(self, starts, lengths, out)
             return
-        one, step = Extent.of((1, *chunk[1:])), self.strides[0]
-        opened, offsets = self.file.opened(), starts * step
+        one = Extent.of((1, *self.shape[1:]))
+        opened = self.file.opened()
         if not opened.unchanged():
             raise self._changed(opened, self._origins(starts), one)
-        if self.chunk_offsets is not None:
-            chunks, within, lengths = cut_runs(starts, lengths, chunk[0])
-            offsets = self.chunk_offsets.offsets(self._origins(chunks)) + within * step
-            starts = chunks * chunk[0] + within
-        nbytes = lengths * step
+        starts, lengths, offsets = self._located(starts, lengths)
+        nbytes = lengths * self.strides[0]
         addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
-        offsets += self.offset
         try:
             opened.read_runs(offsets, addresses, nbytes, out)
         except UnfinishedError as error:
             place = self._origins(starts[error.run : error.run + 1])
-            extent = Extent.of((int(lengths[error.run]), *chunk[1:]))
+            extent = Extent.of((int(lengths[error.run]), *self.shape[1:]))
             raise self._unfinished(opened, place, extent, error.cause) from error.cause
         if self.stored != self.dtype:
             out[...] = out.view(self.stored)
         if not opened.unchanged():
             raise self._changed(opened, self._origins(starts), one)
+
+    def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
+        """Return what `read_runs` will take out of a store; see `ragged.soon_ragged`."""
+        if not self.file.is_far() or not self._holds_runs:
+            return []
+        _, lengths, offsets = self._located(starts, lengths)
+        some = lengths > 0
+        return self.file.soon(offsets[some], lengths[some] * self.strides[0])
+
+    @property
+    def _holds_runs(self) -> bool:
+        """Whether places along axis 0 follow on one another, in the file or in each chunk."""
+        chunk = self.shape if self.chunk_offsets is None else self.chunk_offsets.chunk_shape
+        strides = contiguous_strides(chunk, self.stored.itemsize)
+        return chunk[1:] == self.shape[1:] and self.strides == strides
+
+    def _located(
+        self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Return runs of places, cut where a chunk ends, and the byte offset of each."""
+        step = self.strides[0]
+        if self.chunk_offsets is None:
+            return starts, lengths, starts * step + self.offset
+        length = self.chunk_offsets.chunk_shape[0]
+        chunks, within, lengths = cut_runs(starts, lengths, length)
+        offsets = self.chunk_offsets.offsets(self._origins(chunks)) + within * step
+        return chunks * length + within, lengths, offsets + self.offset
 
     def _origins(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the origins of places along axis 0."""

@@ -107,29 +107,34 @@ class StoredFile:
         beyond = np.flatnonzero(offsets + counts > self.version.nbytes)
         if len(beyond):
             raise UnfinishedError(int(beyond[0]), None)
-        if self.entry is None or not self._read_kept(self.entry, offsets, addresses, counts):
-            self._read_fetched(offsets, addresses, counts)
+        runs = Pieces(np.arange(len(offsets)), offsets, addresses, counts)
+        if not counts.all():
+            runs = runs.of(np.flatnonzero(counts))
+            if not len(runs.runs):
+                return
+        if self.entry is None or not self._read_kept(self.entry, runs):
+            self._read_fetched(runs)
 
-    def _read_kept(self, entry: Entry, offsets: Ints, addresses: Ints, counts: Ints) -> bool:
+    def _read_kept(self, entry: Entry, runs: Pieces) -> bool:
         """Read runs out of the cache folder, and what it lacks out of what is fetched into it.
 
         Return False where others delete what it holds meanwhile.
         """
-        if entry.read_runs(offsets, addresses, counts, None):
+        if entry.read_runs(runs.offsets, runs.addresses, runs.counts, None):
             return True
-        runs = Pieces(np.arange(len(offsets)), offsets, addresses, counts)
-        starts, lengths = entry.missing(offsets, counts)
+        starts, lengths = entry.missing(runs.offsets, runs.counts)
         if len(starts):
             # What lies between two ranges and is fetched with them is kept too.
             starts, stops = joined(starts, lengths)
             lengths = stops - starts
             fetched = np.empty(lengths.sum(), np.uint8)
             begins = np.cumsum(lengths) - lengths
+            places = fetched.ctypes.data + begins
             try:
-                self._read_fetched(starts, fetched.ctypes.data + begins, lengths)
+                self._read_fetched(Pieces(np.arange(len(starts)), starts, places, lengths))
             except UnfinishedError as error:
-                first = np.flatnonzero(offsets + counts > starts[error.run])[0]
-                raise UnfinishedError(int(first), error.cause) from error.cause
+                first = np.flatnonzero(runs.offsets + runs.counts > starts[error.run])[0]
+                raise UnfinishedError(int(runs.runs[first]), error.cause) from error.cause
             each = zip(starts.tolist(), begins.tolist(), lengths.tolist(), strict=True)
             for start, begin, length in each:
                 entry.write(start, fetched[begin : begin + length])
@@ -140,9 +145,8 @@ class StoredFile:
             runs = runs.of(np.flatnonzero(found < 0))
         return entry.read_runs(runs.offsets, runs.addresses, runs.counts, None)
 
-    def _read_fetched(self, offsets: Ints, addresses: Ints, counts: Ints) -> None:
+    def _read_fetched(self, left: Pieces) -> None:
         """Read runs out of what was asked for, and ask for the rest."""
-        left = Pieces(np.arange(len(offsets)), offsets, addresses, counts)
         with self.shared.lock:
             asked = list(self.shared.asked)
         for one in asked:

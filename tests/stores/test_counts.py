@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from anndata_files import random_csr, write_file
 from conftest import our_threads
 from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
@@ -45,6 +46,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
         file["small"] = SMALL
     np.save(folder / "small.npy", SMALL)
     np.save(folder / "far.npy", np.asfortranarray(ROWS[:128]))
+    with h5py.File(folder / "cut.h5", "w") as file:  # unfiltered, and rows lie in several chunks
+        file.create_dataset("small", data=SMALL, chunks=(128, 4, 8))
+        file.create_dataset("rows", data=ROWS[:128], chunks=(16, 16, 32))
+        for name, some in [("a", ROWS[:48]), ("b", ROWS[48:128])]:
+            file.create_dataset(name, data=some, chunks=(16, 16, 32))
     with h5py.File(folder / "demos.h5", "w") as file:
         for number in range(30):  # their metadata lie between their data
             rows = ROWS[number : number + 32]
@@ -214,12 +220,20 @@ def test_pairs_fetch_what_both_take_once(server: RangeServer, kind: str) -> None
 
 @pytest.mark.parametrize("shuffle", [False, "block", "global"])
 @pytest.mark.parametrize(
-    ("name", "rows"), [("small.npy", SMALL), ("a.h5", SMALL), ("far.npy", ROWS[:128])]
+    ("name", "key", "rows"),
+    [
+        ("small.npy", None, SMALL),
+        ("a.h5", "small", SMALL),
+        ("far.npy", None, ROWS[:128]),
+        ("cut.h5", "small", SMALL),
+        ("cut.h5", "rows", ROWS[:128]),
+        ("cut.h5", "[ab]", ROWS[:128]),
+    ],
 )
 def test_blocks_that_several_batches_need_are_fetched_once(
-    server: RangeServer, name: str, rows: np.ndarray, shuffle: Any
+    server: RangeServer, name: str, key: str | None, rows: np.ndarray, shuffle: Any
 ) -> None:
-    view = ooc.open(f"{server.url}/{name}", "small" if name == "a.h5" else None)
+    view = ooc.open(f"{server.url}/{name}", key)
     server.reset()
     loader = view.batches(16, shuffle=shuffle)
     for step, batch in enumerate(loader.epoch(0)):
@@ -240,6 +254,19 @@ def test_chunks_beside_rows_of_the_same_file_are_fetched_once(
         assert_array_equal(one, ROWS[loader.positions(step)])
         assert_array_equal(other, ROWS[loader.positions(step)])
     assert set(fetched(server).values()) == {1}
+
+
+@pytest.mark.parametrize("kind", ["gzip", "zarr", "shards"])
+def test_chunks_between_the_rows_of_a_window_are_not_fetched(
+    server: RangeServer, kind: str
+) -> None:
+    windows = opened(server, kind)[:72].windows(2, stride=64)  # in the chunks 0 and 8
+    server.reset()
+    (batch,) = windows.batches(8).epoch(0)
+    assert_array_equal(batch, np.stack([ROWS[:8], ROWS[64:72]], axis=1))
+    data = [one for one in server.log if one.nbytes > 4096]  # no index
+    assert len(data) == 2
+    assert sum(one.nbytes for one in data) < 2 * ROWS[:8].nbytes
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zarr", "shards"])
@@ -279,6 +306,40 @@ def test_more_is_asked_for_than_is_read(server: RangeServer, kind: str) -> None:
         for step, batch in enumerate(epoch, start=1):
             assert_array_equal(batch, ROWS[::8][loader.positions(step)])
     assert server.requests == 64
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("a.h5ad", {}),
+        ("a.h5ad", {"chunks": (1024,), "compression": "gzip"}),
+        ("a.zarr", {"chunks": (1024,)}),
+    ],
+)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_sparse_rows_are_asked_for_before_they_are_read(
+    tmp_path: Path, name: str, options: dict[str, Any], sparse: bool, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(links, "_PATIENCE", 600.0)
+    matrix = random_csr(1100, 2000, 0.5)
+    write_file(tmp_path / name, matrix, **options)
+    with RangeServer(tmp_path) as server:
+        view = ooc.open(f"{server.url}/{name}", "X")[::64]  # too far apart to be joined
+        loader = (view.sparse() if sparse else view).batches(4, shuffle="global")
+        assert len(view.source.indptr) == 1101
+        server.reset()
+        server.hold()
+        epoch = loader.epoch(0, parallel=1, prefetch=0)
+        with ThreadPoolExecutor(1) as threads:
+            first = threads.submit(next, epoch)
+            try:
+                server.wait_for(30)  # of 18 rows, the numbers and their columns
+            finally:
+                server.release()
+            for step, batch in enumerate([first.result(), *epoch]):
+                dense = np.asarray(batch)
+                assert_array_equal(dense, matrix[::64][loader.positions(step)].toarray())
+        assert set(fetched(server).values()) == {1}
 
 
 @pytest.mark.parametrize("kind", ["npy", "zarr"])

@@ -7,7 +7,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from anndata_files import random_csr, write_file
 from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
 from stored_layouts import LAYOUTS, Layout
@@ -115,3 +117,22 @@ def test_as_the_local_file(written: Written, name: str, way: str) -> None:
     remote = make(ooc.open(written.url(name), **options))
     local = make(ooc.open(written.path(name), **options))
     assert_same(remote, local, epochs=2 if way == "cache" else 1)
+
+
+@pytest.mark.parametrize("name", [name for name in LAYOUTS if "text" not in name])
+def test_parts_of_no_numbers(written: Written, name: str) -> None:
+    view, layout = written.opened(name)
+    assert view[:, :0].batches(60).batch(0).shape == layout.array[:, :0].shape
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_rows_without_numbers_far_from_others(tmp_path: Path, cached: bool) -> None:
+    """Some of a batch, or all of it."""
+    matrix = random_csr(40, 20_000, 0.3)
+    path = write_file(tmp_path / "a.h5ad", matrix)
+    empty = np.flatnonzero(np.diff(matrix.indptr) == 0)
+    with RangeServer(tmp_path) as server:
+        cache = tmp_path / "cache" if cached else None
+        view = ooc.open(f"{server.url}/{Path(path).name}", "X", cache=cache)
+        for rows in (empty, [3, empty[1], 33], empty[:1]):
+            assert_array_equal(view.take(rows), matrix[rows].toarray())

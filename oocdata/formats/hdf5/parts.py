@@ -293,7 +293,10 @@ def _joined(
     if unlike or step != table.chunk_shape[axis]:
         storage = replace(storage, layout=f"chunks of {'up to ' * unlike}{cut}")
     decoder = replace(reader.decoder, chunk_shape=stored)
-    described = replace(storage, chunks=cut)
+    if storage.chunks is None:
+        described = replace(storage, cached_whole=(prod(shape) * first.dtype.itemsize,))
+    else:
+        described = replace(storage, chunks=cut)
     return Chunked(
         replace(
             reader, table=joined, decoder=decoder, shape=shape, chunk_shape=cut, described=described
