@@ -434,3 +434,15 @@ class TestScripts:
         """
         out, err = ended(start(tmp_path, script))
         assert out.split() == ["0"], err
+
+    def test_they_start_where_a_thousand_files_are_open(self, tmp_path: Path) -> None:
+        """Their pipes have numbers then that select(2) does not take."""
+        script = """
+        import resource
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(most, 4096), most))
+        files = [open(os.devnull) for _ in range(1100)]
+        say(len(list(view.batches(100, workers=1))))
+        """
+        out, err = ended(start(tmp_path, script))
+        assert (out.split(), err) == (["10"], "")

@@ -68,7 +68,9 @@ def die_with(lifeline: int) -> None:
     except (AttributeError, OSError):
         threading.Thread(target=_wait_for_the_end, args=(lifeline,), daemon=True).start()
         return
-    if select.select([lifeline], [], [], 0)[0]:  # closed already, before we asked
+    closed = select.poll()  # select(2) takes no numbers from 1024 on
+    closed.register(lifeline, select.POLLIN)
+    if closed.poll(0):  # already, before we asked
         os.kill(os.getpid(), signal.SIGKILL)
 
 
