@@ -12,7 +12,6 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from io import FileIO
 from typing import Any, NamedTuple
 
 from oocdata.engines.files import FileVersion, OpenFile, Version, version_number
@@ -119,18 +118,22 @@ class Folder(Store):
             return None
 
     def fetch(self, name: str) -> tuple[Any, Status] | None:
-        """Return the bytes of a file and its status."""
+        """Return the bytes of a file and its status.
+
+        Calls of the system alone: a file object takes a third longer to open and close.
+        """
         try:
-            file = FileIO(f"{self.path}/{name}")  # `open` takes as long again for 4 KiB
+            number = os.open(f"{self.path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
         except (FileNotFoundError, NotADirectoryError):
             return None
-        with file:
-            number = file.fileno()
+        try:
             before = _status(os.fstat(number))
             memory, done = room_for(before.nbytes)[: before.nbytes], 0
             while done < before.nbytes and (got := os.preadv(number, [memory[done:]], done)):
                 done += got
             changed = _status(os.fstat(number)) != before
+        finally:
+            os.close(number)
         return memory, Status(before.nbytes, 0) if changed else before
 
     def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
