@@ -304,23 +304,21 @@ class Loader:
 
     def asked(self, run: Run) -> AbstractContextManager[Sequence[Asks]]:
         """Have what a run takes out of stores under way for as long as a block takes."""
-        steps = [self.steps.positions(step, run.epoch) for step in range(run.start, run.stop)]
-        positions = np.concatenate(steps)
+        positions = np.concatenate(self.steps.run(run.start, run.stop, run.epoch))
         return asked_for(self.dataset.requests(positions, self._draw(run, positions)))
 
     def read(self, run: Run) -> list[Batch]:
         """Read a run of steps, as `run` does, of which all that lies in stores was asked for."""
-        steps = [self.steps.positions(step, run.epoch) for step in range(run.start, run.stop)]
         if self.dataset.is_mapped:
-            each = zip(range(run.start, run.stop), steps, strict=True)
-            lane = self.steps.lane
-            return [
-                self.dataset.gather(own, Draw(self.seed, run.epoch, step, lane, own))
-                for step, own in each
-            ]
-        positions = np.concatenate(steps)
+            batches = []
+            for step in range(run.start, run.stop):
+                own = self.steps.positions(step, run.epoch)
+                draw = Draw(self.seed, run.epoch, step, self.steps.lane, own)
+                batches.append(self.dataset.gather(own, draw))
+            return batches
+        positions = np.concatenate(self.steps.run(run.start, run.stop, run.epoch))
         requests = self.dataset.requests(positions, self._draw(run, positions))
-        lengths = [len(step) for step in steps]
+        lengths = self.steps.lengths(run.start, run.stop)
         read = buffers.Read()
         # Of a whole run, though this may be the last of an epoch.
         room = self.steps_together * self.batch_size // self.num_shards

@@ -275,7 +275,8 @@ class View(Dataset):
 
     def origins(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the origins of rows by their numbers in the grid, shape (n, N)."""
-        origins = np.empty((len(numbers), len(self._base)), np.int64)
+        # Axis by axis in memory: of all rows, one axis at a time is worked with.
+        origins = np.empty((len(self._base), len(numbers)), np.int64).T
         origins[:] = self._base
         for axis, places in zip(self.axes, self.places(numbers), strict=True):
             origins[:, axis] = places

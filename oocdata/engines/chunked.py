@@ -297,8 +297,7 @@ class Chunked:
         if boxes is not None:
             each = len(points) // len(origins)
             targets = (boxes[:, None] * each + np.arange(each)).ravel()
-        places, within = np.divmod(points, plan.chunk)
-        numbers, rows = places @ plan.chunk_steps, within @ plan.row_steps
+        numbers, rows = plan.located(points)
         if len(plan.columns) == 1:
             wanted = numbers + plan.numbers
             hold = self._slots.find(wanted)

@@ -50,9 +50,7 @@ class Steps:
     drop_remainder: bool
     num_shards: int = 1
     index: int = 0
-    _stretches: dict[tuple[int, int], list[NDArray[np.int64]]] = field(
-        default_factory=dict, init=False
-    )
+    _stretches: dict[tuple[int, int], NDArray[np.int64]] = field(default_factory=dict, init=False)
     _epochs: dict[int, Walk] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -83,6 +81,11 @@ class Steps:
         return self.index * self.lanes // self.num_shards
 
     @cached_property
+    def _share(self) -> int:
+        """Positions of a full step of this rank."""
+        return self.batch_size // self.num_shards
+
+    @cached_property
     def _together(self) -> int:
         return max(1, _STRETCH // self.batch_size)
 
@@ -92,29 +95,61 @@ class Steps:
         try:
             stretch = self._stretches[epoch, number]
         except KeyError:
-            first = number * self._together
-            stretch = self._computed(first, min(first + self._together, self.number), epoch)
-            _keep(self._stretches, (epoch, number), stretch, most=8)
-        return stretch[step - number * self._together]
+            stretch = self._computed(number, epoch)
+        first = (step - number * self._together) * self._share
+        return stretch[first : first + self._share]
 
-    def _computed(self, start: int, stop: int, epoch: int) -> list[NDArray[np.int64]]:
+    def run(self, start: int, stop: int, epoch: int) -> list[NDArray[np.int64]]:
+        """Return the positions of steps of this rank, one step after the other, in a few arrays."""
+        parts = []
+        for number in range(start // self._together, (stop - 1) // self._together + 1):
+            try:
+                stretch = self._stretches[epoch, number]
+            except KeyError:
+                stretch = self._computed(number, epoch)
+            first = number * self._together
+            parts.append(
+                stretch[max(0, start - first) * self._share : (stop - first) * self._share]
+            )
+        return parts
+
+    def lengths(self, start: int, stop: int) -> list[int]:
+        """Return how many positions each of some steps of this rank has."""
+        lengths = [self._share] * (stop - start)
+        if stop == self.number:
+            used = self.used - (stop - 1) * self.batch_size
+            lengths[-1] = used // self.num_shards
+        return lengths
+
+    def _computed(self, number: int, epoch: int) -> NDArray[np.int64]:
+        """Compute a stretch of steps, and remember it."""
+        start = number * self._together
+        stop = min(start + self._together, self.number)
         walk = self._epochs.get(epoch)
         if walk is None:
             walk = walk_of(self.order, self.count, self.seed, epoch)
             _keep(self._epochs, epoch, walk, most=2)  # while one ends, the next is read ahead
-        if laned(self.order) is not None:
-            return self._of_lanes(walk, start, stop)
+        of_steps = self._of_all if laned(self.order) is None else self._of_lanes
+        stretch = of_steps(walk, start, stop).view()
+        stretch.flags.writeable = False
+        _keep(self._stretches, (epoch, number), stretch, most=8)
+        return stretch
+
+    def _of_all(self, walk: Walk, start: int, stop: int) -> NDArray[np.int64]:
+        """Return this rank's part of each batch, of an order without lanes."""
         size, shards = self.batch_size, self.num_shards
-        positions = walk.at(np.arange(start * size, min(stop * size, self.used))).view()
-        positions.flags.writeable = False
+        positions = walk.at(np.arange(start * size, min(stop * size, self.used)))
+        if shards == 1:
+            return positions
         batches = [positions[first : first + size] for first in range(0, len(positions), size)]
         shares = [len(batch) // shards for batch in batches]
-        return [
-            batch[self.index * share : (self.index + 1) * share]
-            for batch, share in zip(batches, shares, strict=True)
-        ]
+        mine = zip(batches, shares, strict=True)
+        return np.concatenate(
+            [batch[self.index * share : (self.index + 1) * share] for batch, share in mine]
+        )
 
-    def _of_lanes(self, walk: Walk, start: int, stop: int) -> list[NDArray[np.int64]]:
+    def _of_lanes(self, walk: Walk, start: int, stop: int) -> NDArray[np.int64]:
+        """Return what this rank's lanes give to each batch."""
         each, mine = self.batch_size // self.lanes, self.lanes // self.num_shards
         borders = walk.borders[self.lane : self.lane + mine + 1]
         whole = min(stop, self.used // self.batch_size)
@@ -129,10 +164,7 @@ class Steps:
             last = [np.concatenate(rest)[:share]]
         positions = walk.at(np.concatenate([places.ravel(), *last]))
         of_lanes = positions[: places.size].reshape(mine, number, each)
-        together = of_lanes.transpose(1, 0, 2).reshape(number, mine * each)
-        rest_of = positions[places.size :]
-        together.flags.writeable = rest_of.flags.writeable = False
-        return [*together, rest_of] if last else list(together)
+        return np.concatenate([of_lanes.transpose(1, 0, 2).ravel(), positions[places.size :]])
 
 
 def _keep(recent: dict[Any, Any], key: Any, value: Any, *, most: int) -> None:
