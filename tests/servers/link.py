@@ -27,6 +27,11 @@ __all__ = ["Link", "usable"]
 
 SLOTS = 200  # links that can be on a machine at once
 
+# How servers in it send. BBR, the default of some machines, goes on pacing a connection by what it
+# delivered at first: of two alike programs one stayed half as fast as the other for ten epochs. And
+# connections that rest while another program has its turn are not to start slowly again.
+_SENDING = {"tcp_congestion_control": "reno", "tcp_slow_start_after_idle": "0"}
+
 
 def usable() -> str:
     """Return why there can be no link on this machine, or nothing."""
@@ -115,6 +120,9 @@ class Link:
                 _ip(*inside, "link", "set", "lo", "up")
             _ip(*inside, "address", "add", f"10.213.{slot}.{address}/30", "dev", device)
             _ip(*inside, "link", "set", device, "txqueuelen", "10000", "up")
+        for setting, value in _SENDING.items():
+            write = f"echo {value} > /proc/sys/net/ipv4/{setting}"
+            _ip("netns", "exec", name, "sh", "-c", write)
         seconds = self.delay_ms / 2000
         rate = math.inf if self.rate_mbit is None else self.rate_mbit * 1e6 / 8
         self.wire = undo.enter_context(_Wire(ends, lock, seconds, rate)).number
