@@ -180,6 +180,12 @@ def read_many(
     global _usable
     if not _usable:
         return None
+    # As they lie in the file, and so in the kernel's tables of what is cached: shuffled rows of 784
+    # bytes of 784 MB take 1 / 1.2 of the processor's time by NumPy iteration.
+    order = offsets.argsort() if offsets.size > _ENTRIES and type(file) is int else None
+    if order is not None:
+        offsets, addresses = offsets[order], addresses[order]
+        lengths = lengths if type(lengths) is int else lengths[order]  # type: ignore[index]
     try:
         ring = _idle.pop()
     except IndexError:
@@ -205,6 +211,8 @@ def read_many(
         if ring.submitted[0] == ring.completed[0]:
             ring.target = None
             _idle.append(ring)
+    if order is not None:
+        results[order] = results.copy()
     return results
 
 
