@@ -7,10 +7,9 @@ Three kinds of arrays in a file gain by it:
   are many.
 - Small rows. A request to the kernel costs as much as copying some kilobytes. If the array fits a
   part of the cache, it is read once.
-- Small rows that are cut by chunks (h5py's own chunks of a table are single columns). If the array
-  fits a part of the cache, chunks are decoded to whole rows, so that a row is gathered from one
-  place: shuffled batches of a D4RL file take 1 / 2.0 of the processor's time by NumPy iteration,
-  1 / 1.15 through `to_tf`, where TensorFlow's own share is the most.
+- Small rows that are cut by chunks (h5py's own chunks of a table are single columns). Chunks are
+  decoded to whole rows, so that a row is gathered from one place: shuffled batches of a D4RL file
+  take 1 / 2.2 of the processor's time by NumPy iteration, 1 / 1.7 through `to_tf`.
 
 Each time, blocks of the array are the chunks of the chunked engine.
 """
@@ -55,7 +54,8 @@ _SMALL_BLOCK_BYTES = 1 << 20
 """Of small rows."""
 
 _FEW = 8
-"""Boxes up to which each is read by itself: one row is not worth a block."""
+"""Boxes up to which each is read by itself: one row is not worth a block. And blocks that the cache
+must have room for."""
 
 
 def blocked(source: Source, axes: tuple[int, ...]) -> Source:
@@ -188,7 +188,9 @@ def _in_blocks(
 
 
 class SmallRows:
-    """An array of small rows: from cached blocks, where all such arrays fit into a part of them.
+    """An array of small rows, from cached blocks.
+
+    Rows that chunks cut are decoded by blocks in any case; of others, the whole array must fit.
 
     Parameters
     ----------
@@ -200,14 +202,16 @@ class SmallRows:
         self.source, self.shape, self.dtype = source, source.shape, source.dtype
         self.chunk_shape = chunk_shape
         self._nbytes = prod(source.shape) * source.dtype.itemsize
-        storage = replace(source.storage(), cached_whole=(self._nbytes,))
+        storage = source.storage()
         self._uncut: list[int] = []
         if isinstance(source, Chunked):
             cut = source.reader.chunk_shape
             self._uncut = [axis for axis, n in enumerate(chunk_shape) if n != cut[axis]]
-        elif self._nbytes <= cache_share() // 2:
-            reading = "small rows, in blocks that are each read once and cached"
-            storage = replace(storage, reading=reading)
+        else:
+            reading = storage.reading
+            if self._nbytes <= cache_share() // 2:
+                reading = "small rows, in blocks that are each read once and cached"
+            storage = replace(storage, reading=reading, cached_whole=(self._nbytes,))
         self._cached = _in_blocks(source, storage, chunk_shape)
         self._storage = storage
 
@@ -224,7 +228,13 @@ class SmallRows:
             together = all(extent.lengths[axis] == self.shape[axis] for axis in self._uncut)
         else:
             together = len(origins) >= _FEW
-        return self._cached if together and fits(self, self._nbytes) else self.source
+        return self._cached if together and self._fits() else self.source
+
+    def _fits(self) -> bool:
+        """Return whether blocks may be cached."""
+        if self._uncut:
+            return _FEW * prod(self.chunk_shape) * self.dtype.itemsize <= cache_share()
+        return fits(self, self._nbytes)
 
     def read(
         self,
@@ -256,7 +266,7 @@ class SmallRows:
         """Return the source that reads runs of rows."""
         row = self._nbytes // self.shape[0]
         short = len(lengths) >= _FEW and row * int(lengths.sum()) <= _SHORT * len(lengths)
-        return self._cached if short and fits(self, self._nbytes) else self.source
+        return self._cached if short and self._fits() else self.source
 
 
 _fitting: WeakKeyDictionary[Source, int] = WeakKeyDictionary()

@@ -29,7 +29,7 @@ for nothing: windows of every second frame of 60 KB took 2.1 times as long."""
 _SPARSE = 8
 """Runs and holes together are at most this many times the runs."""
 
-_SCRATCH_BYTES = 1 << 20
+_SCRATCH_BYTES = 2 << 20
 """Boxes that are rearranged or converted pass through memory of this size, in cache."""
 
 _MOST_PLANS = 64

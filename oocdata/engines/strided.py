@@ -23,6 +23,7 @@ from oocdata.box import Extent, covered, cut_boxes
 from oocdata.engines.buffers import empty
 from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts, RowOffsets
+from oocdata.engines.places import copy_across
 from oocdata.engines.plan import Plan, plan_box
 from oocdata.engines.ragged import cut_runs, read_points
 from oocdata.engines.runs import UnfinishedError
@@ -293,7 +294,10 @@ class Strided:
             shape, strides = (len(some), *extent.lengths), (plan.nbytes, *plan.strides)
             read = np.ndarray(shape, self.stored, scratch, plan.origin, strides)
             where = slice(start, start + plan.boxes)
-            out[where if places is None else places[where]] = read
+            if places is None:
+                copy_across(read, out[where])
+            else:
+                out[places[where]] = read
 
     def _read_parts(
         self,

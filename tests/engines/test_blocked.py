@@ -116,13 +116,19 @@ def test_a_part_of_rows_decodes_its_own_chunks() -> None:
     assert decoded == {(block, 0, 0): 1 for block in range(13)}
 
 
-def test_rows_that_chunks_cut_above_a_part_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocked_module, "cache_share", lambda: 2 * 100 * 240 - 1)
+@pytest.mark.parametrize(("blocks", "alone"), [(8, 0), (7, 26)])
+def test_rows_that_chunks_cut_above_a_part_of_the_cache(
+    monkeypatch: pytest.MonkeyPatch, blocks: int, alone: int
+) -> None:
+    """Whole rows are kept as long as the cache has room for some blocks of them."""
+    monkeypatch.setattr(blocked_module, "cache_share", lambda: blocks * 8 * 240)
     array = sample_array((100, 6, 5), "f8")
     view, decoded = counted(array, 8, 4, 5)
-    view = View.of(blocked(view.source, (0,)))
-    assert_array_equal(view.take(np.arange(100)[::-1]), array[::-1])
+    source = blocked(view.source, (0,))
+    assert_array_equal(View.of(source).take(np.arange(100)[::-1]), array[::-1])
     assert decoded == {(block, part, 0): 1 for block in range(13) for part in (0, 1)}
+    assert isinstance(source, SmallRows)
+    assert 26 - len(source.source._slots.missing(np.arange(26))) == alone  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,14 @@ class Recording(np.ndarray[Any, Any]):
     """An array that notes the shape of each block written to it, or to a view of it."""
 
     written: list[tuple[int, ...]]
+    steps: list[tuple[int, ...]]
 
     def __array_finalize__(self, array: Any) -> None:
-        self.written = getattr(array, "written", [])
+        self.written, self.steps = getattr(array, "written", []), getattr(array, "steps", [])
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self.written.append(value.shape)
+        self.steps.append(value.strides)
         super().__setitem__(key, value)
 
 
@@ -31,7 +33,7 @@ def recorded(array: np.ndarray[Any, Any], axes: tuple[int, ...]) -> Recording:
     """Return memory whose axes lie in this order, with those of `array`."""
     out = np.zeros([array.shape[axis] for axis in axes], array.dtype)
     made = out.transpose(np.argsort(axes)).view(Recording)
-    made.written = []
+    made.written, made.steps = [], []
     return made
 
 
@@ -58,6 +60,25 @@ def test_one_copy_where_runs_stay_runs_and_of_small_ones(
     assert_array_equal(out, array)
 
 
+@pytest.mark.parametrize(
+    ("shape", "axes", "step"),
+    [
+        ((201, 1024), (1, 0), 1024 * 4 + 64),
+        ((21, 128, 128), (1, 2, 0), 128 * 128 * 4 + 64),
+        ((201, 1000), (1, 0), 1000 * 4),
+        ((12, 64, 128), (1, 2, 0), 64 * 128 * 4),  # as many lines as each place of a cache has
+    ],
+)
+def test_numbers_that_share_few_lines_of_cache_are_moved_apart(
+    shape: tuple[int, ...], axes: tuple[int, ...], step: int
+):
+    array = np.random.default_rng(0).random(shape, "f4")
+    out = recorded(array, axes)
+    copy_across(array, out)
+    assert {steps[0] % 4096 for steps in out.steps} == {step % 4096}
+    assert_array_equal(out, array)
+
+
 @given(st.data())
 def test_any_layout(data: st.DataObject):
     shape = data.draw(st.lists(st.integers(1, 9), max_size=4))
@@ -71,9 +92,16 @@ def test_any_layout(data: st.DataObject):
     array = stored[tuple(slice(None, None, step) for _, step in cut)]
     array = array[tuple(map(slice, shape))]
     out = recorded(array, axes)
+    most = 40
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(places, "_BLOCK_BYTES", 40)
+        patch.setattr(places, "_LEAST_BYTES", 40)
+        if data.draw(st.booleans()):
+            patch.setattr(places, "_FAR", 1)
+            patch.setattr(places, "_MANY", 1)
+            patch.setattr(places, "_APART_BYTES", 160)
+            most = 160
         copy_across(array, out)
     assert np.asarray(out).tobytes() == array.tobytes()
     if len(out.written) > 1:
-        assert max(np.prod(block) for block in out.written) <= max(1, 40 // array.itemsize)
+        assert max(np.prod(block) for block in out.written) <= max(1, most // array.itemsize)

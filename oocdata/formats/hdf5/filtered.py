@@ -82,7 +82,9 @@ class FilteredChunks:
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks into their places, one after the other."""
         opened = self.file.opened()
-        each = zip(*(found.tolist() for found in self._located(places)), strict=True)
+        located = self._located(places)
+        room = room_for(int(located[1].max(initial=1)))
+        each = zip(*(found.tolist() for found in located), strict=True)
         decoders = self._decoders(places)
         for place, (offset, nbytes, skipped), out in zip(places, each, outs, strict=True):
             decoder, length = next(decoders)
@@ -93,7 +95,7 @@ class FilteredChunks:
                     )
                 out[...] = np.frombuffer(self.fill, self.decoder.stored)[0]
                 continue
-            memory = room_for(nbytes)[:nbytes]
+            memory = room[:nbytes]
             self._read(opened, offset, memory, place)
             try:
                 decoder.decode(memory, skipped, out[(slice(None),) * self.table.axis + (length,)])
