@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from oocdata.memory import batch_share
 
-__all__ = ["Ahead", "Pass", "Passes", "Run", "plan_ahead", "steps_together"]
+__all__ = ["MOST_WORKERS", "Ahead", "Pass", "Passes", "Run", "plan_ahead", "steps_together"]
 
 _RUN_BYTES = 32 << 20
 """More steps are not read together: by then the bytes are the cost."""
@@ -28,6 +28,9 @@ ms after 0.7 s, with 8 after 1.0), and those that follow are asked for anyway.""
 
 _MOST_STEPS = 64
 """The cost besides the bytes is divided by as much: what is left of it no longer matters."""
+
+MOST_WORKERS = 1024
+"""Worker processes of a loader: more are a slip of the keyboard, and would end the machine."""
 
 _FEWEST_RUNS = 8
 """Runs in an epoch, at least: reading ahead needs several."""
