@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -18,7 +19,7 @@ from oocdata.errors import ArgumentError, PositionError
 __all__ = [
     "Cut", "Selection", "as_array", "as_bounds", "as_count", "as_flag", "as_positions",
     "as_run", "as_shard", "compose_ranges", "cut", "expand_key", "is_all", "is_same",
-    "repeated", "select", "slice_range", "take",
+    "is_several", "repeated", "select", "slice_range", "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
@@ -30,8 +31,8 @@ Selection: TypeAlias = range | NDArray[np.int64]
 _END = 2**63
 
 
-def as_count(name: str, value: object, *, at_least: int = 1) -> int:
-    """Return an argument as a Python int, checked to be a whole number of at least `at_least`."""
+def as_count(name: str, value: object, *, at_least: int = 1, at_most: int | None = None) -> int:
+    """Return an argument as a Python int, checked to be a whole number within bounds."""
     try:
         count = operator.index(value)  # type: ignore[arg-type]  # the failure is the check
     except TypeError:
@@ -42,7 +43,16 @@ def as_count(name: str, value: object, *, at_least: int = 1) -> int:
         raise ArgumentError(
             f"`{name}` must be a whole number of at least {at_least}{below}; got {value!r}."
         )
+    if at_most is not None and count > at_most:
+        raise ArgumentError(
+            f"`{name}` must be a whole number from {at_least} to {at_most}; got {value!r}."
+        )
     return count
+
+
+def is_several(given: object) -> bool:
+    """Return whether one can go through an argument: not through an array of one number."""
+    return isinstance(given, Iterable) and getattr(given, "ndim", 1) != 0
 
 
 def as_array(name: str, given: Any) -> NDArray[Any]:

@@ -32,7 +32,7 @@ from oocdata.order.mixture import Mixture
 from oocdata.order.order import laned
 from oocdata.order.steps import Steps
 from oocdata.order.weighted import Weighted
-from oocdata.runs import Ahead, Pass, Run, plan_ahead, steps_together
+from oocdata.runs import MOST_WORKERS, Ahead, Pass, Run, plan_ahead, steps_together
 
 if TYPE_CHECKING:
     import keras
@@ -63,7 +63,7 @@ def make_loader(
 ) -> Loader:
     """Check the arguments of `Dataset.batches` and return the loader."""
     size = as_count("batch_size", batch_size)
-    processes = as_count("workers", workers, at_least=0)
+    processes = as_count("workers", workers, at_least=0, at_most=MOST_WORKERS)
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
     if len(dataset) == 0:
@@ -201,12 +201,10 @@ class Loader:
                 return 1
         order = laned(self.order)
         scattered = order is None and not isinstance(self.order, Sequential) and self.chunked
-        objects = any(leaf.dtype.hasobject for leaf in leaves(self.dataset.spec))
         together = steps_together(
             len(self),
             self.batch_bytes,
             share_chunks=scattered,
-            objects=objects,
             far=self.dataset.is_remote,
         )
         if order is None:

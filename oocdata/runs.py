@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from oocdata.memory import batch_share
 
-__all__ = ["Ahead", "Pass", "Passes", "Run", "plan_ahead", "steps_together"]
+__all__ = ["MOST_WORKERS", "Ahead", "Pass", "Passes", "Run", "plan_ahead", "steps_together"]
 
 _RUN_BYTES = 32 << 20
 """More steps are not read together: by then the bytes are the cost."""
@@ -29,12 +29,11 @@ ms after 0.7 s, with 8 after 1.0), and those that follow are asked for anyway.""
 _MOST_STEPS = 64
 """The cost besides the bytes is divided by as much: what is left of it no longer matters."""
 
+MOST_WORKERS = 1024
+"""Worker processes of a loader: more are a slip of the keyboard, and would end the machine."""
+
 _FEWEST_RUNS = 8
 """Runs in an epoch, at least: reading ahead needs several."""
-
-_OBJECT_BYTES = 8 << 20
-"""The same where elements are Python objects. Their memory is not recycled here: of more of it at a
-time, malloc gives the system back what it takes again for the next run."""
 
 
 def steps_together(
@@ -42,7 +41,6 @@ def steps_together(
     batch_bytes: int,
     *,
     share_chunks: bool = False,
-    objects: bool = False,
     far: bool = False,
 ) -> int:
     """Return how many steps of an epoch to read at once.
@@ -53,7 +51,7 @@ def steps_together(
     of the same read lie in it too.
     """
     share = batch_share() // (_RUNS_FAR if far else _RUNS)
-    most_bytes = min(_OBJECT_BYTES if objects else _RUN_BYTES, share)
+    most_bytes = min(_RUN_BYTES, share)
     by_bytes = most_bytes // max(1, batch_bytes)
     most = by_bytes if share_chunks else min(by_bytes, _MOST_STEPS)
     return max(1, min(most, steps // _FEWEST_RUNS))

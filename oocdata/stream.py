@@ -30,7 +30,7 @@ from oocdata.datasets.spec import (
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import as_count
-from oocdata.runs import Ahead, Pass, Run, plan_ahead
+from oocdata.runs import MOST_WORKERS, Ahead, Pass, Run, plan_ahead
 from oocdata.yields import Yields, as_yielded
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ def generate(
         )
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
         raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
-    processes = as_count("workers", workers, at_least=0)
+    processes = as_count("workers", workers, at_least=0, at_most=MOST_WORKERS)
     count = None if length is None else as_count("length", length)
     given = None if spec is None else as_spec(spec)
     return Generated(

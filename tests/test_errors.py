@@ -94,6 +94,9 @@ def test_an_error_tells_which_arguments_it_is_about() -> None:
 
 IDS = np.arange(12)
 
+NUMBER = np.array(3.0)
+"""An array that there is no going through, though Python takes it for one."""
+
 UNEQUAL = [[1, 2], [3]]
 """Rows of which NumPy makes no array."""
 
@@ -115,6 +118,11 @@ UNEQUAL = [[1, 2], [3]]
         (lambda v: ooc.episodes(time=UNEQUAL, step=1), "`time` must be an array"),
         (lambda v: ooc.stack(v), "must get Views in a list"),
         (lambda v: ooc.stack(3), "must get Views in a list"),
+        (lambda v: ooc.stack(NUMBER), "must get Views in a list"),
+        (lambda v: ooc.concatenate(NUMBER), "must get Views in a list"),
+        (lambda v: ooc.mix(NUMBER), "must be a dict of datasets and weights"),
+        (lambda v: v.named(NUMBER), "names must be text"),
+        (lambda v: ooc.open("a.h5", NUMBER), "`key` must be a dataset's name or pattern"),
         (lambda v: ooc.mix(v), "must be a dict of datasets and weights"),
         (lambda v: ooc.mix(3), "must be a dict of datasets and weights"),
         (lambda v: ooc.mix({v: np.True_}), "weights must be positive numbers"),

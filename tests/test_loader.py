@@ -208,6 +208,7 @@ def test_mapped_draws_depend_on_seed_epoch_and_step_alone() -> None:
         ({"batch_size": 4, "seed": 1.5}, "seed"),
         ({"batch_size": 4, "workers": 1.5}, "workers"),
         ({"batch_size": 4, "workers": -1}, "workers"),
+        ({"batch_size": 4, "workers": 10**6}, "from 0 to 1024; got 1000000"),
     ],
 )
 def test_wrong_arguments(arguments: dict[str, Any], words: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import gcd, isfinite, lcm
@@ -13,7 +13,7 @@ import numpy as np
 from oocdata.datasets.concat import Concat, checked_parts
 from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count
+from oocdata.index import Selection, as_count, is_several
 from oocdata.order.shares import MOST
 
 __all__ = ["Members", "Mix", "mix"]
@@ -161,7 +161,7 @@ def mix(
     >>> len(loader), loader.batch(1)
     (6, array([   7, 1003,    8,    9,   10, 1004,   11,   12, 1005,   13]))
     """
-    several = isinstance(members, Iterable) and not isinstance(members, Dataset)
+    several = is_several(members) and not isinstance(members, Dataset)
     pairs = list(members.items() if isinstance(members, Mapping) else members) if several else []
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise ArgumentError(

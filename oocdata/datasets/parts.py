@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
+from oocdata.index import is_several
 
 __all__ = ["Parts"]
 
@@ -78,7 +79,7 @@ class Parts:
             If a name is that of no part, or of several; the message says which come near.
         """
         given = [names] if isinstance(names, str | bytes) else names
-        if not isinstance(given, Iterable):
+        if not is_several(given):
             raise ArgumentError(f"names must be text, one or several; got {names!r}.")
         texts = [one.decode() if isinstance(one, bytes) else str(one) for one in given]
         return np.array([self._number(text) for text in texts], np.int64)

@@ -16,7 +16,7 @@ from oocdata.datasets.stacked import Constant, Part, Stacked, outer_axes, said
 from oocdata.datasets.view import View
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_array, is_all, is_same
+from oocdata.index import Selection, as_array, is_all, is_same, is_several
 
 __all__ = ["concatenate", "constant", "stack"]
 
@@ -118,7 +118,7 @@ def concatenate(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) ->
 
 
 def _together(name: str, given: Iterable[Any], axis: int, *, new: bool) -> View:
-    if isinstance(given, Dataset) or not isinstance(given, Iterable):
+    if isinstance(given, Dataset) or not is_several(given):
         raise ArgumentError(f"`{name}` must get Views in a list; got {given!r}.")
     parts = _of_one_dtype(name, list(given))
     views, grid, rows = _with_same_rows([part for part in parts if isinstance(part, View)])

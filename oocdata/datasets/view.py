@@ -506,7 +506,7 @@ class View(Dataset):
             raise ArgumentError(
                 "an array of a view must be a copy, because it is read; got copy=False."
             )
-        if dtype is not None and self.unit and np.dtype(dtype).kind in "mM":
+        if dtype is not None and self.unit and np.dtype(dtype).kind == np.dtype(self.unit).kind:
             return self.__array__().view(self.unit).astype(dtype)
         view = self if dtype is None else self.astype(dtype)
         return view.take(np.arange(len(view)))

@@ -15,6 +15,7 @@ from oocdata.engines.source import Source
 from oocdata.engines.unlike import joined
 from oocdata.errors import ArgumentError, MissingKeyError
 from oocdata.formats.dimensions import choose_key, listed
+from oocdata.index import is_several
 
 __all__ = [
     "Key", "datasets", "is_pattern", "keys_of", "matches_of", "matching", "natural", "said",
@@ -64,7 +65,7 @@ def keys_of(key: Key) -> list[str]:
     oocdata.errors.ArgumentError
         If they are no names, or none, or one is named twice, or has ``**``.
     """
-    keys = [key] if isinstance(key, str) or not isinstance(key, Iterable) else list(key)
+    keys: list[Any] = [key] if isinstance(key, str) or not is_several(key) else list(key)
     if not keys or not all(isinstance(one, str) for one in keys):
         raise ArgumentError(
             f"`key` must be a dataset's name or pattern, or several of them; got {key!r}."

@@ -51,14 +51,17 @@ class ParseExamples:
         }
 
     def tensors(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the features of records, in a graph too."""
+        """Return the features of records of any shape, (*records.shape, *shape) each."""
         wanted = {
             one.name: tf.io.FixedLenFeature(one.shape, one.dtype, one.default)
             for one in self.features
         }
         with tf.device("CPU"):
-            found: dict[str, tf.Tensor] = tf.io.parse_example(records, wanted)
-        return found
+            found = tf.io.parse_example(tf.reshape(records, [-1]), wanted)
+            return {
+                one.name: tf.reshape(found[one.name], tf.concat([tf.shape(records), one.shape], 0))
+                for one in self.features
+            }
 
     def __call__(self, records: NDArray[Any]) -> dict[str, NDArray[Any]]:
         """Return the features of records, shape (n, *shape) each."""

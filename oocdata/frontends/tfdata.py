@@ -116,16 +116,12 @@ def to_tf(
             f"`job_name` must be None without `service`, whose jobs it names; got {job_name!r}."
         )
     length, mapped = epochs * len(loader), loader.dataset
-    parsing = mapped.fn if isinstance(mapped, Map) else None
-    if isinstance(mapped, Map) and isinstance(parsing, ParseExamples):
-        # In the graph, so that several batches are read at once: 1.9 times as fast.
-        loader = replace(loader, dataset=mapped.source)
+    parsing = None
+    if isinstance(mapped, Map) and isinstance(mapped.fn, ParseExamples):
+        loader, parsing = replace(loader, dataset=mapped.source), mapped.fn
     begin = passes(loader, start, epochs)
     more = {"steps": str(len(loader)), "steps of a pass": str(length)}
-    dataset = of_passes(loader, begin, more, parallel=parallel, prefetch=prefetch)
-    if isinstance(parsing, ParseExamples):
-        tensors = as_it_is(parsing.tensors)
-        dataset = dataset.map(tensors, num_parallel_calls=parallel)  # nothing else tunes it
+    dataset = of_passes(loader, begin, more, parallel=parallel, prefetch=prefetch, parsing=parsing)
     return with_cardinality(dataset, length, always=step == 0)
 
 
@@ -165,6 +161,7 @@ def of_passes(
     *,
     parallel: int,
     prefetch: int,
+    parsing: ParseExamples | None = None,
 ) -> tf.data.Dataset:
     """Return a ``tf.data.Dataset`` that reads, each time it is iterated over, the next pass.
 
@@ -177,6 +174,9 @@ def of_passes(
         What else a restored iterator must share, besides the loader's fingerprint.
     parallel, prefetch : int
         As in `oocdata.Loader.to_tf`.
+    parsing : ParseExamples, optional
+        Of the records that the loader reads, in the graph, those of a run at once: batch by batch,
+        records of 1 KB in batches of 32 took 2.3 times the processor's time, of 100 KB 1.3 times.
 
     Returns
     -------
@@ -220,6 +220,7 @@ def of_passes(
         def cut(some: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
             rest = iter(some)
             tree = some if composed else map_tree(lambda _: next(rest), spec)
+            tree = tree if parsing is None else parsing.tensors(tree)
             return tf.data.Dataset.from_tensor_slices(tree)  # not `unbatch`, which copies each
 
         dataset = cut(arrays[:each])

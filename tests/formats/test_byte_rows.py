@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.spec import leaves
+from oocdata.datasets.view import View
 from oocdata.describe import fingerprint, from_json
 from oocdata.engines.byte_rows import ByteRows, largest_rows, size_counts
 from oocdata.engines.files import FileVersion
@@ -41,6 +42,7 @@ from oocdata.errors import (
 from oocdata.formats import beside, gzipped, lines
 from oocdata.formats.beside import kept_beside
 from oocdata.formats.offsets import read_offsets, write_offsets
+from oocdata.frontends.examples import ParseExamples
 
 ROWS = [b"first", b"", b"a longer line, \xff no UTF-8", b"\r", b"x" * 5000, "zw\u00f6lf".encode()]
 
@@ -611,6 +613,14 @@ class TestRecords:
         assert ooc.open(tmp_path / "a.tfrecord").take(np.arange(50)).tolist() == numbered(50)
 
 
+def test_as_many_bytes_are_read_at_once_as_of_numbers() -> None:
+    starts = np.arange(0, (128 << 20) + 1, 2 << 20)
+    storage = Storage("text", row_sizes=tuple(size_counts(np.diff(starts)).tolist()))
+    values = MemoryArray(np.zeros(starts[-1], np.uint8))
+    rows = ByteRows(values, MemoryArray(starts), lines.without_ends, storage)
+    assert View.of(rows).batches(1).steps_together == 8
+
+
 def example(number: int) -> bytes:
     features = {
         "x": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
@@ -653,6 +663,36 @@ class TestParsed:
         steps = [*loader.epoch(0, 3), *loader.epoch(1)]
         assert seen == [batch["x"].tolist() for batch in steps]
         assert loader.to_tf().cardinality() == 7
+
+    def test_a_run_is_parsed_at_once(
+        self, parsed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        write_records(tmp_path / "b.tfrecord", [example(number) for number in range(100)])
+        whole, seen = ParseExamples.tensors, []
+
+        def noted(records: Any) -> Any:
+            seen.append(records.shape)
+            return records
+
+        def tensors(self: Any, records: Any) -> Any:
+            shape = records.shape
+            records = tf.ensure_shape(
+                tf.numpy_function(noted, [records], tf.string, stateful=False), shape
+            )
+            return whole(self, records)
+
+        loader = ooc.open(tmp_path / "b.tfrecord").parse(FEATURES).batches(3)
+        wanted = [batch["x"].tolist() for batch in loader]
+        monkeypatch.setattr(ParseExamples, "tensors", tensors)
+        dataset = loader.to_tf()
+        assert dataset.element_spec["v"] == tf.TensorSpec((None, 2), tf.float32)
+        assert [batch["x"].numpy().tolist() for batch in dataset] == wanted
+        together = replace(loader, dataset=loader.dataset.source).steps_together
+        assert together > 1
+        # The last one is short, and so by itself.
+        runs = -(-len(loader) // together)
+        assert len([shape for shape in seen if shape[0]]) <= runs + 1
+        assert sum(shape[0] for shape in seen) == len(loader)
 
     def test_described(self, parsed: Any) -> None:
         loader = parsed.batches(4)

@@ -220,6 +220,14 @@ def test_dates_in_hdf5(tmp_path: Path, options: dict[str, Any]) -> None:
     assert_array_equal(np.asarray(view).view(view.unit), DATES)
 
 
+def test_dates_are_no_spans_of_time() -> None:
+    view = ooc.open(np.array(["2000-01-02"], "M8[D]"))
+    assert_array_equal(np.asarray(view, "M8[h]"), np.array(["2000-01-02T00"], "M8[h]"))
+    for dtype in ("m8[D]", "m8[s]"):
+        with pytest.raises(ooc.errors.UnsupportedDtypeError, match="got timedelta64"):
+            np.asarray(view, dtype)
+
+
 def test_spans_of_time() -> None:
     spans = np.array([1, 2, "NaT"], "m8[D]")
     view = ooc.open(spans)
