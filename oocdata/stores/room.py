@@ -152,14 +152,13 @@ class Room:
         with self._lock:
             whole, parts = map(list, self._read)
         yield from whole
-        if rank != _WAITED_FOR:
-            return
-        unread = [
-            turn for turn in reversed(self._granted) if not (turn.is_taken or turn.is_waited_for)
-        ]
-        yield from (turn for turn in unread if not turn.holder.is_read)
+        unread = [turn for turn in reversed(self._granted) if not turn.is_taken]
+        if rank != _WAITED_FOR or any(turn.is_waited_for for turn in unread):
+            return  # whoever waits for one that has room reads it soon, and others may have that
+        later = {turn: None for turn in unread if not turn.holder.is_read}
+        yield from later
         yield from parts
-        yield from (turn for turn in unread if turn.holder.is_read)
+        yield from (turn for turn in unread if turn not in later)
 
     # In any thread.
 
