@@ -138,6 +138,9 @@ class Strided:
         boxes = origins.shape[0]
         if not opened.unchanged():
             raise self._changed(opened, origins, extent)
+        if boxes > plan.boxes and opened.number < 0:  # in a store: as they were asked for
+            order = origins.dot(self.steps).argsort(kind="stable")
+            origins, places = origins[order], order if places is None else places[order]
         if plan.parts is not None:
             self._read_parts(plan.parts, origins, extent, out, places)
             return
@@ -175,14 +178,10 @@ class Strided:
         plan = plan_box(
             extent.lengths, extent.strides, self.strides, self.stored.itemsize, None, holes=False
         )
-        found: list[Soon] = []
-        for start in range(0, len(origins), plan.boxes):
-            some = origins[start : start + plan.boxes]
-            starts, _, lengths, _ = plan.runs(
-                some, extent, self.steps, np.zeros(len(some), np.int64), self.chunk_offsets
-            )
-            found += self.file.soon(starts + self.offset, lengths)
-        return found
+        starts, _, lengths, _ = plan.runs(
+            origins, extent, self.steps, np.zeros(len(origins), np.int64), self.chunk_offsets
+        )
+        return self.file.soon(starts + self.offset, lengths)
 
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]

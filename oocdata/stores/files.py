@@ -176,8 +176,7 @@ class StoredFile:
                 raise UnfinishedError(int(pieces.runs[some[0]]), error) from error
             these = pieces.of(some)
             _copy(data, these.offsets - int(asked.starts[number]), these)
-            if asked.at_once:
-                asked.drop(number)
+            asked.read(number, int(these.counts.sum()))
         return pieces.of(np.concatenate([np.zeros(0, np.int64), *left]))
 
     def read_into(self, memory: memoryview, offset: int) -> None:
@@ -207,18 +206,18 @@ class StoredFile:
     def asking(self, wanted: Sequence[Soon]) -> Iterator[None]:
         """Have runs under way for as long as a block takes; see `oocdata.engines.soon`."""
         # What whoever asked first reads is in the cache for all, or in the folder.
-        kept = [one for one in wanted if one.cached or self.entry is not None]
-        others = _runs([one for one in wanted if not one.cached and self.entry is None])
+        of_all = [one.cached or self.entry is not None for one in wanted]
+        others = _runs(wanted, [not one for one in of_all])
         with ExitStack() as stack:
             # Or two who need the same both find that nobody has asked for it.
             with self.shared.lock:
                 # What is read stays listed until nobody looks: see `AskAhead`.
-                runs = self._not_asked(*self._missing(kept)), others
-                offsets, counts = np.concatenate(runs, axis=1)
+                runs = self._not_asked(self._missing(wanted, of_all)), others
+                offsets, counts, turns = np.concatenate(runs, axis=1)
                 inside = offsets + counts <= self.version.nbytes  # reading them says that not
-                offsets, counts = offsets[inside], counts[inside]
-                if len(offsets):
-                    stack.enter_context(Asked(self, offsets, counts))
+                if inside.any():
+                    asked = Asked(self, offsets[inside], counts[inside], turns[inside])
+                    stack.enter_context(asked)
             yield
 
     def has_room(self) -> bool:
@@ -227,7 +226,7 @@ class StoredFile:
 
     def cost(self, wanted: Sequence[Soon]) -> Cost:
         """Return what it takes to ask for runs of bytes; nothing for those that are kept."""
-        offsets, counts = self._missing(wanted)
+        offsets, counts, _ = self._missing(wanted)
         if not len(offsets):
             return Cost()
         starts, stops = joined(offsets, counts)
@@ -236,26 +235,30 @@ class StoredFile:
     def fetch_all(self, wanted: Sequence[Soon]) -> int:
         """Fetch runs for nobody; see `oocdata.engines.soon.Asks`."""
         found = 0
-        with Asked(self, *_runs(wanted)) as asked:
+        with Asked(self, *_once(_runs(wanted))) as asked:
             for number in range(len(asked.starts)):
                 found += len(asked.take(number).data)
                 asked.drop(number)
         return found
 
-    def _missing(self, wanted: Sequence[Soon]) -> tuple[Ints, Ints]:
-        """Return the runs that are not in the cache folder."""
-        offsets, counts = _runs(wanted)
-        if self.entry is not None and len(offsets):
-            return self.entry.missing(offsets, counts)
-        return offsets, counts
+    def _missing(self, wanted: Sequence[Soon], some: Sequence[bool] | None = None) -> Ints:
+        """Return the runs that are not in the cache folder, each once; as `_runs` does."""
+        runs = _once(_runs(wanted, some))
+        if self.entry is None or not runs.size:
+            return runs
+        missing = self.entry.missing(*runs[:2])
+        return np.stack((*missing, np.zeros_like(missing[0])))
 
-    def _not_asked(self, offsets: Ints, counts: Ints) -> tuple[Ints, Ints]:
+    def _not_asked(self, runs: Ints) -> Ints:
         """Return the runs that nobody has asked for yet."""
         for other in list(self.shared.asked):
-            runs = Pieces(offsets, offsets, offsets, counts)
-            pieces, found = runs.within(other.starts, other.stops)
-            offsets, counts = pieces.offsets[found < 0], pieces.counts[found < 0]
-        return offsets, counts
+            offsets, counts, turns = runs
+            pieces, found = Pieces(turns, offsets, offsets, counts).within(
+                other.starts, other.stops
+            )
+            left = pieces.of(np.flatnonzero(found < 0))
+            runs = np.stack((left.offsets, left.counts, left.runs))
+        return runs
 
     # As of a stream, for headers and metadata.
 
@@ -306,12 +309,23 @@ def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:
         write_memory(address, data[begin : begin + count])
 
 
-def _runs(wanted: Sequence[Soon]) -> tuple[Ints, Ints]:
-    """Return offsets and lengths of runs, each once."""
-    none = np.zeros((2, 0), np.int64)
-    runs = np.concatenate([none, *(one.wanted for one in wanted)], axis=1)
-    offsets, counts = np.unique(runs, axis=1)
-    return offsets, counts
+def _runs(wanted: Sequence[Soon], some: Sequence[bool] | None = None) -> Ints:
+    """Return offsets and lengths of runs, and the number of the read that takes them: in rows.
+
+    Each read takes its runs in the order in which they lie. Of all that is wanted, or of `some`.
+    """
+    found = [np.zeros((3, 0), np.int64)]
+    for number, one in enumerate(wanted):
+        if some is None or some[number]:
+            offsets, counts = one.wanted
+            found.append(np.stack((offsets, counts, np.full_like(offsets, number))))
+    return np.concatenate(found, axis=1)
+
+
+def _once(runs: Ints) -> Ints:
+    """Return runs without those that stood there before."""
+    first = np.unique(runs[:2], axis=1, return_index=True)[1]
+    return runs[:, first]
 
 
 def _entry(version: ObjectVersion) -> Entry | None:

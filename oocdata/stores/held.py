@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.link import link
-from oocdata.stores.pieces import joined
+from oocdata.stores.pieces import Pieces, joined
+from oocdata.stores.room import AHEAD, AT_ONCE, Turn
 from oocdata.stores.versions import ObjectVersion
 
 if TYPE_CHECKING:
@@ -36,8 +37,8 @@ class Held(Generic[Made]):
 
     They are asked for when a block begins, and given up when it ends.
 
-    `sizes` are about the bytes of each; `at_once` if somebody waits for them, so that the bound may
-    be exceeded.
+    `sizes` are about the bytes of each, `wanted` how many will be read of it, `order` says in which
+    order they are; `at_once` if that is now.
     """
 
     def __init__(
@@ -45,14 +46,20 @@ class Held(Generic[Made]):
         sizes: Sequence[int],
         fetch: Callable[[int], Coroutine[Any, Any, Made]],
         *,
+        wanted: Sequence[int] | None = None,
+        order: Sequence[int] | None = None,
         at_once: bool = False,
     ) -> None:
-        self._sizes, self._fetch = sizes, fetch
+        self._fetch, self._at_once = fetch, at_once
         self._futures: list[Future[Made]] = [Future() for _ in sizes]
-        self._turns: dict[int, asyncio.Future[None]] = {}
+        each = zip(sizes, sizes if wanted is None else wanted, strict=True)
+        turns = {number: Turn(self, number, *one) for number, one in enumerate(each)}
+        self._order = list(turns) if order is None else order
+        self._turns = {number: turns[number] for number in self._order}
         self._tasks: dict[int, asyncio.Task[Made]] = {}
         self._closed = threading.Event()
-        self._at_once = at_once
+        self.nbytes = sum(sizes)
+        self.is_read = False
 
     def __enter__(self) -> Self:
         try:
@@ -68,74 +75,101 @@ class Held(Generic[Made]):
     def begin(self) -> None:
         """Ask for all."""
         link().check()
-        link().count(sum(self._sizes))
+        link().count(self.nbytes)
         link().call(self._begin)
 
     def take(self, number: int) -> Made:
         """Return an answer; wait for it. `CancelledError` if it is not held any more."""
-        done = self._futures[number]
+        self.is_read, done = True, self._futures[number]
         if not done.done():
             link().check()  # in a fork it would never come
             link().call(partial(self._hurry, number))
         return done.result()
 
+    def read(self, number: int, nbytes: int) -> None:
+        """Say that bytes of an answer were read, so that others may have its room."""
+        turn = self._turns.get(number)
+        if turn is not None and link().note_read(turn, nbytes):
+            link().call(link().serve)
+
     def drop(self, number: int) -> None:
         """Hold an answer no more."""
-        link().call(partial(self._drop, number))
+        link().call(partial(self.give_up, number))
 
     def close(self) -> None:
         """Hold nothing any more, and ask for nothing; what is under way is given up."""
         if not self._closed.is_set():
             self._closed.set()
-            link().call(self._drop_all)
+            link().call(self._give_up_all)
 
     # In the loop.
 
     def _begin(self) -> None:
         if self._closed.is_set():
-            link().count(-sum(self._sizes))
-            return
-        for number, done in enumerate(self._futures):
-            self._turns[number] = link().room(self._sizes[number], at_once=self._at_once)
-            self._tasks[number] = link().task(self._one(number), done)
-
-    async def _one(self, number: int) -> Made:
-        await self._turns[number]
-        return await self._fetch(number)
+            link().count(-self.nbytes)
+            self._turns.clear()
+        else:
+            link().enter(self._turns.values(), AT_ONCE if self._at_once else AHEAD)
 
     def _hurry(self, number: int) -> None:
         if number in self._turns:
             link().hurry(self._turns[number])
 
-    def _drop(self, number: int) -> None:
+    def fetch(self, number: int) -> None:
+        """Begin to fetch an answer: it has room."""
+        self._tasks[number] = link().task(self._fetch(number), self._futures[number])
+
+    def give_up(self, number: int) -> None:
+        """Hold an answer no more."""
         turn = self._turns.pop(number, None)
         if turn is not None:
             # Ended, it would hold the answer for as long as this, which lies in a cycle, is there.
-            self._tasks.pop(number).cancel()
-            link().leave(turn, self._sizes[number])
-            link().count(-self._sizes[number])
+            task = self._tasks.pop(number, None)
+            if task is not None:
+                task.cancel()
+            link().count(-turn.nbytes)
+            link().leave(turn)
         self._futures[number].cancel()  # where it was never begun
         gone: Future[Made] = Future()
         self._futures[number] = gone
         gone.cancel()
 
-    def _drop_all(self) -> None:
-        for number in range(len(self._futures)):
-            self._drop(number)
+    def _give_up_all(self) -> None:
+        # The last first: else what is given up makes room for what will be.
+        for number in reversed(self._order):
+            self.give_up(number)
 
 
 class Asked(Held[Answer]):
     """The bytes of runs of one object, as ranges that ascend, apart from one another.
 
-    `at_once` if they are read in this block, by nobody else.
+    `turns` ascend in the order in which runs are read. `at_once` if they are read in this block, by
+    nobody else.
     """
 
     def __init__(
-        self, file: StoredFile, offsets: Ints, lengths: Ints, *, at_once: bool = False
+        self,
+        file: StoredFile,
+        offsets: Ints,
+        lengths: Ints,
+        turns: Ints | None = None,
+        *,
+        at_once: bool = False,
     ) -> None:
         self.file, self.at_once = file, at_once
         self.starts, self.stops = joined(offsets, lengths)
-        super().__init__((self.stops - self.starts).tolist(), self._range, at_once=at_once)
+        numbers = np.zeros_like(offsets) if turns is None else turns
+        pieces, found = Pieces(numbers, offsets, offsets, lengths).within(self.starts, self.stops)
+        wanted = np.bincount(found, pieces.counts, len(self.starts)).astype(np.int64)
+        first = np.full(len(self.starts), np.iinfo(np.int64).max)
+        np.minimum.at(first, found, pieces.runs)
+        super().__init__(
+            (self.stops - self.starts).tolist(),
+            self._range,
+            wanted=wanted.tolist(),
+            order=np.argsort(first, kind="stable").tolist(),
+            at_once=at_once,
+        )
 
     def begin(self) -> None:
         """Ask for all; see `Held.begin`."""

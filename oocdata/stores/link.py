@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from oocdata.errors import MissingFileError, SourceError
-from oocdata.memory import scratch_share
 from oocdata.stores import failures
 from oocdata.stores.address import obstore
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError, TornError, is_silent, may_pass, told
 from oocdata.stores.given import FileSystem
+from oocdata.stores.room import Room
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -80,10 +80,11 @@ _PARTING = 2.0
 some milliseconds."""
 
 
-class Link:
+class Link(Room):
     """Requests under way, of this process."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.traffic = Traffic()
         self._process = os.getpid()
         self._ending = False
@@ -91,9 +92,6 @@ class Link:
         self._slots = asyncio.Semaphore(REQUESTS)
         self._under_way = 0
         self._since = 0.0
-        self._held = 0
-        self._asked, self._counting = 0, threading.Lock()
-        self._waiting: dict[asyncio.Future[None], int] = {}
         self._usual, self._is_slow = 0.1, False
         self._of_client: WeakSet[Any] = WeakSet()
         # It must not keep the process from ending: nothing that it does outlives its answer.
@@ -156,56 +154,6 @@ class Link:
         if self._ending:
             task.cancel()
         return task
-
-    # The bound on bytes: those under way, and those that lie ready.
-
-    def room(self, nbytes: int, *, at_once: bool = False) -> asyncio.Future[None]:
-        """Return what is done when so many bytes more may be held; in the loop.
-
-        `at_once` if somebody waits for them, and may hold others: they may exceed the bound.
-        """
-        turn: asyncio.Future[None] = self._loop.create_future()
-        if at_once or (not self._waiting and self._fits(nbytes)):
-            self._held += nbytes
-            turn.set_result(None)
-        else:
-            self._waiting[turn] = nbytes
-        return turn
-
-    def hurry(self, turn: asyncio.Future[None]) -> None:
-        """Grant room now, to what somebody waits for; in the loop."""
-        nbytes = self._waiting.pop(turn, None)
-        if nbytes is not None:
-            self._held += nbytes
-            turn.set_result(None)
-
-    def leave(self, turn: asyncio.Future[None], nbytes: int) -> None:
-        """Give back the room that was asked for, whether it was granted or not; in the loop."""
-        if self._waiting.pop(turn, None) is None:
-            self._held -= nbytes
-        while self._waiting:
-            first, wanted = next(iter(self._waiting.items()))
-            if not self._fits(wanted):
-                return
-            self.hurry(first)
-
-    def _fits(self, nbytes: int) -> bool:
-        return not self._held or self._held + nbytes <= scratch_share()
-
-    def count(self, nbytes: int) -> None:
-        """Count bytes as asked for, in any thread; less than 0 as no more."""
-        with self._counting:
-            self._asked += nbytes
-
-    @property
-    def has_room(self) -> bool:
-        """Whether what is asked for now need not wait for room."""
-        return self._asked < scratch_share()
-
-    @property
-    def held(self) -> int:
-        """Bytes of answers that are under way, or that nobody has taken yet."""
-        return self._held
 
     # Requests.
 

@@ -113,6 +113,7 @@ class StoredObjects:
                 for place, number in enumerate(left):
                     answer = own.take(place)
                     found[number] = None if answer is None else answer.data
+                    own.drop(place)
         return [found[number] for number in numbers]
 
     def _near(self, numbers: Sequence[int]) -> dict[int, Any]:

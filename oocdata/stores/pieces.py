@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.memory import scratch_share
+
 __all__ = ["Pieces", "cut", "joined", "pages_of", "ranges_of"]
 
 Ints = NDArray[np.int64]
@@ -16,6 +18,10 @@ GAP = 32 << 10
 
 PART = 8 << 20
 """Longer ranges are fetched in parts, side by side."""
+
+_PARTS, _LEAST_PART = 8, 64 << 10
+"""So many parts fit into the memory of the link at least, unless they were shorter than that: while
+one is read, others are under way. No part lies in a gap alone."""
 
 
 class Pieces(NamedTuple):
@@ -75,11 +81,12 @@ def joined(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints]:
     ends = np.maximum.accumulate(starts + counts)
     firsts = np.flatnonzero(np.append(True, starts[1:] > ends[:-1] + GAP))
     starts, stops = starts[firsts], ends[np.append(firsts[1:], len(ends)) - 1]
-    parts = np.maximum(1, -(-(stops - starts) // PART))
+    part = min(PART, max(_LEAST_PART, scratch_share() // _PARTS))
+    parts = np.maximum(1, -(-(stops - starts) // part))
     if (parts > 1).any():
         within = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
-        starts = np.repeat(starts, parts) + within * PART
-        stops = np.minimum(np.repeat(stops, parts), starts + PART)
+        starts = np.repeat(starts, parts) + within * part
+        stops = np.minimum(np.repeat(stops, parts), starts + part)
     return starts, stops
 
 
