@@ -139,7 +139,7 @@ def matches(
 
 def _each(on: Any, named: Mapping[str, Any], number: int) -> list[Any]:
     """Return the ids of each dataset, in their order."""
-    if isinstance(on, Mapping) and set(on) == set(named):
+    if named and isinstance(on, Mapping) and set(on) == set(named):
         return [on[name] for name in named]
     if isinstance(on, tuple | list) and len(on) == number and not named:
         return list(on)
@@ -216,7 +216,7 @@ def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
             limit = tolerance if dtype.kind == "f" else floor(min(tolerance, _FARTHEST))
         if limit >= 0:
             return limit if dtype.kind == "f" else np.uint64(limit)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     what = "a timedelta64 or timedelta" if dtype.kind in "mM" else "a number"
     raise ArgumentError(f"`tolerance` must be {what} of at least 0; got {tolerance!r}.")
@@ -224,7 +224,7 @@ def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
 
 def _tell_missing(ids: NDArray[Any], total: int, missing: str | None, tolerance: Any) -> None:
     """Say how many elements have no partner, as the caller wants it."""
-    if missing not in (None, "drop", "error"):
+    if not (missing is None or (isinstance(missing, str) and missing in ("drop", "error"))):
         raise ArgumentError(f"`missing` must be 'drop' or 'error'; got {missing!r}.")
     if not len(ids):
         return

@@ -20,7 +20,7 @@ from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows, checked_episodes, fitting
 from oocdata.errors import ArgumentError
-from oocdata.index import as_array
+from oocdata.index import as_array, as_flag
 
 __all__ = ["episodes", "windows"]
 
@@ -91,6 +91,7 @@ def windows(
     >>> len(steps), steps[0]["next"].shape
     (40, (3,))
     """
+    as_flag("time_axis", time_axis)
     tree: Any = arrays[0] if len(arrays) == 1 else arrays
     tree = dict(tree) if isinstance(tree, Mapping) else tree
     views: list[Any] = []

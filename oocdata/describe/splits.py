@@ -20,6 +20,7 @@ from oocdata.describe.encoding import Encoder
 from oocdata.describe.fingerprints import dataset_fingerprint, differences
 from oocdata.engines.whole import whole_file
 from oocdata.errors import ArgumentError, DescriptionError, MissingFileError, RestoreError
+from oocdata.index import as_path
 
 __all__ = ["load_split", "save_split"]
 
@@ -59,7 +60,7 @@ def save_split(
     >>> np.asarray(again["val"]).tolist() == np.asarray(val).tolist()
     True
     """
-    place = os.path.abspath(os.fspath(path))
+    place = os.path.abspath(as_path("path", path))
     if not isinstance(dataset, Dataset):
         raise ArgumentError(f"`dataset` must be what was split; got {dataset!r}.")
     _check_datasets(parts)
@@ -106,7 +107,7 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
     >>> len(train), len(val)
     (8, 2)
     """
-    place = os.fspath(path)
+    place = as_path("path", path)
     try:
         with open(place, encoding="ascii") as file:
             found = json.load(file)
