@@ -66,9 +66,9 @@ def as_flag(name: str, given: Any) -> bool:
 
 def as_path(name: str, given: Any) -> str:
     """Return an argument that must be the path of a file or folder here, ``~`` as the home."""
-    if not isinstance(given, str | os.PathLike) or not isinstance(os.fspath(given), str):
+    if not isinstance(given, str | bytes | os.PathLike):
         raise ArgumentError(f"`{name}` must be a path; got {given!r}.")
-    return os.path.expanduser(given)
+    return os.path.expanduser(os.fsdecode(given))
 
 
 def as_bounds(name: str, value: Any) -> tuple[int, ...]:

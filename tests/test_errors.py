@@ -163,6 +163,13 @@ CALLS = {
     "labels": lambda given: ooc.balanced(given),
     "on": lambda given: ooc.join(VIEW, VIEW, on=given),
     "missing of join": lambda given: ooc.join(VIEW, VIEW, on=(NUMBERS, NUMBERS), missing=given),
+    "path of create": lambda given: ooc.create(given, shape=(2,), dtype="f4"),
+    "overwrite": lambda given: ooc.create("a.npy", shape=(2,), dtype="f4", overwrite=given),
+    "destination": lambda given: ooc.convert(VIEW, given),
+    "verify": lambda given: ooc.convert(VIEW, "a.npy", verify=given),
+    "overwrite by convert": lambda given: ooc.convert(VIEW, "a.npy", overwrite=given),
+    "field": lambda given: ooc.open(np.zeros(3, [("x", "f4")]), field=given),
+    "sparse": lambda given: LOADER.to_tf(sparse=given),
     "tolerance": lambda given: ooc.join(
         VIEW,
         VIEW,
@@ -180,10 +187,30 @@ def test_an_argument_that_is_no_such_thing_is_named(name, given):
         CALLS[name](given)
 
 
-@pytest.mark.parametrize("name", ["cut", "decode", "external", "time_axis", "shuffle_parts"])
+FLAGS = ["cut", "decode", "external", "time_axis", "shuffle_parts", "overwrite", "verify", "sparse"]
+
+
+@pytest.mark.parametrize("name", FLAGS)
 def test_a_word_is_no_flag(name):
     with pytest.raises(errors.ArgumentError, match=f"`{name}` must be True or False; got 'no'"):
         CALLS[name]("no")
+
+
+def test_what_was_split_must_be_a_dataset(tmp_path):
+    ooc.save_split(tmp_path / "split.json", VIEW, VIEW.split(0.5, 0.5))
+    with pytest.raises(errors.ArgumentError, match="`dataset` must be what was split; got None"):
+        ooc.load_split(tmp_path / "split.json", None)
+
+
+def test_rows_of_unequal_length_are_no_flags():
+    with pytest.raises(errors.ArgumentError, match="`done` must have one number for each row"):
+        ooc.episodes(done=ROWS)
+
+
+def test_fields_that_are_none_make_no_dtype(tmp_path):
+    (tmp_path / "a.bin").write_bytes(bytes(64))
+    with pytest.raises(errors.ArgumentError, match="`dtype` must be a NumPy dtype"):
+        ooc.open(tmp_path / "a.bin", dtype=[[1, 2], [3]], shape=(2,))
 
 
 def test_a_tolerance_that_no_number_holds_is_named():

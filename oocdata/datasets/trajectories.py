@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -194,7 +193,7 @@ def _numbers(name: str, given: Any) -> Dataset:
     """Return an array, in memory or not, as a dataset of one number a row."""
     dataset = given if isinstance(given, Dataset) else open_array(as_array(name, given))
     spec = dataset.spec
-    if not isinstance(spec, ArraySpec) or prod(spec.shape) != 1 or spec.dtype.kind in "cSUO":  # type: ignore[arg-type]
+    if not isinstance(spec, ArraySpec) or {*spec.shape, 1} != {1} or spec.dtype.kind in "cSUO":
         raise ArgumentError(f"`{name}` must have one number for each row; got {dataset!r}.")
     return dataset
 

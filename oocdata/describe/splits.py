@@ -61,8 +61,7 @@ def save_split(
     True
     """
     place = os.path.abspath(as_path("path", path))
-    if not isinstance(dataset, Dataset):
-        raise ArgumentError(f"`dataset` must be what was split; got {dataset!r}.")
+    _check_dataset(dataset)
     _check_datasets(parts)
     described = _Numbered(_leaves(dataset)).encode(parts, "parts")
     of = json.loads(dataset_fingerprint(dataset))
@@ -108,6 +107,7 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
     (8, 2)
     """
     place = as_path("path", path)
+    _check_dataset(dataset)
     try:
         with open(place, encoding="ascii") as file:
             found = json.load(file)
@@ -127,6 +127,11 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
             f"({place!r}). Open it as it was then, or split anew."
         )
     return Decoder((), _leaves(dataset)).decode(parts, "parts")
+
+
+def _check_dataset(dataset: Any) -> None:
+    if not isinstance(dataset, Dataset):
+        raise ArgumentError(f"`dataset` must be what was split; got {dataset!r}.")
 
 
 def _check_datasets(parts: Any) -> None:

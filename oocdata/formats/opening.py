@@ -238,8 +238,11 @@ def _open_each(path: str, key: Key, options: dict[str, Any]) -> Source:
 
 def _rows(source: Source, options: dict[str, Any]) -> Source:
     """Return what is asked for of rows: a field, or a field of a field; decoded; as pictures."""
-    field = options["field"]
-    for name in [field] if isinstance(field, str) else field:
+    given = options["field"]
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"`field` must be a name, or one of a field of a field; got {given!r}.")
+    for name in names:
         source = field_of(source, name)
     if options["decode"]:
         from oocdata.formats.packing import decoded  # not for `import oocdata`
