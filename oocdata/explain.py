@@ -11,6 +11,7 @@ from oocdata.blocks import AnyBlocks, Blocks
 from oocdata.cost import Fetching, cached_bytes, chunk_bytes, fetching
 from oocdata.datasets.spec import leaves
 from oocdata.engines.source import Source, Storage, stored_sources
+from oocdata.index import as_count
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.bucketed import Bucketed
@@ -144,6 +145,7 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
     Of sparse batches, it reads where rows begin.
     """
     order, dataset, count = loader.order, loader.dataset, len(loader.dataset)
+    parallel, prefetch = as_count("parallel", parallel), as_count("prefetch", prefetch, at_least=0)
     ahead = loader.ahead(parallel, prefetch)
     sources = dataset.sources()
     reading = reading_of(loader)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import operator
+import os
 from collections.abc import Iterable
 from typing import Any, TypeAlias
 
@@ -17,9 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut", "Selection", "as_array", "as_bounds", "as_count", "as_flag", "as_positions",
-    "as_run", "as_shard", "compose_ranges", "cut", "expand_key", "is_all", "is_same",
-    "is_several", "repeated", "select", "slice_range", "take",
+    "Cut", "Selection", "as_array", "as_bounds", "as_count", "as_flag", "as_path",
+    "as_positions", "as_run", "as_shard", "compose_ranges", "cut", "expand_key", "is_all",
+    "is_same", "is_several", "repeated", "select", "slice_range", "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
@@ -71,6 +72,13 @@ def as_flag(name: str, given: Any) -> bool:
     if not isinstance(given, bool | np.bool_):
         raise ArgumentError(f"`{name}` must be True or False; got {given!r}.")
     return bool(given)
+
+
+def as_path(name: str, given: Any) -> str:
+    """Return an argument that must be the path of a file or folder here, ``~`` as the home."""
+    if not isinstance(given, str | bytes | os.PathLike):
+        raise ArgumentError(f"`{name}` must be a path; got {given!r}.")
+    return os.path.expanduser(os.fsdecode(given))
 
 
 def as_bounds(name: str, value: Any) -> tuple[int, ...]:

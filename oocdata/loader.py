@@ -548,7 +548,8 @@ class Loader:
         oocdata.errors.ServiceError
             If no dispatcher answers.
         """
-        loader = replace(self, dataset=self.dataset.sparse()) if sparse else self
+        dense = not as_flag("sparse", sparse)
+        loader = self if dense else replace(self, dataset=self.dataset.sparse())
         dataset: tf.data.Dataset = chain.make(
             "to_tf", loader, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch,
             service=service, job_name=job_name,

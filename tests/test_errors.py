@@ -145,3 +145,83 @@ def test_wrong_calls_say_what_is_wrong(call, said):
     view = ooc.open(np.zeros((4, 3, 2, 5)), axis=(0, 1))
     with pytest.raises(errors.ArgumentError, match=re.escape(said)):
         call(view)
+
+
+VIEW = ooc.open(np.arange(20.0).reshape(10, 2))
+ROWS = ooc.ragged(np.arange(20), lengths=[3, 0, 5, 2, 10])
+NUMBERS = np.arange(10)
+LOADER = VIEW.batches(2)
+CALLS = {
+    "folder": lambda given: VIEW.cache(given),
+    "path": lambda given: ooc.save_split(given, VIEW, VIEW.split(0.5, 0.5)),
+    "path to load": lambda given: ooc.load_split(given, VIEW),
+    "folder of Resume": lambda given: ooc.Resume(given, LOADER),
+    "cache": lambda given: ooc.open("a.npy", cache=given),
+    "missing": lambda given: ooc.open("a.npy", missing=given),
+    "format": lambda given: ooc.open("a.npy", format=given),
+    "decode": lambda given: ooc.open("a.npy", decode=given),
+    "external": lambda given: ooc.open("a.h5", "x", external=given),
+    "cut": lambda given: ROWS.pad(5, cut=given),
+    "time_axis": lambda given: ooc.windows((VIEW, 1), time_axis=given),
+    "pad": lambda given: VIEW.windows(2, pad=given),
+    "shuffle_parts": lambda given: ooc.Interleave([5, 5], shuffle_parts=given),
+    "parallel": lambda given: LOADER.explain(parallel=given),
+    "prefetch": lambda given: LOADER.explain(prefetch=given),
+    "by": lambda given: VIEW.split(0.5, 0.5, by=given),
+    "labels": lambda given: ooc.balanced(given),
+    "on": lambda given: ooc.join(VIEW, VIEW, on=given),
+    "missing of join": lambda given: ooc.join(VIEW, VIEW, on=(NUMBERS, NUMBERS), missing=given),
+    "path of create": lambda given: ooc.create(given, shape=(2,), dtype="f4"),
+    "overwrite": lambda given: ooc.create("a.npy", shape=(2,), dtype="f4", overwrite=given),
+    "destination": lambda given: ooc.convert(VIEW, given),
+    "verify": lambda given: ooc.convert(VIEW, "a.npy", verify=given),
+    "overwrite by convert": lambda given: ooc.convert(VIEW, "a.npy", overwrite=given),
+    "field": lambda given: ooc.open(np.zeros(3, [("x", "f4")]), field=given),
+    "sparse": lambda given: LOADER.to_tf(sparse=given),
+    "tolerance": lambda given: ooc.join(
+        VIEW,
+        VIEW,
+        on=(NUMBERS, NUMBERS),
+        how="nearest",
+        tolerance=given if given is ROWS else 1 + 1j,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("given", [NUMBERS * 1j, {}, ROWS], ids=["array", "dict", "ragged"])
+def test_an_argument_that_is_no_such_thing_is_named(name, given):
+    with pytest.raises(errors.ArgumentError, match=rf"^`{name.split()[0]}` must"):
+        CALLS[name](given)
+
+
+FLAGS = ["cut", "decode", "external", "time_axis", "shuffle_parts", "overwrite", "verify", "sparse"]
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_word_is_no_flag(name):
+    with pytest.raises(errors.ArgumentError, match=f"`{name}` must be True or False; got 'no'"):
+        CALLS[name]("no")
+
+
+def test_what_was_split_must_be_a_dataset(tmp_path):
+    ooc.save_split(tmp_path / "split.json", VIEW, VIEW.split(0.5, 0.5))
+    with pytest.raises(errors.ArgumentError, match="`dataset` must be what was split; got None"):
+        ooc.load_split(tmp_path / "split.json", None)
+
+
+def test_rows_of_unequal_length_are_no_flags():
+    with pytest.raises(errors.ArgumentError, match="`done` must have one number for each row"):
+        ooc.episodes(done=ROWS)
+
+
+def test_fields_that_are_none_make_no_dtype(tmp_path):
+    (tmp_path / "a.bin").write_bytes(bytes(64))
+    with pytest.raises(errors.ArgumentError, match="`dtype` must be a NumPy dtype"):
+        ooc.open(tmp_path / "a.bin", dtype=[[1, 2], [3]], shape=(2,))
+
+
+def test_a_tolerance_that_no_number_holds_is_named():
+    days = NUMBERS.astype("M8[D]")
+    with pytest.raises(errors.ArgumentError, match="`tolerance` must be a timedelta64"):
+        ooc.join(VIEW, VIEW, on=(days, days), how="nearest", tolerance=10**30)

@@ -17,7 +17,9 @@ def read_values(name: str, values: Any) -> NDArray[Any]:
     """Return an argument as an array; a dataset is read, its dates as dates."""
     if not hasattr(values, "requests"):
         return as_array(name, values)
-    found = np.asarray(values.take(np.arange(len(values))))
+    found = values.take(np.arange(len(values)))
+    if not isinstance(found, np.ndarray):
+        raise ArgumentError(f"`{name}` must be an array or a View of one value each; got {values}.")
     unit = getattr(values, "unit", "")
     return found.view(unit) if unit and found.dtype == np.int64 else found
 

@@ -94,7 +94,7 @@ def join(
     partners = [np.arange(len(ids[0]))]
     partners += [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     found = np.logical_and.reduce([one >= 0 for one in partners])
-    _tell_missing(ids[0][~found], len(found), missing)
+    _tell_missing(ids[0][~found], len(found), missing, tolerance)
     chosen = [part._select(as_run(one[found])) for part, one in zip(parts, partners, strict=True)]
     return zipped(dict(zip(named, chosen, strict=True))) if named else zipped(*chosen)
 
@@ -139,7 +139,7 @@ def matches(
 
 def _each(on: Any, named: Mapping[str, Any], number: int) -> list[Any]:
     """Return the ids of each dataset, in their order."""
-    if isinstance(on, Mapping) and set(on) == set(named):
+    if named and isinstance(on, Mapping) and set(on) == set(named):
         return [on[name] for name in named]
     if isinstance(on, tuple | list) and len(on) == number and not named:
         return list(on)
@@ -216,23 +216,29 @@ def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
             limit = tolerance if dtype.kind == "f" else floor(min(tolerance, _FARTHEST))
         if limit >= 0:
             return limit if dtype.kind == "f" else np.uint64(limit)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         pass
     what = "a timedelta64 or timedelta" if dtype.kind in "mM" else "a number"
     raise ArgumentError(f"`tolerance` must be {what} of at least 0; got {tolerance!r}.")
 
 
-def _tell_missing(ids: NDArray[Any], total: int, missing: str | None) -> None:
+def _tell_missing(ids: NDArray[Any], total: int, missing: str | None, tolerance: Any) -> None:
     """Say how many elements have no partner, as the caller wants it."""
-    if missing not in (None, "drop", "error"):
+    if not (missing is None or (isinstance(missing, str) and missing in ("drop", "error"))):
         raise ArgumentError(f"`missing` must be 'drop' or 'error'; got {missing!r}.")
     if not len(ids):
         return
     told = f"{len(ids):,} of {total:,} elements have no partner: {_shown(ids)}"
     if missing == "error":
-        raise ArgumentError(f"every element must have a partner; {told}.")
+        raise ArgumentError(
+            f"`on` must hold an id of a partner for every element; {told}. Leave them out: "
+            "missing='drop'."
+        )
     if len(ids) == total:
-        raise EmptyError(f"some elements must have partners; {told}. Is `tolerance` too small?")
+        hint = (
+            "Do both number the same things?" if tolerance is None else "Is `tolerance` too small?"
+        )
+        raise EmptyError(f"`on` must hold ids of partners for some elements; {told}. {hint}")
     if missing is None:
         warnings.warn(
             f"{told}. They are left out; missing='drop' accepts it, missing='error' refuses it.",

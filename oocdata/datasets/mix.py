@@ -111,13 +111,13 @@ class Mix(Concat):
 
     def patches(self, *args: Any, **options: Any) -> Any:
         """Return the mixture of the members' patches; see `Dataset.patches`."""
-        parts = tuple(part.patches(*args, **options) for part in self.parts)
-        made = self._of(parts)
-        length = None if self.length is None else self.length * len(parts[0]) // len(self.parts[0])
-        return replace(made, length=length)
+        return self._of([part.patches(*args, **options) for part in self.parts])
 
     def _of(self, members: Sequence[Any]) -> Self:
-        return replace(self, parts=tuple(members), chosen=range(sum(map(len, members))))
+        chosen, length = range(sum(map(len, members))), self.length
+        if length is not None:  # of a part the same part
+            length = max(1, length * len(chosen) // max(1, len(self)))
+        return replace(self, parts=tuple(members), chosen=chosen, length=length)
 
 
 def mix(
@@ -146,7 +146,7 @@ def mix(
     -------
     Mix
         By position, and for ``len``, it is the members one after the other. ``split`` and ``shard``
-        do so to each member, and mix the parts.
+        do so to each member, and mix the parts; of a `length` each part has its part.
 
     Raises
     ------

@@ -23,7 +23,7 @@ from oocdata.engines.byte_rows import largest_rows, size_counts
 from oocdata.engines.padded import PaddedRows, RowMask, held_value
 from oocdata.engines.ragged_rows import Located, inner_shape, read_to
 from oocdata.errors import ArgumentError
-from oocdata.index import as_bounds, as_count
+from oocdata.index import as_bounds, as_count, as_flag
 
 __all__ = ["Ragged", "RaggedBatch"]
 
@@ -224,7 +224,7 @@ class Ragged(Unequal):
             return self.longest
         several = as_bounds("to", to) if isinstance(to, Sequence) else ()
         length = several[-1] if several else as_count("to", to)
-        if not cut and self.longest > length:
+        if not as_flag("cut", cut) and self.longest > length:
             raise ArgumentError(
                 f"`to` must be at least the length of the longest row, {self.longest}, unless "
                 f"longer ones are cut; got {to}. Write cut=True to leave out what is beyond."

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows, checked_episodes, fitting
 from oocdata.errors import ArgumentError
-from oocdata.index import as_array
+from oocdata.index import as_array, as_flag
 
 __all__ = ["episodes", "windows"]
 
@@ -91,6 +90,7 @@ def windows(
     >>> len(steps), steps[0]["next"].shape
     (40, (3,))
     """
+    as_flag("time_axis", time_axis)
     tree: Any = arrays[0] if len(arrays) == 1 else arrays
     tree = dict(tree) if isinstance(tree, Mapping) else tree
     views: list[Any] = []
@@ -193,7 +193,7 @@ def _numbers(name: str, given: Any) -> Dataset:
     """Return an array, in memory or not, as a dataset of one number a row."""
     dataset = given if isinstance(given, Dataset) else open_array(as_array(name, given))
     spec = dataset.spec
-    if not isinstance(spec, ArraySpec) or prod(spec.shape) != 1 or spec.dtype.kind in "cSUO":  # type: ignore[arg-type]
+    if not isinstance(spec, ArraySpec) or {*spec.shape, 1} != {1} or spec.dtype.kind in "cSUO":
         raise ArgumentError(f"`{name}` must have one number for each row; got {dataset!r}.")
     return dataset
 

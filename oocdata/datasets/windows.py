@@ -27,6 +27,7 @@ from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import (
     Selection,
     as_count,
+    as_flag,
     compose_ranges,
     is_all,
     select,
@@ -88,9 +89,7 @@ def fitting(
     views: tuple[View, ...], arrays: Any, shift: int, pad: bool, mask: bool, said: str
 ) -> Windows:
     """Return all windows that fit, if there are any."""
-    for name, value in {"pad": pad, "mask": mask}.items():
-        if not isinstance(value, bool):
-            raise ArgumentError(f"`{name}` must be True or False; got {value!r}.")
+    pad, mask = as_flag("pad", pad), as_flag("mask", mask)
     for view in views:
         if view.is_composed:
             raise ArgumentError(f"`windows` must be made of dense rows; got {view!r}.")

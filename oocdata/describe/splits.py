@@ -20,6 +20,7 @@ from oocdata.describe.encoding import Encoder
 from oocdata.describe.fingerprints import dataset_fingerprint, differences
 from oocdata.engines.whole import whole_file
 from oocdata.errors import ArgumentError, DescriptionError, MissingFileError, RestoreError
+from oocdata.index import as_path
 
 __all__ = ["load_split", "save_split"]
 
@@ -59,9 +60,8 @@ def save_split(
     >>> np.asarray(again["val"]).tolist() == np.asarray(val).tolist()
     True
     """
-    place = os.path.abspath(os.fspath(path))
-    if not isinstance(dataset, Dataset):
-        raise ArgumentError(f"`dataset` must be what was split; got {dataset!r}.")
+    place = os.path.abspath(as_path("path", path))
+    _check_dataset(dataset)
     _check_datasets(parts)
     described = _Numbered(_leaves(dataset)).encode(parts, "parts")
     of = json.loads(dataset_fingerprint(dataset))
@@ -106,7 +106,8 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
     >>> len(train), len(val)
     (8, 2)
     """
-    place = os.fspath(path)
+    place = as_path("path", path)
+    _check_dataset(dataset)
     try:
         with open(place, encoding="ascii") as file:
             found = json.load(file)
@@ -126,6 +127,11 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
             f"({place!r}). Open it as it was then, or split anew."
         )
     return Decoder((), _leaves(dataset)).decode(parts, "parts")
+
+
+def _check_dataset(dataset: Any) -> None:
+    if not isinstance(dataset, Dataset):
+        raise ArgumentError(f"`dataset` must be what was split; got {dataset!r}.")
 
 
 def _check_datasets(parts: Any) -> None:

@@ -86,7 +86,7 @@ def open_npy(
 def _dtype_of(given: Any) -> np.dtype[Any]:
     try:
         return named_dtype(_fields(given))
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
         raise ArgumentError(f"`dtype` must be a NumPy dtype; got {given!r}.") from error
 
 

@@ -27,6 +27,7 @@ from oocdata.formats import memory, npy
 from oocdata.formats.patterns import Key, datasets, is_pattern, keys_of, matches_of, natural
 from oocdata.formats.recognising import Format, format_of, picture_format, refuse_stream
 from oocdata.formats.stored import is_url
+from oocdata.index import as_flag, as_path
 
 if TYPE_CHECKING:
     from oocdata.formats.pictures import Pictures
@@ -69,9 +70,9 @@ def open_source(
 
         several = isinstance(target, list | tuple)
         target = [in_store(store, one) for one in target] if several else in_store(store, target)
-    if missing not in (None, "error", "fill"):
+    if not (missing is None or (isinstance(missing, str) and missing in ("error", "fill"))):
         raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
-    if format not in (None, "text"):
+    if not (format is None or (isinstance(format, str) and format == "text")):
         raise ArgumentError(
             f"`format` must be 'text' for a file of lines, and else None; got {format!r}. Other "
             "formats are known by their bytes."
@@ -87,9 +88,10 @@ def open_source(
     outermost: Any = (axis[0] if axis else 0) if several else axis  # type: ignore[index]
     options: dict[str, Any] = {
         "axis": outermost, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
-        "external": external, "verify": verify, "field": field, "decode": decode, "pad": pad,
-        "format": format, "pictures": pictures,
+        "external": as_flag("external", external), "verify": verify, "field": field,
+        "decode": as_flag("decode", decode), "pad": pad, "format": format, "pictures": pictures,
     }  # fmt: skip
+    cache = None if cache is None else as_path("cache", cache)
     if any(isinstance(one, str) and is_url(one) for one in _each(target)):
         from oocdata.stores.versions import one_look  # not for `import oocdata`
 
@@ -97,8 +99,8 @@ def open_source(
             return _open_source(target, key, options)
     if cache is not None:
         raise ArgumentError(
-            f"`cache` must be given for URLs only; got {os.fspath(cache)!r} for what is on this "
-            "machine. To keep mapped rows: `.cache(folder)`."
+            f"`cache` must be given for URLs only; got {cache!r} for what is on this machine. "
+            "To keep mapped rows: `.cache(folder)`."
         )
     return _open_source(target, key, options)
 
@@ -236,8 +238,11 @@ def _open_each(path: str, key: Key, options: dict[str, Any]) -> Source:
 
 def _rows(source: Source, options: dict[str, Any]) -> Source:
     """Return what is asked for of rows: a field, or a field of a field; decoded; as pictures."""
-    field = options["field"]
-    for name in [field] if isinstance(field, str) else field:
+    given = options["field"]
+    names = (given,) if isinstance(given, str) else given
+    if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
+        raise ArgumentError(f"`field` must be a name, or one of a field of a field; got {given!r}.")
+    for name in names:
         source = field_of(source, name)
     if options["decode"]:
         from oocdata.formats.packing import decoded  # not for `import oocdata`

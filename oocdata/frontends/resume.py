@@ -25,7 +25,7 @@ from oocdata.frontends.saves import (
     values_of,
     write_save,
 )
-from oocdata.index import as_count
+from oocdata.index import as_count, as_path
 from oocdata.loader import Loader
 from oocdata.runs import Pass, Passes
 
@@ -113,7 +113,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
             raise ArgumentError(
                 f"`loader` must be a Loader: `.batches(size)` of a dataset; got {loader!r}."
             )
-        self.folder = Path(folder)
+        self.folder = Path(as_path("folder", folder))
         self.loader = loader
         self.every = None if every is None else as_count("every", every)
         self._fingerprint = fingerprint(loader, steps=str(len(loader)))

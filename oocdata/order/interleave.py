@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.index import as_array, as_count
+from oocdata.index import as_array, as_count, as_flag
 from oocdata.order.order import Walk, Walked, WithoutLanes
 from oocdata.order.permutation import epoch_key, forward
 
@@ -64,6 +64,7 @@ class Interleave(Walked):
         object.__setattr__(self, "lengths", lengths.astype(np.int64))
         as_count("cycle_length", self.cycle_length)
         as_count("block_length", self.block_length)
+        as_flag("shuffle_parts", self.shuffle_parts)
 
     @property
     def nbytes(self) -> int:

@@ -34,6 +34,7 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError
 from oocdata.formats.npy import open_npy
+from oocdata.index import as_path
 from oocdata.memory import cache_share
 from oocdata.writers.disk import writable, write_text
 from oocdata.writers.flat import open_npy_storage
@@ -66,7 +67,7 @@ def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int)
                 array[start : start + len(part)] = part
         views = [_in_memory(array) for array in arrays]
     else:
-        place = os.path.join(os.path.expanduser(os.fspath(folder)), _name(dataset))
+        place = os.path.join(as_path("folder", folder), _name(dataset))
         paths = [os.path.join(place, f"{number}.npy") for number in range(len(specs))]
         if not os.path.exists(os.path.join(place, "whole")):
             _fill(dataset, place, paths, specs, workers)
@@ -83,9 +84,12 @@ def _check(dataset: Dataset) -> None:
             "members, and mix those."
         )
     if any(leaf.form != "dense" or leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
+        hint = "Make such arrays of them in `.map` first."
+        if dataset.is_composed:  # which no function gets
+            hint = "`.pad(length)` makes them of ragged rows; cache sparse rows before `.sparse()`."
         raise ArgumentError(
             "`cache` must be called on elements that are arrays of one shape; got "
-            f"{spec_text(dataset.spec)}. Make such arrays of them in `.map` first."
+            f"{spec_text(dataset.spec)}. {hint}"
         )
     parts = [dataset]
     for part in parts:

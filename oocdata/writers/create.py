@@ -15,7 +15,7 @@ from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
 from oocdata.formats.stored import is_url
-from oocdata.index import as_count
+from oocdata.index import as_count, as_flag, as_path
 from oocdata.writers.chunking import (
     LARGEST,
     SHARD_BYTES,
@@ -118,7 +118,7 @@ def create(
     (<View: 20 rows of (2, 3) float32>, array([[1., 1., 1.],
            [1., 1., 1.]], dtype=float32))
     """
-    name = local_path(os.fsdecode(path))
+    name = local_path(as_path("path", path))
     if is_url(name):
         raise ArgumentError(
             f"what is written batch by batch must lie on a disk; got {name!r}. Write it there, "
@@ -168,7 +168,7 @@ def create(
         dimension_names=tuple(dimension_names) if dimension_names is not None else None,
         growing=growing,
     )
-    return Writer(target, name, overwrite=overwrite)
+    return Writer(target, name, overwrite=as_flag("overwrite", overwrite))
 
 
 def _check_names(names: Any, axes: int) -> None:

@@ -81,6 +81,19 @@ def test_an_epoch_ends_before_a_member_begins_anew() -> None:
         ooc.mix({one: 1, two: 1}).batches(67)
 
 
+def test_a_part_of_a_mixture_has_its_part_of_the_length() -> None:
+    one, two = numbers(60, 40)
+    mixed = ooc.mix({one: 3, two: 1}, length=200)
+    train, test = mixed.split(0.8, 0.2)
+    assert (len(train.batches(4)), len(test.batches(4))) == (160 // 4, 40 // 4)
+    assert [len(mixed.shard(2, at).batches(4)) for at in range(2)] == [100 // 4] * 2
+    assert len(mixed.filter(np.arange(100) % 2 == 0).batches(4)) == 100 // 4
+    assert len(mixed[:].batches(4)) == len(mixed.enumerate().batches(4)) == 200 // 4
+    images = ooc.mix({ooc.open(np.zeros((6, 4))): 1, ooc.open(np.zeros((2, 4))): 1}, length=16)
+    assert len(images.patches((2,)).batches(4)) == 32 // 4
+    assert len(ooc.mix({one: 1, two: 1}, length=1).split(0.5, 0.5)[0].batches(1)) == 1
+
+
 def test_chunks_of_members_are_decoded_once_an_epoch_of_their_own() -> None:
     (one, first), (two, second) = chunked(1024, 1), chunked(512, 2)
     order = ooc.BlockShuffle(8, 8, lanes=4)

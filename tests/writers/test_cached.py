@@ -152,6 +152,10 @@ def test_what_is_not_cached(frames: ooc.View) -> None:
     assert len(frames.patches((2,), step=1).cache()) == 80
     with pytest.raises(ArgumentError, match="no mixture"):
         ooc.mix({frames[:20]: 1, frames[20:]: 2}).cache()
+    rows = ooc.ragged(np.arange(6), lengths=[3, 1, 2])
+    with pytest.raises(ArgumentError, match=r"ragged.*`\.pad"):  # `.map` would not take them
+        rows.cache()
+    assert_array_equal(rows.pad().cache().take([1]), [[3, 0, 0]])
 
 
 SCRIPT = """

@@ -9,6 +9,7 @@ from typing import Any
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, DamagedChunkError
+from oocdata.index import as_flag, as_path
 from oocdata.tools.convert.choosing import MEMORY, plan_of
 from oocdata.tools.convert.work import Conversion, carry_out
 from oocdata.tools.opening import Opening
@@ -99,15 +100,15 @@ def convert(
         )
     plan = plan_of(
         Opening.of(source, key).view(),
-        os.fsdecode(destination),
+        as_path("destination", destination),
         to_key=to_key,
         chunks=chunks,
         shards=shards,
         codec=codec,
         shuffle=shuffle,
         memory=memory,
-        verify=verify,
-        overwrite=overwrite,
+        verify=as_flag("verify", verify),
+        overwrite=as_flag("overwrite", overwrite),
     )
     done = carry_out(plan, progress=progress)
     if done.verified is False:
