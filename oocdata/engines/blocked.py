@@ -55,7 +55,8 @@ _SMALL_BLOCK_BYTES = 1 << 20
 """Of small rows."""
 
 _FEW = 8
-"""Boxes up to which each is read by itself: one row is not worth a block."""
+"""Boxes up to which each is read by itself: one row is not worth a block. In a store it is, where a
+request takes as long as a block, and rows near it will be read too."""
 
 
 def blocked(source: Source, axes: tuple[int, ...]) -> Source:
@@ -210,6 +211,7 @@ class SmallRows:
             storage = replace(storage, reading=reading)
         self._cached = _in_blocks(source, storage, chunk_shape)
         self._storage = storage
+        self._few = 0 if storage.is_remote else _FEW
 
     def __reduce__(self) -> Any:
         return SmallRows, (self.source, self.chunk_shape)
@@ -223,7 +225,7 @@ class SmallRows:
         if self._uncut:  # parts of rows need some of the chunks alone
             together = all(extent.lengths[axis] == self.shape[axis] for axis in self._uncut)
         else:
-            together = len(origins) >= _FEW
+            together = len(origins) >= self._few
         return self._cached if together and fits(self, self._nbytes) else self.source
 
     def read(
@@ -255,7 +257,7 @@ class SmallRows:
     def _chosen_for_runs(self, lengths: NDArray[np.int64]) -> Strided | Chunked:
         """Return the source that reads runs of rows."""
         row = self._nbytes // self.shape[0]
-        short = len(lengths) >= _FEW and row * int(lengths.sum()) <= _SHORT * len(lengths)
+        short = len(lengths) >= self._few and row * int(lengths.sum()) <= _SHORT * len(lengths)
         return self._cached if short and fits(self, self._nbytes) else self.source
 
 

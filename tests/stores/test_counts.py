@@ -242,6 +242,24 @@ def test_blocks_that_several_batches_need_are_fetched_once(
     assert server.nbytes <= 1.1 * rows.nbytes
 
 
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize(("name", "key"), [("small.npy", None), ("a.h5", "small")])
+def test_few_small_rows_at_a_time_come_out_of_blocks(
+    server: RangeServer, name: str, key: str | None, batch: int
+) -> None:
+    """With a function of `map`, each batch is a read of its own."""
+    view = ooc.open(f"{server.url}/{name}", key)[:512]
+    server.reset()
+    loader = view.map(np.negative).batches(batch, shuffle="global")
+    for step, rows in enumerate(loader.epoch(0)):
+        assert_array_equal(rows, -SMALL[loader.positions(step)])
+    assert set(fetched(server).values()) == {1}
+    assert server.nbytes <= 1.1 * SMALL[:1024].nbytes  # a block has so many
+    server.reset()
+    list(loader.epoch(1))
+    assert server.requests == 0
+
+
 @pytest.mark.parametrize("shuffle", [False, "block"])
 def test_chunks_beside_rows_of_the_same_file_are_fetched_once(
     server: RangeServer, shuffle: Any
