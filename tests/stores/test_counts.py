@@ -37,6 +37,11 @@ SMALL = ROWS.reshape(8192, 16, 16)
 """1 KiB a row, so they are read in blocks that are cached."""
 
 
+def noise(seed: int) -> np.ndarray:
+    """Return 2 MiB that don't compress: 32 KiB a row."""
+    return np.random.default_rng(seed).integers(0, 256, (64, 1 << 15), np.uint8)
+
+
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
     folder = tmp_path_factory.mktemp("counted")
@@ -45,6 +50,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
         file.create_dataset("again", data=ROWS, chunks=(8, 64, 64), compression="gzip")
         file["small"] = SMALL
     np.save(folder / "small.npy", SMALL)
+    members = {name: noise(number) for number, name in enumerate("uvw")}
+    np.savez_compressed(folder / "members.npz", **members)
     np.save(folder / "far.npy", np.asfortranarray(ROWS[:128]))
     with h5py.File(folder / "cut.h5", "w") as file:  # unfiltered, and rows lie in several chunks
         file.create_dataset("small", data=SMALL, chunks=(128, 4, 8))
@@ -240,6 +247,20 @@ def test_blocks_that_several_batches_need_are_fetched_once(
         assert_array_equal(batch, rows[loader.positions(step)])
     assert set(fetched(server).values()) == {1}
     assert server.nbytes <= 1.1 * rows.nbytes
+
+
+def test_compressed_members_are_fetched_once_and_together(server: RangeServer) -> None:
+    """And of each no more than itself."""
+    members = [ooc.open(f"{server.url}/members.npz", name) for name in "uvw"]
+    blocks.forget()
+    server.reset()
+    batches = list(ooc.zip(*members[::2]).batches(8).epoch(0))
+    assert len(fetched(server)) == server.requests == 3  # and the archive's list of members
+    batches = list(ooc.zip(*members).batches(8).epoch(0))
+    for number, rows in enumerate(zip(*batches, strict=True)):
+        assert_array_equal(np.concatenate(rows), noise(number))
+    assert set(fetched(server).values()) == {1}
+    assert server.nbytes <= 1.1 * 3 * noise(0).nbytes
 
 
 @pytest.mark.parametrize("batch", [1, 4])
