@@ -36,6 +36,12 @@ ROWS = numbers((512, 64, 64))
 SMALL = ROWS.reshape(8192, 16, 16)
 """1 KiB a row, so they are read in blocks that are cached."""
 
+PLACES = ROWS.reshape(-1, 64)
+"""What rows of unequal length hold: 256 bytes a place."""
+
+OFFSETS = np.arange(0, len(PLACES) + 1, 64)
+OFFSETS[1:-1] += np.random.default_rng(0).integers(-30, 30, len(OFFSETS) - 2)
+
 
 def noise(seed: int) -> np.ndarray:
     """Return 2 MiB that don't compress: 32 KiB a row."""
@@ -50,6 +56,12 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
         file.create_dataset("again", data=ROWS, chunks=(8, 64, 64), compression="gzip")
         file["small"] = SMALL
     np.save(folder / "small.npy", SMALL)
+    np.save(folder / "places.npy", PLACES)
+    np.save(folder / "offsets.npy", OFFSETS)
+    with h5py.File(folder / "places.h5", "w") as file:
+        file.create_dataset("places", data=PLACES, chunks=(512, 64), compression="gzip")
+        file.create_dataset("cut", data=PLACES, chunks=(512, 32), compression="gzip")
+    zarr.create_array(folder / "places.zarr", data=PLACES, chunks=(512, 64))
     members = {name: noise(number) for number, name in enumerate("uvw")}
     np.savez_compressed(folder / "members.npz", **members)
     np.save(folder / "far.npy", np.asfortranarray(ROWS[:128]))
@@ -379,6 +391,48 @@ def test_sparse_rows_are_asked_for_before_they_are_read(
                 dense = np.asarray(batch)
                 assert_array_equal(dense, matrix[::64][loader.positions(step)].toarray())
         assert set(fetched(server).values()) == {1}
+
+
+@pytest.mark.parametrize("stored", [False, True], ids=["memory", "stored"])
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("places.npy", None),
+        ("places.h5", "places"),
+        ("places.h5", "cut"),
+        ("places.zarr", None),
+    ],
+)
+@pytest.mark.parametrize("padded", [False, True])
+def test_rows_of_unequal_length_are_asked_for_before_they_are_read(
+    server: RangeServer, name: str, key: str | None, stored: bool, padded: bool
+) -> None:
+    """Where each begins is read once."""
+    offsets = f"{server.url}/offsets.npy" if stored else OFFSETS
+    ragged = ooc.ragged(ooc.open(f"{server.url}/{name}", key), offsets)
+    server.reset()
+    view = ragged.pad(100, cut=True) if padded else ragged
+    loader = view[::8].batches(4, shuffle="global")  # too far apart to be joined
+    assert loader.explain().steps == 16
+    server.hold()
+    epoch = loader.epoch(0, parallel=1, prefetch=0)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(next, epoch)
+        try:
+            server.wait_for(25 if "h5" in name else 60)  # neighbouring chunks are joined
+        finally:
+            server.release()
+        batches = [first.result(), *epoch]
+    for step, batch in enumerate(batches):
+        for place, row in enumerate(loader.positions(step) * 8):
+            whole = PLACES[OFFSETS[row] : OFFSETS[row + 1]]
+            if padded:
+                whole = np.pad(whole, ((0, 100), (0, 0)))[:100]
+            assert_array_equal(batch[place], whole)
+    assert set(fetched(server).values()) == {1}
+    server.reset()
+    list(loader.epoch(1))
+    assert server.requests == (64 if name.endswith(".npy") else 0)
 
 
 @pytest.mark.parametrize("kind", ["npy", "zarr"])
