@@ -139,12 +139,12 @@ class SourceChunks(Relabelled):
             check()
 
     def soon(self, places: NDArray[np.int64], extent: Extent | None = None) -> list[Soon]:
-        """Return what reading blocks, which are cached, will take out of stores."""
+        """Return what reading blocks will take out of stores."""
         origins, lengths = places * np.array(self.chunk_shape), np.array(self.shape)
         lengths = np.minimum(origins + self.chunk_shape, lengths) - origins
         kinds, which = np.unique(lengths, axis=0, return_inverse=True)
         return [
-            one._replace(cached=True)
+            one
             for number, kind in enumerate(kinds.tolist())
             for one in soon(self.source, origins[which.ravel() == number], Extent.of(kind))
         ]
@@ -266,7 +266,8 @@ class Chunked:
         if ask is None:
             return []
         missing = self._slots.missing(np.unique(numbers))
-        return list(ask(self._places(missing))) if len(missing) else []
+        found = ask(self._places(missing)) if len(missing) else []
+        return [one._replace(cached=True) for one in found]
 
     # How boxes are gathered.
 

@@ -77,7 +77,7 @@ class DeflatedMember:
     def soon(self, places: NDArray[np.int64]) -> list[Soon]:
         """Return what decoding the array will take out of a store."""
         length = min(prod(self._steps), self.version.nbytes - self.part[0])
-        return self.file.soon(np.array([self.part[0]]), length, cached=True)
+        return self.file.soon(np.array([self.part[0]]), length)
 
     def read_chunks(self, places: NDArray[np.int64], outs: Any) -> None:
         """Decode the array; with the last byte zipfile compares its CRC-32 (APPNOTE 4.4.7)."""

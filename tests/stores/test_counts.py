@@ -23,7 +23,7 @@ from servers.ranges import RangeServer
 from stored_layouts import KINDS, numbers, write_kinds
 
 import oocdata as ooc
-from oocdata import memory
+from oocdata import cost, memory
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.engines.soon import Soon
 from oocdata.stores import blocks
@@ -454,6 +454,77 @@ def test_workers_ask_for_more_than_they_read(server: RangeServer, kind: str) -> 
     assert chunks == [1] * 64
 
 
+def twice(server: RangeServer, kind: str) -> ooc.Dataset:
+    return ooc.zip(opened(server, kind), opened(server, kind))
+
+
+SAID: dict[str, Any] = {
+    "chunks beside rows": lambda s: ooc.zip(opened(s, "gzip"), opened(s, "npy")),
+    "chunks beside small rows": lambda s: ooc.zip(
+        opened(s, "gzip"), ooc.open(f"{s.url}/small.npy")[:512]
+    ),
+    "compressed members": lambda s: ooc.zip(
+        *(ooc.open(f"{s.url}/members.npz", name) for name in "uw")
+    ),
+    "small rows twice": lambda s: ooc.zip(*(ooc.open(f"{s.url}/small.npy") for _ in range(2))),
+    "chunks twice": lambda s: twice(s, "gzip"),
+    "shards twice": lambda s: twice(s, "shards"),
+    "rows twice": lambda s: twice(s, "npy"),
+    "windows": lambda s: opened(s, "gzip").windows(4, 1),
+    "a part": lambda s: opened(s, "gzip")[100:300],
+}
+
+
+@pytest.mark.parametrize("shuffle", [False, "global"])
+@pytest.mark.parametrize("way", SAID)
+def test_what_an_epoch_fetches_is_said_before(server: RangeServer, way: str, shuffle: Any) -> None:
+    loader = SAID[way](server).batches(16, shuffle=shuffle)
+    said = loader.explain().fetching.epoch
+    server.reset()
+    list(loader.epoch(0))
+    assert said.nbytes == pytest.approx(server.nbytes, rel=0.1)
+    assert 0.4 <= said.requests / server.requests <= 1.1  # what is joined depends on the order
+
+
+@pytest.mark.parametrize("way", [one for one in SAID if one not in ("rows twice", "a part")])
+def test_what_a_long_epoch_fetches_is_said_by_some_of_it(
+    server: RangeServer, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps from its middle, by which all may be in memory."""
+    monkeypatch.setattr(cost, "_MOST_TOUCHES", 600)
+    monkeypatch.setattr(cost, "_MOST_ELEMENTS", 600)
+    loader = SAID[way](server).batches(4, shuffle="global")
+    said = loader.explain().fetching.epoch
+    server.reset()
+    list(loader.epoch(0))
+    assert said.nbytes == pytest.approx(server.nbytes, rel=0.2)
+
+
+@pytest.mark.parametrize("mebibytes", [8, 64])
+@pytest.mark.parametrize("shuffle", [False, "global"])
+@pytest.mark.parametrize("kind", [*KINDS, "small"])
+def test_what_an_epoch_fetches_into_a_folder_is_said_before(
+    server: RangeServer, tmp_path: Path, kind: str, shuffle: Any, mebibytes: int, monkeypatch: Any
+) -> None:
+    """Each byte once, however little memory there is; and nothing of what is there."""
+    monkeypatch.setattr(memory, "_limit", mebibytes << 20)
+    name, key = KINDS.get(kind, ("small.npy", None))
+    for is_kept in (False, True):
+        view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path)
+        loader = view.batches(16, shuffle=shuffle)
+        said = loader.explain().fetching.epoch
+        server.reset()
+        list(loader.epoch(0))
+        if kind == "zarr":
+            assert said.requests == server.requests == 64
+            assert is_kept or said.nbytes == ROWS.nbytes  # compressed by how much?
+        elif is_kept:
+            assert said.requests == said.nbytes == 0
+            assert server.nbytes < 1000  # indices of shards
+        else:
+            assert said.nbytes == pytest.approx(server.nbytes, rel=0.25)  # some of it twice
+
+
 def test_nothing_is_asked_for_when_the_loader_is_closed(server: RangeServer) -> None:
     epoch = opened(server, "npy").batches(8, shuffle="global").epoch(0)
     next(epoch)
@@ -475,7 +546,7 @@ BOUNDED = """
 import resource, sys, threading
 import numpy as np
 import oocdata as ooc
-from oocdata import memory
+from oocdata import cost, memory
 from oocdata.stores.link import link
 most, over = 0, threading.Event()
 def watch():
