@@ -208,14 +208,20 @@ class RaggedRows:
         """Whose rows these are, however they are read: no two parts of a split share one."""
         return self.offsets
 
+    @property
+    def _kept_bytes(self) -> int:
+        """Bytes of offsets in a store that are kept; 0 where they don't fit, or are not far."""
+        nbytes = self.offsets.shape[0] * self.offsets.dtype.itemsize
+        fits = nbytes <= scratch_share() // 4
+        return nbytes if fits and self.offsets.storage().is_remote else 0
+
     @cached_property
     def _begins(self) -> Source:
         """The offsets; those in a store are read once, where they fit into memory for tables.
 
         Before values can be asked for, they must be there: a round trip for each run of batches.
         """
-        nbytes = self.offsets.shape[0] * self.offsets.dtype.itemsize
-        if nbytes > scratch_share() // 4 or not self.offsets.storage().is_remote:
+        if not self._kept_bytes:
             return self.offsets
         found = np.empty(self.offsets.shape, self.offsets.dtype)
         read_ragged(self.offsets, np.zeros(1, np.int64), np.array(self.offsets.shape), found)
@@ -253,7 +259,7 @@ class RaggedRows:
             dimensions=(),
             files=tuple(dict.fromkeys((*values.files, *offsets.files))),
             opened=None,
-            table_bytes=values.table_bytes + offsets.table_bytes,
+            table_bytes=values.table_bytes + offsets.table_bytes + self._kept_bytes,
             cached_whole=values.cached_whole + offsets.cached_whole,
         )
         rows, stored = self.shape[0], self.values.shape[0]
