@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,7 +19,7 @@ from oocdata.box import Extent, cut_apart, point_origins
 from oocdata.datasets.chunking import chunks_along
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Request, of_sources
-from oocdata.engines.soon import Cost, cost_of, soon
+from oocdata.engines.soon import Cost, Soon, cost_of, soon
 from oocdata.engines.source import Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order.order import laned
@@ -134,13 +134,16 @@ def amplification(loader: Loader) -> float:
     return max(1.0, (_decoded(loader) + addressed) / (chunked + addressed))
 
 
-def _decoded(loader: Loader) -> float:
-    """Return the bytes decoded for an element, over some steps of an epoch."""
+def _decoded(loader: Loader, budget: int | None = None) -> float:
+    """Return the bytes decoded for an element, over some steps of an epoch.
+
+    Chunks are kept within a budget, by default that of the cache.
+    """
     together, steps = loader.steps_together, len(loader)
     share = loader.batch_size // loader.num_shards
     storages: dict[int, Storage] = {}
     cache: OrderedDict[tuple[int, int], int] = OrderedDict()
-    budget, held = cache_share(), 0
+    budget, held = cache_share() if budget is None else budget, 0
 
     def asked(run: int) -> tuple[int, Chunks]:
         """Return the elements of a run of the first epoch, and the chunks that it asks for."""
@@ -219,36 +222,67 @@ def fetching(loader: Loader) -> Fetching | None:
         return None
     from oocdata.stores.link import REQUESTS  # not for `import oocdata`
 
-    together, steps = loader.steps_together, len(loader)
-    runs = -(-steps // together)
-    costs, chunks, elements, walked = list[Cost](), 0, 0, 0
-    for run in range(min(_ASKED_RUNS, runs)):
-        start, stop = run * together, min((run + 1) * together, steps)
-        positions = np.concatenate([loader.positions(step) for step in range(start, stop)])
-        requests = loader.dataset.requests(positions, Draw(loader.seed, 0, start, 0, positions))
-        each = of_sources(requests)
-        costs.append(cost_of(one for o in each for one in soon(o.source, o.origins, o.extent)))
+    dataset, together, steps = loader.dataset, loader.steps_together, len(loader)
+    costs, chunked, blocked, addressed = (list[Cost]() for _ in range(4))
+    chunks, elements, walked = 0, 0, 0
+    for start in range(0, min(steps, _ASKED_RUNS * together), together):
+        walked = min(start + together, steps)
+        positions = np.concatenate([loader.positions(step) for step in range(start, walked)])
+        requests = dataset.requests(positions, Draw(loader.seed, 0, start, 0, positions))
+        of_chunks, of_blocks, others = _soons(requests)
+        costs.append(cost_of((*of_chunks, *of_blocks, *others)))
+        chunked.append(cost_of(of_chunks))
+        blocked.append(cost_of(of_blocks))
+        addressed.append(cost_of(others))
         chunks += sum(chunks_of(requests).values())
-        elements, walked = elements + len(positions), stop
-    # Chunks that several reads share come once, as long as they stay in memory.
-    once = min(1.0, _decoded(loader) * elements / chunks) if chunks else 1.0
-    times = steps / walked * once
-    nbytes = sum(one.nbytes for one in costs)
-    sources = [(source, source.storage()) for source in loader.dataset.sources()]
-    kept = [cached_bytes(*pair) for pair in sources]
-    if all(kept) and sum(kept) <= cache_share():  # small rows, which are kept, too
-        whole = sum(
-            one.stored_bytes or number for (_, one), number in zip(sources, kept, strict=True)
-        )
-        times = min(times, whole / max(1, nbytes))
-    epoch = Cost(
-        round(sum(one.requests for one in costs) * times),
-        round(nbytes * times),
-        walked == steps and not chunks and costs[0].exact and not all(kept),
+        elements += len(positions)
+    stored = [source.storage() for source in dataset.sources()]
+    in_folder = all(storage.cache for storage in stored if storage.is_remote)
+    once, share, most = 1.0, 1.0, inf
+    used = _used(dataset) if chunks or in_folder else (0.0, 0.0)
+    if chunks:
+        # Chunks that several reads share come once, as long as they stay in memory, or in a folder;
+        # those that were there before the steps that are followed have come, too.
+        decoded = _decoded(loader, 1 << 62 if in_folder else None)
+        once = min(1.0, max(decoded, used[0]) * elements / chunks)
+    if in_folder:
+        most = used[1] * loader.steps.length
+    if nbytes := _sum(*blocked).nbytes:  # which stay in memory: as many places as meet them all
+        places = np.linspace(0, len(dataset) - 1, min(len(dataset), _MOST_TOUCHES)).astype(np.int64)
+        of_blocks = _soons(dataset.requests(places, Draw(positions=places)))[1]
+        share = cost_of(of_blocks).nbytes / nbytes
+    times = steps / walked
+    epoch = _sum(
+        _times(chunked, times * once), _times(blocked, share), _times(addressed, times, most)
     )
+    if walked < steps or chunks or in_folder:
+        epoch = epoch._replace(exact=False)
     first = costs[0]
     trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
     return Fetching(together, first, trips, epoch)
+
+
+def _soons(requests: Iterable[ArrayRequest]) -> tuple[list[Soon], list[Soon], list[Soon]]:
+    """Return what requests take out of stores: of chunks, of blocks of small rows, and others."""
+    chunks, blocks, others = list[Soon](), list[Soon](), list[Soon]()
+    for own in of_sources(requests):
+        cached = blocks if own.source.storage().chunks is None else chunks
+        for one in soon(own.source, own.origins, own.extent):
+            (cached if one.cached else others).append(one)
+    return chunks, blocks, others
+
+
+def _sum(*costs: Cost) -> Cost:
+    """Return what costs are together."""
+    requests, nbytes, exact = zip(*costs, strict=True)
+    return Cost(sum(requests), sum(nbytes), all(exact))
+
+
+def _times(costs: Sequence[Cost], times: float, most: float = inf) -> Cost:
+    """Return costs together so many times, but no more bytes than `most`."""
+    requests, nbytes, exact = _sum(*costs)
+    times = min(times, most / max(1, nbytes))
+    return Cost(round(requests * times), round(nbytes * times), exact)
 
 
 def _used(dataset: Dataset) -> tuple[float, float]:

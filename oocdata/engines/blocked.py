@@ -54,8 +54,9 @@ _SMALL_BLOCK_BYTES = 1 << 20
 """Of small rows."""
 
 _FEW = 8
-"""Boxes up to which each is read by itself: one row is not worth a block. And blocks that the cache
-must have room for."""
+"""Boxes up to which each is read by itself: one row is not worth a block. In a store it is, where a
+request takes as long as a block, and rows near it will be read too. And blocks that the cache must
+have room for."""
 
 
 def blocked(source: Source, axes: tuple[int, ...]) -> Source:
@@ -214,6 +215,7 @@ class SmallRows:
             storage = replace(storage, reading=reading, cached_whole=(self._nbytes,))
         self._cached = _in_blocks(source, storage, chunk_shape)
         self._storage = storage
+        self._few = 0 if storage.is_remote else _FEW
 
     def __reduce__(self) -> Any:
         return SmallRows, (self.source, self.chunk_shape)
@@ -227,7 +229,7 @@ class SmallRows:
         if self._uncut:  # parts of rows need some of the chunks alone
             together = all(extent.lengths[axis] == self.shape[axis] for axis in self._uncut)
         else:
-            together = len(origins) >= _FEW
+            together = len(origins) >= self._few
         return self._cached if together and self._fits() else self.source
 
     def _fits(self) -> bool:
@@ -265,7 +267,7 @@ class SmallRows:
     def _chosen_for_runs(self, lengths: NDArray[np.int64]) -> Strided | Chunked:
         """Return the source that reads runs of rows."""
         row = self._nbytes // self.shape[0]
-        short = len(lengths) >= _FEW and row * int(lengths.sum()) <= _SHORT * len(lengths)
+        short = len(lengths) >= self._few and row * int(lengths.sum()) <= _SHORT * len(lengths)
         return self._cached if short and self._fits() else self.source
 
 

@@ -25,7 +25,7 @@ from oocdata.engines.cache import Hold, cache
 from oocdata.engines.gather import RowPlan, c_strides, chunk_parts, plan_rows, take_rows
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.places import copy_across
-from oocdata.engines.ragged import as_items, copy_runs, cut_runs, read_points
+from oocdata.engines.ragged import as_items, copy_runs, cut_runs, read_points, soon_points
 from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Storage
 from oocdata.engines.wrapped import Relabelled
@@ -139,12 +139,12 @@ class SourceChunks(Relabelled):
             check()
 
     def soon(self, places: NDArray[np.int64], extent: Extent | None = None) -> list[Soon]:
-        """Return what reading blocks, which are cached, will take out of stores."""
+        """Return what reading blocks will take out of stores."""
         origins, lengths = places * np.array(self.chunk_shape), np.array(self.shape)
         lengths = np.minimum(origins + self.chunk_shape, lengths) - origins
         kinds, which = np.unique(lengths, axis=0, return_inverse=True)
         return [
-            one._replace(cached=True)
+            one
             for number, kind in enumerate(kinds.tolist())
             for one in soon(self.source, origins[which.ravel() == number], Extent.of(kind))
         ]
@@ -227,8 +227,8 @@ class Chunked:
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
         """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
-        cut, *inner = self._cut
-        if tuple(inner) != self.shape[1:]:
+        cut = self._cut[0]
+        if self._cut[1:] != self.shape[1:]:
             read_points(self, starts, lengths, out)
             return
         self.reader.check()
@@ -256,8 +256,9 @@ class Chunked:
 
     def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
         """Return what `read_runs` will take out of a store; see `ragged.soon_ragged`."""
-        whole = self._cut[1:] == self.shape[1:]
-        return self._soon(cut_runs(starts, lengths, self._cut[0])[0]) if whole else []
+        if self._cut[1:] != self.shape[1:]:
+            return soon_points(self, starts, lengths)
+        return self._soon(cut_runs(starts, lengths, self._cut[0])[0])
 
     def _soon(self, numbers: NDArray[np.int64]) -> list[Soon]:
         """Return what chunks that are not in memory will take out of a store."""
@@ -265,7 +266,8 @@ class Chunked:
         if ask is None:
             return []
         missing = self._slots.missing(np.unique(numbers))
-        return list(ask(self._places(missing))) if len(missing) else []
+        found = ask(self._places(missing)) if len(missing) else []
+        return [one._replace(cached=True) for one in found]
 
     # How boxes are gathered.
 

@@ -19,6 +19,8 @@ from oocdata.engines.ragged import (
     copy_runs,
     read_points,
     read_ragged,
+    soon_points,
+    soon_ragged,
     spread,
 )
 from oocdata.engines.soon import Soon, soon
@@ -216,12 +218,7 @@ class Concat:
         if self.axis:
             read_points(self, starts, lengths, out)
             return
-        first = self._part_of(np.minimum(starts, self.shape[0] - 1))
-        last = self._part_of(np.maximum(starts + lengths - 1, starts).clip(0, self.shape[0] - 1))
-        counts = np.where(lengths > 0, last - first + 1, 0)
-        parts = spread(first, counts)
-        begins = np.maximum(np.repeat(starts, counts), self._starts[parts])
-        pieces = np.minimum(np.repeat(starts + lengths, counts), self._ends[parts]) - begins
+        parts, begins, pieces = self._cut_runs(starts, lengths)
         targets = np.cumsum(pieces) - pieces
         owners, items = self.table.owners[parts], as_items(out)
         for owner in np.unique(owners[pieces > 0]).tolist():
@@ -237,6 +234,29 @@ class Concat:
                 raise
             copy_runs(as_items(read.astype(out.dtype, copy=False)), ends - some, items,
                       targets[own], some)  # fmt: skip
+
+    def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
+        """Return what `read_runs` will take out of stores; see `ragged.soon_ragged`."""
+        if self.axis:
+            return soon_points(self, starts, lengths)
+        parts, begins, pieces = self._cut_runs(starts, lengths)
+        owners, within, found = self.table.owners[parts], begins + self._shift[parts], list[Soon]()
+        for owner in np.unique(owners[pieces > 0]).tolist():
+            own = owners == owner
+            found += soon_ragged(self.parts[owner], within[own], pieces[own])
+        return found
+
+    def _cut_runs(
+        self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """Cut runs where parts end: return the part of each piece, its begin and its length."""
+        first = self._part_of(np.minimum(starts, self.shape[0] - 1))
+        last = self._part_of(np.maximum(starts + lengths - 1, starts).clip(0, self.shape[0] - 1))
+        counts = np.where(lengths > 0, last - first + 1, 0)
+        parts = spread(first, counts)
+        begins = np.maximum(np.repeat(starts, counts), self._starts[parts])
+        ends = np.minimum(np.repeat(starts + lengths, counts), self._ends[parts])
+        return parts, begins, ends - begins
 
     def _crossing(
         self, origins: NDArray[np.int64], extent: Extent

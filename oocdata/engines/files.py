@@ -105,9 +105,7 @@ class File(Protocol):
         """Return whether it is worth while to ask for bytes before they are read."""
         ...
 
-    def soon(
-        self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int, *, cached: bool = False
-    ) -> list[Soon]:
+    def soon(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Soon]:
         """Return what says that runs of bytes will be read; nothing of what is not far."""
         ...
 
@@ -358,9 +356,7 @@ class OpenFile:
         """Return False: the kernel reads it."""
         return False
 
-    def soon(
-        self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int, *, cached: bool = False
-    ) -> list[Soon]:
+    def soon(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Soon]:
         """Return nothing."""
         return []
 

@@ -13,7 +13,8 @@ from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import spread
-from oocdata.engines.ragged_rows import RaggedRows, inner_shape, locate
+from oocdata.engines.ragged_rows import Located, RaggedRows, inner_shape, locate, soon_of
+from oocdata.engines.soon import Soon
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError
 
@@ -118,13 +119,8 @@ class PaddedRows(_OfRows):
 
     def _read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Read boxes that fit into memory together."""
-        (rows_of, width, *inner), (row_step, step, *steps) = extent.lengths, extent.strides
-        rows = (origins[:, :1] + np.arange(rows_of) * row_step).ravel()
-        located = locate(self.rows, rows)
-        first = np.repeat(origins[:, 1], rows_of)
-        left = np.minimum(located.lengths, self.length) - first
-        counts = np.clip(-(-left // step), 0, width)
-        spans = np.where(counts > 0, (counts - 1) * step + 1, 0)
+        (rows_of, width, *inner), (_, step, *steps) = extent.lengths, extent.strides
+        located, first, counts, spans = self._runs(origins, extent)
         numbers = empty((int(spans.sum()), *self.shape[2:]), self.dtype)
         located.read(first, spans, numbers)
         held = np.arange(width) < counts[:, None]
@@ -136,9 +132,24 @@ class PaddedRows(_OfRows):
             read = MemoryArray(numbers)
             numbers = np.empty((len(boxes), *inner), self.dtype)
             read.read(boxes, Extent((1, *inner), (1, *steps)), numbers[:, None])
-        found = np.full((len(rows), width, *inner), self.value, self.dtype)
+        found = np.full((len(counts), width, *inner), self.value, self.dtype)
         found[held] = numbers
         out[...] = found.reshape(out.shape)
+
+    def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
+        """Return what reading boxes will take out of stores; reads how long rows are."""
+        located, first, _, spans = self._runs(origins, extent)
+        return soon_of(located, first, spans)
+
+    def _runs(self, origins: Ints, extent: Extent) -> tuple[Located, Ints, Ints, Ints]:
+        """Return the rows of boxes: which run is read of each, its places, and how far it goes."""
+        (rows_of, width), (row_step, step) = extent.lengths[:2], extent.strides[:2]
+        rows = (origins[:, :1] + np.arange(rows_of) * row_step).ravel()
+        located = locate(self.rows, rows)
+        first = np.repeat(origins[:, 1], rows_of)
+        left = np.minimum(located.lengths, self.length) - first
+        counts = np.clip(-(-left // step), 0, width)
+        return located, first, counts, np.where(counts > 0, (counts - 1) * step + 1, 0)
 
 
 @dataclass(frozen=True, eq=False)

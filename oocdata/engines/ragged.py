@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.soon import Soon
+from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Source
 from oocdata.errors import SourceError
 
 __all__ = [
     "as_items", "concerned_rows", "copy_runs", "cut_runs", "pieces", "read_bounds", "read_points",
-    "read_ragged", "soon_ragged", "spread",
+    "read_ragged", "soon_points", "soon_ragged", "spread",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -62,16 +62,27 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
 
 
 def soon_ragged(source: Source, starts: Ints, lengths: Ints) -> list[Soon]:
-    """Return what `read_ragged` will take out of stores, of a source that can tell."""
-    ask = getattr(source, "soon_runs", None)
-    return [] if ask is None or not lengths.any() else list(ask(starts, lengths))
+    """Return what `read_ragged` will take out of stores."""
+    if not lengths.any():
+        return []
+    return list(getattr(source, "soon_runs", partial(soon_points, source))(starts, lengths))
 
 
 def read_points(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
     """Write runs, each place of which is read as a box; see `read_ragged`."""
-    origins = np.zeros((len(out), out.ndim), np.int64)
+    source.read(*_points(source, starts, lengths), out[:, None])
+
+
+def soon_points(source: Source, starts: Ints, lengths: Ints) -> list[Soon]:
+    """Return what `read_points` will take out of stores."""
+    return soon(source, *_points(source, starts, lengths))
+
+
+def _points(source: Source, starts: Ints, lengths: Ints) -> tuple[Ints, Extent]:
+    """Return each place of runs as a box."""
+    origins = np.zeros((int(lengths.sum()), len(source.shape)), np.int64)
     origins[:, 0] = spread(starts, lengths)
-    source.read(origins, Extent.of((1, *out.shape[1:])), out[:, None])
+    return origins, Extent.of((1, *source.shape[1:]))
 
 
 def read_bounds(offsets: Source, rows: Ints, most: int) -> tuple[Ints, Ints]:

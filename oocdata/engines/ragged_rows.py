@@ -18,18 +18,23 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat
+from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import (
     as_items,
     concerned_rows,
     copy_runs,
     read_bounds,
     read_ragged,
+    soon_ragged,
 )
+from oocdata.engines.soon import Soon
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError, SourceError
+from oocdata.memory import scratch_share
 
 __all__ = [
     "Joined", "Located", "Locating", "RaggedRows", "inner_shape", "is_ragged", "locate", "read_to",
+    "soon_of",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -148,6 +153,15 @@ def read_to(found: Located, firsts: Ints, counts: Ints, out: NDArray[Any], targe
     copy_runs(values, ends - counts, as_items(out), targets, counts)
 
 
+def soon_of(found: Located, firsts: Ints, counts: Ints) -> list[Soon]:
+    """Return what reading a run of each row will take out of stores; see `Located.read`."""
+    if isinstance(found, Joined):
+        shares = [(share, firsts[at], counts[at]) for share, at in found.shares]
+        return [one for share in shares for one in soon_of(*share)]
+    ask = getattr(found, "soon", None)
+    return [] if ask is None else list(ask(firsts, counts))
+
+
 class Joined:
     """Rows of several sources.
 
@@ -186,10 +200,32 @@ class RaggedRows:
     values: Source
     offsets: Source
 
+    def __reduce__(self) -> tuple[type[RaggedRows], tuple[Source, Source]]:
+        return RaggedRows, (self.values, self.offsets)
+
     @property
     def row_source(self) -> Source:
         """Whose rows these are, however they are read: no two parts of a split share one."""
         return self.offsets
+
+    @property
+    def _kept_bytes(self) -> int:
+        """Bytes of offsets in a store that are kept; 0 where they don't fit, or are not far."""
+        nbytes = self.offsets.shape[0] * self.offsets.dtype.itemsize
+        fits = nbytes <= scratch_share() // 4
+        return nbytes if fits and self.offsets.storage().is_remote else 0
+
+    @cached_property
+    def _begins(self) -> Source:
+        """The offsets; those in a store are read once, where they fit into memory for tables.
+
+        Before values can be asked for, they must be there: a round trip for each run of batches.
+        """
+        if not self._kept_bytes:
+            return self.offsets
+        found = np.empty(self.offsets.shape, self.offsets.dtype)
+        read_ragged(self.offsets, np.zeros(1, np.int64), np.array(self.offsets.shape), found)
+        return MemoryArray(found)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -223,7 +259,7 @@ class RaggedRows:
             dimensions=(),
             files=tuple(dict.fromkeys((*values.files, *offsets.files))),
             opened=None,
-            table_bytes=values.table_bytes + offsets.table_bytes,
+            table_bytes=values.table_bytes + offsets.table_bytes + self._kept_bytes,
             cached_whole=values.cached_whole + offsets.cached_whole,
         )
         rows, stored = self.shape[0], self.values.shape[0]
@@ -241,12 +277,17 @@ class RaggedRows:
         """Raise: rows have no one shape."""
         raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
 
+    def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
+        """Return what reading rows will take out of stores; reads where they begin."""
+        found = self.locate(origins[:, 0])
+        return soon_of(found, np.zeros_like(found.lengths), found.lengths)
+
     def locate(self, rows: Ints) -> Located:
         """Return rows whose lengths are known; see `Locating`."""
         if not len(rows):
             return _Runs(self, rows, rows, rows)
         try:
-            return _Runs(self, rows, *read_bounds(self.offsets, rows, self.values.shape[0]))
+            return _Runs(self, rows, *read_bounds(self._begins, rows, self.values.shape[0]))
         except SourceError as error:
             storage = self.values.storage()
             error.path, error.key = storage.path, storage.key
@@ -271,6 +312,10 @@ class _Runs:
     def dtype(self) -> np.dtype[Any]:
         """That of the values."""
         return self.source.dtype
+
+    def soon(self, firsts: Ints, counts: Ints) -> list[Soon]:
+        """Return what `read` will take out of stores."""
+        return soon_ragged(self.source.values, self.starts + firsts, counts)
 
     def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
         """Write a run of each row, one after the other."""

@@ -25,7 +25,7 @@ from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.places import copy_across
 from oocdata.engines.plan import Plan, plan_box
-from oocdata.engines.ragged import cut_runs, read_points
+from oocdata.engines.ragged import cut_runs, read_points, soon_points
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.soon import Soon
 from oocdata.engines.source import Storage
@@ -210,8 +210,10 @@ class Strided:
 
     def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
         """Return what `read_runs` will take out of a store; see `ragged.soon_ragged`."""
-        if not self.file.is_far() or not self._holds_runs:
+        if not self.file.is_far():
             return []
+        if not self._holds_runs:
+            return soon_points(self, starts, lengths)
         _, lengths, offsets = self._located(starts, lengths)
         some = lengths > 0
         return self.file.soon(offsets[some], lengths[some] * self.strides[0])

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import zipfile
 from dataclasses import dataclass, field
+from math import prod
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.files import File, Version
+from oocdata.engines.soon import Soon
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError
 from oocdata.formats.stored import opened, refused_in
@@ -30,6 +32,8 @@ class DeflatedMember:
     ----------
     member : str
         Its name in the archive.
+    part : (int, int)
+        Where its header begins in the file, and where its bytes end.
     stored : numpy.dtype
         As it lies there.
     fortran : bool
@@ -39,6 +43,7 @@ class DeflatedMember:
 
     version: Version
     member: str
+    part: tuple[int, int]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     stored: np.dtype[Any]
@@ -62,6 +67,18 @@ class DeflatedMember:
         """Raise if the file has changed since it was opened."""
         self.file.check(self.described.key)
 
+    @property
+    def _steps(self) -> tuple[int, int]:
+        """How many bytes to read at a time, and how often: nothing of the next member."""
+        length = self.part[1] - self.part[0]
+        count = -(-length // _STORED_STEP)
+        return -(-length // count), count
+
+    def soon(self, places: NDArray[np.int64]) -> list[Soon]:
+        """Return what decoding the array will take out of a store."""
+        length = min(prod(self._steps), self.version.nbytes - self.part[0])
+        return self.file.soon(np.array([self.part[0]]), length)
+
     def read_chunks(self, places: NDArray[np.int64], outs: Any) -> None:
         """Decode the array; with the last byte zipfile compares its CRC-32 (APPNOTE 4.4.7)."""
         (out,) = outs
@@ -70,7 +87,7 @@ class DeflatedMember:
         memory = whole.reshape(-1).view(np.uint8)
         try:
             with (
-                opened(self.version.path, _STORED_STEP, self.version) as (packed, _),
+                opened(self.version.path, self._steps[0], self.version) as (packed, _),
                 zipfile.ZipFile(packed) as archive,
             ):
                 file: Any = archive.open(self.member)
@@ -98,7 +115,7 @@ class DeflatedMember:
 
 
 _STORED_STEP = 8 << 20
-"""Bytes that a store is asked for at a time."""
+"""Bytes that are read at a time out of a store, at most."""
 
 _STEP = 1 << 20
 """Bytes asked for at a time, which are in memory twice."""

@@ -183,8 +183,6 @@ def open_npz(path: str, key: Key | None = None, *, axis: int | str = 0) -> Sourc
 def _open_member(path: str, name: str, axis: int | str) -> Source:
     with opened(path) as (file, version), _zip(file, path) as archive:
         member = archive.getinfo(f"{name}.npy")
-        if member.compress_type != _ZIP_STORED:
-            return _compressed(archive, member, version, name, axis)
         file.seek(member.header_offset)
         local = file.read(30)
         if len(local) < 30 or local[:4] != b"PK\x03\x04":
@@ -194,6 +192,8 @@ def _open_member(path: str, name: str, axis: int | str) -> Source:
         # The local extra field may differ from the central one (NumPy pads it): read it here.
         lengths = [int.from_bytes(local[at : at + 2], "little") for at in (26, 28)]
         start = member.header_offset + 30 + sum(lengths)
+        if member.compress_type != _ZIP_STORED:
+            return _compressed(archive, member, start, version, name, axis)
         file.seek(start)
         shape, fortran, dtype = _read_header(file, path, name)
         offset = file.tell()
@@ -206,11 +206,12 @@ def _open_member(path: str, name: str, axis: int | str) -> Source:
 def _compressed(
     archive: zipfile.ZipFile,
     member: zipfile.ZipInfo,
+    start: int,
     version: Version,
     name: str,
     axis: int | str,
 ) -> Source:
-    """Return the source of a compressed member, which is decoded as one chunk."""
+    """Return the source of a compressed member, which begins there and is decoded as one chunk."""
     from oocdata.formats.deflated import DeflatedMember
 
     if member.file_size > cache_share():
@@ -246,9 +247,10 @@ def _compressed(
     stored = _checked(dtype, shape, member.file_size - skipped, described)
     axis_numbers(axis, len(shape), described)
     native = stored.newbyteorder("=")
+    part = member.header_offset, start + member.compress_size
     return Chunked(
         DeflatedMember(
-            version, member.filename, shape, native, stored, fortran, skipped, described,
+            version, member.filename, part, shape, native, stored, fortran, skipped, described,
             file_of(version),
         )
     )  # fmt: skip

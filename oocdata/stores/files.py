@@ -197,10 +197,10 @@ class StoredFile:
         """Return whether some of it is not in the cache folder."""
         return self.entry is None or not self.entry.is_whole
 
-    def soon(self, offsets: Ints, lengths: Ints | int, *, cached: bool = False) -> list[Soon]:
+    def soon(self, offsets: Ints, lengths: Ints | int) -> list[Soon]:
         """Return what says that runs of bytes will be read; see `oocdata.engines.files.File`."""
         counts = np.broadcast_to(np.asarray(lengths, np.int64), offsets.shape)
-        return [Soon(self, (offsets, counts), cached)]
+        return [Soon(self, (offsets, counts))]
 
     @contextmanager
     def asking(self, wanted: Sequence[Soon]) -> Iterator[None]:

@@ -77,9 +77,13 @@ class StoredObjects:
         return link().has_room
 
     def cost(self, wanted: Sequence[Soon]) -> Cost:
-        """Return what it takes to ask for objects; nothing for those that are kept."""
-        count = len(self._far(wanted))
-        return Cost(count, count * int(self._usual), not count)
+        """Return what it takes to ask for objects; nothing for those that are kept.
+
+        No bytes for those of which the store is only asked whether they are still the same.
+        """
+        far = self._far(wanted)
+        new = [one for one in far if self._folder is None or not self._blob(one).is_there]
+        return Cost(len(far), len(new) * int(self._usual), not far)
 
     def fetch_all(self, wanted: Sequence[Soon]) -> int:
         """Fetch objects for nobody; see `oocdata.engines.soon.Asks`."""

@@ -168,6 +168,11 @@ class Blob:
         self._header = {"name": name, "version": version, "nbytes": nbytes}
         self._path = folder.file(folder.stem(name, version, nbytes), part)
 
+    @property
+    def is_there(self) -> bool:
+        """Whether something is kept, perhaps damaged."""
+        return os.path.exists(self._path)
+
     def read(self) -> memoryview | None:
         """Return what is kept; None where it is not there, or damaged."""
         try:

@@ -23,7 +23,7 @@ from servers.ranges import RangeServer
 from stored_layouts import KINDS, numbers, write_kinds
 
 import oocdata as ooc
-from oocdata import memory
+from oocdata import cost, memory
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.engines.soon import Soon
 from oocdata.stores import blocks
@@ -36,6 +36,17 @@ ROWS = numbers((512, 64, 64))
 SMALL = ROWS.reshape(8192, 16, 16)
 """1 KiB a row, so they are read in blocks that are cached."""
 
+PLACES = ROWS.reshape(-1, 64)
+"""What rows of unequal length hold: 256 bytes a place."""
+
+OFFSETS = np.arange(0, len(PLACES) + 1, 64)
+OFFSETS[1:-1] += np.random.default_rng(0).integers(-30, 30, len(OFFSETS) - 2)
+
+
+def noise(seed: int) -> np.ndarray:
+    """Return 2 MiB that don't compress: 32 KiB a row."""
+    return np.random.default_rng(seed).integers(0, 256, (64, 1 << 15), np.uint8)
+
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
@@ -45,6 +56,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
         file.create_dataset("again", data=ROWS, chunks=(8, 64, 64), compression="gzip")
         file["small"] = SMALL
     np.save(folder / "small.npy", SMALL)
+    np.save(folder / "places.npy", PLACES)
+    np.save(folder / "offsets.npy", OFFSETS)
+    with h5py.File(folder / "places.h5", "w") as file:
+        file.create_dataset("places", data=PLACES, chunks=(512, 64), compression="gzip")
+        file.create_dataset("cut", data=PLACES, chunks=(512, 32), compression="gzip")
+    zarr.create_array(folder / "places.zarr", data=PLACES, chunks=(512, 64))
+    members = {name: noise(number) for number, name in enumerate("uvw")}
+    np.savez_compressed(folder / "members.npz", **members)
     np.save(folder / "far.npy", np.asfortranarray(ROWS[:128]))
     with h5py.File(folder / "cut.h5", "w") as file:  # unfiltered, and rows lie in several chunks
         file.create_dataset("small", data=SMALL, chunks=(128, 4, 8))
@@ -242,6 +261,38 @@ def test_blocks_that_several_batches_need_are_fetched_once(
     assert server.nbytes <= 1.1 * rows.nbytes
 
 
+def test_compressed_members_are_fetched_once_and_together(server: RangeServer) -> None:
+    """And of each no more than itself."""
+    members = [ooc.open(f"{server.url}/members.npz", name) for name in "uvw"]
+    blocks.forget()
+    server.reset()
+    batches = list(ooc.zip(*members[::2]).batches(8).epoch(0))
+    assert len(fetched(server)) == server.requests == 3  # and the archive's list of members
+    batches = list(ooc.zip(*members).batches(8).epoch(0))
+    for number, rows in enumerate(zip(*batches, strict=True)):
+        assert_array_equal(np.concatenate(rows), noise(number))
+    assert set(fetched(server).values()) == {1}
+    assert server.nbytes <= 1.1 * 3 * noise(0).nbytes
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize(("name", "key"), [("small.npy", None), ("a.h5", "small")])
+def test_few_small_rows_at_a_time_come_out_of_blocks(
+    server: RangeServer, name: str, key: str | None, batch: int
+) -> None:
+    """With a function of `map`, each batch is a read of its own."""
+    view = ooc.open(f"{server.url}/{name}", key)[:512]
+    server.reset()
+    loader = view.map(np.negative).batches(batch, shuffle="global")
+    for step, rows in enumerate(loader.epoch(0)):
+        assert_array_equal(rows, -SMALL[loader.positions(step)])
+    assert set(fetched(server).values()) == {1}
+    assert server.nbytes <= 1.1 * SMALL[:1024].nbytes  # a block has so many
+    server.reset()
+    list(loader.epoch(1))
+    assert server.requests == 0
+
+
 @pytest.mark.parametrize("shuffle", [False, "block"])
 def test_chunks_beside_rows_of_the_same_file_are_fetched_once(
     server: RangeServer, shuffle: Any
@@ -342,6 +393,48 @@ def test_sparse_rows_are_asked_for_before_they_are_read(
         assert set(fetched(server).values()) == {1}
 
 
+@pytest.mark.parametrize("stored", [False, True], ids=["memory", "stored"])
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        ("places.npy", None),
+        ("places.h5", "places"),
+        ("places.h5", "cut"),
+        ("places.zarr", None),
+    ],
+)
+@pytest.mark.parametrize("padded", [False, True])
+def test_rows_of_unequal_length_are_asked_for_before_they_are_read(
+    server: RangeServer, name: str, key: str | None, stored: bool, padded: bool
+) -> None:
+    """Where each begins is read once."""
+    offsets = f"{server.url}/offsets.npy" if stored else OFFSETS
+    ragged = ooc.ragged(ooc.open(f"{server.url}/{name}", key), offsets)
+    server.reset()
+    view = ragged.pad(100, cut=True) if padded else ragged
+    loader = view[::8].batches(4, shuffle="global")  # too far apart to be joined
+    assert loader.explain().steps == 16
+    server.hold()
+    epoch = loader.epoch(0, parallel=1, prefetch=0)
+    with ThreadPoolExecutor(1) as threads:
+        first = threads.submit(next, epoch)
+        try:
+            server.wait_for(25 if "h5" in name else 60)  # neighbouring chunks are joined
+        finally:
+            server.release()
+        batches = [first.result(), *epoch]
+    for step, batch in enumerate(batches):
+        for place, row in enumerate(loader.positions(step) * 8):
+            whole = PLACES[OFFSETS[row] : OFFSETS[row + 1]]
+            if padded:
+                whole = np.pad(whole, ((0, 100), (0, 0)))[:100]
+            assert_array_equal(batch[place], whole)
+    assert set(fetched(server).values()) == {1}
+    server.reset()
+    list(loader.epoch(1))
+    assert server.requests == (64 if name.endswith(".npy") else 0)
+
+
 @pytest.mark.parametrize("kind", ["npy", "zarr"])
 def test_workers_ask_for_more_than_they_read(server: RangeServer, kind: str) -> None:
     """Each for the runs that it will be sent: all of an epoch, here, each byte once."""
@@ -359,6 +452,77 @@ def test_workers_ask_for_more_than_they_read(server: RangeServer, kind: str) -> 
             assert_array_equal(batch, ROWS[::8][loader.positions(step)])
     chunks = [n for one, n in fetched(server).items() if not one[0].endswith(".json")]
     assert chunks == [1] * 64
+
+
+def twice(server: RangeServer, kind: str) -> ooc.Dataset:
+    return ooc.zip(opened(server, kind), opened(server, kind))
+
+
+SAID: dict[str, Any] = {
+    "chunks beside rows": lambda s: ooc.zip(opened(s, "gzip"), opened(s, "npy")),
+    "chunks beside small rows": lambda s: ooc.zip(
+        opened(s, "gzip"), ooc.open(f"{s.url}/small.npy")[:512]
+    ),
+    "compressed members": lambda s: ooc.zip(
+        *(ooc.open(f"{s.url}/members.npz", name) for name in "uw")
+    ),
+    "small rows twice": lambda s: ooc.zip(*(ooc.open(f"{s.url}/small.npy") for _ in range(2))),
+    "chunks twice": lambda s: twice(s, "gzip"),
+    "shards twice": lambda s: twice(s, "shards"),
+    "rows twice": lambda s: twice(s, "npy"),
+    "windows": lambda s: opened(s, "gzip").windows(4, 1),
+    "a part": lambda s: opened(s, "gzip")[100:300],
+}
+
+
+@pytest.mark.parametrize("shuffle", [False, "global"])
+@pytest.mark.parametrize("way", SAID)
+def test_what_an_epoch_fetches_is_said_before(server: RangeServer, way: str, shuffle: Any) -> None:
+    loader = SAID[way](server).batches(16, shuffle=shuffle)
+    said = loader.explain().fetching.epoch
+    server.reset()
+    list(loader.epoch(0))
+    assert said.nbytes == pytest.approx(server.nbytes, rel=0.1)
+    assert 0.4 <= said.requests / server.requests <= 1.1  # what is joined depends on the order
+
+
+@pytest.mark.parametrize("way", [one for one in SAID if one not in ("rows twice", "a part")])
+def test_what_a_long_epoch_fetches_is_said_by_some_of_it(
+    server: RangeServer, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Steps from its middle, by which all may be in memory."""
+    monkeypatch.setattr(cost, "_MOST_TOUCHES", 600)
+    monkeypatch.setattr(cost, "_MOST_ELEMENTS", 600)
+    loader = SAID[way](server).batches(4, shuffle="global")
+    said = loader.explain().fetching.epoch
+    server.reset()
+    list(loader.epoch(0))
+    assert said.nbytes == pytest.approx(server.nbytes, rel=0.2)
+
+
+@pytest.mark.parametrize("mebibytes", [8, 64])
+@pytest.mark.parametrize("shuffle", [False, "global"])
+@pytest.mark.parametrize("kind", [*KINDS, "small"])
+def test_what_an_epoch_fetches_into_a_folder_is_said_before(
+    server: RangeServer, tmp_path: Path, kind: str, shuffle: Any, mebibytes: int, monkeypatch: Any
+) -> None:
+    """Each byte once, however little memory there is; and nothing of what is there."""
+    monkeypatch.setattr(memory, "_limit", mebibytes << 20)
+    name, key = KINDS.get(kind, ("small.npy", None))
+    for is_kept in (False, True):
+        view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path)
+        loader = view.batches(16, shuffle=shuffle)
+        said = loader.explain().fetching.epoch
+        server.reset()
+        list(loader.epoch(0))
+        if kind == "zarr":
+            assert said.requests == server.requests == 64
+            assert said.nbytes == (0 if is_kept else ROWS.nbytes)  # compressed by how much?
+        elif is_kept:
+            assert said.requests == said.nbytes == 0
+            assert server.nbytes < 1000  # indices of shards
+        else:
+            assert said.nbytes == pytest.approx(server.nbytes, rel=0.25)  # some of it twice
 
 
 def test_nothing_is_asked_for_when_the_loader_is_closed(server: RangeServer) -> None:
@@ -382,7 +546,7 @@ BOUNDED = """
 import resource, sys, threading
 import numpy as np
 import oocdata as ooc
-from oocdata import memory
+from oocdata import cost, memory
 from oocdata.stores.link import link
 most, over = 0, threading.Event()
 def watch():

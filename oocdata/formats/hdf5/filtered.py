@@ -77,7 +77,7 @@ class FilteredChunks:
             return []
         offsets, sizes, _ = self._located(places)
         there = offsets >= 0
-        return self.file.soon(offsets[there], sizes[there].astype(np.int64), cached=True)
+        return self.file.soon(offsets[there], sizes[there].astype(np.int64))
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks into their places, one after the other."""

@@ -206,7 +206,7 @@ class _Fetched:
             return [Soon(self._whole, self.objects.numbered(places))]
         found = []
         for file, _, offsets, sizes in self._located(places):
-            found += file.soon(offsets, sizes, cached=True)
+            found += file.soon(offsets, sizes)
         return found
 
     def take(self, places: Ints) -> list[Any]:
