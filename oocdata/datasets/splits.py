@@ -75,7 +75,8 @@ def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -
     [range(0, 4), range(5, 9)]
     """
     left = length - gap * (len(sizes) - 1)
-    parts = shares(sizes, left, f" ({length} less {gap} dropped between neighbours)")
+    dropped = f" ({length} less {gap} dropped between neighbours)" if gap else ""
+    parts = shares(sizes, left, dropped)
     ends = [min(left, round(share * left)) for share in accumulate(parts)]
     lengths = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
     if left < 1 or min(lengths) < 1:

@@ -535,3 +535,11 @@ def test_damaged_files_are_refused(tmp_path: Path):
         path.write_text(json.dumps(found))
         with pytest.raises(DescriptionError):
             ooc.load_split(path, view)
+
+
+def test_too_many_rows_speak_of_a_gap_only_where_there_is_one() -> None:
+    rows = ooc.open(np.arange(10))
+    with pytest.raises(ArgumentError, match="at most 10; got"):
+        rows.split(8, 3)
+    with pytest.raises(ArgumentError, match=r"at most 8 \(10 less 2 dropped"):
+        rows.split(6, 3, gap=2)
