@@ -84,7 +84,11 @@ class Held(Generic[Made]):
         if not done.done():
             link().check()  # in a fork it would never come
             link().call(partial(self._hurry, number))
-        return done.result()
+        try:
+            return done.result()
+        except Exception:
+            self.read(number, 0)  # nobody will, and others need not wait for it
+            raise
 
     def read(self, number: int, nbytes: int) -> None:
         """Say that bytes of an answer were read, so that others may have its room."""

@@ -333,6 +333,8 @@ def _new_lock_after_fork() -> None:
     # The link itself stays: the client's threads are gone, and `Link.check` says so.
     global _making
     _making = threading.Lock()
+    if _link is not None:
+        _link._lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):

@@ -7,6 +7,7 @@ bytes fetched again.
 from __future__ import annotations
 
 import gc
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ import h5py
 import numpy as np
 import pytest
 import zarr
+from forked import in_a_fork
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
@@ -24,6 +26,7 @@ from stored_layouts import KINDS, numbers, write_kinds
 
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
+from oocdata.engines.soon import Soon
 from oocdata.memory import DEFAULT_MEMORY, at_most, scratch_share
 from oocdata.stores import blocks
 from oocdata.stores import link as links
@@ -256,3 +259,20 @@ def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> Non
         assert room.held == 0
         assert room.most_held <= max(bound, largest)
         assert not any((*room._waiting, *room._read, room._granted))
+
+
+def test_a_fork_while_a_thread_notes_what_it_read(server: RangeServer) -> None:
+    """What had come before is read in the child, where nobody gives the lock back."""
+    file = opened(server, "npy").source.file
+    some = np.array([1 << 20]), np.array([8])
+    with file.asking([Soon(file, some)]):
+        (asked,) = file.shared.asked
+        expected = bytes(asked.take(0).data)
+        with link()._lock:
+
+            def work() -> bool:
+                signal.alarm(30)
+                asked.read(0, 8)
+                return bytes(asked.take(0).data) == expected
+
+            assert in_a_fork(work) == "True"

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import weakref
 
+import pytest
+
+from oocdata.memory import at_most
 from oocdata.stores.held import Held
 from oocdata.stores.link import link
 
@@ -32,3 +35,19 @@ def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:
     held.close()
     link().start(nothing).result()
     assert made[1]() is None
+
+
+def test_an_answer_that_failed_makes_room_before_its_block_ends() -> None:
+    """Whoever waits for room, while another thread still has it asked for."""
+
+    async def fetch(number: int) -> int:
+        if number == 0:
+            raise ValueError("it is not there")
+        return number
+
+    with at_most(4 << 20), Held([1 << 20, 1], fetch) as held:
+        with pytest.raises(ValueError, match="not there"):
+            held.take(0)
+        with Held([1 << 20], fetch, at_once=True) as own, pytest.raises(ValueError):  # noqa: PT011
+            own.take(0)
+        assert held.take(1) == 1
