@@ -32,7 +32,7 @@ from oocdata.engines.concat import Concat
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.parts import RowOffsets
 from oocdata.engines.ragged import read_ragged, soon_ragged
-from oocdata.engines.soon import Soon, soon
+from oocdata.engines.soon import GAP, Soon, soon
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.engines.unlike import Filled
@@ -93,10 +93,16 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
     element = [axis for axis in range(len(source.shape)) if axis not in axes]
     if run == prod(source.shape[axis] for axis in element) * source.stored.itemsize:
         order = sorted(range(len(source.shape)), key=lambda axis: source.strides[axis])
-        chunk = _filled(source, order, _SMALL_BLOCK_BYTES)
+        nbytes, reach = prod(source.shape) * source.stored.itemsize, _reach(source)
         alone = source.chunk_offsets is None  # what lies between parts is not read
-        loose = alone and _reach(source) > 2 * prod(source.shape) * source.stored.itemsize
-        return source if loose else SmallRows(source, chunk)
+        most = _SMALL_BLOCK_BYTES
+        if alone and reach > 2 * nbytes:
+            apart = min(source.strides[axis] for axis in axes if source.shape[axis] > 1)
+            if apart > run + GAP or not source.storage().is_remote:
+                return source
+            # A field of rows in a store: what lies between is fetched with it, then at least once.
+            most = most * nbytes // reach
+        return SmallRows(source, _filled(source, order, most))
     return _far_apart(source, axes, element)
 
 

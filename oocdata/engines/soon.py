@@ -16,7 +16,10 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 
-__all__ = ["Asks", "Cost", "Soon", "asked", "by_file", "cost_of", "soon"]
+__all__ = ["GAP", "Asks", "Cost", "Soon", "asked", "by_file", "cost_of", "soon"]
+
+GAP = 32 << 10
+"""Bytes between two ranges of a store that cost less to fetch than a request of their own does."""
 
 
 class Cost(NamedTuple):

@@ -7,14 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.soon import GAP
 from oocdata.memory import scratch_share
 
 __all__ = ["Pieces", "cut", "joined", "pages_of", "ranges_of"]
 
 Ints = NDArray[np.int64]
-
-GAP = 32 << 10
-"""Bytes between two ranges that cost less to fetch than a request of their own does."""
 
 PART = 8 << 20
 """Longer ranges are fetched in parts, side by side."""

@@ -293,6 +293,44 @@ def test_few_small_rows_at_a_time_come_out_of_blocks(
     assert server.requests == 0
 
 
+FIELDS = np.zeros(16384, [("image", "u1", (8, 8)), ("label", "i4"), ("speed", "f4")])
+FIELDS["label"], FIELDS["speed"] = np.arange(16384), np.linspace(0, 1, 16384)
+
+
+@pytest.mark.parametrize("ending", ["npy", "h5"])
+def test_a_field_comes_out_of_blocks(tmp_path: Path, ending: str) -> None:
+    """What lies between its numbers is fetched with them: once, and no more in a later epoch."""
+    if ending == "npy":
+        np.save(tmp_path / "rows.npy", FIELDS)
+    else:
+        with h5py.File(tmp_path / "rows.h5", "w") as file:
+            file["rows"] = FIELDS
+    with RangeServer(tmp_path) as server:
+        view = ooc.open(f"{server.url}/rows.{ending}", None if ending == "npy" else "rows")
+        loader = view["label"].batches(64, shuffle="global")
+        said = loader.explain().fetching
+        server.reset()
+        found = np.concatenate(list(loader.epoch(0)))
+        assert_array_equal(np.sort(found), FIELDS["label"])
+        assert FIELDS.nbytes * 0.9 < server.nbytes < FIELDS.nbytes * 1.1
+        assert said is not None
+        assert 0.9 < said.epoch.nbytes / server.nbytes < 1.1
+        list(loader.epoch(1))
+        assert server.nbytes < FIELDS.nbytes * 1.1
+
+
+def test_a_field_of_large_rows_is_fetched_alone(tmp_path: Path) -> None:
+    rows = np.zeros(64, [("image", "u1", 1 << 16), ("label", "i4")])
+    rows["label"] = np.arange(64)
+    np.save(tmp_path / "rows.npy", rows)
+    with RangeServer(tmp_path) as server:
+        loader = ooc.open(f"{server.url}/rows.npy")["label"].batches(16, shuffle="global")
+        server.reset()
+        found = np.concatenate(list(loader))
+        assert_array_equal(np.sort(found), rows["label"])
+        assert server.nbytes == 4 * 64
+
+
 @pytest.mark.parametrize("shuffle", [False, "block"])
 def test_chunks_beside_rows_of_the_same_file_are_fetched_once(
     server: RangeServer, shuffle: Any
