@@ -45,6 +45,12 @@ _SPECIAL = [
 """Attributes of a dataset to look at closely: it is packed or empty, or its axes have names."""
 
 
+_PART_BYTES, _CHUNK_BYTES, _MOST_KEPT = 4 << 10, 80, 32 << 20
+"""What HDF5 and malloc keep of having opened datasets side by side: 19 MiB of 10,000 contiguous
+ones, 16 of 4,000 with 10 chunks each, 12 of 314 with 500. At most what its cache of metadata may
+hold."""
+
+
 class _Part(NamedTuple):
     """A dataset among others of its kind."""
 
@@ -267,7 +273,8 @@ def _joined(
         strides=None,
         stored_bytes=sum(part.nbytes for part in alike),
         table_bytes=ChunkTable.BYTES * sum(part.chunks for part in alike)
-        + RowOffsets.BYTES * len(alike),
+        + RowOffsets.BYTES * len(alike)
+        + min(_MOST_KEPT, sum(_PART_BYTES + _CHUNK_BYTES * part.chunks for part in alike)),
         key=key,
     )
     reader = None if isinstance(first, Strided) else first.reader
