@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Explanation", "as_typed", "explain", "size"]
 
-_SCRATCH_BYTES = 16 << 20
+_SCRATCH_BYTES = 20 << 20
 """What rearranging and converting take, the stacks of the threads, what allocators keep."""
 
 _DECODING_BYTES = 32 << 20
