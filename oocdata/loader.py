@@ -201,10 +201,12 @@ class Loader:
                 return 1
         order = laned(self.order)
         scattered = order is None and not isinstance(self.order, Sequential) and self.chunked
+        objects = any(leaf.dtype.hasobject for leaf in leaves(self.dataset.spec))
         together = steps_together(
             len(self),
             self.batch_bytes,
             share_chunks=scattered,
+            objects=objects,
             far=self.dataset.is_remote,
         )
         if order is None:

@@ -35,12 +35,17 @@ MOST_WORKERS = 1024
 _FEWEST_RUNS = 8
 """Runs in an epoch, at least: reading ahead needs several."""
 
+_OBJECT_BYTES = 8 << 20
+"""The same where elements are Python objects. Their memory is not recycled here: of more of it at a
+time, malloc gives the system back what it takes again for the next run."""
+
 
 def steps_together(
     steps: int,
     batch_bytes: int,
     *,
     share_chunks: bool = False,
+    objects: bool = False,
     far: bool = False,
 ) -> int:
     """Return how many steps of an epoch to read at once.
@@ -51,7 +56,7 @@ def steps_together(
     of the same read lie in it too.
     """
     share = batch_share() // (_RUNS_FAR if far else _RUNS)
-    most_bytes = min(_RUN_BYTES, share)
+    most_bytes = min(_OBJECT_BYTES if objects else _RUN_BYTES, share)
     by_bytes = most_bytes // max(1, batch_bytes)
     most = by_bytes if share_chunks else min(by_bytes, _MOST_STEPS)
     return max(1, min(most, steps // _FEWEST_RUNS))

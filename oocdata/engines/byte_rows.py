@@ -37,12 +37,11 @@ OBJECT_BYTES = 48
 _SIZES = np.array(sorted(set(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).tolist())), np.int64)
 """Classes of row sizes, the largest of each: four to a power of two."""
 
-_KEPT = 31 << 20
+_KEPT = 8 << 20
 """Bytes of which malloc keeps twice as many when they are freed, in place of 128 KiB: once it has
-freed a block of this size (``man mallopt``, M_TRIM_THRESHOLD); of 32 MiB and more it does not. What
-is made for each run of steps (see `oocdata.runs`) else is memory taken from the kernel each time.
-In `to_tf`, records of 100 KB took of the processor 38 to 58 us with a half of it, now 28; of 10 KB
-6.5, now 4.6."""
+freed a block of this size (``man mallopt``, M_TRIM_THRESHOLD). What is made for each batch else is
+memory taken from the kernel each time: records of 60 KB took through `to_tf` twice the processor's
+time (70 us, now 34), of 5 KB 1.3 times."""
 
 _MANY = 1 << 14
 """Rows, or bytes of a row."""

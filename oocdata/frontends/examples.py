@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +41,9 @@ class ParseExamples:
     """A function of records: ``tf.io.parse_example`` of all of a batch at once."""
 
     features: tuple[Feature, ...]
+
+    parses_runs: ClassVar[bool] = True
+    """Through `to_tf` it gets the records of a run of batches; for `oocdata.explain`."""
 
     @property
     def spec(self) -> dict[str, ArraySpec]:

@@ -23,7 +23,6 @@ from hypothesis import strategies as st
 import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.spec import leaves
-from oocdata.datasets.view import View
 from oocdata.describe import fingerprint, from_json
 from oocdata.engines.byte_rows import ByteRows, largest_rows, size_counts
 from oocdata.engines.files import FileVersion
@@ -613,14 +612,6 @@ class TestRecords:
         assert ooc.open(tmp_path / "a.tfrecord").take(np.arange(50)).tolist() == numbered(50)
 
 
-def test_as_many_bytes_are_read_at_once_as_of_numbers() -> None:
-    starts = np.arange(0, (128 << 20) + 1, 2 << 20)
-    storage = Storage("text", row_sizes=tuple(size_counts(np.diff(starts)).tolist()))
-    values = MemoryArray(np.zeros(starts[-1], np.uint8))
-    rows = ByteRows(values, MemoryArray(starts), lines.without_ends, storage)
-    assert View.of(rows).batches(1).steps_together == 8
-
-
 def example(number: int) -> bytes:
     features = {
         "x": tf.train.Feature(int64_list=tf.train.Int64List(value=[number])),
@@ -663,6 +654,16 @@ class TestParsed:
         steps = [*loader.epoch(0, 3), *loader.epoch(1)]
         assert seen == [batch["x"].tolist() for batch in steps]
         assert loader.to_tf().cardinality() == 7
+
+    def test_what_is_said_to_be_in_memory_is_of_runs(self, tmp_path: Path) -> None:
+        """`to_tf` reads them as it does without parsing, and holds what it parses of one."""
+        write_records(tmp_path / "b.tfrecord", [example(number) for number in range(4096)])
+        view = ooc.open(tmp_path / "b.tfrecord")
+        records, parsed = view.batches(8), view.parse(FEATURES).batches(8)
+        assert records.steps_together == 64
+        more = 2 * 64 * parsed.batch_bytes
+        said = records.explain().resident_bytes + more
+        assert parsed.explain().resident_bytes >= said
 
     def test_a_run_is_parsed_at_once(
         self, parsed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
