@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
+from forked import in_a_fork
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds, Blocks
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
@@ -128,3 +133,41 @@ def test_another_rank_reads_other_positions_of_a_short_epoch() -> None:
     found = np.concatenate([part.positions(0, 0) for part in parts]).tolist()
     assert len(found) == len(set(found) & set(range(5))) == 4
     assert [part.number for part in parts] == [1] * 4
+
+
+class Meeting:
+    """An order that waits for a second thread to compute the same positions, and counts."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.began = threading.Event()
+        self.met = threading.Barrier(2)
+
+    def positions(
+        self, count: int, start: int, stop: int, *, seed: int, epoch: int
+    ) -> NDArray[np.int64]:
+        self.calls += 1
+        self.began.set()
+        with suppress(threading.BrokenBarrierError):  # nobody else came
+            self.met.wait(0.5)
+        return np.arange(start, stop)
+
+
+def test_positions_are_computed_once_whoever_needs_them() -> None:
+    order = Meeting()
+    steps = Steps(order, 100, 10, 0, False)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda step: steps.positions(step, 0).tolist(), range(2)))
+    assert found == [list(range(10)), list(range(10, 20))]
+    assert order.calls == 1
+
+
+def test_a_fork_computes_positions_though_a_thread_was_at_it() -> None:
+    order = Meeting()
+    steps = Steps(order, 100, 10, 0, False)
+    other = Steps(Sequential(), 100, 10, 0, False)
+    thread = threading.Thread(target=steps.positions, args=(0, 0))
+    thread.start()
+    order.began.wait()
+    assert in_a_fork(lambda: other.positions(1, 0).tolist()) == str(list(range(10, 20)))
+    thread.join()
