@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import count, repeat
 from operator import itemgetter
 from typing import TypeAlias
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.buffers import trim
-from oocdata.engines.decoding import decodes_already, in_decoding_thread, scratch, with_help
+from oocdata.engines.decoding import decodes_already, in_decoding_thread, in_turns, scratch
 from oocdata.memory import account, cache_share, scratch_share
 from oocdata.threads import holds_hdf5
 
@@ -84,11 +85,10 @@ class Hold:
 class _Flight:
     """Chunks that one thread is decoding."""
 
-    __slots__ = ("ended", "error", "failed", "numbers", "slots")
+    __slots__ = ("ended", "failed", "numbers", "slots")
 
     def __init__(self, numbers: list[int], slots: list[int]) -> None:
         self.numbers, self.slots = numbers, slots
-        self.error: BaseException | None = None
         self.failed = False
         self.ended = threading.Event()
 
@@ -130,7 +130,7 @@ class Cache:
         for slots in list(self._arrays.values()):
             slots.empty()
 
-    def slots(self, key: Hashable, nbytes: int, chunks: int) -> Slots:
+    def slots(self, key: Hashable, nbytes: int, chunks: int, piece: int = 0) -> Slots:
         """Return the slots of an array, which all who read it share.
 
         Parameters
@@ -141,11 +141,13 @@ class Cache:
             Bytes of a decoded chunk.
         chunks : int
             How many the array has.
+        piece : int
+            Bytes that are decoded at a time, where a chunk is made of several pieces.
         """
         with self.lock:
             slots = self._arrays.get(key)
             if slots is None:
-                slots = self._arrays[key] = Slots(self, nbytes, chunks)
+                slots = self._arrays[key] = Slots(self, nbytes, chunks, piece or nbytes)
                 # Only noted there: the collector may call it while a thread is changing `taken`.
                 finalize(slots, self._gone.append, slots.taken).atexit = False
             return slots
@@ -242,8 +244,8 @@ class Slots:
         One number: bytes of the slots in use. A list, because it outlives this object.
     """
 
-    def __init__(self, cache: Cache, nbytes: int, chunks: int) -> None:
-        self.cache, self.nbytes, self.chunks = cache, nbytes, chunks
+    def __init__(self, cache: Cache, nbytes: int, chunks: int, piece: int) -> None:
+        self.cache, self.nbytes, self.chunks, self._piece = cache, nbytes, chunks, piece
         self.taken = [0]
         self.empty()
 
@@ -426,32 +428,21 @@ class Slots:
         return self._fresh - 1
 
     def _decode(self, flights: list[_Flight], decode: Decode) -> None:
-        """Decode flights here, with the help of threads that have nothing else to do."""
-        todo, memory = deque(flights), self.memory
-
-        def work() -> None:
-            with suppress(IndexError):  # nothing is left to do
-                while True:
-                    self._run(todo.popleft(), decode, memory)
-
-        with_help(work, len(flights) - 1)
-        for flight in flights:
-            flight.ended.wait()
-        errors = [flight.error for flight in flights if flight.error is not None]
-        for flight in flights:
-            flight.error = None  # its traceback leads back to the flight
-        if errors:
-            try:
-                raise errors[0]
-            finally:
-                del errors
+        """Decode flights, here and in threads that have nothing else to do."""
+        memory = self.memory
+        in_turns([partial(self._run, flight, decode, memory) for flight in flights])
 
     def _run(self, flight: _Flight, decode: Decode, memory: NDArray[np.uint8]) -> None:
+        flight.failed = True
         try:
-            with scratch(_SCRATCH * self.nbytes * len(flight.slots)):
+            with scratch(_SCRATCH * self._piece * len(flight.slots)):
                 decode(flight.numbers, flight.slots, memory)
-        except BaseException as error:  # it is for those who asked
-            flight.error, flight.failed = error, True
+            flight.failed = False
+        finally:
+            self._land(flight)
+
+    def _land(self, flight: _Flight) -> None:
+        """Have decoded chunks found from now on, and forget those that failed."""
         with self.cache.lock:
             for number, slot in zip(flight.numbers, flight.slots, strict=True):
                 if self._in_flight.get(number) is flight:  # nothing was forgotten

@@ -180,7 +180,9 @@ class Chunked:
                 key=storage.key,
             )
         self._strides = c_strides(self._grid)
-        self._slots = cache.slots(reader, prod(self._cut) * self.dtype.itemsize, prod(self._grid))
+        nbytes = prod(self._cut) * self.dtype.itemsize
+        piece = getattr(reader, "piece_bytes", nbytes)
+        self._slots = cache.slots(reader, nbytes, prod(self._grid), piece)
 
     def __reduce__(self) -> tuple[type[Chunked], tuple[ChunkReader]]:
         return (Chunked, (self.reader,))

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
 
@@ -18,7 +19,7 @@ from oocdata.threads import cores
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["decodes_already", "in_decoding_thread", "scratch", "with_help"]
+__all__ = ["decodes_already", "in_decoding_thread", "in_turns", "scratch"]
 
 Made = TypeVar("Made")
 
@@ -61,25 +62,55 @@ def in_decoding_thread(work: Callable[[], Made]) -> Made:
         del future  # the traceback of an error would hold it, and it holds the error
 
 
-def with_help(work: Callable[[], None], helpers: int) -> None:
-    """Do work here, and the same at once in decoding threads that are free, at most so many.
+def in_turns(tasks: Sequence[Callable[[], None]]) -> None:
+    """Do tasks here, and in decoding threads that are free; return when all of them are done.
 
-    Returns when it is done here; what helpers have begun may still be under way.
+    Raises
+    ------
+    Exception
+        The first that a task raised, after all were done.
 
     Examples
     --------
-    >>> todo = [3, 2, 1]
-    >>> with_help(todo.clear, helpers=1)
-    >>> todo
-    []
+    >>> done = []
+    >>> in_turns([lambda: done.append("a"), lambda: done.append("b")])
+    >>> sorted(done)
+    ['a', 'b']
     """
-    started: list[Future[None]] = []
+    todo, ended, counted = deque(tasks), threading.Semaphore(0), _local.counted
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        own, _local.counted = _local.counted, counted  # what is counted here is for helpers too
+        try:
+            with suppress(IndexError):  # nothing is left to do
+                while True:
+                    _do(todo.popleft(), ended, errors)
+        finally:
+            _local.counted = own
+
+    helpers: list[Future[None]] = []
     with suppress(RuntimeError):
-        while len(started) < min(helpers, cores() - 1):
-            started.append(_pool().submit(work))
+        while len(helpers) < min(len(tasks), cores()) - 1:
+            helpers.append(_pool().submit(work))
     work()
-    for one in started:
+    for one in helpers:
         one.cancel()
+    for _ in tasks:
+        ended.acquire()
+    if errors:
+        try:
+            raise errors[0]
+        finally:
+            errors.clear()  # whose traceback leads back here
+
+
+def _do(task: Callable[[], None], ended: threading.Semaphore, errors: list[BaseException]) -> None:
+    try:
+        task()
+    except BaseException as error:  # it is for whoever waits
+        errors.append(error)
+    ended.release()
 
 
 @contextmanager

@@ -7,13 +7,16 @@ import os
 import pickle
 import signal
 import threading
+from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from boxes import check_boxes
-from counting import counted
+from counting import Decoder, counted
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
@@ -27,10 +30,12 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError, TruncatedFileError
+from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.memory import open_array
 from oocdata.formats.npy import open_npy
 from oocdata.memory import DEFAULT_MEMORY, set_memory
 from oocdata.testing import SourceConformance, sample_array
+from oocdata.threads import cores
 
 
 @pytest.fixture
@@ -116,6 +121,58 @@ def test_a_part_of_rows_decodes_its_own_chunks() -> None:
     assert decoded == {(block, 0, 0): 1 for block in range(13)}
 
 
+def test_rows_of_several_datasets_that_chunks_cut_are_decoded_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As robomimic's images: demos of unlike lengths, h5py's chunks, windows within each."""
+    demos = [sample_array((length, 9, 7, 3), "u1") + length for length in (11, 4, 1, 23, 8)]
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for number, array in enumerate(demos):
+            chunks = (min(4, len(array)), 5, 7, 1)
+            file.create_dataset(f"demo_{number}/image", data=array, chunks=chunks, compression=1)
+    decoded: Counter[tuple[int, ...]] = Counter()
+    real = FilteredChunks.read_chunks
+
+    def read_chunks(self: FilteredChunks, places: Any, outs: Any) -> None:
+        decoded.update((self.chunk_shape[0], *place) for place in places.tolist())
+        real(self, places, outs)
+
+    monkeypatch.setattr(FilteredChunks, "read_chunks", read_chunks)
+    view = ooc.open(tmp_path / "a.h5", "demo_*/image")
+    windows = view.windows(3, 1)
+    expected = [(demo[i : i + 3], demo[i + 3]) for demo in demos for i in range(len(demo) - 3)]
+    assert len(windows) == len(expected)
+    chosen = np.random.default_rng(0).permutation(len(expected))
+    for _ in range(2):
+        x, y = windows.take(chosen)
+        assert_array_equal(x, [expected[i][0] for i in chosen])
+        assert_array_equal(y, np.array([expected[i][1] for i in chosen]).reshape(y.shape))
+    assert_array_equal(view.take(np.arange(len(view))), np.concatenate(demos))
+    assert set(decoded.values()) == {1}
+    assert len(decoded) == sum(-(-len(demo) // min(4, len(demo))) for demo in demos) * 2 * 3
+
+
+@pytest.mark.skipif(cores() < 2, reason="one processor decodes one chunk at a time")
+def test_the_chunks_of_one_block_of_rows_are_decoded_in_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("oocdata.engines.whole_rows._TASK_BYTES", 1)
+    array = sample_array((6, 8), "f8")
+    view, decoded = counted(array, 6, 1)
+    met, real = threading.Barrier(2), Decoder.read_chunks
+
+    def read_chunks(self: Decoder, places: Any, outs: Any) -> None:
+        with suppress(threading.BrokenBarrierError):  # nobody else came
+            met.wait(20)
+        real(self, places, outs)
+
+    monkeypatch.setattr(Decoder, "read_chunks", read_chunks)
+    view = View.of(blocked(view.source, (0,)))
+    assert_array_equal(view.take(np.arange(6)), array)
+    assert not met.broken
+    assert decoded == Counter((0, column) for column in range(8))
+
+
 @pytest.mark.parametrize(("blocks", "alone"), [(8, 0), (7, 26)])
 def test_rows_that_chunks_cut_above_a_part_of_the_cache(
     monkeypatch: pytest.MonkeyPatch, blocks: int, alone: int
@@ -137,8 +194,8 @@ def test_rows_that_chunks_cut_above_a_part_of_the_cache(
         ((9, 6), (4, 6), (0,), None),
         ((9, 6), (4, 5), (0,), (4, 6)),
         ((9, 7, 6), (1, 4, 5), (0, 1), (1, 4, 6)),
-        ((9, 1025), (4, 5), (0,), None),  # rows of more than 4 KiB
-        ((3000, 1000), (3000, 5), (0,), None),  # blocks of more than 8 MiB
+        ((9, 1025), (4, 5), (0,), (4, 1025)),
+        ((17_000, 1000), (17_000, 5), (0,), None),  # blocks of more than 64 MiB
         ((9,), (4,), (0,), None),
     ],
 )
