@@ -41,7 +41,7 @@ from oocdata.engines.whole_rows import WholeRows
 from oocdata.engines.wrapped import Relabelled
 from oocdata.memory import cache_share
 
-__all__ = ["SmallRows", "blocked", "fits"]
+__all__ = ["CachedRows", "blocked", "fits"]
 
 _SHORT = 4096
 """Bytes of a run: up to here, asking the kernel for it costs more than copying it once more."""
@@ -53,15 +53,17 @@ _WHOLE_BYTES = 32 << 20
 """Rows that share their bytes are all read together up to here."""
 
 _UNCUT_BYTES = 64 << 20
-"""Of rows that are put together of the chunks that cut them: several times as many are kept."""
+"""Of rows that are put together of the chunks that cut them."""
+
+_KEPT = 4
+"""Blocks of such rows that the cache must have room for: a shuffle mixes those of several."""
 
 _SMALL_BLOCK_BYTES = 1 << 20
 """Of small rows."""
 
 _FEW = 8
 """Boxes up to which each is read by itself: one row is not worth a block. In a store it is, where a
-request takes as long as a block, and rows near it will be read too. And blocks that the cache must
-have room for."""
+request takes as long as a block, and rows near it will be read too."""
 
 
 def blocked(source: Source, axes: tuple[int, ...]) -> Source:
@@ -109,7 +111,7 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
                 return source
             # A field of rows in a store: what lies between is fetched with it, then at least once.
             most = most * nbytes // reach
-        return SmallRows(source, _filled(source, order, most))
+        return CachedRows(source, _filled(source, order, most))
     return _far_apart(source, axes, element)
 
 
@@ -181,7 +183,7 @@ def _uncut(source: Chunked, axes: tuple[int, ...]) -> Source:
     chunk = tuple(cut[axis] if axis in axes else shape[axis] for axis in range(len(shape)))
     plain = 0 not in shape and not source.dtype.names
     small = prod(chunk) * source.dtype.itemsize <= _UNCUT_BYTES
-    return SmallRows(source, chunk) if small and plain and chunk != cut else source
+    return CachedRows(source, chunk) if small and plain and chunk != cut else source
 
 
 def _in_blocks(source: Strided, described: Storage, chunk_shape: tuple[int, ...]) -> Chunked:
@@ -191,10 +193,10 @@ def _in_blocks(source: Strided, described: Storage, chunk_shape: tuple[int, ...]
     return Chunked(SourceChunks(source, described, chunk_shape, key=key))
 
 
-class SmallRows:
-    """An array of small rows, from cached blocks.
+class CachedRows:
+    """An array whose rows are read from cached blocks.
 
-    Rows that chunks cut are decoded by blocks in any case; of others, the whole array must fit.
+    Rows that chunks cut are decoded by blocks in any case; of small rows, the whole array must fit.
 
     Parameters
     ----------
@@ -222,7 +224,7 @@ class SmallRows:
         self._few = 0 if storage.is_remote else _FEW
 
     def __reduce__(self) -> Any:
-        return SmallRows, (self.source, self.chunk_shape)
+        return CachedRows, (self.source, self.chunk_shape)
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
@@ -239,7 +241,7 @@ class SmallRows:
     def _fits(self) -> bool:
         """Return whether blocks may be cached."""
         if self._uncut:
-            return _FEW * prod(self.chunk_shape) * self.dtype.itemsize <= cache_share()
+            return _KEPT * prod(self.chunk_shape) * self.dtype.itemsize <= cache_share()
         return fits(self, self._nbytes)
 
     def read(

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.engines.blocked import SmallRows
+from oocdata.engines.blocked import CachedRows
 from oocdata.engines.chunked import Chunked
 from oocdata.errors import (
     DamagedChunkError,
@@ -101,7 +101,7 @@ def test_every_pipeline_reads_as_h5py_does(pipeline: str, tmp_path: Path) -> Non
         with h5py.File(tmp_path / f"{axis}.h5") as file:
             expected = np.moveaxis(file["u"][...], axis, 0)
         view = ooc.open(tmp_path / f"{axis}.h5", axis=axis)
-        source = view.source.source if isinstance(view.source, SmallRows) else view.source
+        source = view.source.source if isinstance(view.source, CachedRows) else view.source
         assert isinstance(source, Chunked)
         told = ThroughLibrary if pipeline in UNTOLD else FilteredChunks
         assert isinstance(source.reader, told)
