@@ -11,6 +11,7 @@ import subprocess
 import sys
 import tempfile
 import zlib
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,35 @@ def test_every_pipeline_reads_as_h5py_does(pipeline: str, tmp_path: Path) -> Non
         assert view.dtype.isnative
         assert_array_equal(np.asarray(view), expected)
         assert_array_equal(view[:, 1:, ::-2].take([3, 0]), expected[[3, 0], 1:, ::-2])
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_unfiltered_chunks_that_cut_rows_are_read_whole_and_once(
+    several: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """h5py's own chunks of what may grow: a row of 784 bytes is 196 runs of 4 bytes."""
+    array = sample((9000, 28, 28), "u1")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, part in [("a/x", array[:4000]), ("b/x", array[4000:])]:
+            file.create_dataset(name, data=part, maxshape=(None, 28, 28), chunks=(512, 2, 4))
+    read: Counter[tuple[int, ...]] = Counter()
+    real = FilteredChunks.read_chunks
+
+    def read_chunks(self: FilteredChunks, places: Any, outs: Any) -> None:
+        read.update(tuple(place) for place in places.tolist())
+        real(self, places, outs)
+
+    monkeypatch.setattr(FilteredChunks, "read_chunks", read_chunks)
+    expected = array if several else array[4000:]
+    loader = ooc.open(tmp_path / "a.h5", "*/x" if several else "b/x").batches(64, shuffle=True)
+    seen = np.zeros(len(expected), int)
+    for step, batch in enumerate(loader.epoch(0)):
+        positions = loader.positions(step)
+        seen[positions] += 1
+        assert_array_equal(batch, expected[positions])
+    assert (seen == 1).all()
+    assert set(read.values()) == {1}
+    assert len(read) == sum(-(-n // 512) for n in (4000, 5000)[not several :]) * 14 * 7
 
 
 @given(
