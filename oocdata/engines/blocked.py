@@ -6,7 +6,8 @@ Three kinds of arrays in a file gain by it:
   thousands of runs of a few bytes; many neighbouring rows at a time make each run as long as they
   are many.
 - Small rows. A request to the kernel costs as much as copying some kilobytes. If the array fits a
-  part of the cache, it is read once.
+  part of the cache, it is read once. Labels of 8 bytes in HDF5's uncompressed chunks take 1 / 15 of
+  the processor's time by NumPy iteration.
 - Rows that are cut by chunks, as h5py's own chunks do. Chunks are decoded to whole rows, so that a
   row is gathered from one place. Shuffled batches take of the processor's time by NumPy iteration
   and through `to_tf`: of D4RL's small rows 1 / 2.2 and 1 / 1.7; of robomimic's windows of images
@@ -88,8 +89,7 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
         )
     # A file that is open for writing may change at any time: nothing of it is kept.
     if (
-        not isinstance(source, Strided)
-        or not isinstance(source.chunk_offsets, RowOffsets | None)
+        type(source) is not Strided  # chunks that are files are read in their own way
         or source.file.version.modified is None
         or 0 in source.shape
         or source.stored.names  # a field of it is read
@@ -99,6 +99,10 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
     run = _run_of_row(source, axes)
     if run > _SHORT:
         return source
+    if not isinstance(source.chunk_offsets, RowOffsets | None):
+        chunk = tuple(map(min, source.chunk_offsets.chunk_shape, source.shape))
+        cuts = any(n > chunk[axis] for axis, n in enumerate(source.shape) if axis not in axes)
+        return source if cuts else CachedRows(source, chunk)
     element = [axis for axis in range(len(source.shape)) if axis not in axes]
     if run == prod(source.shape[axis] for axis in element) * source.stored.itemsize:
         order = sorted(range(len(source.shape)), key=lambda axis: source.strides[axis])

@@ -30,6 +30,7 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError, TruncatedFileError
+from oocdata.formats.hdf5 import open_hdf5
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.memory import open_array
 from oocdata.formats.npy import open_npy
@@ -85,6 +86,37 @@ class TestSmallRows(SourceConformance):
         source = saved(folder, array)
         assert isinstance(source, CachedRows)
         return source
+
+
+class TestSmallRowsInChunks(SourceConformance):
+    def make(self, folder: Path, array: np.ndarray) -> Source:
+        with h5py.File(folder / "a.h5", "w") as file:
+            chunks = (min(5, len(array)), *array.shape[1:])
+            file.create_dataset("x", data=array, chunks=chunks, maxshape=(None, *array.shape[1:]))
+        source = blocked(open_hdf5(str(folder / "a.h5"), "x"), (0,))
+        assert isinstance(source, CachedRows)
+        return source
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_each_byte_of_small_rows_in_chunks_is_read_once(
+    tmp_path: Path, asked: list[int], several: bool
+) -> None:
+    """As labels that were written batch by batch, of which nothing is compressed."""
+    array = sample_array((3000, 2), "<i4")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, part in [("a/x", array[:1100]), ("b/x", array[1100:])]:
+            file.create_dataset(name, data=part, chunks=(512, 2), maxshape=(None, 2))
+    view = ooc.open(tmp_path / "a.h5", "*/x" if several else "b/x")
+    expected = array if several else array[1100:]
+    asked.clear()  # what the file's metadata are read by
+    rng = np.random.default_rng(0)
+    for _ in range(60):
+        rows = rng.integers(0, len(expected), 250)
+        assert_array_equal(view.take(rows), expected[rows])
+    # Of several datasets, the last chunk of each is read whole, as it is stored.
+    assert sum(asked) == (7 * 512 if several else 1900) * 8
+    assert view.storage.chunks is None  # each row has an address, whatever is read together
 
 
 def test_a_sample_axis_that_is_fast(tmp_path: Path) -> None:
