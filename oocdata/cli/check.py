@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -85,12 +84,11 @@ def check(
     if json:
         print_json(health.to_json())
     else:
-        told = [replace(one, reason=in_options(one.reason, context)) for one in health.findings]
-        typer.echo(replace(health, findings=tuple(told)).text(show=show, every=verbose))
-    if write_manifest and not health.written:
-        typer.echo("oocdata: no manifest was written, because the data are damaged.", err=True)
+        typer.echo(in_options(health.text(show=show, every=verbose), context))
     if not (health.datasets or health.findings):
         typer.echo("oocdata: there is no dataset in the file.", err=True)
         raise typer.Exit(1)
+    if write_manifest and not health.written:
+        typer.echo("oocdata: no manifest was written, because the data are damaged.", err=True)
     if not health.healthy(allowed) or (write_manifest and not health.written):
         raise typer.Exit(3)

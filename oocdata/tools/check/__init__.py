@@ -119,11 +119,11 @@ def check(
                 manifest_of(write_manifest, path, "write_manifest"),
                 overwrite=overwrite,
                 progress=progress,
-                refused=refused if len(paths) > 1 else None,
+                refused=refused,
             )
         except UnknownFormatError as error:
             refused.append(error)
-            finding = Finding("unreadable", path, None, (), 0, None, error.message)
+            finding = Finding("unreadable", error.message, path=path)
             found = Health(path, findings=(finding,))
         parts.append(found)
     if len(refused) == len(paths):
