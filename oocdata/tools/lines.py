@@ -1,11 +1,16 @@
-"""Text that several tools print alike: paragraphs, labelled lines, and tables."""
+"""Text that several tools print alike: paragraphs, labelled lines, tables, and JSON."""
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import fields, is_dataclass
+from typing import Any
 
-__all__ = ["labelled", "table", "wrapped"]
+import numpy as np
+
+__all__ = ["labelled", "plain", "table", "wrapped"]
 
 
 def wrapped(text: str, first: str = "", rest: str = "", width: int = 80) -> str:
@@ -67,3 +72,24 @@ def table(
     with console.capture() as captured:
         console.print(made)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+def plain(value: Any) -> Any:
+    """Return what ``json.dumps`` takes: dicts, lists, text and numbers; None for no finite one.
+
+    Examples
+    --------
+    >>> plain({"rows": (range(3, 5),), "mean": np.array([0.5, np.nan])})
+    {'rows': [[3, 5]], 'mean': [0.5, None]}
+    """
+    if is_dataclass(value):
+        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, range):
+        return [value.start, value.stop]
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

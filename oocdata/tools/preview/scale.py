@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.tools.libraries import matplotlib
-from oocdata.tools.stats.moments import Moments, Summary
+from oocdata.tools.stats.moments import Summary
 
 __all__ = ["BAD", "COLOUR", "Panel", "Scale", "colormap_of", "colours", "scale_of"]
 
@@ -97,7 +97,7 @@ def scale_of(
     'RdBu_r'
     """
     finite = array[np.isfinite(array)]
-    values = Summary.of(Moments.of_block(np.ascontiguousarray(array), None))[0]
+    values = Summary.of(np.ascontiguousarray(array), None)[0]
     low, high, how = 0.0, 1.0, "no finite value"
     if finite.size:
         least, most = float(values.min), float(values.max)

@@ -16,7 +16,7 @@ from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import OpenArguments, Opening, which_rows
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
-from oocdata.tools.stats.moments import Moments, Summary
+from oocdata.tools.stats.moments import Summary
 from oocdata.tools.stats.result import Stats
 from oocdata.tools.stats.rows import RowsFound, constant_rows, fingerprints, repeats
 
@@ -104,20 +104,20 @@ def stats(
     not_compared = _not_compared(len(dataset), spec, duplicates)
     prints = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
 
-    def look(block: Block) -> tuple[Moments, NDArray[np.int64]]:
+    def look(block: Block) -> tuple[Summary, NDArray[np.int64]]:
         values = block.values
         if not not_compared:
             prints[block.rows.start : block.rows.stop] = fingerprints(values)
         constant = np.empty(0, np.int64) if too_small else constant_rows(values)
         if values.dtype.kind == "c":  # real and imaginary parts are channels, on a last axis
             values = values.view(values.real.dtype).reshape(*values.shape, 2)
-        return Moments.of_block(values, axis), constant + block.rows.start
+        return Summary.of(values, axis), constant + block.rows.start
 
-    whole = Moments.of_nothing(number, np.empty(0, spec.dtype).real.dtype)
+    whole = Summary.of_nothing(number, np.empty(0, spec.dtype).real.dtype)
     constant, constant_shown = 0, list[int]()
     with closing(each_block(dataset, look, label="reading" if progress else "")) as each:
         for moments, rows in each:
-            whole = Moments.merged([whole, moments])
+            whole = Summary.merged([whole, moments])
             constant += len(rows)
             constant_shown += rows[: _SHOWN - len(constant_shown)].tolist()
     pairs = repeats(prints)
@@ -128,7 +128,7 @@ def stats(
         tuple((row, earlier) for row, earlier in pairs[:_SHOWN].tolist()),
         not_compared,
     )
-    total = whole.together() if number else Moments.of_nothing(1, whole.low.dtype).together()
+    total = (whole if number else Summary.of_nothing(1, whole.low.dtype)).together()
     return Stats(
         name=given.name,
         read=which_rows(dataset),
@@ -136,8 +136,8 @@ def stats(
         dtype=str(spec.dtype),
         axis=axis,
         axis_reason=reason,
-        channels=Summary.of(whole),
-        overall=Summary.of(total)[()],
+        channels=whole,
+        overall=total,
         rows=found,
         packed=dataset.storage.packed if isinstance(dataset, View) else "",
     )
