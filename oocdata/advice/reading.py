@@ -110,7 +110,8 @@ class Reading:
         words = ["oocdata", "convert", as_typed(target), as_typed(f"{stem}-new{suffix}")]
         options |= {"axis": self.axes, "chunks": chunks, "codec": codec}
         for name, value in options.items():
-            if value in (None, 0, (0,)):  # as it is without the option
+            usual = (None,) if name == "pad" else (None, 0, (0,))
+            if value in usual:  # as it is without the option
                 continue
             words.append(f"--{name}")
             if value is not True:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, flag, nbytes_of, option, print_json
+from oocdata.cli.options import Json, flag, nbytes_of, option, tell
 
 __all__ = ["cache"]
 
@@ -46,9 +46,6 @@ def cache(
     from oocdata.tools.cache import cache as found_in
 
     found = found_in(folder, clear=clear, limit=limit)
-    if json:
-        print_json(found.to_json())
-    else:
-        typer.echo(found.text(show))
+    tell(found if json else found.text(show), json)
     if found.in_use:
         raise typer.Exit(3)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from oocdata.cli.command import command, in_options
-from oocdata.cli.options import Json, Overwrite, Quiet, flag, option, print_json
+from oocdata.cli.options import Json, Overwrite, Quiet, flag, option, tell
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -81,10 +81,8 @@ def check(
         overwrite=overwrite,
         progress=not quiet,
     )
-    if json:
-        print_json(health.to_json())
-    else:
-        typer.echo(in_options(health.text(show=show, every=verbose), context))
+    text = in_options(health.text(show=show, every=verbose), context)
+    tell(health if json else text, json)
     if not (health.datasets or health.findings):
         typer.echo("oocdata: there is no dataset in the file.", err=True)
         raise typer.Exit(1)

@@ -88,6 +88,9 @@ _OTHER_NAMES = {
 
 _NAMED = "oocdata.named"
 
+_CALL = re.compile(r"(\booc\.\w+\((?:[^()]|\([^()]*\))*\))")
+"""A call in Python, which stays as it is."""
+
 
 @contextmanager
 def naming(context: typer.Context, **options: str) -> Iterator[None]:
@@ -106,12 +109,16 @@ def in_options(text: str, context: typer.Context) -> str:
         if param.name and param.opts[0].startswith("-"):
             options[param.name] = max(param.opts, key=len)
     options |= context.meta.get(_NAMED, {})
+    parts = _CALL.split(re.sub(r"ooc\.open\(…, (\w+=\w+)\)", r"\1", text))
     for name in arguments_named(text):
-        if name in options:
-            text = text.replace(f"`{name}`", options[name]).replace(f"{name}=True", options[name])
-            text = re.sub(rf"""\b{name}=(["']?)(\w+)\1""", rf"{options[name]} \2", text)
-            text = text.replace(f" {name}='", f" {options[name]} '")
-    return text
+        if name not in options:
+            continue
+        for at in range(0, len(parts), 2):  # between calls
+            told = parts[at].replace(f"`{name}`", options[name])
+            told = told.replace(f"{name}=True", options[name])
+            told = re.sub(rf"""\b{name}=(["']?)(\w+)\1""", rf"{options[name]} \2", told)
+            parts[at] = told.replace(f" {name}='", f" {options[name]} '")
+    return "".join(parts)
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from oocdata.cli.options import (
     nbytes_of,
     numbers,
     option,
-    print_json,
     rows_of,
     split_key,
+    tell,
 )
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
@@ -115,10 +115,8 @@ def convert(
         verify=verify,
         overwrite=overwrite,
     )
-    if dry_run and json:
-        print_json(plan.to_json())
-    elif not json:
-        typer.echo(str(plan))
+    if dry_run or not json:
+        tell(plan, json)
     if dry_run:
         return
     try:
@@ -127,10 +125,7 @@ def convert(
         if os.path.isdir(plan.placement.folder):
             typer.echo("oocdata: the same command goes on from here.", err=True)
         raise
-    if json:
-        print_json(done.to_json())
-    else:
-        typer.echo(done.outcome)
+    tell(done if json else done.outcome, json)
     if done.verified is False:
         raise typer.Exit(3)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from oocdata.cli.command import command, in_options
-from oocdata.cli.options import Json, print_json
+from oocdata.cli.options import Json, tell
 from oocdata.tools.opening import Opening
 
 __all__ = ["info"]
@@ -32,7 +32,7 @@ def info(context: typer.Context, array: Opening, json: Json = False) -> None:
 
     found = contents(array)
     if json:
-        print_json(found.to_json())
+        tell(found, json)
     elif found.datasets:
         said, mark, reasons = str(found).partition("Can't be opened:\n")  # code stays as it is
         typer.echo(f"{said}{mark}{in_options(reasons, context)}")

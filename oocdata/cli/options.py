@@ -18,11 +18,12 @@ from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.patterns import natural
+from oocdata.tools.lines import plain
 from oocdata.tools.opening import Opening
 
 __all__ = [
     "FILES", "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "given", "nbytes_of",
-    "numbers", "option", "print_json", "refuse_existing", "rows_of", "split_key",
+    "numbers", "option", "refuse_existing", "rows_of", "split_key", "tell",
 ]  # fmt: skip
 
 _MOST_OFFERED = 500
@@ -176,6 +177,7 @@ _KEY = "The dataset in the file, e.g. /flow/u; or those of a quoted pattern, 'da
 _AXIS = "The row axis: a number or a dimension's name; or several, outermost first: 0,1."
 _DTYPE = "Raw binary: the stored dtype, e.g. '>f4'; of a .npy of raw bytes: bfloat16."
 _SHAPE = "Raw binary: the shape in C order, e.g. 1000,64,64; one may be -1."
+_PAD = "Fill rows of unlike shapes up with this number to the longest of each axis."
 _ABSENT = (
     "Absent chunks: refuse them, or read the fill value. By default HDF5 refuses them, and Zarr "
     "tells of them."
@@ -197,6 +199,7 @@ def given(
         str | None, option("NAME", "The field of structured rows; of a field: a,b.")
     ] = None,
     decode: Annotated[bool, flag("--decode", "Decode packed numbers as xarray does.")] = False,
+    pad: Annotated[Any, option("NUMBER", _PAD, parser=_number)] = None,
     format: Annotated[  # noqa: A002  # the name in Python
         Literal["text"] | None, option("text", "The file is lines of text, whatever its name.")
     ] = None,
@@ -219,9 +222,9 @@ def given(
             )
     target = _as_glob([path for path, _ in pairs])
     name = next(iter(keys), None)
-    fields = tuple(field.split(",")) if field else ()
-    return Opening(
-        target, name, axis, dtype, shape, offset, missing, external, field=fields, decode=decode,
+    return Opening.of(
+        target, name, axis=axis, dtype=dtype, shape=shape, offset=offset, missing=missing,
+        external=external, field=tuple(field.split(",")) if field else (), decode=decode, pad=pad,
         format=format,
     )  # fmt: skip
 
@@ -261,7 +264,7 @@ def split_key(text: str) -> tuple[str, str | None]:
     return file, key
 
 
-def print_json(found: object) -> None:
-    """Print what a command reports as one JSON object; a number that JSON has not is null."""
-    finite = json.loads(json.dumps(found), parse_constant=lambda word: None)
-    typer.echo(json.dumps(finite, indent=2))
+def tell(found: Any, as_json: bool, **more: object) -> None:
+    """Print what a command reports, as text or as one JSON object, which has `more`."""
+    told = {**more, **plain(found)} if as_json else {}
+    typer.echo(json.dumps(told, indent=2) if as_json else str(found))

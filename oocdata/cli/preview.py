@@ -14,9 +14,9 @@ from oocdata.cli.options import (
     flag,
     numbers,
     option,
-    print_json,
     refuse_existing,
     rows_of,
+    tell,
 )
 from oocdata.tools.libraries import PICTURES, check_picture
 from oocdata.tools.opening import Opening
@@ -103,7 +103,7 @@ def preview(
     if output is not None:
         made.save(output, fps=fps)
     if json:
-        print_json({**made.to_json(), "picture": None if output is None else str(output)})
+        tell(made, json, picture=None if output is None else str(output))
         return
     shown = False
     if terminal:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from oocdata.advice.reading import size
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.stores.folder import CachedObject, CacheFolder
-from oocdata.tools.lines import labelled, table
+from oocdata.tools.lines import Report, labelled, table
 from oocdata.writers.cache import WrittenCache, written_caches
 
 __all__ = ["Cache", "cache"]
@@ -19,7 +18,7 @@ _ENVIRONMENT = "OOCDATA_CACHE"
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(Report):
     """What a cache folder holds, and what was deleted of it; what `cache` returns.
 
     Examples
@@ -38,10 +37,6 @@ class Cache:
     datasets: tuple[WrittenCache, ...]  #: whose elements `Dataset.cache` wrote
     freed: int | None = None  #: bytes on the disk that came free; None where nothing was cleared
     in_use: tuple[str, ...] = ()  #: of datasets, left because a process writes them
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as dicts, lists and numbers, for ``json.dumps``."""
-        return asdict(self)
 
     def text(self, show: int = 20) -> str:
         """Return it for a terminal, with so many objects and datasets at most."""

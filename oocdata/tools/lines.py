@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["labelled", "plain", "table", "wrapped"]
+__all__ = ["Report", "labelled", "plain", "table", "wrapped"]
 
 
 def wrapped(text: str, first: str = "", rest: str = "", width: int = 80) -> str:
@@ -74,8 +74,19 @@ def table(
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
+class Report:
+    """What a tool found, as a dataclass that prints itself."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as dicts, lists, text and numbers, for ``json.dumps``."""
+        named: Any = self
+        return {one.name: plain(getattr(self, one.name)) for one in fields(named)}
+
+
 def plain(value: Any) -> Any:
-    """Return what ``json.dumps`` takes: dicts, lists, text and numbers; None for no finite one.
+    """Return what ``json.dumps`` takes; None for a number that is not finite.
 
     Examples
     --------
@@ -83,7 +94,7 @@ def plain(value: Any) -> Any:
     {'rows': [[3, 5]], 'mean': [0.5, None]}
     """
     if is_dataclass(value):
-        return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+        return value.to_json() if isinstance(value, Report) else Report.to_json(value)  # type: ignore[arg-type]
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
     if isinstance(value, range):

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from oocdata.advice import Advice, size
-from oocdata.tools.lines import table, wrapped
+from oocdata.tools.lines import Report, table, wrapped
 
 __all__ = ["LIMITS", "Bench", "Limit", "Way"]
 
@@ -64,7 +64,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Bench(Report):
     """What was measured; ``print`` it."""
 
     name: str  # the file and the dataset in it
@@ -128,15 +128,13 @@ class Bench:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything for ``json.dumps``, with medians beside the rounds."""
-        found = asdict(self)
-        for limit, described in zip(self.limits, found["limits"], strict=True):
-            described |= {"bytes_per_second": limit.rate, "elements_per_second": limit.elements}
-        for way, described in zip(self.ways, found["ways"], strict=True):
-            described |= {
-                "elements_per_second": way.rate,
-                "limit": self.bound.name,
-                "share_of_limit": way.rate / self.bound.elements,
-            }
+        found = Report.to_json(self)
+        for limit, told in zip(self.limits, found["limits"], strict=True):
+            told |= {"bytes_per_second": limit.rate, "elements_per_second": limit.elements}
+        for way, told in zip(self.ways, found["ways"], strict=True):
+            share = way.rate / self.bound.elements
+            told |= {"elements_per_second": way.rate, "share_of_limit": share}
+            told["limit"] = self.bound.name
         return found
 
 

@@ -97,13 +97,13 @@ def check(
     hints = {"missing": "A check tells it", "verify": "Give `manifest`"}
     if manifest or write_manifest:
         stored = "A manifest is of rows as they are stored"
-        hints |= {"field": stored, "decode": stored, "pictures": stored}
+        hints |= dict.fromkeys(("field", "decode", "pad", "pictures"), stored)
     for argument, hint in hints.items():
-        if argument in given.given():
-            value = getattr(given, argument)
+        if argument in given.arguments:
+            value = given.arguments[argument]
             raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
     axes = [given.axis] if isinstance(given.axis, int | str) else list(given.axis)
-    given = replace(given, axis=axes[0] if axes else 0, missing=None, verify=None)
+    given = Opening.of(given, axis=axes[0] if axes else 0)
     paths = given.paths()
     if len(paths) > 1 and any(one not in (None, True, False) for one in (manifest, write_manifest)):
         raise ArgumentError(

@@ -70,7 +70,7 @@ def check_file(
     Where it is no array of numbers that is noted, and the error added to `refused`.
     """
     path = opening.target
-    if opening.shape is None:
+    if "shape" not in opening.arguments:
         format_of(path)  # an error where there is nothing, or nothing that is known
     elif not (is_url(path) or os.path.isfile(path)):
         raise MissingFileError("a raw binary file must exist; it does not.", path=path)
@@ -168,12 +168,12 @@ class _Check:
         if known is not None and known.name == os.path.basename(self.path.rstrip("/")):
             with suppress(ManifestError):  # it was written of others alone
                 axis = known.dataset(key).axis
-        return replace(self.opening, key=key, axis=axis)
+        return Opening.of(replace(self.opening, key=key), axis=axis)
 
     def _keys(self) -> Sequence[str | None]:
         """Return the datasets that are asked for."""
         key = self.key
-        if self.opening.shape is not None or (isinstance(key, str) and not is_pattern(key)):
+        if "shape" in self.opening.arguments or (isinstance(key, str) and not is_pattern(key)):
             return [key if isinstance(key, str) else None]
         try:
             names = [name or None for name in list_datasets(self.path)]

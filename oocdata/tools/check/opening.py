@@ -60,7 +60,7 @@ short, rows behind those of a finding "truncated" are not to be read."""
 
 def opened(opening: Opening) -> Opened:
     """Open an array of a file as far as it is there; raise if nothing can be read."""
-    kind = "npy" if opening.shape is not None else format_of(opening.target)
+    kind = "npy" if "shape" in opening.arguments else format_of(opening.target)
     ways = {"npy": _opened_plain, "npz": _opened_npz, "zarr": _opened_zarr, "hdf5": _opened_hdf5}
     return ways[kind](opening) if kind in ways else (opening.view(), [])
 
@@ -72,12 +72,11 @@ def _opened_plain(opening: Opening) -> Opened:
     except (TruncatedFileError, TrailingBytesError) as error:
         short = isinstance(error, TruncatedFileError)
         found = Finding("truncated" if short else "trailing", error.message)
-    path, axis, field = opening.target, opening.axis, opening.field
-    if opening.shape is not None and opening.dtype is not None:
-        given: Any = {"dtype": opening.dtype, "shape": opening.shape, "offset": opening.offset}
-        view = View.of(open_raw(path, **given, whole=False), axis)
-    else:
-        view = View.of(open_npy(path, whole=False, dtype=opening.dtype), axis)
+    path, axis, field = opening.target, opening.axis, opening.arguments.get("field", ())
+    names = ("dtype", "shape", "offset")
+    given = {name: value for name, value in opening.arguments.items() if name in names}
+    open_cut = open_raw if "shape" in given else open_npy
+    view = View.of(open_cut(path, **given, whole=False), axis)
     found.add([_rows_beyond(view)])
     for name in [field] if isinstance(field, str) else field:
         view = view[name]
@@ -128,13 +127,13 @@ def _opened_zarr(opening: Opening) -> Opened:
     missing: Missing = "fill" if store.listable else "error"
     name, metadata = find_array(store, opening.key, opening.target)
     if metadata is None:  # a group that is one array
-        return replace(opening, missing=missing).view(), list(_absent_below(store, name))
+        return Opening.of(opening, missing=missing).view(), list(_absent_below(store, name))
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
     (axis,) = sample_axes(opening.axis, len(metadata.shape), named)
     objects = Objects(store, name, metadata, axis)
     # `oocdata.open` looks at chunks, and refuses the array where one is damaged.
     source = Chunked(reader_of(objects, missing))
-    view = replace(opening, target=source, key=None, axis=axis).view()
+    view = Opening.of(Opening(source, None, opening.arguments), axis=axis).view()
     return view, _absent(objects) if store.listable else []
 
 
@@ -182,13 +181,14 @@ def _absent_chunks(objects: Objects, place: tuple[int, ...]) -> NDArray[np.int64
 
 def _opened_hdf5(opening: Opening) -> Opened:
     """Open a dataset whether or not all its chunks were written."""
-    path, key, external = opening.target, opening.key, opening.external
+    path, key, external = opening.target, opening.key, bool(opening.arguments.get("external"))
     assert key is None or isinstance(key, str)
     with ExitStack() as stack, readable(path, key):
         file = stack.enter_context(open_file(path))
         name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
         one_array = is_one_array(group_attributes(file, name))
-        view = replace(opening, key=name, missing=None if one_array else "fill").view()
+        missing: Missing | None = None if one_array else "fill"
+        view = Opening.of(replace(opening, key=name), missing=missing).view()
         if one_array:
             return view, []
         (axis,) = view.axes

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from oocdata.explain import size
-from oocdata.tools.lines import labelled, wrapped
+from oocdata.tools.lines import Report, labelled, wrapped
 
 __all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health"]
 
@@ -64,10 +64,6 @@ class Finding:
                 kept.append(rows)
         self.rows = tuple(kept)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it for ``json.dumps``: rows as ``[[first, one past the last], …]``."""
-        return asdict(self) | {"rows": [[part.start, part.stop] for part in self.rows]}
-
 
 @dataclass(frozen=True, slots=True)
 class Checked:
@@ -86,7 +82,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class Health(Report):
     """What a check found; ``print`` it."""
 
     name: str  #: what was checked
@@ -115,9 +111,8 @@ class Health:
         return all(finding.kind in (*NOTES, *allow) for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything that was found, for ``json.dumps``."""
-        found = [finding.to_json() for finding in self.findings]
-        return {**asdict(self), "healthy": self.healthy(), "findings": found}
+        """Return all for ``json.dumps``: rows as ``[[first, one past the last], …]``."""
+        return {**Report.to_json(self), "healthy": self.healthy()}
 
     def __str__(self) -> str:
         return self.text()

@@ -11,7 +11,7 @@ from oocdata.datasets.view import View
 from oocdata.explain import size
 from oocdata.tools.convert.carry import Carried
 from oocdata.tools.convert.steps import Steps
-from oocdata.tools.lines import labelled
+from oocdata.tools.lines import Report, labelled
 from oocdata.writers.codec import NAMES, NONE
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target
@@ -21,7 +21,7 @@ __all__ = ["Plan"]
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Report):
     """What a conversion will do, and why so."""
 
     view: View  # what is read

@@ -27,7 +27,7 @@ from oocdata.tools.convert.journal import Journal
 from oocdata.tools.convert.plan import Plan
 from oocdata.tools.convert.reading import read_box
 from oocdata.tools.convert.steps import Grid, Scratch
-from oocdata.tools.lines import labelled
+from oocdata.tools.lines import Report, labelled
 from oocdata.tools.progress import progress as bar
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage
@@ -47,7 +47,7 @@ Save = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Report):
     """What a conversion did."""
 
     plan: Plan  #: what was to be done, and why so
@@ -85,8 +85,8 @@ class Conversion:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything, for ``json.dumps``."""
-        found = {name: getattr(self, name) for name in self.__slots__ if name != "plan"}
-        return {**self.plan.to_json(), **found}
+        found = Report.to_json(self)
+        return {**found.pop("plan"), **found}
 
 
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:

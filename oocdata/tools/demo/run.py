@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from math import prod
 from pathlib import Path
@@ -28,7 +28,7 @@ from oocdata.tools.demo.measure import growth, workspace
 from oocdata.tools.demo.training import Subject, draw, train
 from oocdata.tools.info import contents
 from oocdata.tools.libraries import check_picture, import_tensorflow
-from oocdata.tools.lines import table, wrapped
+from oocdata.tools.lines import Report, table, wrapped
 from oocdata.tools.opening import Opening
 from oocdata.tools.progress import progress
 from oocdata.tools.stats import stats
@@ -88,7 +88,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Demo:
+class Demo(Report):
     """All that a demonstration measured; ``print`` it."""
 
     #: Of each array its name and order, bytes (``bound`` is the memory that ``loader.explain()``
@@ -98,10 +98,6 @@ class Demo:
     notes: tuple[str, ...]  #: what was checked, and how the numbers are to be read
     picture: str | None  #: the file of the picture
     seconds: float
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as dicts, lists, texts and numbers, for ``json.dumps``."""
-        return asdict(self)
 
     def __str__(self) -> str:
         rows = zip(_LABELS, *map(_column, self.arrays), strict=True)

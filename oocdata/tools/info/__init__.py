@@ -12,7 +12,7 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from shutil import get_terminal_size
 from typing import Any, Unpack
 
@@ -25,7 +25,7 @@ from oocdata.formats.patterns import is_pattern, matches_of
 from oocdata.formats.stored import is_url
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
-from oocdata.tools.lines import labelled, table
+from oocdata.tools.lines import Report, labelled, table
 from oocdata.tools.opening import OpenArguments, Opening
 
 __all__ = ["Contents", "Description", "Unopened", "contents"]
@@ -33,6 +33,9 @@ __all__ = ["Contents", "Description", "Unopened", "contents"]
 _MOST_DESCRIBED = 500
 _FEWEST_ALIKE = 4
 """Datasets of numbered groups from which on they are told as one."""
+
+_OF_ONE = ("dtype", "format")
+"""Arguments that make one array of a file, whatever it holds."""
 
 _MOST_CATEGORIES = 12
 _MOST_NAMED = 6
@@ -117,7 +120,7 @@ class Unopened:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Report):
     """All arrays of a file, or of a known layout those that stand for all; ``print`` it."""
 
     path: str
@@ -175,10 +178,6 @@ class Contents:
         ]
         return table(header, rows, (0, 1, 2, 4), get_terminal_size().columns)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything for ``json.dumps``; what can't be opened has ``error``, ``reason``."""
-        return asdict(self)
-
 
 def _some(keys: list[str]) -> str:
     more = f" and {len(keys) - _MOST_NAMED:,} more" if len(keys) > _MOST_NAMED else ""
@@ -231,7 +230,7 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     layout = recognise(opening)
     if layout is not None:
         keys: list[str | None] = [name or None for name in layout.keys]
-    elif opening.key is not None or opening.dtype or opening.format or not there:
+    elif opening.key is not None or {*opening.arguments} & {*_OF_ONE} or not there:
         return Contents(path if is_path else opening.name, (_described(opening),))
     else:
         keys = [name or None for name in list_datasets(path)]

@@ -53,13 +53,13 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     """
     if view.storage.packed and not isinstance(opening.target, View):
         with suppress(SourceError):
-            decoded = replace(opening, decode=True)
+            decoded = Opening.of(opening, decode=True)
             opening, view = decoded, decoded.view(unequal=True)
     hint, code, shape = "", opening.code(), view.source.shape
     found = trajectory_axes(shape, view.storage.dimensions)
     if found and opening.axis == 0 and not isinstance(opening.target, View):
         hint = f"2 of {len(shape)} axes look like trajectory × time: axis={found}"
-        code, view = replace(opening, axis=found).code(), View.of(view.source, found)
+        code, view = Opening.of(opening, axis=found).code(), View.of(view.source, found)
     columns = columns_of(view)
     fields = [] if columns is None else list(columns.parts)
     name = "rows" if fields else _name(view)

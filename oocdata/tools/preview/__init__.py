@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,7 +17,7 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, EmptyError, SourceError
 from oocdata.index import as_count, as_positions
 from oocdata.tools.libraries import PICTURES, check_picture
-from oocdata.tools.lines import labelled, table
+from oocdata.tools.lines import Report, labelled, plain, table
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.preview.panels import panels_of
 from oocdata.tools.preview.parts import listed, named_leaves, parts_of, view_of
@@ -39,7 +39,7 @@ __all__ = ["Preview", "preview"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Preview:
+class Preview(Report):
     """What `preview` gives: pictures of some elements. Shows itself in a notebook."""
 
     name: str  #: the file that the rows come from, and the dataset in it
@@ -80,11 +80,11 @@ class Preview:
             "name": self.name,
             "array": self.array,
             "unit": self.unit,
-            "axes": {name: asdict(axes) for name, axes in self.axes.items()},
+            "axes": plain(self.axes),
             "rows": self.rows,
             "labels": self.labels,
             "panels": [panel.place for panel in self.elements[0]],
-            "scales": [asdict(one) | {"values": one.values.to_json()} for one in self.scales],
+            "scales": plain(self.scales),
             "notes": self.notes,
         }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from math import inf
@@ -21,6 +21,7 @@ from oocdata.advice import Advice, Measured, advise, reading_of
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
+from oocdata.tools.lines import Report
 from oocdata.tools.profile.link import LinkUse, LinkWatch
 from oocdata.tools.profile.pacing import (
     ROUNDS,
@@ -50,7 +51,7 @@ _SENTENCES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Report):
     """Whether the model or the data are the bottleneck; ``print`` it.
 
     Examples
@@ -99,7 +100,7 @@ class Profile:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything for ``json.dumps``."""
-        return {**asdict(self), "verdict": self.verdict}
+        return {**Report.to_json(self), "verdict": self.verdict}
 
 
 _WARM_UP = 2

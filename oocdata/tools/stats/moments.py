@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.tools.lines import plain
+from oocdata.tools.lines import Report, plain
 
 __all__ = ["Summary"]
 
@@ -34,7 +34,7 @@ Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Summary:
+class Summary(Report):
     """Statistics of some values; arrays of one shape, ``()`` or ``(channels,)``.
 
     Examples

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.tools.lines import labelled, table
+from oocdata.tools.lines import Report, labelled, table
 from oocdata.tools.stats.moments import Summary
 from oocdata.tools.stats.rows import RowsFound
 from oocdata.tools.stats.scaling import Scaling
@@ -22,7 +22,7 @@ _MOST_ROWS = 6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stats:
+class Stats(Report):
     """Statistics of an array; what `oocdata.stats` returns.
 
     Examples
@@ -139,17 +139,6 @@ class Stats:
                 f"values that are scaled must have a finite mean and variance; those of {which} "
                 "have none. Leave it out, or fill or scale it in `.map` first."
             )
-
-    # JSON ----------------------------------------------------------------------------------------
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as dicts, lists and numbers, for ``json.dumps``."""
-        return {
-            **{name: getattr(self, name) for name in self.__slots__},
-            "overall": self.overall.to_json(),
-            "channels": self.channels.to_json(),
-            "rows": asdict(self.rows),
-        }
 
     # Text ----------------------------------------------------------------------------------------
 
