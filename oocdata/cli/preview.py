@@ -109,7 +109,7 @@ def preview(
     if terminal:
         from rich.console import Console
 
-        from oocdata.tools.preview.terminal import can_show, show
+        from oocdata.tools.preview.sheet import can_show, show
 
         console = Console(highlight=False)
         shown = can_show(console)

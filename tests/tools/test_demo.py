@@ -30,8 +30,7 @@ from oocdata.tools import demo
 from oocdata.tools.demo import data as demo_data
 from oocdata.tools.demo import run as demo_run
 from oocdata.tools.demo import training as demo_training
-from oocdata.tools.demo.data import Clips, write
-from oocdata.tools.demo.measure import workspace
+from oocdata.tools.demo.data import Clips, workspace, write
 from oocdata.tools.demo.run import scaling
 from oocdata.tools.opening import Opening
 
@@ -110,7 +109,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 GROWTH = """
 import numpy as np
-from oocdata.tools.demo.measure import growth
+from oocdata.tools.demo.data import growth
 with growth() as grown:
     block = np.ones(100_000_000, np.uint8)
     del block

@@ -17,13 +17,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy_format
 
 from oocdata.datasets.view import View
+from oocdata.engines.dtypes import is_small_float
+from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import PACKING, VALID
-from oocdata.writers.codec import Format
+from oocdata.writers.codec import NAMES, Format
 from oocdata.writers.target import holds
 
-__all__ = ["Carried", "carried"]
+__all__ = ["Carried", "carried", "refuse_dtype"]
+
+_UNFIT: dict[Format, str] = {"hdf5": "UMm", "zarr": "SUV"}
+"""Kinds of elements that can't be written to a format, or not be opened again from it."""
 
 _NAMES = "the names of its dimensions"
 
@@ -142,3 +148,36 @@ def _as_hdf5(value: Any) -> Any:
             file.attrs["it"] = made
         return made
     return None
+
+
+def refuse_dtype(view: View, kind: Format) -> None:
+    """Refuse elements that a format has no place for, or that are not opened again from it."""
+    taken = "numbers" if kind == "zarr" else "numbers, bytes, or fields of them"
+    hint = f"Write .npy instead{', or one field at a time' if view.dtype.names else ''}"
+    if kind == "npy":
+        if _in_order(view.dtype):
+            return
+        taken, hint = "fields in the order of their bytes", "Write .h5, or one field at a time"
+    elif is_small_float(view.dtype):
+        taken = "of a dtype that its files tell of"
+        hint = "Write .npy, which keeps their bytes, or float32: .astype('f4'), --to-dtype f4"
+    elif _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
+        return
+    raise UnsupportedDtypeError(
+        f"elements must be {taken} to be written to {NAMES[kind]}; got {view.dtype}. {hint}.",
+        path=view.storage.path,
+        key=view.storage.key,
+    )
+
+
+def _in_order(dtype: np.dtype[Any]) -> bool:
+    """Return whether the header of a ``.npy`` has words for a dtype."""
+    with suppress(ValueError):
+        return bool(npy_format.dtype_to_descr(dtype))
+    return False
+
+
+def _kinds(dtype: np.dtype[Any]) -> set[str]:
+    """Return the kinds of a dtype and of its fields, at any depth."""
+    fields = (dtype[name].base for name in dtype.names or ())
+    return {dtype.kind}.union(*map(_kinds, fields))

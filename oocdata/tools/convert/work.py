@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -23,17 +24,51 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.explain import size
 from oocdata.memory import at_most
 from oocdata.threads import cores, in_order
-from oocdata.tools.convert.journal import Journal
-from oocdata.tools.convert.plan import Plan
-from oocdata.tools.convert.reading import read_box
-from oocdata.tools.convert.steps import Grid, Scratch
+from oocdata.tools.convert.choosing import Plan
+from oocdata.tools.convert.steps import Grid, Scratch, read_box
 from oocdata.tools.lines import Report, labelled
-from oocdata.tools.progress import progress as bar
+from oocdata.tools.lines import progress as bar
+from oocdata.writers.disk import write_json
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage
 from oocdata.writers.target import Box
 
-__all__ = ["Conversion", "carry_out"]
+__all__ = [
+    "Conversion",
+    "Journal",
+    "carry_out",
+]
+
+
+class Journal:
+    """How many boxes are done, by the stage of the conversion; `about` says of which one."""
+
+    def __init__(self, path: str, about: Mapping[str, str]) -> None:
+        self._path, self._about = path, dict(about)
+        self.done: dict[str, int] = {}
+        # Why what was there can't be gone on with; empty where nothing was, or it can.
+        self.reason = self._read() if os.path.exists(path) else ""
+
+    def _read(self) -> str:
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                told = json.load(file)
+            saved, done = told["about"], told["done"]
+        except (ValueError, KeyError, TypeError):
+            return "its journal is damaged"
+        if not self._about:
+            return "its source is not a file that can be told from another"
+        other = [name for name, now in self._about.items() if saved.get(name) != now]
+        if other:
+            return f"{other[0]} has changed"
+        self.done = done
+        return "" if done else "nothing of it was saved yet"
+
+    def note(self, **done: int) -> None:
+        """Note how many boxes of a stage are safe on the disk."""
+        self.done.update(done)
+        write_json(self._path, {"about": self._about, "done": self.done})
+
 
 SAVE_BYTES = 256 << 20
 """Bytes of elements after which what was written is saved, and noted."""

@@ -23,14 +23,12 @@ from oocdata.errors import ArgumentError, OocdataError
 from oocdata.explain import size
 from oocdata.memory import at_most
 from oocdata.order import BlockShuffle
-from oocdata.tools.demo.data import Clips, write
-from oocdata.tools.demo.measure import growth, workspace
+from oocdata.tools.demo.data import Clips, growth, workspace, write
 from oocdata.tools.demo.training import Subject, draw, train
 from oocdata.tools.info import contents
 from oocdata.tools.libraries import check_picture, import_tensorflow
-from oocdata.tools.lines import Report, table, wrapped
+from oocdata.tools.lines import Report, progress, table, wrapped
 from oocdata.tools.opening import Opening
-from oocdata.tools.progress import progress
 from oocdata.tools.stats import stats
 
 if TYPE_CHECKING:

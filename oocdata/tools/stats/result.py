@@ -12,13 +12,23 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError
 from oocdata.tools.lines import Report, labelled, table
 from oocdata.tools.stats.moments import Summary
-from oocdata.tools.stats.rows import RowsFound
 from oocdata.tools.stats.scaling import Scaling
 
 __all__ = ["Stats"]
 
 _MOST_CHANNELS = 16
 _MOST_ROWS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFound:
+    """Rows with something to tell."""
+
+    constant: int | None  # how many hold one value only; None where a row is a single number
+    constant_shown: tuple[int, ...]  # the first hundred of them
+    repeats: int | None  # how many are bit for bit like an earlier one; None if not looked for
+    repeats_shown: tuple[tuple[int, int], ...]  # a hundred, each with the earliest row like it
+    not_compared: str = ""  # why repeats were not looked for; empty if they were
 
 
 @dataclass(frozen=True, slots=True, eq=False)

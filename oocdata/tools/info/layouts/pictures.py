@@ -5,8 +5,15 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from oocdata.tools.info.layouts.layout import Layout, Recogniser, lines, split
-from oocdata.tools.info.layouts.listing import Listing, expect, listing_of
+from oocdata.tools.info.layouts.layout import (
+    Layout,
+    Listing,
+    Recogniser,
+    expect,
+    lines,
+    listing_of,
+    split,
+)
 
 __all__ = ["PICTURES"]
 

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from oocdata.tools.info.layouts.layout import Layout, Recogniser, lines, listed, split
-from oocdata.tools.info.layouts.listing import Listing, expect
+from oocdata.tools.info.layouts.layout import (
+    Layout,
+    Listing,
+    Recogniser,
+    expect,
+    lines,
+    listed,
+    split,
+)
 
 __all__ = ["ROBOTS"]
 

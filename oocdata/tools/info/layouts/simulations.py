@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oocdata.tools.info.layouts.layout import Layout, Recogniser, lines, listed, split
-from oocdata.tools.info.layouts.listing import Array, Listing, expect
+from oocdata.tools.info.layouts.layout import (
+    Array,
+    Layout,
+    Listing,
+    Recogniser,
+    expect,
+    lines,
+    listed,
+    split,
+)
 
 __all__ = ["SIMULATIONS"]
 
