@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -12,8 +13,12 @@ import numpy as np
 
 from oocdata.datasets.open import open as open_view
 from oocdata.errors import SourceError
+from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
+from oocdata.formats.hdf5.links import Names
 from oocdata.formats.opening import format_of, list_datasets
 from oocdata.formats.patterns import natural, tree_of
+from oocdata.formats.zarr.hierarchy import find_array, group_attributes
+from oocdata.formats.zarr.store import store_of
 
 __all__ = [
     "Array", "Layout", "Listing", "Recogniser", "expect", "lines", "listed", "listing_of", "split",
@@ -33,47 +38,21 @@ class Array(NamedTuple):
         return prod(self.shape[1:]) * self.dtype.itemsize
 
 
-Looks: TypeAlias = tuple[
-    Callable[[str], list[str]],
-    Callable[[str], Array | None],
-    Callable[[str], dict[str, Any]],
-]
-"""How names, arrays and attributes are looked up in a file of one format, by their names: those
-right below a group in natural order, none where there is no such group; None for what is no array;
-empty for what is neither."""
-
-
 def expect(found: object) -> None:
     """Raise a LookupError unless what a layout takes for granted is so."""
     if not found:
         raise LookupError("another layout")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Listing:
-    """What the first of several files lists; nothing is opened that is not asked for.
+    """What the first of several files lists; nothing is opened that is not asked for."""
 
-    Attributes
-    ----------
-    target : str
-        What `oocdata.open` is given, as Python: a path, a glob or a list.
-    files : int
-        How many there are.
-    path : str
-        The first of them, which is looked at.
-    kind : str
-        ``"npy"``, ``"npz"``, ``"hdf5"`` or ``"zarr"``.
-    below, attributes : callable
-        See `Looks`.
-    """
-
-    target: str
-    files: int
-    path: str
-    kind: str
-    below: Callable[[str], list[str]]
-    found: Callable[[str], Array | None]
-    attributes: Callable[[str], dict[str, Any]]
+    target: str  # what `oocdata.open` is given, as Python: a path, a glob or a list
+    files: int  # how many there are
+    path: str  # the first of them, which is looked at
+    kind: str  # "npy", "npz", "hdf5" or "zarr"
+    file: Any = None  # of HDF5, open
 
     def root(self, *kinds: str, several: bool = False) -> list[str]:
         """Return the names below the root; LookupError for other kinds, or for several files."""
@@ -87,108 +66,72 @@ class Listing:
 
     def array(self, name: str) -> Array:
         """Return the metadata of an array; LookupError where there is none."""
-        found = self.found(name)
-        expect(found)
-        assert found is not None
-        return found
+        return self.arrays("", [name])[name]
 
     def arrays(self, group: str, names: Iterable[str] | None = None) -> dict[str, Array]:
         """Return the arrays right below a group, of some names or of all."""
         some = self.below(group) if names is None else names
-        found = {name: self.found(f"{group}/{name}".lstrip("/")) for name in some}
+        found = {name: self._array(f"{group}/{name}".lstrip("/")) for name in some}
         return {name: array for name, array in found.items() if array is not None}
+
+    @cached_property
+    def _tree(self) -> dict[str, list[str]]:
+        return tree_of(name or "" for name in list_datasets(self.path))
+
+    @cached_property
+    def _inside(self) -> Any:
+        """What looks names up: of HDF5 `Names`, of Zarr its store."""
+        return store_of(self.path) if self.kind == "zarr" else Names(self.file)
+
+    def below(self, group: str) -> list[str]:
+        """Return the names right below a group in natural order; none where there is none."""
+        place = f"/{group}" if group else ""
+        is_open = self.kind == "hdf5"
+        found = self._inside.below(place) if is_open else self._tree.get(place, [])
+        return sorted(found, key=natural)
+
+    def _array(self, name: str) -> Array | None:
+        """Return the metadata of an array; None for what is none, or of a dtype NumPy has not."""
+        with suppress(SourceError, TypeError):
+            if self.kind == "hdf5":
+                one = self._inside.opened(f"/{name}" if name else "")
+                is_array = isinstance(one, hdf5_library().h5d.DatasetID)
+                return Array(tuple(one.shape or ()), one.dtype) if is_array else None
+            if self.kind == "zarr":
+                one = find_array(self._inside, name, self.path)[1]
+                return None if one is None else Array(one.shape, one.dtype, one.dimensions)
+            source = open_view(self.path, name or None).source
+            return Array(tuple(source.shape), source.dtype)
+        return None
+
+    def attributes(self, name: str) -> dict[str, Any]:
+        """Return the attributes of an array or a group; empty for what is neither."""
+        kept: dict[str, Any] = {}
+        if self.kind == "zarr":
+            kept.update(group_attributes(self._inside, name, self.path) or {})
+            with suppress(SourceError):
+                array = find_array(self._inside, name, self.path)[1]
+                kept.update({} if array is None else array.annotations.attributes)
+        found = self._inside.opened(f"/{name}" if name else "") if self.kind == "hdf5" else None
+        if found is not None:
+            library = hdf5_library()
+            is_array = isinstance(found, library.h5d.DatasetID)
+            held = (library.Dataset if is_array else library.Group)(found).attrs
+            for one in held:
+                with suppress(OSError, TypeError, UnicodeError):  # one that h5py can't read
+                    kept[one] = held[one]
+        return kept
 
 
 @contextmanager
 def listing_of(target: str, paths: Sequence[str]) -> Iterator[Listing]:
     """Open the first of several files, named by `target`, for as long as it is looked at."""
-    path, count = paths[0], len(paths)
-    kind = format_of(path)
-    if kind == "hdf5":
-        from oocdata.formats.hdf5.file import open_file, readable
-
-        with open_file(path) as file, readable(path):
-            yield Listing(target, count, path, kind, *_of_hdf5(file))
-    elif kind == "zarr":
-        yield Listing(target, count, path, kind, *_of_zarr(path))
-    else:
-        yield Listing(target, count, path, kind, *_of_numpy(path))
-
-
-def _of_hdf5(file: Any) -> Looks:
-    from oocdata.formats.hdf5.file import hdf5_library
-    from oocdata.formats.hdf5.links import Names
-
-    names, library = Names(file), hdf5_library()
-
-    def opened(name: str) -> Any:
-        return names.opened(f"/{name}" if name else "")
-
-    def below(group: str) -> list[str]:
-        return sorted(names.below(f"/{group}" if group else ""), key=natural)
-
-    def array(name: str) -> Array | None:
-        found = opened(name)
-        if not isinstance(found, library.h5d.DatasetID):
-            return None
-        with suppress(TypeError):  # a type that NumPy has not
-            return Array(tuple(found.shape or ()), found.dtype)
-        return None
-
-    def attributes(name: str) -> dict[str, Any]:
-        found = opened(name)
-        if found is None:
-            return {}
-        is_array = isinstance(found, library.h5d.DatasetID)
-        held = (library.Dataset if is_array else library.Group)(found).attrs
-        kept = {}
-        for one in held:
-            with suppress(OSError, TypeError, UnicodeError):  # one that h5py can't read
-                kept[one] = held[one]
-        return kept
-
-    return below, array, attributes
-
-
-def _of_zarr(path: str) -> Looks:
-    from oocdata.formats.zarr.hierarchy import find_array, group_attributes
-    from oocdata.formats.zarr.store import store_of
-
-    store, tree = store_of(path), dict[str, list[str]]()
-
-    def below(group: str) -> list[str]:
-        if not tree:
-            tree.update(tree_of(name or "" for name in list_datasets(path)))
-        return sorted(tree.get(f"/{group}" if group else "", []), key=natural)
-
-    def metadata(name: str) -> Any:
-        with suppress(SourceError):
-            return find_array(store, name, path)[1]
-        return None
-
-    def array(name: str) -> Array | None:
-        found = metadata(name)
-        return found and Array(tuple(found.shape), found.dtype, found.dimensions)
-
-    def attributes(name: str) -> dict[str, Any]:
-        found = group_attributes(store, name, path)
-        if found is None and (one := metadata(name)) is not None:
-            found = dict(one.annotations.attributes)
-        return found or {}
-
-    return below, array, attributes
-
-
-def _of_numpy(path: str) -> Looks:
-    names = [name or "" for name in list_datasets(path)]
-
-    def array(name: str) -> Array | None:
-        with suppress(SourceError):
-            source = open_view(path, name or None).source
-            return Array(tuple(source.shape), source.dtype)
-        return None
-
-    return lambda group: [] if group else names, array, lambda name: {}
+    listing = Listing(target, len(paths), paths[0], str(format_of(paths[0])))
+    if listing.kind != "hdf5":
+        yield listing
+        return
+    with open_file(listing.path) as listing.file, readable(listing.path):
+        yield listing
 
 
 _FEWEST_TO_SPLIT = 10
@@ -198,28 +141,15 @@ _WIDTH = 96
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a file: what it is called, how much there is, and code that opens it.
+    """The layout of a file: what it is called, how much there is, and code that opens it."""
 
-    Attributes
-    ----------
-    name : str
-        Of the data set, or the format, that lies like this.
-    summary : str
-        ``"200 demos, 34,112 steps"``.
-    code : tuple of str
-        Lines of Python up to the first batch.
-    keys : tuple of str
-        A few arrays that stand for all others, which `oocdata info` describes; the one that most
-        bytes lie in first.
-    whole : str
-        The key, or the pattern of keys, of all of the first one; empty for the key itself.
-    """
-
-    name: str
-    summary: str
-    code: tuple[str, ...]
+    name: str  # of the data set, or the format, that lies like this
+    summary: str  # "200 demos, 34,112 steps"
+    code: tuple[str, ...]  # lines of Python up to the first batch
+    # A few arrays that stand for all others, which `oocdata info` describes; the one that most
+    # bytes lie in first.
     keys: tuple[str, ...]
-    whole: str = ""
+    whole: str = ""  # the key, or pattern, of all of the first one; empty for the key itself
 
     @property
     def sentence(self) -> str:
@@ -232,14 +162,7 @@ Recogniser: TypeAlias = Callable[[Listing], Layout]
 
 
 def lines(text: str, batch: str = "x, y") -> tuple[str, ...]:
-    """Return lines of code between the import and the first batch.
-
-    Parameters
-    ----------
-    text : str
-        Code that ends by naming `train`, a dataset.
-    batch : str
-        Names of the arrays of a batch.
+    """Return lines of code up to a `batch` of `train`, the dataset that the text ends by naming.
 
     Examples
     --------

@@ -5,15 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from oocdata.tools.info.layouts.layout import (
-    Layout,
-    Listing,
-    Recogniser,
-    expect,
-    lines,
-    listing_of,
-    split,
-)
+from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listing_of, split
 
 __all__ = ["PICTURES"]
 
@@ -192,4 +184,4 @@ labels = ooc.open(target, 'y')     # a file is a sample
     return Layout("A sample a file, as DLIO", summary, lines(code), (data, label))
 
 
-PICTURES: tuple[Recogniser, ...] = (moving_mnist, anndata, pcam, fastmri, ome, dlio)
+PICTURES = (moving_mnist, anndata, pcam, fastmri, ome, dlio)

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from oocdata.tools.info.layouts.layout import (
-    Layout,
-    Listing,
-    Recogniser,
-    expect,
-    lines,
-    listed,
-    split,
-)
+from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listed, split
 
 __all__ = ["ROBOTS"]
 
@@ -98,4 +90,4 @@ steps = ooc.windows(arrays, episodes=lengths, time_axis=False)
     return Layout("D4RL", f"{steps:,} steps", code_lines, tuple(wanted))
 
 
-ROBOTS: tuple[Recogniser, ...] = (robomimic, aloha, d4rl)
+ROBOTS = (robomimic, aloha, d4rl)

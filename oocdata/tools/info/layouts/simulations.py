@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oocdata.tools.info.layouts.layout import (
-    Array,
-    Layout,
-    Listing,
-    Recogniser,
-    expect,
-    lines,
-    listed,
-    split,
-)
+from oocdata.tools.info.layouts.layout import Array, Layout, Listing, expect, lines, listed, split
 
 __all__ = ["SIMULATIONS"]
 
@@ -133,4 +124,4 @@ pairs = fields.windows({min(10, steps - 1)}, 1)
     return Layout("PDEBench", summary, lines(code), tuple(keys))
 
 
-SIMULATIONS: tuple[Recogniser, ...] = (well, flow, tensor, seeds, incompressible)
+SIMULATIONS = (well, flow, tensor, seeds, incompressible)

@@ -2,15 +2,7 @@
 
 from __future__ import annotations
 
-from oocdata.tools.info.layouts.layout import (
-    Layout,
-    Listing,
-    Recogniser,
-    expect,
-    lines,
-    listed,
-    split,
-)
+from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listed, split
 
 __all__ = ["WEATHER"]
 
@@ -136,4 +128,4 @@ pairs = frames.windows({inputs}, {targets})
     return Layout("SEVIR", summary, lines(code), (kind,))
 
 
-WEATHER: tuple[Recogniser, ...] = (arco, anemoi, makani, sevir)
+WEATHER = (arco, anemoi, makani, sevir)
