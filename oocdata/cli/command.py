@@ -32,7 +32,7 @@ from oocdata.errors import (
 )
 from oocdata.tools.lines import wrapped
 
-__all__ = ["command", "errors", "in_options", "naming"]
+__all__ = ["NAMED", "command", "errors", "in_options"]
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY  # so that those with a default may stand before others
 _Verbose = Annotated[bool, flag("--verbose", "Show the traceback of an error.", "-v")]
@@ -86,20 +86,11 @@ _OTHER_NAMES = {
 }  # fmt: skip
 """Arguments in Python whose options have other names; all others have the same."""
 
-_NAMED = "oocdata.named"
+NAMED = "oocdata.named"
+"""In the `meta` of a context: options of other names than these, for a while."""
 
 _CALL = re.compile(r"(\booc\.\w+\((?:[^()]|\([^()]*\))*\))")
 """A call in Python, which stays as it is."""
-
-
-@contextmanager
-def naming(context: typer.Context, **options: str) -> Iterator[None]:
-    """Say in errors of a block by which options of the command its arguments are given."""
-    try:
-        yield
-    except OocdataError:
-        context.meta[_NAMED] = options
-        raise
 
 
 def in_options(text: str, context: typer.Context) -> str:
@@ -108,7 +99,7 @@ def in_options(text: str, context: typer.Context) -> str:
     for param in context.command.params:
         if param.name and param.opts[0].startswith("-"):
             options[param.name] = max(param.opts, key=len)
-    options |= context.meta.get(_NAMED, {})
+    options |= context.meta.get(NAMED, {})
     parts = _CALL.split(re.sub(r"ooc\.open\(…, (\w+=\w+)\)", r"\1", text))
     for name in arguments_named(text):
         if name not in options:
@@ -146,25 +137,22 @@ def _told(error: BaseException, context: typer.Context) -> tuple[str, int]:
     """Return the message of an error and the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return "stopped.", 130
-    if isinstance(error, OocdataError | OSError | MemoryError):
-        message = _with_hint(error, context) or type(error).__name__
-        if isinstance(error, OSError) and not isinstance(error, OocdataError) and error.strerror:
-            where = "" if error.filename is None else f": '{error.filename}'"
-            message = f"{error.strerror}{where}."
-        notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
-        message = " ".join([message, *notes])
-        # A file that is too short for what is asked is no wrong call.
-        wrong = isinstance(error, ArgumentError | PositionError | SeveralDatasetsError)
-        return message, 2 if wrong and not isinstance(error, EmptyError) else 1
-    return (
-        f"unexpected {type(error).__name__}: {error}. This should not happen: run it again with "
-        "--verbose, and report what it shows."
-    ), 1
-
-
-def _with_hint(error: object, context: typer.Context) -> str:
-    hint = " Name it: --key NAME, or FILE::NAME." if isinstance(error, SeveralDatasetsError) else ""
-    return in_options(f"{error}{hint}", context)
+    if not isinstance(error, OocdataError | OSError | MemoryError):
+        return (
+            f"unexpected {type(error).__name__}: {error}. This should not happen: run it again "
+            "with --verbose, and report what it shows."
+        ), 1
+    several = isinstance(error, SeveralDatasetsError)
+    hint = " Name it: --key NAME, or FILE::NAME." if several else ""
+    message = in_options(f"{error}{hint}", context) or type(error).__name__
+    if isinstance(error, OSError) and not isinstance(error, OocdataError) and error.strerror:
+        where = "" if error.filename is None else f": '{error.filename}'"
+        message = f"{error.strerror}{where}."
+    notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
+    # A file that is too short for what is asked is no wrong call.
+    wrong = several or isinstance(error, ArgumentError | PositionError)
+    code = 2 if wrong and not isinstance(error, EmptyError) else 1
+    return " ".join([message, *notes]), code
 
 
 @contextmanager
@@ -174,7 +162,7 @@ def _warnings_told(context: typer.Context) -> Iterator[None]:
 
     def told(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, OocdataError):
-            _complain(_with_hint(message, context))
+            _complain(in_options(str(message), context))
         else:
             usual(message, category, *where, **more)
 

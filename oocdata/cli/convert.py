@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from oocdata.cli.command import command, naming
+from oocdata.cli.command import NAMED, command
 from oocdata.cli.options import (
     FILES,
     Json,
@@ -33,6 +33,8 @@ _DST = (
 )
 _CHUNKS = "Rows in a chunk, or a length for each axis: 32,3,64,64."
 _SHARDS = "Zarr: rows in a file, or a length for each axis; 0: a file a chunk."
+_LENGTHS = numbers("32,3,64", least=1, alone=True)
+_FILES = numbers("64,3,64", least=0, alone=True)
 _CODEC = "none, gzip, zstd, blosc-lz4, blosc-zstd; HDF5 also lzf and lz4."
 _TO_DTYPE = "The dtype to write; numbers that don't fit are refused."
 
@@ -46,8 +48,8 @@ def convert(
     to_key: Annotated[
         str | None, option("NAME", "The array's name in DST (HDF5, Zarr group).")
     ] = None,
-    chunks: Annotated[Any, option("N[,N,...]", _CHUNKS, parser=numbers("32,3,64", least=1))] = None,
-    shards: Annotated[Any, option("N[,N,...]", _SHARDS, parser=numbers("64,3,64", least=0))] = None,
+    chunks: Annotated[Any, option("N[,N,...]", _CHUNKS, parser=_LENGTHS)] = None,
+    shards: Annotated[Any, option("N[,N,...]", _SHARDS, parser=_FILES)] = None,
     codec: Annotated[str | None, option("NAME[:LEVEL]", _CODEC)] = None,
     shuffle: Annotated[
         Literal["byte", "bit", "none"] | None, option("byte|bit|none", "Before compression.")
@@ -101,14 +103,15 @@ def convert(
         if not len(view):
             raise ArgumentError(f"`rows` must hold a row of the {len(array.view())} there are.")
     if to_dtype is not None:
-        with naming(context, dtype="--to-dtype"):  # --dtype is that of raw binary
-            view = view.astype(to_dtype)
+        context.meta[NAMED] = {"dtype": "--to-dtype"}  # --dtype is that of raw binary
+        view = view.astype(to_dtype)
+        del context.meta[NAMED]
     plan = plan_of(
         view,
         path,
         to_key=to_key or name,
-        chunks=_alone(chunks),
-        shards=_alone(shards),
+        chunks=chunks,
+        shards=shards,
         codec=codec,
         shuffle=shuffle,
         memory=memory,
@@ -128,8 +131,3 @@ def convert(
     tell(done if json else done.outcome, json)
     if done.verified is False:
         raise typer.Exit(3)
-
-
-def _alone(lengths: tuple[int, ...] | None) -> int | tuple[int, ...] | None:
-    """Return a single number as it is: rows, not the lengths of all axes."""
-    return lengths[0] if lengths is not None and len(lengths) == 1 else lengths

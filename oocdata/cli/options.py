@@ -66,11 +66,15 @@ def refuse_existing(output: Path | None, overwrite: bool) -> None:
 
 
 def numbers(
-    example: str, *, least: float | None = None, count: tuple[int, ...] | None = None
-) -> Callable[[str], tuple[Any, ...]]:
+    example: str,
+    *,
+    least: float | None = None,
+    count: tuple[int, ...] | None = None,
+    alone: bool = False,
+) -> Callable[[str], Any]:
     """Return what reads a list of numbers, none below `least`, of a length that is in `count`.
 
-    Without a point in the example, only whole numbers are read.
+    Without a point in the example, only whole numbers are read. A number `alone` stays one.
 
     Examples
     --------
@@ -78,7 +82,7 @@ def numbers(
     ((1, 2), (0.5, 3))
     """
 
-    def parse(text: str) -> tuple[Any, ...]:
+    def parse(text: str) -> Any:
         try:
             found = tuple(_number(part) for part in text.strip("()[] ,").split(","))
         except ValueError:
@@ -88,7 +92,7 @@ def numbers(
         if not found or not whole or low or (count is not None and len(found) not in count):
             rule = "" if least is None else f", from {least} on"
             raise typer.BadParameter(f"{text!r} is not of the form {example}{rule}.")
-        return found
+        return found[0] if alone and len(found) == 1 else found
 
     return parse
 
@@ -127,12 +131,9 @@ def nbytes_of(text: str) -> int:
     (107374182400, 1610612736, 4096)
     """
     found = re.fullmatch(r"(\d+\.?\d*)\s*([KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
-    nbytes = 0
-    if found is not None:
-        nbytes = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
-    if not nbytes:
-        raise typer.BadParameter(f"{text!r} is no number of bytes, such as 100G, 512M or 4096.")
-    return nbytes
+    if found and (nbytes := int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))):
+        return nbytes
+    raise typer.BadParameter(f"{text!r} is no number of bytes, such as 100G, 512M or 4096.")
 
 
 def _axes(text: str) -> Any:

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from math import prod
 from time import perf_counter
 from typing import Any, Unpack
 
@@ -131,18 +130,16 @@ def bench(
         if state == "warm":
             why = "another process has mapped them, or they lie in memory"
             notes.append(f"The files could not be dropped from the page cache: {why}.")
-    limits: dict[str, Measure | None] = {"memory": copying(dataset, max(sizes))}
-    needed: dict[str, float] = {}
-    fetching = link_reading(dataset)
-    if fetching is None:
+    limits = {"memory": copying(dataset, max(sizes)), "link": link_reading(dataset)}
+    if limits["link"] is None:
         limits["decoder"] = decoding(dataset)
-    else:  # decoding can't be told from fetching
-        state = "store" if state == "memory" else state
-        limits["link"], needed["link"] = fetching
+    elif state == "memory":
+        state = "store"  # and decoding can't be told from fetching
     if state == "cold":
-        limits["disk"] = disk_reading(files)
+        limits["disk"] = disk_reading(files, dataset)
+    found_limits = {name: one for name, one in limits.items() if one is not None}
     measures: dict[str | Way, tuple[Measure, float]] = {
-        name: (limit, _LIMIT * seconds) for name, limit in limits.items() if limit is not None
+        name: (measure, _LIMIT * seconds) for name, (measure, _) in found_limits.items()
     }
     for way, loader in loaders.items():
         measure = partial(_measure, way, loader, files if state == "cold" else None)
@@ -163,9 +160,7 @@ def bench(
         element_bytes=nbytes,
         cache=state,
         limits=tuple(
-            Limit(name, rates[name], needed.get(name) or _needed(dataset, name))
-            for name in limits
-            if name in rates
+            Limit(name, rates[name], needed) for name, (_, needed) in found_limits.items()
         ),
         ways=tuple(replace(way, rounds=rates[way]) for way in loaders),
         advice=(),
@@ -215,18 +210,6 @@ def _measure(way: Way, loader: Loader, cold: Files | None, seconds: float, numbe
         return iter(loader.to_tf(start=(epoch, 0)))
 
     return pace(epochs, seconds, period=steps_of_a_period(loader), first=number).rate
-
-
-def _needed(dataset: Dataset, limit: str) -> float:
-    """Return the bytes of a limit that an epoch needs for each element, each asked for once."""
-    if limit == "memory":
-        return float(sum(leaf.nbytes for leaf in leaves(dataset.spec)))
-    nbytes = 0
-    for source in dataset.sources():
-        stored = source.storage().stored_bytes
-        decoded = prod(source.shape) * source.dtype.itemsize
-        nbytes += decoded if limit == "decoder" or stored is None else stored
-    return max(1.0, nbytes) / max(1, len(dataset))
 
 
 def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[int]:

@@ -17,6 +17,7 @@ from itertools import chain, islice
 from math import prod
 from pathlib import Path
 from time import perf_counter
+from typing import TypeAlias
 
 import numpy as np
 
@@ -110,7 +111,11 @@ _BLOCK = 512 << 10
 """Larger reads are slower: the system reads ahead less for them than for several at a time."""
 
 
-def copying(dataset: Dataset, batch_size: int) -> Measure:
+Limited: TypeAlias = tuple[Measure, float]
+"""What measures bytes a second, and the bytes that an epoch needs for each element, each once."""
+
+
+def copying(dataset: Dataset, batch_size: int) -> Limited | None:
     """Return the measuring of rows copied from memory, at random, into buffers that are reused."""
     sources = dataset.sources()
     row = max(prod(source.shape[1:]) * source.dtype.itemsize for source in sources)
@@ -125,10 +130,11 @@ def copying(dataset: Dataset, batch_size: int) -> Measure:
             np.take(items, some, out=buffers[number], mode="clip")
         return 64 * at_once * row
 
-    return lambda seconds, _: _together(work, THREADS, seconds)
+    nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
+    return (lambda seconds, _: _together(work, THREADS, seconds)), nbytes
 
 
-def decoding(dataset: Dataset) -> Measure | None:
+def decoding(dataset: Dataset) -> Limited | None:
     """Return the measuring of reading whole chunks, none of them cached; None without chunks."""
     chunked = [source for source in dataset.sources() if source.storage().chunks is not None]
     if not chunked or not all(prod(source.shape) for source in chunked):
@@ -148,10 +154,11 @@ def decoding(dataset: Dataset) -> Measure | None:
         source.read(origins, Extent.of(chunk), out)
         return out.nbytes
 
-    return lambda seconds, _: _together(work, 1, seconds)
+    nbytes = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
+    return (lambda seconds, _: _together(work, 1, seconds)), nbytes / len(dataset)
 
 
-def link_reading(dataset: Dataset) -> tuple[Measure, float] | None:
+def link_reading(dataset: Dataset) -> Limited | None:
     """Return the measuring of elements fetched from stores, and the bytes of one; None without.
 
     Those of a few random runs are asked for together; chunks come whole, and nothing is decoded.
@@ -175,7 +182,7 @@ def link_reading(dataset: Dataset) -> tuple[Measure, float] | None:
     return (lambda seconds, _: _together(fetch, _FETCHES, seconds)), each
 
 
-def disk_reading(files: Files) -> Measure:
+def disk_reading(files: Files, dataset: Dataset) -> Limited:
     """Return the measuring of large reads from the files, one after the other, several in flight.
 
     Each place is read once in a round.
@@ -195,7 +202,11 @@ def disk_reading(files: Files) -> Measure:
 
         return _together(work, _IN_FLIGHT, seconds)
 
-    return measure
+    stored = 0
+    for source in dataset.sources():
+        nbytes = source.storage().stored_bytes
+        stored += prod(source.shape) * source.dtype.itemsize if nbytes is None else nbytes
+    return measure, max(1, stored) / len(dataset)
 
 
 def _read(path: str, offset: int, buffer: bytearray) -> int:
