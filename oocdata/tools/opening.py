@@ -113,13 +113,9 @@ class Opening:
         return found
 
     @property
-    def _each(self) -> Sequence[Any]:
-        return self.target if isinstance(self.target, list | tuple) else [self.target]
-
-    @property
     def is_paths(self) -> bool:
         """Whether it is a path or URL, or some of them; those are text."""
-        return all(isinstance(one, str) for one in self._each)
+        return all(isinstance(one, str) for one in _each(self.target))
 
     def given(self) -> dict[str, Any]:
         """Return the arguments that differ from the usual ones, the target left out."""
@@ -154,12 +150,12 @@ class Opening:
         for leaf in leaves(dataset.spec):
             if leaf.dtype.kind not in _NUMBERS:
                 hint = "Make numbers of them in Python, in `.map`"
-                if leaf.dtype.names:
-                    kinds = {name: leaf.dtype[name].base.kind for name in leaf.dtype.names}
-                    field = next((name for name in kinds if kinds[name] in _NUMBERS), "…")
-                    hint = f"Give a field, such as field={field!r}"
-                elif is_small_float(leaf.dtype):
+                if is_small_float(leaf.dtype):
                     hint = "Convert them, by `.astype('f4')`"
+                for name in leaf.dtype.names or ():
+                    if leaf.dtype[name].base.kind in _NUMBERS:
+                        hint = f"Give a field, such as field={name!r}"
+                        break
                 message = f"elements must be numbers; got {leaf.kind}. {hint}."
                 path = next((source.storage().path for source in dataset.sources()), None)
                 raise UnsupportedDtypeError(message, path=path)
@@ -178,7 +174,7 @@ class Opening:
     def paths(self) -> list[str]:
         """Return each file by itself: of a list, or of a glob in natural order (2 before 10)."""
         found = []
-        for one in self._each:
+        for one in _each(self.target):
             if not isinstance(one, str):
                 raise ArgumentError(f"`target` must be the path of a file or folder; got {one!r}.")
             path = local_path(one)
@@ -198,7 +194,7 @@ class Opening:
             paths = list(dict.fromkeys(files if len(files) > len(paths) else paths))
         else:
             key = None if self.key is None else said(self.key)
-            paths = [one for one in self._each if isinstance(one, str)]
+            paths = [one for one in _each(self.target) if isinstance(one, str)]
         if not paths:
             return "an array in memory"
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
@@ -237,11 +233,14 @@ def which_rows(dataset: Dataset) -> str:
     return f"{number:,} rows, chosen of {total:,}"
 
 
+def _each(target: Any) -> Sequence[Any]:
+    return target if isinstance(target, list | tuple) else [target]
+
+
 def _local(target: Any) -> Any:
     """Return paths as text without ``file://``; all else as it is."""
     if isinstance(target, list | tuple):
         return [_local(one) for one in target]
-    if isinstance(target, os.PathLike):
-        return os.fspath(target)
+    target = os.fspath(target) if isinstance(target, os.PathLike) else target
     is_local = isinstance(target, str) and target.startswith("file://")
     return local_path(target) if is_local else target

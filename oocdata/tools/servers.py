@@ -80,7 +80,15 @@ def work(
             "--host must be the name by which others reach this machine, where the dispatcher is "
             f"on another one; got none, and the dispatcher {dispatcher!r}."
         )
-    address = _waited_for(dispatcher, patience)
+    until = time.monotonic() + patience
+    while True:  # the dispatcher may still be starting
+        try:
+            address = reached(dispatcher).removeprefix("grpc://")
+            break
+        except ServiceError:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(0.2)
     own = free_port(port)
     service = import_tensorflow("the cluster works").data.experimental.service
     from oocdata.frontends.serving import answer
@@ -105,18 +113,6 @@ def work(
         only_loopback(own)
     say(f"oocdata worker listens on {host or LOOPBACK}:{own}, for the dispatcher {address}")
     keep(server, asked)
-
-
-def _waited_for(dispatcher: str, patience: float) -> str:
-    """Return the address of a dispatcher that may still be starting."""
-    until = time.monotonic() + patience
-    while True:
-        try:
-            return reached(dispatcher).removeprefix("grpc://")
-        except ServiceError:
-            if time.monotonic() >= until:
-                raise
-        time.sleep(0.2)
 
 
 def is_loopback(host: str) -> bool:

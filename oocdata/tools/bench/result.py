@@ -121,11 +121,10 @@ class Bench(Report):
         best = max(self.ways, key=lambda way: way.rate)
         share = min(1.0, best.rate / bound.elements)
         reached = f"{best.order} reaches {share:.0%} of the limit of {LIMITS[bound.name]}"
-        nothing = wrapped(f"Nothing stands out: {reached}.", "- ", "  ")
-        change = "\n".join(
-            ["what to change", *(map(str, self.advice) if self.advice else [nothing])]
-        )
-        return "\n\n".join(["\n".join(map(wrapped, head)), allowed, ways, change])
+        advice = [str(one) for one in self.advice]
+        advice = advice or [wrapped(f"Nothing stands out: {reached}.", "- ", "  ")]
+        blocks = map(wrapped, head), [allowed], [ways], ["what to change", *advice]
+        return "\n\n".join(map("\n".join, blocks))
 
     def to_json(self) -> dict[str, Any]:
         """Return everything for ``json.dumps``, with medians beside the rounds."""

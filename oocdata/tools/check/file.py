@@ -145,12 +145,12 @@ class _Check:
             except _NO_FAULT as error:
                 message = error.message if isinstance(error, SourceError) else str(error)
                 message = message.partition(" [file ")[0]
-                if known is not None and _is_of(known, key):  # it was an array once
-                    self.note(key, Finding("unreadable", message))
-                    continue
-                if len(keys) == 1:
+                once = known is not None and any(
+                    key is None or _same(rows.key, key) for rows in known.datasets
+                )  # it was an array
+                if len(keys) == 1 and not once:
                     self.refused.append(error)
-                self.note(key, Finding("unchecked", message))
+                self.note(key, Finding("unreadable" if once else "unchecked", message))
             except SourceError as error:
                 self.note(key, Finding(kind_of(error), error.message))
         if known is None or self.key is not None:
@@ -204,12 +204,10 @@ class _Check:
                 known.check(checksums, view.shape, view.dtype)
                 expected = View.of(known.table(checksums.member))
             except ManifestError as error:
-                if checksums is None and self.key is None:  # it was written of others alone
-                    self.note(key, Finding("unchecked", error.message))
-                else:
-                    # Its shape may be damaged as well: reading so many rows could take for ever.
-                    self.note(key, Finding("changed", error.message))
-                    return
+                of_others = checksums is None and self.key is None  # it was written of them alone
+                self.note(key, Finding("unchecked" if of_others else "changed", error.message))
+                if not of_others:
+                    return  # its shape may be damaged: reading so many rows could take for ever
         label = f"checking {key or os.path.basename(self.path)}" if self.progress else ""
         cut = (one.rows[0].start for one in findings if one.kind == "truncated" and one.rows)
         with nullcontext() if table is None else table(view) as append:
@@ -217,10 +215,6 @@ class _Check:
                 view[: next(cut, None)], expected=expected, append=append, label=label
             )
         self.note(key, *seen)
-
-
-def _is_of(known: Manifest, key: str | None) -> bool:
-    return any(key is None or _same(rows.key, key) for rows in known.datasets)
 
 
 def _same(one: str | None, other: str | None) -> bool:

@@ -60,7 +60,9 @@ def carried(view: View, target: Format) -> Carried:
         true = None if name in untrue else value
         if name in _MISSING:
             true = _as_dtypes(true, dtypes, view.dtype)
-        made = None if true is None else _encoded(name, true, target)
+        made = None
+        if true is not None and target != "npy":
+            made = _as_hdf5(true) if target == "hdf5" else _as_json(name, true)
         if made is None:
             lost.append(name)
         else:
@@ -93,13 +95,6 @@ def _as_dtypes(value: Any, through: set[np.dtype[Any]], dtype: np.dtype[Any]) ->
         return None
     made = numbers.astype(dtype)
     return made[0] if len(made) == 1 else made
-
-
-def _encoded(name: str, value: Any, target: Format) -> Any:
-    """Return an attribute as a format has it; None where it has no place for it."""
-    if target == "npy":
-        return None
-    return _as_hdf5(value) if target == "hdf5" else _as_json(name, value)
 
 
 def _as_json(name: str, value: Any) -> Any:

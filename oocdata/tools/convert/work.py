@@ -100,23 +100,20 @@ class Conversion(Report):
     def outcome(self) -> str:
         """What came of the plan, as aligned lines."""
         nbytes = self.plan.nbytes
-        lines = []
-        if self.resumed:
-            lines.append(("resumed", "went on with what an earlier run had done"))
-        elif self.anew:
-            lines.append(("anew", f"an earlier run had begun, but {self.anew}"))
-        if self.verified is False:
-            rows = ", ".join(map(str, self.differing_rows))
-            text = f"the result differs from the source in rows {rows}, …; it was thrown away. "
-            lines.append(("DAMAGED", text + "Is the disk or the memory sound?"))
-        else:
-            share = f", {self.stored_bytes / nbytes:.0%} of its size in memory" if nbytes else ""
-            rate = f", {size(nbytes / self.seconds)}/s" if self.seconds > 0 else ""
-            text = f"{size(self.stored_bytes)}{share}; {self.seconds:.1f} s{rate}"
-            lines.append(("done", text))
-        if self.verified:
-            lines.append(("verified", "read back, and the source again: every bit is the same"))
-        return "\n".join(labelled(label, text) for label, text in lines)
+        share = f", {self.stored_bytes / nbytes:.0%} of its size in memory" if nbytes else ""
+        rate = f", {size(nbytes / self.seconds)}/s" if self.seconds > 0 else ""
+        done = f"{size(self.stored_bytes)}{share}; {self.seconds:.1f} s{rate}"
+        rows = ", ".join(map(str, self.differing_rows))
+        damage = f"the result differs from the source in rows {rows}, …; it was thrown away. "
+        same = "read back, and the source again: every bit is the same"
+        lines = {
+            "resumed": "went on with what an earlier run had done" if self.resumed else "",
+            "anew": f"an earlier run had begun, but {self.anew}" if self.anew else "",
+            "DAMAGED": f"{damage}Is the disk or the memory sound?" if rows else "",
+            "done": "" if rows else done,
+            "verified": same if self.verified else "",
+        }
+        return "\n".join(labelled(label, text) for label, text in lines.items() if text)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything, for ``json.dumps``."""

@@ -72,7 +72,13 @@ class Preview(Report):
             *(("note", note) for note in self.notes),
             *(("drawn", words) for words in dict.fromkeys(map(_drawn, self.scales))),
         ]
-        return "\n".join([*(labelled(*one) for one in fields), "", _table(self.scales)])
+        wrong = any(scale.values.finite < scale.values.count for scale in self.scales)
+        values = [
+            one.values.cells(one.label or f"{one.values.count:,} shown", wrong)
+            for one in self.scales
+        ]
+        header = ["values of", "mean", "std", "min", "max", *(["not finite"] * wrong)]
+        return "\n".join([*(labelled(*one) for one in fields), "", table(header, values)])
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the pictures, for ``json.dumps``."""
@@ -137,15 +143,6 @@ def _drawn(scale: Scale) -> str:
     """Return which range of the values is drawn, and how."""
     span = f": {scale.low:.5g} to {scale.high:.5g}" if scale.how == "as given" else ""
     return f"{scale.how}{span}" + (f", {scale.colormap}" if scale.colormap else "")
-
-
-def _table(scales: Sequence[Scale]) -> str:
-    """Return the values of each scale in numbers."""
-    wrong = any(scale.values.finite < scale.values.count for scale in scales)
-    header = ["values of", "mean", "std", "min", "max", *(["not finite"] * wrong)]
-    rows = [scale.values.cells(scale.label or f"{scale.values.count:,} shown", wrong)
-            for scale in scales]  # fmt: skip
-    return table(header, rows)
 
 
 def preview(
@@ -225,7 +222,13 @@ def preview(
         if not isinstance(dataset, View):
             raise ArgumentError(f"`next_frame` must be left out for {dataset!r}: it needs a View.")
         dataset = dataset.next_frame()
-    limits = _checked(limits)
+    if limits is not None:
+        try:
+            low, high = limits = tuple(map(float, limits))  # type: ignore[assignment]
+        except (TypeError, ValueError):
+            low = high = np.nan
+        if not -np.inf < low < high < np.inf:
+            raise ArgumentError(f"`limits` must be two numbers, the lower one first; got {limits}.")
     if colormap is not None:
         colormap_of(colormap)
     if len(dataset) == 0:
@@ -267,18 +270,6 @@ def preview(
         unit=unit,
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _checked(limits: tuple[float, float] | None) -> tuple[float, float] | None:
-    if limits is None:
-        return None
-    try:
-        low, high = (float(one) for one in limits)
-    except (TypeError, ValueError):
-        low, high = np.nan, np.nan
-    if not -np.inf < low < high < np.inf:
-        raise ArgumentError(f"`limits` must be two numbers, the lower one first; got {limits}.")
-    return low, high
 
 
 def _unit(view: View | None) -> tuple[str | None, list[str]]:

@@ -42,7 +42,11 @@ def panels_of(
     tuple[tuple[int, ...], ...], tuple[str, ...], tuple[tuple[Panel, ...], ...], tuple[Scale, ...]
 ]:
     """Return rows, labels, panels and scales of what `read` returned; see `Preview`."""
-    rows = _row_numbers(dataset, positions)
+    rows = positions[:, None]  # of each element, in storage where they are known there
+    if isinstance(dataset, View):
+        rows = take(dataset.rows, positions)[:, None]
+    elif isinstance(dataset, Windows) and dataset.view is not None:
+        rows = take(dataset.view.rows, dataset.rows(positions))
     word = "row" if isinstance(dataset, View | Windows) else "element"
     if all(part.axes.kind in ("number", "table") for part in parts):
         panels = _over_rows(parts, word, rows[:, 0], arrays)
@@ -151,15 +155,6 @@ def _over_rows(
             )
         ]
     return tuple(panels)
-
-
-def _row_numbers(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the rows in storage of each element, shape (elements, rows); or the positions."""
-    if isinstance(dataset, View):
-        return take(dataset.rows, positions)[:, None]
-    if not isinstance(dataset, Windows) or dataset.view is None:
-        return positions[:, None]
-    return take(dataset.view.rows, dataset.rows(positions))
 
 
 def _label(word: str, rows: NDArray[Any]) -> str:

@@ -17,7 +17,7 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
-from oocdata.advice import Advice, Measured, advise, reading_of
+from oocdata.advice import Advice, Measured, advise, reading_of, size
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
@@ -35,7 +35,6 @@ from oocdata.tools.profile.pacing import (
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
-from oocdata.advice import size
 
 __all__ = ["LinkUse", "LinkWatch", "Profile", "profile"]
 
@@ -199,7 +198,11 @@ def profile(
             f"{model_step!r}."
         )
     begun = clock()
-    epochs = _epochs(loader, to_tf)
+
+    def epochs(number: int) -> Iterator[Any]:
+        # In a generator, so that a tf.data dataset lives exactly as long as its iterator.
+        yield from loader.to_tf(start=(number, 0)) if to_tf else loader.epoch(number)
+
     watch = LinkWatch(clock) if loader.dataset.is_remote else None
     mapped = _mapped_share(loader, clock)
     consume = None if model_step is None else _step(model_step, epochs)
@@ -232,31 +235,21 @@ def _rates(
     watch: LinkWatch | None = None,
 ) -> tuple[float, float | None, float | None]:
     """Return elements a second of the data and of the model, and the share that it waited."""
-    take = partial(pace, consume=consume, clock=clock)
     batch = _first(epochs)
-    measures: dict[str, Measure] = {
-        "data": lambda share, number: (
-            pace(epochs, share, period=period, first=number, clock=clock).rate
-        ),
-        "model": lambda share, _: take(lambda _: repeat(batch), share).rate,
-        "both": lambda share, number: take(epochs, share, period=period, first=number).waited,
-    }
+    read = partial(pace, epochs, period=period, clock=clock)
+    measures: dict[str, Measure] = {"data": lambda share, number: read(share, first=number).rate}
     if watch is not None:
         measures["data"] = watch.over(measures["data"])
-    if consume is None:
-        measures = {"data": measures["data"]}
+    if consume is not None:
+        step = partial(pace, lambda _: repeat(batch), consume=consume, clock=clock)
+        measures |= {
+            "model": lambda share, _: step(share).rate,
+            "both": lambda share, number: read(share, first=number, consume=consume).waited,
+        }
     share = seconds / ROUNDS / len(measures)
     turns = take_turns({name: (one, share) for name, one in measures.items()}, inf, clock=clock)
     found = {name: median(rates) for name, rates in turns.items()}
     return found["data"], found.get("model"), found.get("both")
-
-
-def _epochs(loader: Loader, to_tf: bool) -> Epochs:
-    def epoch(number: int) -> Iterator[Any]:
-        # In a generator, so that a tf.data dataset lives exactly as long as its iterator.
-        yield from loader.to_tf(start=(number, 0)) if to_tf else loader.epoch(number)
-
-    return epoch
 
 
 def _step(model_step: Callable[..., object], epochs: Epochs) -> Callable[[Any], object]:

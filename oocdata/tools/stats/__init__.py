@@ -12,7 +12,6 @@ from xxhash import xxh3_128_digest
 
 from oocdata.axes import axes_of, row_axes
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
@@ -102,7 +101,13 @@ def stats(
     axis, reason = _channel_axis(dataset, shape, spec.dtype, channels)
     number = 1 if axis is None else (*shape, 2)[axis]
     too_small = spec.nbytes <= spec.dtype.itemsize  # a number is constant, and often repeated
-    not_compared = _not_compared(len(dataset), spec, duplicates)
+    not_compared = ""
+    if too_small:
+        not_compared = "a row is one number" if spec.nbytes else "a row holds no number"
+    elif not duplicates:
+        not_compared = "as asked"
+    elif len(dataset) > MOST_ROWS:
+        not_compared = f"there are more than {MOST_ROWS:,} rows"
     prints = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
 
     def look(block: Block) -> tuple[Summary, NDArray[np.int64]]:
@@ -142,15 +147,6 @@ def stats(
         rows=found,
         packed=dataset.storage.packed if isinstance(dataset, View) else "",
     )
-
-
-def _not_compared(rows: int, spec: ArraySpec, duplicates: bool) -> str:
-    """Return why rows are not compared; empty if they are."""
-    if spec.nbytes <= spec.dtype.itemsize:
-        return "a row is one number" if spec.nbytes else "a row holds no number"
-    if not duplicates:
-        return "as asked"
-    return f"there are more than {MOST_ROWS:,} rows" if rows > MOST_ROWS else ""
 
 
 def _channel_axis(
