@@ -41,13 +41,10 @@ def size(nbytes: float) -> str:
     >>> size(1536), size(120_000_000)
     ('1.5 KiB', '114.4 MiB')
     """
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if nbytes < 1024:
-            if unit == "bytes":
-                return "1 byte" if nbytes == 1 else f"{nbytes:.0f} bytes"
-            return f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.1f} TiB"
+    if nbytes < 1024:
+        return "1 byte" if nbytes == 1 else f"{nbytes:.0f} bytes"
+    power = min(4, int(log2(nbytes)) // 10)
+    return f"{nbytes / 1024**power:.1f} {' KMGT'[power]}iB"
 
 
 def as_typed(path: str) -> str:

@@ -13,7 +13,7 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Unpack
 
-from oocdata.advice import Advice, Measured, Reading, advise, reading_of, size
+from oocdata.advice import Measured, advise, reading_of, size
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.engines.cache import cache as decoded_chunks
@@ -169,7 +169,14 @@ def bench(
         seconds=perf_counter() - begun,
     )
     reading = reading_of(dataset.batches(min(sizes), shuffle=True))
-    return replace(found, advice=_advice(found, reading))
+    by_order: dict[str, dict[int, tuple[float, ...]]] = {}
+    for way in found.ways:
+        if way.reader == "NumPy":
+            by_order.setdefault(way.order, {})[way.batch_size] = way.rounds
+        if way.order == "full shuffle":
+            reading = replace(reading, full=way.amplification)
+    allowed = {limit.name: limit.elements for limit in found.limits}
+    return replace(found, advice=advise(reading, Measured(rates=by_order, limits=allowed)))
 
 
 def _loaders(
@@ -235,14 +242,3 @@ def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[
 def _memory() -> int:
     """Return the bytes of the machine's memory that batches may take."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-
-
-def _advice(found: Bench, reading: Reading) -> tuple[Advice, ...]:
-    rates: dict[str, dict[int, tuple[float, ...]]] = {}
-    for way in found.ways:
-        if way.reader == "NumPy":
-            rates.setdefault(way.order, {})[way.batch_size] = way.rounds
-        if way.order == "full shuffle":
-            reading = replace(reading, full=way.amplification)
-    limits = {limit.name: limit.elements for limit in found.limits}
-    return advise(reading, Measured(rates=rates, limits=limits))

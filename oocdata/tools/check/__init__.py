@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.errors import ArgumentError, UnknownFormatError
+from oocdata.errors import ArgumentError
 from oocdata.formats.verified import manifest_of
-from oocdata.tools.check.file import check_file, health_of
+from oocdata.tools.check.file import Checks, health_of
 from oocdata.tools.check.result import KINDS, NOTES, Checked, Finding, Health
 from oocdata.tools.opening import OpenArguments, Opening, which_rows
 
@@ -109,23 +109,12 @@ def check(
         raise ArgumentError(
             "a manifest must be of one file; several have theirs beside each. Leave its path out."
         )
-    parts = []
-    refused: list[Exception] = []  # of which nothing can be said but why
+    found = Checks(progress)
     for path in paths:
-        try:
-            found = check_file(
-                replace(given, target=path),
-                manifest_of(manifest, path, "manifest"),
-                manifest_of(write_manifest, path, "write_manifest"),
-                overwrite=overwrite,
-                progress=progress,
-                refused=refused,
-            )
-        except UnknownFormatError as error:
-            refused.append(error)
-            finding = Finding("unreadable", error.message, path=path)
-            found = Health(path, findings=(finding,))
-        parts.append(found)
-    if len(refused) == len(paths):
-        raise refused[0]
-    return Health.together(given.name, parts)
+        compared = manifest_of(manifest, path, "manifest")
+        written = manifest_of(write_manifest, path, "write_manifest")
+        found.add(replace(given, target=path), compared, written, overwrite)
+    if len(found.refused) == len(paths):
+        raise found.refused[0]
+    arrays, wrong = tuple(found.datasets), tuple(found.findings)
+    return Health(given.name, arrays, wrong, tuple(found.compared), tuple(found.written))

@@ -33,7 +33,7 @@ from oocdata.tools.check.result import KINDS, Checked, Finding, Health
 from oocdata.tools.check.rows import kind_of, look_through
 from oocdata.tools.opening import Opening
 
-__all__ = ["check_file", "health_of"]
+__all__ = ["Checks", "health_of"]
 
 _NO_FAULT = (
     UnsupportedDtypeError,
@@ -54,41 +54,6 @@ _FILES = 3
 
 class _Discarded(Exception):  # noqa: N818  # no error: what was begun is not to be kept
     """The data are damaged, and get no manifest."""
-
-
-def check_file(
-    opening: Opening,
-    compared: str | None,
-    written: str | None,
-    *,
-    overwrite: bool,
-    progress: bool,
-    refused: list[Exception],
-) -> Health:
-    """Check one file or folder; compare it with a manifest, or write one.
-
-    Where it is no array of numbers that is noted, and the error added to `refused`.
-    """
-    path = opening.target
-    if "shape" not in opening.arguments:
-        format_of(path)  # an error where there is nothing, or nothing that is known
-    elif not (is_url(path) or os.path.isfile(path)):
-        raise MissingFileError("a raw binary file must exist; it does not.", path=path)
-    check = _Check(opening, progress, refused)
-    if compared is not None:
-        known = Manifest.read(compared)
-        known.check_whole()
-        check.read_all(known=known)
-        return check.health(compared=(compared,))
-    if written is None:
-        check.read_all()
-        return check.health()
-    with suppress(_Discarded), manifest_writer(path, written, overwrite=overwrite) as table:
-        check.read_all(table=table)
-        if not check.datasets or any(one.kind in _NOT_TO_KEEP for one in check.findings):
-            raise _Discarded
-        return check.health(written=(written,))
-    return check.health()
 
 
 def health_of(view: View, name: str, *, progress: bool) -> Health:
@@ -113,30 +78,65 @@ def _files_of(view: View, rows: Sequence[range]) -> str:
     return f" In {', '.join([*names, '…'] if len(found) > _FILES else names)}."
 
 
-class _Check:
-    """What is found of one file, as it goes."""
+class Checks:
+    """What is found of files, one after the other."""
 
-    def __init__(self, opening: Opening, progress: bool, refused: list[Exception]) -> None:
-        self.opening, self.progress, self.refused = opening, progress, refused
-        self.path: str = opening.target
-        self.key = opening.key
+    def __init__(self, progress: bool) -> None:
+        self._progress = progress
         self.datasets: list[Checked] = []
         self.findings: list[Finding] = []
+        self.compared: list[str] = []
+        self.written: list[str] = []
+        self.refused: list[Exception] = []  # of files of which nothing can be said but why
 
-    def health(self, *, compared: tuple[str, ...] = (), written: tuple[str, ...] = ()) -> Health:
-        """Return what was found: file by file, then dataset by dataset, the worst first."""
-        order = {one.key: number for number, one in enumerate(self.datasets, 1)}
+    def add(
+        self, opening: Opening, compared: str | None, written: str | None, overwrite: bool
+    ) -> None:
+        """Check one file or folder; compare it with a manifest, or write one.
+
+        Findings are dataset by dataset, the worst first.
+        """
+        self._given, self._path, self._key = opening, str(opening.target), opening.key
+        datasets, findings = len(self.datasets), len(self.findings)
+        try:
+            if "shape" not in opening.arguments:
+                format_of(self._path)  # an error where there is nothing, or nothing that is known
+            elif not (is_url(self._path) or os.path.isfile(self._path)):
+                text = "a raw binary file must exist; it does not."
+                raise MissingFileError(text, path=self._path)
+            if compared is not None:
+                known = Manifest.read(compared)
+                known.check_whole()
+                self._read_all(known=known)
+                self.compared.append(compared)
+            elif written is None:
+                self._read_all()
+            else:
+                with manifest_writer(self._path, written, overwrite=overwrite) as table:
+                    self._read_all(table=table)
+                    kinds = {one.kind for one in self.findings[findings:]}
+                    if len(self.datasets) == datasets or kinds & {*_NOT_TO_KEEP}:
+                        raise _Discarded
+                self.written.append(written)
+        except _Discarded:
+            pass
+        except UnknownFormatError as error:
+            self.refused.append(error)
+            self._note(None, Finding("unreadable", error.message))
+        order = {one.key: number for number, one in enumerate(self.datasets[datasets:], 1)}
         worst = list(KINDS)
-        self.findings.sort(key=lambda one: (order.get(one.key, 0), worst.index(one.kind)))
-        return Health(self.path, tuple(self.datasets), tuple(self.findings), compared, written)
+        self.findings[findings:] = sorted(
+            self.findings[findings:],
+            key=lambda one: (order.get(one.key, 0), worst.index(one.kind)),
+        )
 
-    def note(self, key: str | None, *findings: Finding) -> None:
+    def _note(self, key: str | None, *findings: Finding) -> None:
         """Add findings of a dataset, or of the file."""
         for one in findings:
-            one.path, one.key = self.path, key
+            one.path, one.key = self._path, key
         self.findings += findings
 
-    def read_all(self, *, known: Manifest | None = None, table: TableWriter | None = None) -> None:
+    def _read_all(self, *, known: Manifest | None = None, table: TableWriter | None = None) -> None:
         """Read every dataset that is asked for, and compare it or write of it."""
         keys = self._keys()
         for key in keys:
@@ -150,42 +150,42 @@ class _Check:
                 )  # it was an array
                 if len(keys) == 1 and not once:
                     self.refused.append(error)
-                self.note(key, Finding("unreadable" if once else "unchecked", message))
+                self._note(key, Finding("unreadable" if once else "unchecked", message))
             except SourceError as error:
-                self.note(key, Finding(kind_of(error), error.message))
-        if known is None or self.key is not None:
+                self._note(key, Finding(kind_of(error), error.message))
+        if known is None or self._key is not None:
             return
         there = [*keys, *(one.key for one in self.datasets)]
         for rows in known.datasets if keys else ():
             if not any(_same(rows.key, key) for key in there):
                 reason = "every dataset of the manifest must be there; this one is not."
-                self.note(rows.key, Finding("missing", reason))
+                self._note(rows.key, Finding("missing", reason))
                 self.findings[-1].add([range(rows.shape[0])])
 
     def _opening(self, key: str | None, known: Manifest | None) -> Opening:
         """Return what is opened: along the axis that the file's own manifest was written for."""
-        axis = self.opening.axis
-        if known is not None and known.name == os.path.basename(self.path.rstrip("/")):
+        axis = self._given.axis
+        if known is not None and known.name == os.path.basename(self._path.rstrip("/")):
             with suppress(ManifestError):  # it was written of others alone
                 axis = known.dataset(key).axis
-        return Opening.of(replace(self.opening, key=key), axis=axis)
+        return Opening.of(replace(self._given, key=key), axis=axis)
 
     def _keys(self) -> Sequence[str | None]:
         """Return the datasets that are asked for."""
-        key = self.key
-        if "shape" in self.opening.arguments or (isinstance(key, str) and not is_pattern(key)):
+        key = self._key
+        if "shape" in self._given.arguments or (isinstance(key, str) and not is_pattern(key)):
             return [key if isinstance(key, str) else None]
         try:
-            names = [name or None for name in list_datasets(self.path)]
+            names = [name or None for name in list_datasets(self._path)]
         except SourceError as error:
             # Locked by a writer, or not there at all, or a store that does not answer: nothing is
             # known of its health.
             damaged = isinstance(error, UnknownFormatError | TruncatedFileError)
-            if type(error) is SourceError or (is_url(self.path) and not damaged):
+            if type(error) is SourceError or (is_url(self._path) and not damaged):
                 raise
-            self.note(None, Finding(kind_of(error), error.message))
+            self._note(None, Finding(kind_of(error), error.message))
             return []
-        return matches_of(key, [*filter(None, names)], self.path) if key and names else names
+        return matches_of(key, [*filter(None, names)], self._path) if key and names else names
 
     def _read(
         self,
@@ -195,8 +195,8 @@ class _Check:
         table: TableWriter | None,
     ) -> None:
         key = view.storage.key
-        self.datasets.append(Checked(self.path, key, view.shape, view.spec.kind, view.nbytes))
-        self.note(key, *findings)
+        self.datasets.append(Checked(self._path, key, view.shape, view.spec.kind, view.nbytes))
+        self._note(key, *findings)
         expected = checksums = None
         if known is not None:
             try:
@@ -204,17 +204,17 @@ class _Check:
                 known.check(checksums, view.shape, view.dtype)
                 expected = View.of(known.table(checksums.member))
             except ManifestError as error:
-                of_others = checksums is None and self.key is None  # it was written of them alone
-                self.note(key, Finding("unchecked" if of_others else "changed", error.message))
+                of_others = checksums is None and self._key is None  # it was written of them alone
+                self._note(key, Finding("unchecked" if of_others else "changed", error.message))
                 if not of_others:
                     return  # its shape may be damaged: reading so many rows could take for ever
-        label = f"checking {key or os.path.basename(self.path)}" if self.progress else ""
+        label = f"checking {key or os.path.basename(self._path)}" if self._progress else ""
         cut = (one.rows[0].start for one in findings if one.kind == "truncated" and one.rows)
         with nullcontext() if table is None else table(view) as append:
             seen = look_through(
                 view[: next(cut, None)], expected=expected, append=append, label=label
             )
-        self.note(key, *seen)
+        self._note(key, *seen)
 
 
 def _same(one: str | None, other: str | None) -> bool:

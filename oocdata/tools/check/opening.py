@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.datasets.view import View
 from oocdata.engines.axes import sample_axes
@@ -153,7 +152,11 @@ def _absent(objects: Objects) -> list[Finding]:
     count, example = 0, ""
     missing = np.zeros(metadata.grid[axis] * metadata.chunks_per_object[axis], np.bool_)
     for place in np.ndindex(*metadata.grid):
-        chunks = _absent_chunks(objects, place)
+        chunks = objects.chunks(place)
+        try:
+            chunks = chunks[objects.absent(chunks)]
+        except SourceError:  # reading it says why
+            continue
         if len(chunks):
             missing[chunks[:, axis]] = True
             count, example = count + 1, example or objects.name(place)
@@ -168,15 +171,6 @@ def _absent(objects: Objects) -> list[Finding]:
     )
     found.add(ranges_of(missing, 0, metadata.chunk_shape[axis], metadata.shape[axis]))
     return [found]
-
-
-def _absent_chunks(objects: Objects, place: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the places of an object's chunks that are not stored, as far as that can be told."""
-    chunks = objects.chunks(place)
-    try:
-        return chunks[objects.absent(chunks)]
-    except SourceError:  # reading it says why
-        return chunks[:0]
 
 
 def _opened_hdf5(opening: Opening) -> Opened:

@@ -93,21 +93,8 @@ class Health(Report):
     compared: tuple[str, ...] = ()  #: manifests that the files were compared with
     written: tuple[str, ...] = ()  #: manifests that were written
 
-    @classmethod
-    def together(cls, name: str, parts: Sequence[Health]) -> Health:
-        """Return what was found of several files."""
-        names = cls.__slots__[1:]
-        each = ([one for part in parts for one in getattr(part, name)] for name in names)
-        return cls(name, *map(tuple, each))
-
     def healthy(self, allow: Collection[str] = ()) -> bool:
-        """Return whether nothing was found but notes, and what is allowed.
-
-        Parameters
-        ----------
-        allow : collection of str
-            Of `KINDS`.
-        """
+        """Return whether nothing was found but notes, and what is allowed, of `KINDS`."""
         return all(finding.kind in (*NOTES, *allow) for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:

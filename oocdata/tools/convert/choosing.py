@@ -61,13 +61,20 @@ class Plan(Report):
         to_key = f", dataset {self.target.key}" if self.target.key else ""
         most = "at most " if self.target.codec != NONE else ""
         where = "disk" if self.placement.on_disk else "store"
+        times = self.steps.decodes
+        order = f"a stored chunk is decoded {times:.2f} times" if times > 1.004 else ""
+        if self.steps.tiles is not None:
+            order = (
+                "stored across the rows: every stored chunk is read once, into a scratch file "
+                f"({size(self.nbytes)}) from which rows are put together"
+            )
         fields = {
             "from": f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}",
             "to": f"{self.placement.path}{to_key}",
             "array": f"{what}, {self.target.dtype}, {size(self.nbytes)}",
             "chunks": self._chunks(),
             "codec": "" if self.target.format == "npy" else str(self.target.codec),
-            "order": self._order(),
+            "order": order,
             "memory": f"at most {size(self.memory_bytes)}",
             where: f"{most}{size(self.nbytes)}",
             "carried": self._carried(),
@@ -113,21 +120,9 @@ class Plan(Report):
                 f"whole rows, {together} ({size(rows * row_bytes)}): smaller chunks cost more "
                 "each, larger ones decode more that a shuffled batch does not use"
             )
-        shards = (
-            "; many chunks a file, for fewer files"
-            if target.shards not in (None, target.chunks)
-            else ""
-        )
-        return f"{target.storage}: {why}{shards}"
-
-    def _order(self) -> str:
-        if self.steps.tiles is not None:
-            return (
-                "stored across the rows: every stored chunk is read once, into a scratch file "
-                f"({size(self.nbytes)}) from which rows are put together"
-            )
-        times = self.steps.decodes
-        return f"a stored chunk is decoded {times:.2f} times" if times > 1.004 else ""
+        if target.shards not in (None, target.chunks):
+            why += "; many chunks a file, for fewer files"
+        return f"{target.storage}: {why}"
 
     def _carried(self) -> str:
         target, lost = self.target, self.carried.lost
@@ -246,11 +241,15 @@ def plan_of(
 
 def _refuse_source(view: View, destination: str) -> None:
     """Refuse to write into what is read."""
-    storage, end = view.storage, _place(destination)
+
+    def place(path: str) -> str:
+        return path.rstrip("/") if is_url(path) else os.path.realpath(path)
+
+    storage, end = view.storage, place(destination)
     targets = (storage.opened or {}).get("target", storage.path)
     paths = [targets] if isinstance(targets, str) else list(targets or ())
     for path in (*paths, *(version.path for version in storage.files)):
-        begin = _place(path)
+        begin = place(path)
         short, long = sorted((begin, end), key=len)
         there = os.path.exists(begin) and os.path.exists(end)  # not where one is a URL
         if f"{long}/".startswith(f"{short}/") or (there and os.path.samefile(begin, end)):
@@ -258,10 +257,6 @@ def _refuse_source(view: View, destination: str) -> None:
                 f"what is written must lie apart from what is read; got '{path}' and "
                 f"'{destination}'. Choose another name, and rename it afterwards."
             )
-
-
-def _place(path: str) -> str:
-    return path.rstrip("/") if is_url(path) else os.path.realpath(path)
 
 
 def _memory(target: Target, steps: Steps, reading: int, verify: bool, uploads: bool) -> int:

@@ -100,7 +100,11 @@ def steps_of(
     together = lcm(chunk[0], unit[0])
     if block[0] > together:  # borders of the blocks are borders of chunks
         block = (block[0] // together * together, *block[1:])
-    decodes = prod(map(_decodes, full, chunk, block))
+    decodes = 1.0  # blocks that touch a chunk, on average
+    for length, stored, step in zip(full, chunk, block, strict=True):
+        ends = ((start, min(start + step, length) - 1) for start in range(0, length, step))
+        touched = sum(last // stored - first // stored + 1 for first, last in ends)
+        decodes *= touched / -(-length // stored)
     if decodes <= _MOST_DECODES:
         return Steps(Grid(full, block), None, decodes)
     return Steps(Grid(full, block), Grid(full, _grown(chunk, full, nbytes // itemsize)), 1.0)
@@ -114,15 +118,6 @@ def _grown(unit: Sequence[int], shape: Sequence[int], elements: int) -> tuple[in
         times = min(-(-shape[axis] // unit[axis]), max(1, elements // max(1, others * unit[axis])))
         box[axis] = max(box[axis], unit[axis] * times)
     return tuple(box)
-
-
-def _decodes(length: int, chunk: int, block: int) -> float:
-    """Return how many blocks touch a chunk along an axis, on average."""
-    touched = sum(
-        (min(start + block, length) - 1) // chunk - start // chunk + 1
-        for start in range(0, length, block)
-    )
-    return touched / -(-length // chunk)
 
 
 class Scratch:

@@ -251,21 +251,15 @@ def show(preview: Preview, console: Console) -> None:
     """Print a preview's pictures, the way the terminal can."""
     from textual_image import renderable  # which asks the terminal
 
-    picture = io.BytesIO(preview._repr_png_())
-    kind = renderable.Image
+    picture, kind = io.BytesIO(preview._repr_png_()), renderable.Image
     if kind not in (renderable.SixelImage, renderable.TGPImage):
-        kind, picture = renderable.HalfcellImage, _without_texts(preview)
+        # The panels alone: nobody can read letters of a few blocks.
+        kind, figure, picture = renderable.HalfcellImage, preview.figure(), io.BytesIO()
+        for text in figure.findobj(matplotlib("text").Text):
+            text.set_visible(False)
+        for axes in figure.axes:
+            axes.tick_params(length=0)
+            for curve in axes.lines:
+                curve.set_linewidth(5)  # or it would be thinner than a pixel
+        figure.savefig(picture, format="png")
     console.print(kind(picture, width=min(console.width, _WIDEST), height="auto"))
-
-
-def _without_texts(preview: Preview) -> io.BytesIO:
-    """Return the panels of the contact sheet alone: nobody can read letters of a few blocks."""
-    figure, buffer = preview.figure(), io.BytesIO()
-    for text in figure.findobj(matplotlib("text").Text):
-        text.set_visible(False)
-    for axes in figure.axes:
-        axes.tick_params(length=0)
-        for curve in axes.lines:
-            curve.set_linewidth(5)  # or it would be thinner than a pixel
-    figure.savefig(buffer, format="png")
-    return buffer

@@ -159,32 +159,27 @@ class Stats(Report):
         pairs = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
         many = "s" * (self.shape[0] != 1)
         of = f"{self.shape[0]:,} " + (f"row{many} of {element}" if element else f"number{many}")
+        guessed = len(self.shape) > 1 and self.axis_reason != "as asked" and not self.is_complex
+        channels = f"{len(self.channels.count):,}, along axis {self.axis} ({self.axis_reason})"
+        channels = f"none: {self.axis_reason}" if self.axis is None else channels
+        found = self.overall
+        values = f"{found.count:,}, all finite" if found.count else "none"
+        if found.finite < found.count:
+            values = (
+                f"{found.count:,}: {found.nan:,} NaN, {found.inf:,} infinite; all that follows is "
+                f"of the other {found.finite:,}"
+            )
         fields = [
             ("array", f"{self.name}: {of} {self.dtype}"),
             ("read", self.read),
             ("packed", self.packed and f"{self.packed}: all here is of the numbers as stored"),
-            ("channels", self._channels_said()),
-            ("values", self._values_said()),
+            ("channels", channels + ". Others: --channels AXIS, channels= in Python" * guessed),
+            ("values", values),
             ("constant", self._rows_said(rows.constant, "of one value only", constant)),
             ("repeated", self._rows_said(rows.repeats, "bit for bit like an earlier one", pairs)),
         ]
         lines = [labelled(label, words) for label, words in fields if words]
         return "\n".join([*lines, "", self._table(), "", "std: of the population, divided by n."])
-
-    def _channels_said(self) -> str:
-        where = f"{len(self.channels.count):,}, along axis {self.axis} ({self.axis_reason})"
-        guessed = len(self.shape) > 1 and self.axis_reason != "as asked" and not self.is_complex
-        hint = ". Others: --channels AXIS, channels= in Python" if guessed else ""
-        return (f"none: {self.axis_reason}" if self.axis is None else where) + hint
-
-    def _values_said(self) -> str:
-        found = self.overall
-        if found.finite == found.count:
-            return f"{found.count:,}, all finite" if found.count else "none"
-        return (
-            f"{found.count:,}: {found.nan:,} NaN, {found.inf:,} infinite; all that follows is of "
-            f"the other {found.finite:,}"
-        )
 
     def _rows_said(self, count: int | None, words: str, shown: list[str]) -> str:
         if count is None:
