@@ -104,15 +104,13 @@ class Health(Report):
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, show: int = 10, width: int = 80, every: bool = False) -> str:
-        """Return lines of at most `width` characters where words allow it.
+    def text(self, show: int = 10, every: bool = False) -> str:
+        """Return lines for a terminal.
 
         Parameters
         ----------
         show : int
             Runs of rows of a finding, and files, that are named at most.
-        width : int
-            Characters.
         every : bool
             Name every healthy dataset; otherwise more than `show` of them are only counted.
 
@@ -133,14 +131,14 @@ class Health(Report):
             by_place.setdefault(_place(finding), []).append(finding)
         healthy = {_place(one) for one in self.datasets if not _wrong(by_place[_place(one)])}
         listed = every or len(healthy) <= show
-        lines = list(_lines(_wrong(others), width, show, named=True))
+        lines = list(_lines(_wrong(others), show, named=True))
         for one in self.datasets:
             well = _place(one) in healthy
             if listed or not well:
-                lines.append(wrapped(f"{one}{', healthy' * well}", rest="  ", width=width))
-                lines += _lines(by_place[_place(one)], width, show)
+                lines.append(wrapped(f"{one}{', healthy' * well}", rest="  "))
+                lines += _lines(by_place[_place(one)], show)
         notes = [one for one in others if one.kind in NOTES]
-        lines += _lines(notes, width, show, named=True)
+        lines += _lines(notes, show, named=True)
         lines += [f"compared with {manifest}" for manifest in self.compared]
         lines += [f"wrote {manifest}" for manifest in self.written]
         wrong = _wrong(self.findings)
@@ -162,14 +160,12 @@ def _place(one: Finding | Checked) -> str:
     return one.path + (f" {one.key}" if one.key else "")
 
 
-def _lines(
-    findings: Sequence[Finding], width: int, show: int, named: bool = False
-) -> Iterator[str]:
+def _lines(findings: Sequence[Finding], show: int, named: bool = False) -> Iterator[str]:
     for one in findings[:show]:
         reason = f"{_place(one)}: {one.reason}" if named else one.reason
         rows = f"{one.row_count:,} row{'s' * (one.row_count != 1)}: {_said(one.rows, show)}"
         for number, text in enumerate((rows, reason) if one.row_count else (reason,)):
-            yield labelled("" if number else f"  {one.kind}", text, width, indent=14)
+            yield labelled("" if number else f"  {one.kind}", text, indent=14)
     if len(findings) > show:
         yield f"  … and {len(findings) - show:,} more."
 

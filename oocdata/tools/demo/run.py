@@ -165,10 +165,7 @@ def demo_on_file(plan: Plan, console: Console, array: Opening, output: Path | No
     output = output and check_picture(output)
     array.numbers()
     whole = array.view()
-    # Of rows that are too large for a short demonstration the middle; only that is read.
-    longest = _LONGEST_SIDE if len(whole.element) > 1 else _LONGEST_ROW
-    starts = [max(0, length - longest) // 2 for length in whole.element]
-    frames: View = whole[:, *(slice(start, start + longest) for start in starts)]
+    frames = _middle(whole)
     parts = frames.windows(_INPUTS, 1).split(0.6, 0.2, 0.2)
     _show(console, f"{array.name}\n\n{contents(array)}\n")
     counts = ", ".join(f"{len(part):,}" for part in parts)
@@ -188,6 +185,14 @@ def demo_on_file(plan: Plan, console: Console, array: Opening, output: Path | No
         batch = max(1, min(plan.batch_size, _VALUES_IN_BATCH // values, len(parts[0])))
         subject = Subject(frames, parts, batch, plan.seed, scale=scale)
         return _measured(plan, console, begun, [subject], _MOST_EPOCHS, output, [note])
+
+
+def _middle(view: View) -> View:
+    """Return the middle of rows that are too large for a short demonstration; only that is read."""
+    longest = _LONGEST_SIDE if len(view.element) > 1 else _LONGEST_ROW
+    starts = [max(0, length - longest) // 2 for length in view.element]
+    middle: View = view[:, *(slice(start, start + longest) for start in starts)]
+    return middle
 
 
 def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], str]:

@@ -40,17 +40,15 @@ Rows = slice | Sequence[int] | None
 
 
 def usual_count(dataset: Dataset, parts: Sequence[Part]) -> int:
-    """Return how many elements are shown where nobody says: about 24 pictures, at most 12."""
-    if all(part.axes.kind in ("number", "table") for part in parts):
-        return _affordable(dataset, parts, _NUMBERS)
-    pictures = sum(part.panels for part in parts if part.axes.kind != "number")
-    if alike(parts):
-        pictures += parts[0].panels  # of their difference
-    return _affordable(dataset, parts, min(12, max(_FEWEST, _PICTURES // pictures)))
+    """Return how many elements are shown where nobody says: about 24 pictures, at most 12.
 
-
-def _affordable(dataset: Dataset, parts: Sequence[Part], count: int) -> int:
-    """Return so many elements, or fewer if all their chunks were too much to decode."""
+    Fewer if all their chunks were too much to decode.
+    """
+    count = _NUMBERS
+    if not all(part.axes.kind in ("number", "table") for part in parts):
+        pictures = sum(part.panels for part in parts if part.axes.kind != "number")
+        pictures += parts[0].panels if alike(parts) else 0  # of their difference
+        count = min(12, max(_FEWEST, _PICTURES // pictures))
     stored = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
     cost = _cost(dataset, parts) if stored > DECODED_BYTES else 0
     return min(count, max(_FEWEST, DECODED_BYTES // cost)) if cost else count
