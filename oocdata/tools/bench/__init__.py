@@ -123,8 +123,8 @@ def bench(
     sizes = _batch_sizes(epoch, nbytes, batch_sizes)
     loaders, resident, notes = _loaders(dataset, sizes, to_tf, seconds)
     files = files_of(dataset)
-    state = "warm" if files.paths else "memory"
-    if cold and files.paths:
+    state = "warm" if files else "memory"
+    if cold and files:
         files.drop()
         state = "cold" if files.are_gone() else "warm"
         if state == "warm":

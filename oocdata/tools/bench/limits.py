@@ -12,9 +12,9 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, islice
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
 from typing import TypeAlias
@@ -39,16 +39,12 @@ _LOOKED_AT = 8
 """Files that are asked whether they are in the page cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Local files, and the bytes of each."""
-
-    paths: tuple[str, ...]
-    sizes: tuple[int, ...]
+class Files(dict[str, int]):
+    """Local files by their paths, and the bytes of each."""
 
     def drop(self) -> None:
         """Ask the system to drop the files from the page cache."""
-        for path in self.paths:
+        for path in self:
             with open(path, "rb") as file:
                 with suppress(OSError):  # pages that are yet to be written can't be dropped
                     os.fsync(file.fileno())
@@ -60,8 +56,8 @@ class Files:
 
         A file that another process has mapped stays, and so does one that lies in memory.
         """
-        largest = sorted(zip(self.sizes, self.paths, strict=True), reverse=True)[:_LOOKED_AT]
-        for size, path in largest:
+        largest = sorted(self.items(), key=itemgetter(1), reverse=True)[:_LOOKED_AT]
+        for path, size in largest:
             with open(path, "rb") as file:
                 try:  # preadv2(2): an error if the system would have to wait for the disk
                     flags = getattr(os, "RWF_NOWAIT", 0)
@@ -76,7 +72,7 @@ class Files:
 
 def files_of(dataset: Dataset) -> Files:
     """Return the local files that a dataset is read from; none for memory and for URLs."""
-    sizes: dict[str, int] = {}
+    found = Files()
     for source in dataset.sources() if len(dataset) else []:
         storage = source.storage()
         named = [file.path for file in storage.files] or [*storage.row_files]
@@ -88,8 +84,8 @@ def files_of(dataset: Dataset) -> Files:
             named = [str(file) for file in islice(below, _MOST_FILES) if file.is_file()]
         for path in named:
             with suppress(OSError):
-                sizes[path] = os.stat(path).st_size
-    return Files(tuple(sizes), tuple(sizes.values()))
+                found[path] = os.stat(path).st_size
+    return found
 
 
 THREADS = max(2, cores())
@@ -191,8 +187,7 @@ def disk_reading(files: Files, dataset: Dataset) -> Limited:
 
     def measure(seconds: float, number: int) -> float:
         files.drop()
-        sized = zip(files.paths, files.sizes, strict=True)
-        places = ((path, at) for path, size in sized for at in range(0, size, _BLOCK))
+        places = ((path, at) for path, size in files.items() for at in range(0, size, _BLOCK))
         lock = threading.Lock()
 
         def work(thread: int) -> int | None:

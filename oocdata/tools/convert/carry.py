@@ -150,7 +150,8 @@ def refuse_dtype(view: View, kind: Format) -> None:
     taken = "numbers" if kind == "zarr" else "numbers, bytes, or fields of them"
     hint = f"Write .npy instead{', or one field at a time' if view.dtype.names else ''}"
     if kind == "npy":
-        if _in_order(view.dtype):
+        with suppress(ValueError):
+            npy_format.dtype_to_descr(view.dtype)  # the header has words for it
             return
         taken, hint = "fields in the order of their bytes", "Write .h5, or one field at a time"
     elif is_small_float(view.dtype):
@@ -163,13 +164,6 @@ def refuse_dtype(view: View, kind: Format) -> None:
         path=view.storage.path,
         key=view.storage.key,
     )
-
-
-def _in_order(dtype: np.dtype[Any]) -> bool:
-    """Return whether the header of a ``.npy`` has words for a dtype."""
-    with suppress(ValueError):
-        return bool(npy_format.dtype_to_descr(dtype))
-    return False
 
 
 def _kinds(dtype: np.dtype[Any]) -> set[str]:

@@ -33,11 +33,7 @@ from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage
 from oocdata.writers.target import Box
 
-__all__ = [
-    "Conversion",
-    "Journal",
-    "carry_out",
-]
+__all__ = ["Conversion", "Journal", "carry_out"]
 
 
 class Journal:

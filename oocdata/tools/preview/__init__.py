@@ -19,7 +19,6 @@ from oocdata.index import as_count, as_positions
 from oocdata.tools.libraries import PICTURES, check_picture
 from oocdata.tools.lines import Report, labelled, plain, table
 from oocdata.tools.opening import OpenArguments, Opening
-from oocdata.tools.preview.panels import panels_of
 from oocdata.tools.preview.parts import listed, named_leaves, parts_of, view_of
 from oocdata.tools.preview.reading import (
     MOST_ELEMENTS,
@@ -29,7 +28,7 @@ from oocdata.tools.preview.reading import (
     read,
     usual_count,
 )
-from oocdata.tools.preview.scale import COLOUR, Panel, Scale, colormap_of
+from oocdata.tools.preview.scale import COLOUR, Panel, Scale, colormap_of, panels_of
 from oocdata.tools.preview.sheet import FILMS, film, sheet
 
 if TYPE_CHECKING:
@@ -252,21 +251,18 @@ def preview(
             )
     parts = fitted(dataset, parts, len(positions))
     arrays = read(dataset, parts, positions)
-    shown, labels, elements, scales = panels_of(dataset, parts, positions, arrays, limits, colormap)
+    shown = panels_of(dataset, parts, positions, arrays, limits, colormap)
     unit, notes = _unit(view_of(dataset))
     notes += [note for part in parts for note in part.notes()]
     if any(part.dtype.kind == "c" for part in parts):
         notes.append("complex numbers are shown as their magnitude")
-    if any(scale.how == COLOUR for scale in scales):
+    if any(scale.how == COLOUR for scale in shown["scales"]):
         notes.append(f"channels 0, 1, 2 are shown as {COLOUR}")
     return Preview(
         name=Opening.of(dataset).name,
         array=_array(dataset),
         axes={part.name: part.axes for part in parts},
-        rows=shown,
-        labels=labels,
-        elements=elements,
-        scales=scales,
+        **shown,
         unit=unit,
         notes=tuple(dict.fromkeys(notes)),
     )
