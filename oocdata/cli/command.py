@@ -119,7 +119,7 @@ def errors(context: typer.Context, verbose: bool) -> Iterator[None]:
     The options of the context's command are named in it; `verbose` prints the traceback too.
     """
     try:
-        with _interrupted_in_the_end(), _warnings_told(context):
+        with _hooks(context):
             yield
     except BrokenPipeError:  # `oocdata … | head`: nobody wants the rest
         raise
@@ -156,43 +156,34 @@ def _told(error: BaseException, context: typer.Context) -> tuple[str, int]:
 
 
 @contextmanager
-def _warnings_told(context: typer.Context) -> Iterator[None]:
-    """Print a warning of oocdata's as a paragraph, without the line of code that gave it."""
-    usual = warnings.showwarning
+def _hooks(context: typer.Context) -> Iterator[None]:
+    """Tell warnings of oocdata's without the line of code that gave them, and keep Ctrl-C.
+
+    Ctrl-C that came while a finaliser ran is sent again: Python drops what that raises.
+    """
+    warned, dropped = warnings.showwarning, sys.unraisablehook
+    main = threading.main_thread().ident
 
     def told(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, OocdataError):
             _complain(in_options(str(message), context))
         else:
-            usual(message, category, *where, **more)
+            warned(message, category, *where, **more)
 
-    warnings.showwarning = told
-    try:
-        yield
-    finally:
-        warnings.showwarning = usual
-
-
-@contextmanager
-def _interrupted_in_the_end() -> Iterator[None]:
-    """Send Ctrl-C again where it came while a finaliser ran: Python drops what that raises."""
-    usual = sys.unraisablehook
-    main = threading.main_thread().ident
-
-    def again(dropped: sys.UnraisableHookArgs) -> None:
-        if not issubclass(dropped.exc_type, KeyboardInterrupt) or main is None:
-            usual(dropped)
+    def again(what: sys.UnraisableHookArgs) -> None:
+        if not issubclass(what.exc_type, KeyboardInterrupt) or main is None:
+            dropped(what)
             return
         # Raised right here it would be dropped once more.
         later = threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT))
         later.daemon = True
         later.start()
 
-    sys.unraisablehook = again
+    warnings.showwarning, sys.unraisablehook = told, again
     try:
         yield
     finally:
-        sys.unraisablehook = usual
+        warnings.showwarning, sys.unraisablehook = warned, dropped
 
 
 def _complain(message: str) -> None:

@@ -83,25 +83,22 @@ def numbers(
     """
 
     def parse(text: str) -> Any:
-        try:
+        with suppress(ValueError):
             found = tuple(_number(part) for part in text.strip("()[] ,").split(","))
-        except ValueError:
-            found = ()
-        whole = "." in example or all(isinstance(one, int) for one in found)
-        low = least is not None and any(one < least for one in found)
-        if not found or not whole or low or (count is not None and len(found) not in count):
-            rule = "" if least is None else f", from {least} on"
-            raise typer.BadParameter(f"{text!r} is not of the form {example}{rule}.")
-        return found[0] if alone and len(found) == 1 else found
+            whole = "." in example or all(isinstance(one, int) for one in found)
+            enough = least is None or min(found) >= least
+            if whole and enough and (count is None or len(found) in count):
+                return found[0] if alone and len(found) == 1 else found
+        rule = "" if least is None else f", from {least} on"
+        raise typer.BadParameter(f"{text!r} is not of the form {example}{rule}.")
 
     return parse
 
 
 def _number(text: str) -> int | float:
-    try:
+    with suppress(ValueError):
         return int(text)
-    except ValueError:
-        return float(text)
+    return float(text)
 
 
 def rows_of(text: str) -> slice:
@@ -112,14 +109,11 @@ def rows_of(text: str) -> slice:
     >>> rows_of("100:200"), rows_of(":-1")
     (slice(100, 200, None), slice(None, -1, None))
     """
-    parts = text.split(":")
-    try:
-        ends = [int(part) if part.strip() else None for part in parts]
-    except ValueError:
-        ends = []
-    if not 2 <= len(ends) <= 3 or ends[2:] == [0]:
-        raise typer.BadParameter(f"{text!r} is no range of rows such as 100:200, :1000 or -50:.")
-    return slice(*ends)
+    with suppress(ValueError):
+        ends = [int(part) if part.strip() else None for part in text.split(":")]
+        if 2 <= len(ends) <= 3 and ends[2:] != [0]:
+            return slice(*ends)
+    raise typer.BadParameter(f"{text!r} is no range of rows such as 100:200, :1000 or -50:.")
 
 
 def nbytes_of(text: str) -> int:

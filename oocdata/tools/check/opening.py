@@ -28,7 +28,6 @@ from oocdata.errors import (
     TruncatedFileError,
 )
 from oocdata.formats.anndata import is_one_array
-from oocdata.formats.hdf5 import open_hdf5
 from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes
 from oocdata.formats.hdf5.storage import offset_of
@@ -180,28 +179,24 @@ def _opened_hdf5(opening: Opening) -> Opened:
     with ExitStack() as stack, readable(path, key):
         file = stack.enter_context(open_file(path))
         name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
-        one_array = is_one_array(group_attributes(file, name))
-        missing: Missing | None = None if one_array else "fill"
-        view = Opening.of(replace(opening, key=name), missing=missing).view()
-        if one_array:
-            return view, []
-        (axis,) = view.axes
-        dataset, name = find_dataset(file, name, external, stack)
-        found = Finding("unwritten", "")
-        found.add(_unwritten(dataset, axis))
-        found.reason = (
-            f"every chunk must have been written; {found.row_count:,} rows lie in chunks that "
-            f"never were. They read as the fill value {fill_value(dataset, undefined=0)}."
-        )
-        chunked = bool(dataset.chunks)
-    if not found.row_count and not chunked:
-        try:  # it may be made of other files
-            open_hdf5(path, name, axis=axis, external=external)
+        opening = replace(opening, key=name)
+        try:
+            return opening.view(), []
         except (MissingChunkError, MissingFileError) as error:
+            if is_one_array(group_attributes(file, name)):
+                raise
             found = Finding("missing", error.message)
             found.add(range(row, row + 1) for row in sorted(set(error.rows or ())))
-            return view, [found]
-    return view, [found] if found.row_count else []
+        view = Opening.of(opening, missing="fill").view()
+        (axis,) = view.axes
+        dataset, _ = find_dataset(file, name, external, stack)
+        unwritten = Finding("unwritten", "")
+        unwritten.add(_unwritten(dataset, axis))
+        unwritten.reason = (
+            f"every chunk must have been written; {unwritten.row_count:,} rows lie in chunks that "
+            f"never were. They read as the fill value {fill_value(dataset, undefined=0)}."
+        )
+    return view, [unwritten if unwritten.row_count else found]
 
 
 def _unwritten(dataset: Any, axis: int) -> Iterator[range]:
