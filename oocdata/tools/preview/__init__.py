@@ -214,7 +214,7 @@ def preview(
     >>> [panel.place for panel in found.elements[0]]
     ['x', 'y', 'y - x']
     >>> found.labels, found.axes["x"].letters
-    (('rows 0 and 1', 'rows 3 and 4'), 'HW')
+    (('rows 0, 1', 'rows 3, 4'), 'HW')
     """
     dataset = Opening.of(target, key, **arguments).numbers()
     if next_frame:

@@ -77,19 +77,11 @@ class Part:
     def notes(self) -> list[str]:
         """Return in words what an element has and the picture does not, and what is a guess."""
         said = []
-        for letter in "CTD":
+        for letter in "CTDHW":
             shown, number = self.of_letter(letter), self.axes.size(letter)
             if len(shown) < number:
-                name = self.axes.name(letter)
-                said.append(f"{name}: {len(shown)} of {number:,} shown ({listed(shown)})")
-        for letter in "HW":
-            shown, number = self.of_letter(letter), self.axes.size(letter)
-            name = self.axes.name(letter)
-            step = shown[1] - shown[0] if len(shown) > 1 else 1
-            if len(shown) * step < number - 2 * step:
-                said.append(f"{name}: {shown[0]:,} to {shown[-1]:,} of {number:,} shown")
-            if step > 1:
-                said.append(f"{name}: 1 in {step} shown")
+                some = f"{len(shown):,} of {number:,} shown ({listed(shown)})"
+                said.append(f"{self.axes.name(letter)}: {some}")
         if not self.axes.certain:
             letters = self.axes.letters
             said.append(f"the axes, {letters}, are a guess: `layout` says which they are")

@@ -24,7 +24,7 @@ from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
 from oocdata.index import take
 from oocdata.tools.libraries import matplotlib
-from oocdata.tools.preview.parts import Part, alike
+from oocdata.tools.preview.parts import Part, alike, listed
 from oocdata.tools.stats.moments import Summary
 
 __all__ = ["BAD", "COLOUR", "Panel", "Scale", "colormap_of", "colours", "panels_of", "scale_of"]
@@ -73,13 +73,10 @@ class Panel:
     def remark(self) -> str:
         """What is to be known of the values: constant ones, and those that are not finite."""
         finite = self.values[np.isfinite(self.values)]
-        wrong = 100 * (1 - finite.size / self.values.size)
-        if finite.size == 0:
+        if not finite.size:
             return "nothing finite"
-        if wrong:
-            # Neither 0.0% nor 100.0%, which would say "none" and "all".
-            share = "<0.1" if wrong < 0.1 else ">99.9" if wrong > 99.9 else f"{wrong:.1f}"
-            return f"{share}% not finite"
+        if finite.size < self.values.size:
+            return f"{self.values.size - finite.size:,} not finite"
         return f"constant {finite[0]:.4g}" if finite.min() == finite.max() else ""
 
 
@@ -295,8 +292,6 @@ def _over_rows(
 
 
 def _label(word: str, rows: NDArray[Any]) -> str:
-    """Return rows in words."""
-    rows = np.array(list(dict.fromkeys(rows.tolist())))  # of a padded window each once
-    if len(rows) == 1:
-        return f"{word} {rows[0]:,}"
-    return f"{word}s {rows[0]:,} {'and' if len(rows) == 2 else 'to'} {rows[-1]:,}"
+    """Return rows in words; those of a padded window each once."""
+    distinct = list(dict.fromkeys(rows.tolist()))
+    return f"{word}{'s' * (len(distinct) > 1)} {listed(distinct)}"

@@ -83,37 +83,25 @@ def sheet(preview: Preview) -> Figure:
     grid = halves[0].subgridspec(lines, beside * len(wide), width_ratios=wide * beside)
     for number, group in enumerate(groups):
         line, place = divmod(number, beside)
-        drawn = [figure.add_subplot(grid[line, place * len(wide) + at]) for at in range(len(wide))]
         label = preview.labels[number] if len(elements) > 1 else ""
-        last = place == 0 and number + beside >= len(groups)
-        _draw_group(drawn, group, label, preview.unit, titled=alone or line == 0, labelled=last)
+        last, shown = place == 0 and number + beside >= len(groups), list[Any]()
+        for at, panel in enumerate(group):
+            axes: Any = figure.add_subplot(grid[line, place * len(wide) + at])
+            # The places on axes stand once where panels have the same ones.
+            places = panel.kind == "curve", panel.x, panel.y
+            _draw(axes, panel, last and places not in shown, preview.unit)
+            shown.append(places)
+            over = [label if len(group) == 1 else "", panel.place if alone or line == 0 else ""]
+            said = ", ".join(filter(None, [*over, panel.remark]))
+            axes.set_title(said, fontsize=_POINTS, pad=3, parse_math=False)
+            if len(group) > 1 and at == 0:
+                left = f"{label}\n{axes.get_ylabel()}".strip()
+                axes.set_ylabel(left, fontsize=_POINTS, parse_math=False)
     if coloured:
         grid = halves[1].subgridspec(bars, in_line, wspace=0.1)
         for number, scale in enumerate(coloured):
             _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale, preview.unit)
     return figure
-
-
-def _draw_group(
-    drawn: Sequence[Any],
-    panels: Sequence[Panel],
-    label: str,
-    unit: str | None,
-    *,
-    titled: bool,
-    labelled: bool,
-) -> None:
-    """Draw panels beside each other: the label left of them, or over a single one."""
-    shown = [(panel.kind == "curve", panel.x, panel.y) for panel in panels]
-    for number, (axes, panel) in enumerate(zip(drawn, panels, strict=True)):
-        # The places on axes stand once where panels have the same ones.
-        _draw(axes, panel, labelled and shown[number] not in shown[:number], unit)
-        over = [label if len(panels) == 1 else "", panel.place if titled else "", panel.remark]
-        said = ", ".join(word for word in over if word)
-        axes.set_title(said, fontsize=_POINTS, pad=3, parse_math=False)
-        if len(panels) > 1 and number == 0:
-            left = f"{label}\n{axes.get_ylabel()}".strip()
-            axes.set_ylabel(left, fontsize=_POINTS, parse_math=False)
 
 
 def _write_title(figure: Figure, preview: Preview, label: str) -> None:
