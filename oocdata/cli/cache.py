@@ -34,8 +34,7 @@ def cache(
 
     Processes that run may go on: they read what they have open, and fetch again what they miss.
 
-    Exit code: 0; 1 where it can't be read; 2 for a wrong call; 3 where a dataset was left because a
-    process writes it.
+    Exit code 3: a dataset was left, because a process writes it.
 
     \b
     Examples:

@@ -47,9 +47,7 @@ def check(
     all datasets are read. Several files are checked one by one; of many that are
     healthy only the number is told, unless with -v.
 
-    \b
-    Exit code: 0 nothing found but what --allow names; 3 something found;
-    1 an error; 2 called wrongly.
+    Exit code 3: something was found that --allow does not name.
 
     \b
     Examples:

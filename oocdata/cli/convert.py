@@ -74,8 +74,7 @@ def convert(
     DST.oocdata-partial, and the same command goes on with a run that was stopped. In Python:
     ooc.convert, and ooc.create for arrays that you make.
 
-    Exit codes: 0 done; 1 an error; 2 called wrongly, or DST is there and may not be replaced; 3
-    --verify found rows that differ, and nothing was written; 130 Ctrl-C.
+    Exit code 3: --verify found rows that differ, and nothing was written.
 
     \b
     Examples:

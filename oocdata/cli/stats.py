@@ -48,8 +48,6 @@ def stats(
     have statistics each. The output says which, and why. Axes are those of the array with its rows
     first.
 
-    Exit code: 0, whatever was found; 1 where it can't be read; 2 for a wrong call.
-
     \b
     Examples:
       oocdata stats ds.npy

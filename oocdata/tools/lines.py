@@ -85,8 +85,11 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything as dicts, lists, text and numbers, for ``json.dumps``."""
-        named: Any = self
-        return {one.name: plain(getattr(self, one.name)) for one in fields(named)}
+        return _of_fields(self)
+
+
+def _of_fields(value: Any) -> dict[str, Any]:
+    return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
 
 
 def plain(value: Any) -> Any:
@@ -97,8 +100,10 @@ def plain(value: Any) -> Any:
     >>> plain({"rows": (range(3, 5),), "mean": np.array([0.5, np.nan])})
     {'rows': [[3, 5]], 'mean': [0.5, None]}
     """
+    if isinstance(value, Report):
+        return value.to_json()
     if is_dataclass(value):
-        return value.to_json() if isinstance(value, Report) else Report.to_json(value)  # type: ignore[arg-type]
+        return _of_fields(value)
     if isinstance(value, dict):
         return {name: plain(one) for name, one in value.items()}
     if isinstance(value, range):
