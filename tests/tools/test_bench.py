@@ -238,9 +238,7 @@ def test_the_decoder_and_memory_are_measured_without_a_cache(
     assert found[1] == FRAMES[0].nbytes
     assert forgotten == [1]
     assert decoding(ooc.open("ds.npy")) is None
-    copied = copying(ooc.open("ds.npy"), 32)
-    assert copied is not None
-    assert copied[0](0.0, 0) > 0
+    assert copying(ooc.open("ds.npy"), 32)[0](0.0, 0) > 0
 
 
 LIMITS = tuple(

@@ -130,16 +130,17 @@ def bench(
         if state == "warm":
             why = "another process has mapped them, or they lie in memory"
             notes.append(f"The files could not be dropped from the page cache: {why}.")
-    limits = {"memory": copying(dataset, max(sizes)), "link": link_reading(dataset)}
-    if limits["link"] is None:
-        limits["decoder"] = decoding(dataset)
-    elif state == "memory":
-        state = "store"  # and decoding can't be told from fetching
-    if state == "cold":
-        limits["disk"] = disk_reading(files, dataset)
-    found_limits = {name: one for name, one in limits.items() if one is not None}
+    link = link_reading(dataset)
+    state = "store" if link is not None and state == "memory" else state
+    allowed = {
+        "memory": copying(dataset, max(sizes)),
+        "link": link,
+        "decoder": decoding(dataset) if link is None else None,  # it can't be told from fetching
+        "disk": disk_reading(files, dataset) if state == "cold" else None,
+    }
+    limits = {name: one for name, one in allowed.items() if one is not None}
     measures: dict[str | Way, tuple[Measure, float]] = {
-        name: (measure, _LIMIT * seconds) for name, (measure, _) in found_limits.items()
+        name: (measure, _LIMIT * seconds) for name, (measure, _) in limits.items()
     }
     for way, loader in loaders.items():
         measure = partial(_measure, way, loader, files if state == "cold" else None)
@@ -159,9 +160,7 @@ def bench(
         element=" and ".join(str(leaf) for leaf in leaves(dataset.spec)),
         element_bytes=nbytes,
         cache=state,
-        limits=tuple(
-            Limit(name, rates[name], needed) for name, (_, needed) in found_limits.items()
-        ),
+        limits=tuple(Limit(name, rates[name], needed) for name, (_, needed) in limits.items()),
         ways=tuple(replace(way, rounds=rates[way]) for way in loaders),
         advice=(),
         notes=tuple(notes),
@@ -175,8 +174,8 @@ def bench(
             by_order.setdefault(way.order, {})[way.batch_size] = way.rounds
         if way.order == "full shuffle":
             reading = replace(reading, full=way.amplification)
-    allowed = {limit.name: limit.elements for limit in found.limits}
-    return replace(found, advice=advise(reading, Measured(rates=by_order, limits=allowed)))
+    most = {limit.name: limit.elements for limit in found.limits}
+    return replace(found, advice=advise(reading, Measured(rates=by_order, limits=most)))
 
 
 def _loaders(
@@ -227,14 +226,11 @@ def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[
     sizes = [as_count("batch_sizes", one) for one in dict.fromkeys(given)]
     if not sizes:
         raise ArgumentError("`batch_sizes` must name at least one; got none.")
-    if max(sizes) > room:
+    most = min(room, length or room)
+    if max(sizes) > most:
         raise ArgumentError(
-            f"`batch_sizes` must be at most {room:,}, so that {_IN_FLIGHT} batches fit into a "
-            f"quarter of the memory; got {max(sizes):,}."
-        )
-    if length and max(sizes) > length:
-        raise ArgumentError(
-            f"`batch_sizes` must be at most the {length:,} elements there are; got {max(sizes):,}."
+            f"`batch_sizes` must be at most {most:,}: of {length:,} elements, {_IN_FLIGHT} batches "
+            f"fit into a quarter of the memory; got {max(sizes):,}."
         )
     return sizes
 

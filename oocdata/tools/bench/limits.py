@@ -111,7 +111,7 @@ Limited: TypeAlias = tuple[Measure, float]
 """What measures bytes a second, and the bytes that an epoch needs for each element, each once."""
 
 
-def copying(dataset: Dataset, batch_size: int) -> Limited | None:
+def copying(dataset: Dataset, batch_size: int) -> Limited:
     """Return the measuring of rows copied from memory, at random, into buffers that are reused."""
     sources = dataset.sources()
     row = max(prod(source.shape[1:]) * source.dtype.itemsize for source in sources)

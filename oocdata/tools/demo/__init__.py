@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from math import prod
 from pathlib import Path
 from time import perf_counter
@@ -148,8 +147,6 @@ def demo_on_digits(
     code = {"inputs": _INPUTS, "batch": plan.batch_size, "block": block, "seed": plan.seed}
     _show(console, _CODE.format(**code, mixed=plan.clips_mixed))
     with workspace(keep) as folder, at_most(plan.memory):
-        with _step(console, "import TensorFlow"):
-            import_tensorflow()
         with _step(console, "write .npy, HDF5 and Zarr", clips.count, "clips") as advance:
             paths = write(clips, folder, advance)
         subjects = []
@@ -183,8 +180,6 @@ def demo_on_file(plan: Plan, console: Console, array: Opening, output: Path | No
     with at_most(plan.memory):
         with _step(console, "mean and deviation of rows for training"):
             scale, note = scaling(frames, parts[0])
-        with _step(console, "import TensorFlow"):
-            import_tensorflow()
         values = (_INPUTS + 1) * prod(frames.element)
         batch = max(1, min(plan.batch_size, _VALUES_IN_BATCH // values, len(parts[0])))
         subject = Subject(frames, parts, batch, plan.seed, scale=scale)
@@ -216,12 +211,12 @@ def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], str]:
         f"training{each}. {wrong:,} of their values are NaN or infinite; such are taken as the "
         "mean."
     )
-    return partial(_finite, found.standardize), note
+    scale = found.standardize
 
+    def finite(x: NDArray[Any], y: NDArray[Any]) -> tuple[Any, ...]:
+        return tuple(np.nan_to_num(one, posinf=0.0, neginf=0.0) for one in scale(x, y))
 
-def _finite(scale: Callable[..., Any], x: NDArray[Any], y: NDArray[Any]) -> tuple[Any, ...]:
-    """Return scaled arrays with 0 for what is no number."""
-    return tuple(np.nan_to_num(array, posinf=0.0, neginf=0.0) for array in scale(x, y))
+    return finite, note
 
 
 def _measured(
@@ -234,6 +229,8 @@ def _measured(
     notes: list[str],
 ) -> Demo:
     """Read and train on arrays of equal frames, one after the other; say what came."""
+    with _step(console, "import TensorFlow"):
+        import_tensorflow()
     with _step(console, "load what reads, before memory is measured"):
         for subject in subjects:
             for _ in subject.parts[0][:_WARM].batches(1).to_tf():

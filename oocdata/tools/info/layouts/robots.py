@@ -83,9 +83,8 @@ s, a, r, done = (ooc.open(path, key) for key in {wanted})
 lengths = ooc.episodes(done={ends})
 arrays = {{'s': s, 'a': a, 'r': r, 'done': done, 'next': (s, (1,))}}
 steps = ooc.windows(arrays, episodes=lengths, time_axis=False)
-{split("steps", steps)}
 """
-    batch = lines(code, "batch")
+    batch = lines(code + split("steps", steps), "batch")
     code_lines = (*batch[:-1], "# batch['s'], batch['a'], …: s′ never lies in another episode")
     return Layout("D4RL", f"{steps:,} steps", code_lines, tuple(wanted))
 

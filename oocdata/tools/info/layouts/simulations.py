@@ -118,10 +118,9 @@ path = {listing.target}
 moving = [ooc.open(path, key, axis=(0, 1)) for key in {keys[:2]}]
 fields = ooc.concatenate([*moving, ooc.open(path, 'force')])     # channels last
 pairs = fields.windows({min(10, steps - 1)}, 1)
-{split("pairs", count)}
 """
     summary = f"incompressible flow, {listing.several}{count:,} runs × {steps:,} steps"
-    return Layout("PDEBench", summary, lines(code), tuple(keys))
+    return Layout("PDEBench", summary, lines(code + split("pairs", count)), tuple(keys))
 
 
 SIMULATIONS = (well, flow, tensor, seeds, incompressible)
