@@ -28,7 +28,6 @@ from oocdata.errors import (
     OocdataError,
     PositionError,
     SeveralDatasetsError,
-    arguments_named,
 )
 from oocdata.tools.lines import wrapped
 
@@ -89,8 +88,10 @@ _OTHER_NAMES = {
 NAMED = "oocdata.named"
 """In the `meta` of a context: options of other names than these, for a while."""
 
-_CALL = re.compile(r"(\booc\.\w+\((?:[^()]|\([^()]*\))*\))")
-"""A call in Python, which stays as it is."""
+_ARGUMENT = re.compile(
+    r"\booc\.\w+\((?:[^()]|\([^()]*\))*\)"  # a call in Python, which stays as it is
+    r"""|`([a-z_]+)`|\b([a-z_]+)=(True\b|(["']?)\w+\4(?!\w|\.\w|\()|(?='))"""
+)
 
 
 def in_options(text: str, context: typer.Context) -> str:
@@ -100,16 +101,14 @@ def in_options(text: str, context: typer.Context) -> str:
         if param.name and param.opts[0].startswith("-"):
             options[param.name] = max(param.opts, key=len)
     options |= context.meta.get(NAMED, {})
-    parts = _CALL.split(re.sub(r"ooc\.open\(…, (\w+=\w+)\)", r"\1", text))
-    for name in arguments_named(text):
+
+    def told(found: re.Match[str]) -> str:
+        name, value = found[1] or found[2], (found[3] or "").strip("\"'")
         if name not in options:
-            continue
-        for at in range(0, len(parts), 2):  # between calls
-            told = parts[at].replace(f"`{name}`", options[name])
-            told = told.replace(f"{name}=True", options[name])
-            told = re.sub(rf"""\b{name}=(["']?)(\w+)\1""", rf"{options[name]} \2", told)
-            parts[at] = told.replace(f" {name}='", f" {options[name]} '")
-    return "".join(parts)
+            return found[0]
+        return options[name] if found[1] or value == "True" else f"{options[name]} {value}"
+
+    return _ARGUMENT.sub(told, re.sub(r"ooc\.open\(…, (\w+=\w+)\)", r"\1", text))
 
 
 @contextmanager
@@ -121,10 +120,8 @@ def errors(context: typer.Context, verbose: bool) -> Iterator[None]:
     try:
         with _hooks(context):
             yield
-    except BrokenPipeError:  # `oocdata … | head`: nobody wants the rest
-        raise
-    except (typer.Exit, typer.Abort, typer.BadParameter):
-        raise
+    except (BrokenPipeError, typer.Exit, typer.Abort, typer.BadParameter):
+        raise  # of `oocdata … | head` nobody wants the rest
     except (Exception, KeyboardInterrupt) as error:
         if verbose:
             traceback.print_exc()
