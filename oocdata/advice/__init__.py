@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from os.path import basename
@@ -94,15 +94,16 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
     bytes for each byte used, not 30.
     """
     measured = measured or Measured()
-    layout = _layout(reading)
-    found = [_map(reading, measured), layout]
-    if layout is None:  # blocks of rows that lie apart are no chunks of the file
-        chunks = _cut(reading) or _chunks(reading)
-        found += [_order(reading, measured), chunks, _unused(reading)]
-    found += [_link(reading, measured), _metadata(reading)]
-    found += [_codec(reading, measured), _disk(reading, measured)]
-    made = [one for one in found if one is not None]
-    return tuple(made or ([_otherwise(reading)] if measured.waits else []))
+    found = (*_of_order(reading, measured), *_of_store(reading, measured))
+    found += (*_of_limits(reading, measured),)
+    if found or not measured.waits:
+        return found
+    text = "Bytes are copied as fast as can be: a smaller dtype or cut rows help."
+    if reading.storage.chunks is not None:
+        return (Advice("codec", "Chunks are decoded: a faster codec or more cores help."),)
+    if reading.batch_size <= _SMALL_BATCH:
+        text = "Larger batches cost less an element (see `oocdata bench`)."
+    return (Advice("batch", text),)
 
 
 def mixing_share(mixed: Mixing) -> float:
@@ -111,76 +112,69 @@ def mixing_share(mixed: Mixing) -> float:
     return mixed.entropy / full if full > 0 else 1.0
 
 
-def _map(reading: Reading, measured: Measured) -> Advice | None:
-    """Advise worker processes for a slow function."""
-    if measured.mapped <= 0.5:
-        return None
-    text = f"{measured.mapped:.0%} of a batch's time is your map function: "
-    if reading.workers:
-        return Advice("map", f"{text}make it faster, or take more than {reading.workers} workers.")
-    return Advice("map", f"{text}.batches(…, workers=2) runs it in other processes.")
-
-
-def _layout(reading: Reading) -> Advice | None:
-    """Advise other sample axes where the bytes of a row lie apart."""
-    strides = reading.storage.strides
-    if not reading.spread or strides is None:
-        return None
-    text = (
-        f"The bytes of a row lie apart: {size(reading.row_bytes)} are spread over "
-        f"{size(reading.spread)} of the file"
-    )
-    if reading.together > 1:
-        text += f", so {reading.together:,} rows are read together"
-    text += (
-        f". Rows along axis={strides.index(max(strides))} lie in one piece; if those are not what "
-        "you want, write the array again with the sample axes first."
-    )
-    return Advice("layout", text, reading.convert())
-
-
-def _order(reading: Reading, measured: Measured) -> Advice | None:
-    """Advise a block shuffle where a full one decodes chunks again and again."""
-    if reading.full < _MUCH:
-        return None
-    full, block = measured.best("full shuffle"), measured.best("block shuffle")
-    text = f'A full shuffle (shuffle="global") decodes {_bytes(reading.full)} for each byte used'
-    if full and block >= _MUCH * full:
-        times = block / full
-        text += f" and reaches {full:,.0f} elements/s; a block shuffle (shuffle=True) is "
-        return Advice("order", f"{text}{times:,.1f} times as fast.")
-    if reading.order == "full shuffle" or (block and not full):  # too slow to be measured
-        return Advice("order", f"{text}; a block shuffle (shuffle=True) decodes each chunk once.")
-    return None
-
-
 def _bytes(number: float) -> str:
     return "1 byte" if round(number) == 1 else f"{number:,.0f} bytes"
 
 
-def _cut(reading: Reading) -> Advice | None:
-    """Advise chunks of whole rows where chunks of several rows cut each row, as h5py's own do."""
+def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
+    """Yield advice about what a batch is made of: functions, axes, order and chunks."""
+    if measured.mapped > 0.5:
+        text = f"{measured.mapped:.0%} of a batch's time is your map function: "
+        some = f"make it faster, or take more than {reading.workers} workers."
+        none = ".batches(…, workers=2) runs it in other processes."
+        yield Advice("map", text + (some if reading.workers else none))
+    strides = reading.storage.strides
+    if reading.spread and strides is not None:
+        text = (
+            f"The bytes of a row lie apart: {size(reading.row_bytes)} are spread over "
+            f"{size(reading.spread)} of the file"
+        )
+        if reading.together > 1:
+            text += f", so {reading.together:,} rows are read together"
+        text += (
+            f". Rows along axis={strides.index(max(strides))} lie in one piece; if those are not "
+            "what you want, write the array again with the sample axes first."
+        )
+        yield Advice("layout", text, reading.convert())
+        return  # blocks of rows that lie apart are no chunks of the file
+    full, block = measured.best("full shuffle"), measured.best("block shuffle")
+    text = f'A full shuffle (shuffle="global") decodes {_bytes(reading.full)} for each byte used'
+    if reading.full >= _MUCH and full and block >= _MUCH * full:
+        text += f" and reaches {full:,.0f} elements/s; a block shuffle (shuffle=True) is "
+        yield Advice("order", f"{text}{block / full:,.1f} times as fast.")
+    elif reading.full >= _MUCH and (reading.order == "full shuffle" or (block and not full)):
+        # It may have been too slow to be measured.
+        yield Advice("order", f"{text}; a block shuffle (shuffle=True) decodes each chunk once.")
     pieces, held = reading.pieces, reading.chunk_rows
-    if pieces < 2 or held < 2 or reading.unused >= _MUCH:
-        return None
-    text = (
-        f"Chunks of {reading.storage.chunks} cut each row into {pieces:,} pieces, as h5py's own "
-        f"chunks do: for one row {pieces:,} chunks are decoded, which hold {held:,} rows. Written "
-        "again by `oocdata convert`, each row lies in 1 chunk."
-    )
-    return Advice("chunks", text, reading.convert(chunked=True))
+    if pieces > 1 and held > 1 and reading.unused < _MUCH:
+        text = (
+            f"Chunks of {reading.storage.chunks} cut each row into {pieces:,} pieces, as h5py's "
+            f"own chunks do: for one row {pieces:,} chunks are decoded, which hold {held:,} rows. "
+            "Written again by `oocdata convert`, each row lies in 1 chunk."
+        )
+        yield Advice("chunks", text, reading.convert(chunked=True))
+    else:
+        yield from _of_chunk_rows(reading)
+    if reading.unused >= _MUCH:
+        yield Advice(
+            "chunks",
+            f"Elements are cut out of larger chunks: {reading.unused:.1f} bytes are decoded for "
+            "each byte of an element. Chunks as large as an element along its own axes would help.",
+        )
 
 
-def _chunks(reading: Reading) -> Advice | None:
-    """Advise shorter chunks where they are long for the order."""
+def _of_chunk_rows(reading: Reading) -> Iterator[Advice]:
+    """Yield the advice of shorter chunks, or of more of them mixed, where the order needs it."""
     rows, mixed = reading.fitting_rows, reading.mixing
     costly = reading.order == "full shuffle" and reading.full >= _LONG
-    large = _again(reading) >= _MUCH
+    again = 1.0  # how often each chunk is decoded in an order that should decode it once
+    if reading.together > 1 and reading.order != "full shuffle":
+        again = reading.amplification / max(1.0, reading.unused)
     poor = mixed is not None and mixing_share(mixed) < POOR_MIXING
     if poor and reading.together < 2 * rows:
-        return Advice("order", "Batches hold neighbours: shuffle=True mixes more blocks.")
-    if reading.together < 2 * rows or not (costly or large or poor):
-        return None
+        yield Advice("order", "Batches hold neighbours: shuffle=True mixes more blocks.")
+    if reading.together < 2 * rows or not (costly or again >= _MUCH or poor):
+        return
     text = f"Chunks of {reading.together:,} rows are long for shuffling."
     if costly:
         fewer = max(1.0, reading.full * rows / reading.together)
@@ -188,10 +182,10 @@ def _chunks(reading: Reading) -> Advice | None:
             f" With {rows:,} rows a full shuffle would decode about {_bytes(fewer)} for each byte "
             f"used, not {reading.full:,.0f}."
         )
-    if large:
+    if again >= _MUCH:
         text += (
-            f" Each is decoded {_again(reading):.1f} times, because only {size(cache_share())} of "
-            "decoded chunks are cached: ooc.set_memory says how many."
+            f" Each is decoded {again:.1f} times, because only {size(cache_share())} of decoded "
+            "chunks are cached: ooc.set_memory says how many."
         )
     if poor and mixed is not None:
         text += (
@@ -199,98 +193,65 @@ def _chunks(reading: Reading) -> Advice | None:
             f"{mixed.full_shuffle_entropy:.1f} in a full shuffle): of chunks of {rows:,} rows more "
             "are mixed."
         )
-    return Advice("chunks", text, reading.convert(chunks=rows))
+    yield Advice("chunks", text, reading.convert(chunks=rows))
 
 
-def _unused(reading: Reading) -> Advice | None:
-    """Advise smaller chunks where elements are cut out of them."""
-    if reading.unused < _MUCH:
-        return None
-    return Advice(
-        "chunks",
-        f"Elements are cut out of larger chunks: {reading.unused:.1f} bytes are decoded for each "
-        "byte of an element. Chunks as large as an element along its own axes would help.",
-    )
+def _of_store(reading: Reading, measured: Measured) -> Iterator[Advice]:
+    """Yield advice about the link to a store: fewer and larger requests, or bytes nearer by."""
+    storage = reading.storage
+    if measured.fetched is not None:
+        nearer = (
+            "What would help: a cache folder for later epochs (cache=… of ooc.open), more memory, "
+            "for more bytes under way (ooc.set_memory), or a machine nearer to the store."
+        )
+        text = f"Requests bring {size(measured.fetched)} each, which the way there and back "
+        text += "outweighs. "
+        if measured.fetched >= _LARGE_REQUEST:
+            yield Advice("link", nearer)
+        elif storage.chunks is None:
+            text += (
+                f"A copy in chunks is fetched in larger ranges, and shuffled by blocks. {nearer}"
+            )
+            yield Advice("link", text, reading.convert(chunked=True))
+        else:
+            rows = max(1, reading.chunk_rows * (_LARGE_REQUEST // max(1, measured.fetched)))
+            command = reading.convert(chunks=rows)
+            yield Advice("link", f"{text}Larger chunks make fewer. {nearer}", command)
+    if storage.is_remote and storage.format.startswith("HDF5"):
+        from oocdata.stores.blocks import BLOCK, blocks_of_metadata
+        from oocdata.stores.versions import ObjectVersion
+
+        objects = (one for one in storage.files if isinstance(one, ObjectVersion))
+        blocks, name = max(map(blocks_of_metadata, objects)), basename(storage.files[0].path)
+        if blocks >= _SCATTERED:
+            yield Advice(
+                "metadata",
+                f"The file's metadata lie scattered over {blocks} blocks of {size(BLOCK)}, fetched "
+                "one after the other. A copy with its metadata together in pages (h5repack -S "
+                "PAGE), or as Zarr (oocdata convert), opens in a few requests.",
+                shlex.join(["h5repack", "-S", "PAGE", "-G", "4194304", name, f"paged-{name}"]),
+            )
 
 
-def _again(reading: Reading) -> float:
-    """Return how often each chunk is decoded in an order that should decode it once."""
-    if reading.together == 1 or reading.order == "full shuffle":
-        return 1.0
-    return reading.amplification / max(1.0, reading.unused)
-
-
-def _codec(reading: Reading, measured: Measured) -> Advice | None:
-    """Advise a faster codec where everything else waits for the decoder."""
-    decoder, codec = measured.limits.get("decoder", inf), reading.storage.codec
+def _of_limits(reading: Reading, measured: Measured) -> Iterator[Advice]:
+    """Yield advice about the decoder and the disk, where everything else waits for one of them."""
+    limits, codec = measured.limits, reading.storage.codec
+    decoder, disk = limits.get("decoder", inf), limits.get("disk", inf)
     best = max(measured.best("sequential"), measured.best("block shuffle"))
-    if codec == "none" or best < _CLOSE * decoder or measured.limits["memory"] < 2 * decoder:
-        return None
-    return Advice(
-        "codec",
-        f"Decoding ({codec}) is the limit: {min(best / decoder, 1):.0%} of what it allows is used. "
-        "A faster codec (lz4, zstd) or more cores would help.",
-        reading.convert(codec="blosc-lz4" if "Zarr" in reading.storage.format else "lz4"),
-    )
-
-
-def _disk(reading: Reading, measured: Measured) -> Advice | None:
-    """Advise a faster disk, or fewer bytes, where everything else waits for the disk."""
-    disk = measured.limits.get("disk", inf)
-    share = measured.best("sequential") / disk
-    others = min(measured.limits.get(name, inf) for name in ("memory", "decoder"))
-    if disk > others or not _CLOSE <= share <= 1:  # above 1 the bytes did not come from the disk
-        return None
-    text = f"The disk is the limit: sequential uses {share:.0%} of what it gives. A faster disk "
-    if reading.storage.codec != "none":
-        return Advice("disk", f"{text}helps, or memory for the whole file.")
-    text += "helps, or compression, if the data compress well."
-    return Advice("disk", text, reading.convert(codec="zstd"))
-
-
-def _link(reading: Reading, measured: Measured) -> Advice | None:
-    """Advise fewer and larger requests, or bytes nearer by, where all waits for the link."""
-    if measured.fetched is None:
-        return None
-    nearer = (
-        "What would help: a cache folder for later epochs (cache=… of ooc.open), more memory, for "
-        "more bytes under way (ooc.set_memory), or a machine nearer to the store."
-    )
-    if measured.fetched >= _LARGE_REQUEST:
-        return Advice("link", nearer)
-    text = f"Requests bring {size(measured.fetched)} each, which the way there and back outweighs. "
-    if reading.storage.chunks is None:
-        text += f"A copy in chunks is fetched in larger ranges, and shuffled by blocks. {nearer}"
-        return Advice("link", text, reading.convert(chunked=True))
-    rows = max(1, reading.chunk_rows * (_LARGE_REQUEST // max(1, measured.fetched)))
-    return Advice("link", f"{text}Larger chunks make fewer. {nearer}", reading.convert(chunks=rows))
-
-
-def _metadata(reading: Reading) -> Advice | None:
-    """Advise to gather metadata that lie scattered over an HDF5 file in a store."""
-    files = reading.storage.files
-    if not reading.storage.is_remote or not reading.storage.format.startswith("HDF5"):
-        return None
-    from oocdata.stores.blocks import BLOCK, blocks_of_metadata
-    from oocdata.stores.versions import ObjectVersion
-
-    blocks = max(blocks_of_metadata(one) for one in files if isinstance(one, ObjectVersion))
-    if blocks < _SCATTERED:
-        return None
-    name = basename(files[0].path)
-    return Advice(
-        "metadata",
-        f"The file's metadata lie scattered over {blocks} blocks of {size(BLOCK)}, fetched one "
-        "after the other. A copy with its metadata together in pages (h5repack -S PAGE), or as "
-        "Zarr (oocdata convert), opens in a few requests.",
-        shlex.join(["h5repack", "-S", "PAGE", "-G", "4194304", name, f"paged-{name}"]),
-    )
-
-
-def _otherwise(reading: Reading) -> Advice:
-    """Return what helps a model that waits where nothing stands out."""
-    if reading.storage.chunks is not None:
-        return Advice("codec", "Chunks are decoded: a faster codec or more cores help.")
-    if reading.batch_size <= _SMALL_BATCH:
-        return Advice("batch", "Larger batches cost less an element (see `oocdata bench`).")
-    return Advice("batch", "Bytes are copied as fast as can be: a smaller dtype or cut rows help.")
+    if codec != "none" and best >= _CLOSE * decoder and limits["memory"] >= 2 * decoder:
+        yield Advice(
+            "codec",
+            f"Decoding ({codec}) is the limit: {min(best / decoder, 1):.0%} of what it allows is "
+            "used. A faster codec (lz4, zstd) or more cores would help.",
+            reading.convert(codec="blosc-lz4" if "Zarr" in reading.storage.format else "lz4"),
+        )
+    share = measured.best("sequential") / disk  # above 1 the bytes did not come from the disk
+    if disk <= min(limits.get("memory", inf), decoder) and _CLOSE <= share <= 1:
+        text = (
+            f"The disk is the limit: sequential uses {share:.0%} of what it gives. A faster disk "
+        )
+        if codec != "none":
+            yield Advice("disk", f"{text}helps, or memory for the whole file.")
+        else:
+            text += "helps, or compression, if the data compress well."
+            yield Advice("disk", text, reading.convert(codec="zstd"))

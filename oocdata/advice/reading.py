@@ -10,12 +10,11 @@ from os.path import basename, splitext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.blocks import typical_length
 from oocdata.cost import amplification, chunk_bytes
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import Request, of_sources
+from oocdata.datasets.request import of_sources
 from oocdata.datasets.view import View
 from oocdata.engines.source import Storage
 from oocdata.order import BlockShuffle, Sequential
@@ -41,13 +40,10 @@ def size(nbytes: float) -> str:
     >>> size(1536), size(120_000_000)
     ('1.5 KiB', '114.4 MiB')
     """
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if nbytes < 1024:
-            if unit == "bytes":
-                return "1 byte" if nbytes == 1 else f"{nbytes:.0f} bytes"
-            return f"{nbytes:.1f} {unit}"
-        nbytes /= 1024
-    return f"{nbytes:.1f} TiB"
+    if nbytes < 1024:
+        return "1 byte" if nbytes == 1 else f"{nbytes:.0f} bytes"
+    power = min(4, int(log2(nbytes)) // 10)
+    return f"{nbytes / 1024**power:.1f} {' KMGT'[power]}iB"
 
 
 def as_typed(path: str) -> str:
@@ -110,7 +106,8 @@ class Reading:
         words = ["oocdata", "convert", as_typed(target), as_typed(f"{stem}-new{suffix}")]
         options |= {"axis": self.axes, "chunks": chunks, "codec": codec}
         for name, value in options.items():
-            if value in (None, 0, (0,)):  # as it is without the option
+            usual = (None,) if name == "pad" else (None, 0, (0,))
+            if value in usual:  # as it is without the option
                 continue
             words.append(f"--{name}")
             if value is not True:
@@ -132,9 +129,20 @@ def reading_of(loader: Loader) -> Reading:
     samples = np.ptp(request.origins, axis=0) > 0
     if axes is not None:
         samples = np.isin(np.arange(len(samples)), axes)
-    lengths = np.array(request.extent.lengths)
-    unused = _unused(request, samples, storage)
-    pieces, chunk_rows = _pieces(request, samples, storage)
+    lengths, spans = np.array(request.extent.lengths), np.array(request.extent.spans)
+    unused, pieces, chunk_rows, spread = 1.0, 1, 1, 0
+    if storage.strides is not None and samples.any():
+        steps = np.abs(storage.strides)
+        reach = int(((spans - 1) * steps)[~samples].sum())
+        if reach >= steps[samples].min():  # other elements lie in between
+            spread = reach + request.source.dtype.itemsize
+    elif storage.strides is None and storage.chunks is not None:
+        chunks, first = np.array(storage.chunks), request.origins[0]
+        met = np.maximum(1, (first + spans - 1) // chunks - first // chunks + 1)
+        pieces, chunk_rows = int(met[~samples].prod()), int(chunks[samples].prod())
+        if request.extent.size:
+            whole = np.minimum(met * chunks, request.source.shape)
+            unused = float((whole / lengths)[~samples].prod())
     mixed, orders = None, [order]
     if isinstance(order, Mixture | Weighted):  # no permutation of all elements to compare it with
         orders = list(order.orders)
@@ -161,7 +169,7 @@ def reading_of(loader: Loader) -> Reading:
         pieces=pieces,
         chunk_rows=chunk_rows,
         mixing=mixed,
-        spread=_spread(request, samples, storage),
+        spread=spread,
     )
 
 
@@ -171,36 +179,3 @@ def view_below(dataset: Any) -> View | None:
         below = (getattr(dataset, name, None) for name in ("view", "source", "dataset"))
         dataset = next((one for one in below if isinstance(one, Dataset)), None)
     return dataset
-
-
-def _unused(request: Request, samples: NDArray[np.bool_], storage: Storage) -> float:
-    """Return bytes of the chunks that an element touches for each of its own, rows aside."""
-    if storage.chunks is None or storage.strides is not None or not request.extent.size:
-        return 1.0
-    share = 1.0
-    for axis in np.flatnonzero(~samples).tolist():
-        first, chunk = int(request.origins[0, axis]), storage.chunks[axis]
-        last = first + request.extent.spans[axis] - 1
-        whole = (last // chunk + 1) * chunk - first // chunk * chunk
-        share *= min(whole, request.source.shape[axis]) / request.extent.lengths[axis]
-    return share
-
-
-def _pieces(request: Request, samples: NDArray[np.bool_], storage: Storage) -> tuple[int, int]:
-    """Return the chunks that a row of an element is cut into, and how many rows a chunk holds."""
-    if storage.chunks is None or storage.strides is not None:
-        return 1, 1
-    chunks = np.array(storage.chunks)
-    first = request.origins[0]
-    last = first + np.array(request.extent.spans) - 1
-    met = np.maximum(1, last // chunks - first // chunks + 1)
-    return int(met[~samples].prod()), int(chunks[samples].prod())
-
-
-def _spread(request: Request, samples: NDArray[np.bool_], storage: Storage) -> int:
-    """Return the bytes that an element reaches over where other elements lie in between."""
-    if storage.strides is None or not samples.any():
-        return 0
-    steps = np.abs(storage.strides)
-    reach = int(((np.array(request.extent.spans) - 1) * steps)[~samples].sum())
-    return reach + request.source.dtype.itemsize if reach >= steps[samples].min() else 0

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-import typer
-
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Quiet, flag, numbers, option, print_json
+from oocdata.cli.options import Json, Quiet, flag, numbers, option, tell
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -71,7 +69,4 @@ def bench(
         cold=cold,
         progress=not quiet,
     )
-    if json:
-        print_json(found.to_json())
-    else:
-        typer.echo(str(found))
+    tell(found, json)

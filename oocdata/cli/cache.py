@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, flag, nbytes_of, option, print_json
+from oocdata.cli.options import Json, flag, nbytes_of, option, tell
 
 __all__ = ["cache"]
 
@@ -34,8 +34,7 @@ def cache(
 
     Processes that run may go on: they read what they have open, and fetch again what they miss.
 
-    Exit code: 0; 1 where it can't be read; 2 for a wrong call; 3 where a dataset was left because a
-    process writes it.
+    Exit code 3: a dataset was left, because a process writes it.
 
     \b
     Examples:
@@ -46,9 +45,6 @@ def cache(
     from oocdata.tools.cache import cache as found_in
 
     found = found_in(folder, clear=clear, limit=limit)
-    if json:
-        print_json(found.to_json())
-    else:
-        typer.echo(found.text(show))
+    tell(found if json else found.text(show), json)
     if found.in_use:
         raise typer.Exit(3)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated
 
 import typer
 
 from oocdata.cli.command import command, in_options
-from oocdata.cli.options import Json, Overwrite, Quiet, flag, option, print_json
+from oocdata.cli.options import Json, Overwrite, Quiet, flag, option, tell
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -48,9 +47,7 @@ def check(
     all datasets are read. Several files are checked one by one; of many that are
     healthy only the number is told, unless with -v.
 
-    \b
-    Exit code: 0 nothing found but what --allow names; 3 something found;
-    1 an error; 2 called wrongly.
+    Exit code 3: something was found that --allow does not name.
 
     \b
     Examples:
@@ -82,15 +79,12 @@ def check(
         overwrite=overwrite,
         progress=not quiet,
     )
-    if json:
-        print_json(health.to_json())
-    else:
-        told = [replace(one, reason=in_options(one.reason, context)) for one in health.findings]
-        typer.echo(replace(health, findings=tuple(told)).text(show=show, every=verbose))
-    if write_manifest and not health.written:
-        typer.echo("oocdata: no manifest was written, because the data are damaged.", err=True)
+    text = in_options(health.text(show=show, every=verbose), context)
+    tell(health if json else text, json)
     if not (health.datasets or health.findings):
         typer.echo("oocdata: there is no dataset in the file.", err=True)
         raise typer.Exit(1)
+    if write_manifest and not health.written:
+        typer.echo("oocdata: no manifest was written, because the data are damaged.", err=True)
     if not health.healthy(allowed) or (write_manifest and not health.written):
         raise typer.Exit(3)

@@ -28,11 +28,10 @@ from oocdata.errors import (
     OocdataError,
     PositionError,
     SeveralDatasetsError,
-    arguments_named,
 )
 from oocdata.tools.lines import wrapped
 
-__all__ = ["command", "errors", "in_options", "naming"]
+__all__ = ["NAMED", "command", "errors", "in_options"]
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY  # so that those with a default may stand before others
 _Verbose = Annotated[bool, flag("--verbose", "Show the traceback of an error.", "-v")]
@@ -86,17 +85,13 @@ _OTHER_NAMES = {
 }  # fmt: skip
 """Arguments in Python whose options have other names; all others have the same."""
 
-_NAMED = "oocdata.named"
+NAMED = "oocdata.named"
+"""In the `meta` of a context: options of other names than these, for a while."""
 
-
-@contextmanager
-def naming(context: typer.Context, **options: str) -> Iterator[None]:
-    """Say in errors of a block by which options of the command its arguments are given."""
-    try:
-        yield
-    except OocdataError:
-        context.meta[_NAMED] = options
-        raise
+_ARGUMENT = re.compile(
+    r"\booc\.\w+\((?:[^()]|\([^()]*\))*\)"  # a call in Python, which stays as it is
+    r"""|`([a-z_]+)`|\b([a-z_]+)=(True\b|(["']?)\w+\4(?!\w|\.\w|\()|(?='))"""
+)
 
 
 def in_options(text: str, context: typer.Context) -> str:
@@ -105,13 +100,15 @@ def in_options(text: str, context: typer.Context) -> str:
     for param in context.command.params:
         if param.name and param.opts[0].startswith("-"):
             options[param.name] = max(param.opts, key=len)
-    options |= context.meta.get(_NAMED, {})
-    for name in arguments_named(text):
-        if name in options:
-            text = text.replace(f"`{name}`", options[name]).replace(f"{name}=True", options[name])
-            text = re.sub(rf"""\b{name}=(["']?)(\w+)\1""", rf"{options[name]} \2", text)
-            text = text.replace(f" {name}='", f" {options[name]} '")
-    return text
+    options |= context.meta.get(NAMED, {})
+
+    def told(found: re.Match[str]) -> str:
+        name, value = found[1] or found[2], (found[3] or "").strip("\"'")
+        if name not in options:
+            return found[0]
+        return options[name] if found[1] or value == "True" else f"{options[name]} {value}"
+
+    return _ARGUMENT.sub(told, re.sub(r"ooc\.open\(…, (\w+=\w+)\)", r"\1", text))
 
 
 @contextmanager
@@ -121,12 +118,10 @@ def errors(context: typer.Context, verbose: bool) -> Iterator[None]:
     The options of the context's command are named in it; `verbose` prints the traceback too.
     """
     try:
-        with _interrupted_in_the_end(), _warnings_told(context):
+        with _hooks(context):
             yield
-    except BrokenPipeError:  # `oocdata … | head`: nobody wants the rest
-        raise
-    except (typer.Exit, typer.Abort, typer.BadParameter):
-        raise
+    except (BrokenPipeError, typer.Exit, typer.Abort, typer.BadParameter):
+        raise  # of `oocdata … | head` nobody wants the rest
     except (Exception, KeyboardInterrupt) as error:
         if verbose:
             traceback.print_exc()
@@ -139,65 +134,53 @@ def _told(error: BaseException, context: typer.Context) -> tuple[str, int]:
     """Return the message of an error and the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return "stopped.", 130
-    if isinstance(error, OocdataError | OSError | MemoryError):
-        message = _with_hint(error, context) or type(error).__name__
-        if isinstance(error, OSError) and not isinstance(error, OocdataError) and error.strerror:
-            where = "" if error.filename is None else f": '{error.filename}'"
-            message = f"{error.strerror}{where}."
-        notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
-        message = " ".join([message, *notes])
-        # A file that is too short for what is asked is no wrong call.
-        wrong = isinstance(error, ArgumentError | PositionError | SeveralDatasetsError)
-        return message, 2 if wrong and not isinstance(error, EmptyError) else 1
-    return (
-        f"unexpected {type(error).__name__}: {error}. This should not happen: run it again with "
-        "--verbose, and report what it shows."
-    ), 1
-
-
-def _with_hint(error: object, context: typer.Context) -> str:
-    hint = " Name it: --key NAME, or FILE::NAME." if isinstance(error, SeveralDatasetsError) else ""
-    return in_options(f"{error}{hint}", context)
+    if not isinstance(error, OocdataError | OSError | MemoryError):
+        return (
+            f"unexpected {type(error).__name__}: {error}. This should not happen: run it again "
+            "with --verbose, and report what it shows."
+        ), 1
+    several = isinstance(error, SeveralDatasetsError)
+    hint = " Name it: --key NAME, or FILE::NAME." if several else ""
+    message = in_options(f"{error}{hint}", context) or type(error).__name__
+    if isinstance(error, OSError) and not isinstance(error, OocdataError) and error.strerror:
+        where = "" if error.filename is None else f": '{error.filename}'"
+        message = f"{error.strerror}{where}."
+    notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
+    # A file that is too short for what is asked is no wrong call.
+    wrong = several or isinstance(error, ArgumentError | PositionError)
+    code = 2 if wrong and not isinstance(error, EmptyError) else 1
+    return " ".join([message, *notes]), code
 
 
 @contextmanager
-def _warnings_told(context: typer.Context) -> Iterator[None]:
-    """Print a warning of oocdata's as a paragraph, without the line of code that gave it."""
-    usual = warnings.showwarning
+def _hooks(context: typer.Context) -> Iterator[None]:
+    """Tell warnings of oocdata's without the line of code that gave them, and keep Ctrl-C.
+
+    Ctrl-C that came while a finaliser ran is sent again: Python drops what that raises.
+    """
+    warned, dropped = warnings.showwarning, sys.unraisablehook
+    main = threading.main_thread().ident
 
     def told(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
         if issubclass(category, OocdataError):
-            _complain(_with_hint(message, context))
+            _complain(in_options(str(message), context))
         else:
-            usual(message, category, *where, **more)
+            warned(message, category, *where, **more)
 
-    warnings.showwarning = told
-    try:
-        yield
-    finally:
-        warnings.showwarning = usual
-
-
-@contextmanager
-def _interrupted_in_the_end() -> Iterator[None]:
-    """Send Ctrl-C again where it came while a finaliser ran: Python drops what that raises."""
-    usual = sys.unraisablehook
-    main = threading.main_thread().ident
-
-    def again(dropped: sys.UnraisableHookArgs) -> None:
-        if not issubclass(dropped.exc_type, KeyboardInterrupt) or main is None:
-            usual(dropped)
+    def again(what: sys.UnraisableHookArgs) -> None:
+        if not issubclass(what.exc_type, KeyboardInterrupt) or main is None:
+            dropped(what)
             return
         # Raised right here it would be dropped once more.
         later = threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT))
         later.daemon = True
         later.start()
 
-    sys.unraisablehook = again
+    warnings.showwarning, sys.unraisablehook = told, again
     try:
         yield
     finally:
-        sys.unraisablehook = usual
+        warnings.showwarning, sys.unraisablehook = warned, dropped
 
 
 def _complain(message: str) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from oocdata.cli.command import command, naming
+from oocdata.cli.command import NAMED, command
 from oocdata.cli.options import (
     FILES,
     Json,
@@ -18,9 +18,9 @@ from oocdata.cli.options import (
     nbytes_of,
     numbers,
     option,
-    print_json,
     rows_of,
     split_key,
+    tell,
 )
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
@@ -33,6 +33,8 @@ _DST = (
 )
 _CHUNKS = "Rows in a chunk, or a length for each axis: 32,3,64,64."
 _SHARDS = "Zarr: rows in a file, or a length for each axis; 0: a file a chunk."
+_LENGTHS = numbers("32,3,64", least=1, alone=True)
+_FILES = numbers("64,3,64", least=0, alone=True)
 _CODEC = "none, gzip, zstd, blosc-lz4, blosc-zstd; HDF5 also lzf and lz4."
 _TO_DTYPE = "The dtype to write; numbers that don't fit are refused."
 
@@ -46,8 +48,8 @@ def convert(
     to_key: Annotated[
         str | None, option("NAME", "The array's name in DST (HDF5, Zarr group).")
     ] = None,
-    chunks: Annotated[Any, option("N[,N,...]", _CHUNKS, parser=numbers("32,3,64", least=1))] = None,
-    shards: Annotated[Any, option("N[,N,...]", _SHARDS, parser=numbers("64,3,64", least=0))] = None,
+    chunks: Annotated[Any, option("N[,N,...]", _CHUNKS, parser=_LENGTHS)] = None,
+    shards: Annotated[Any, option("N[,N,...]", _SHARDS, parser=_FILES)] = None,
     codec: Annotated[str | None, option("NAME[:LEVEL]", _CODEC)] = None,
     shuffle: Annotated[
         Literal["byte", "bit", "none"] | None, option("byte|bit|none", "Before compression.")
@@ -72,8 +74,7 @@ def convert(
     DST.oocdata-partial, and the same command goes on with a run that was stopped. In Python:
     ooc.convert, and ooc.create for arrays that you make.
 
-    Exit codes: 0 done; 1 an error; 2 called wrongly, or DST is there and may not be replaced; 3
-    --verify found rows that differ, and nothing was written; 130 Ctrl-C.
+    Exit code 3: --verify found rows that differ, and nothing was written.
 
     \b
     Examples:
@@ -101,24 +102,23 @@ def convert(
         if not len(view):
             raise ArgumentError(f"`rows` must hold a row of the {len(array.view())} there are.")
     if to_dtype is not None:
-        with naming(context, dtype="--to-dtype"):  # --dtype is that of raw binary
-            view = view.astype(to_dtype)
+        context.meta[NAMED] = {"dtype": "--to-dtype"}  # --dtype is that of raw binary
+        view = view.astype(to_dtype)
+        del context.meta[NAMED]
     plan = plan_of(
         view,
         path,
         to_key=to_key or name,
-        chunks=_alone(chunks),
-        shards=_alone(shards),
+        chunks=chunks,
+        shards=shards,
         codec=codec,
         shuffle=shuffle,
         memory=memory,
         verify=verify,
         overwrite=overwrite,
     )
-    if dry_run and json:
-        print_json(plan.to_json())
-    elif not json:
-        typer.echo(str(plan))
+    if dry_run or not json:
+        tell(plan, json)
     if dry_run:
         return
     try:
@@ -127,14 +127,6 @@ def convert(
         if os.path.isdir(plan.placement.folder):
             typer.echo("oocdata: the same command goes on from here.", err=True)
         raise
-    if json:
-        print_json(done.to_json())
-    else:
-        typer.echo(done.outcome)
+    tell(done if json else done.outcome, json)
     if done.verified is False:
         raise typer.Exit(3)
-
-
-def _alone(lengths: tuple[int, ...] | None) -> int | tuple[int, ...] | None:
-    """Return a single number as it is: rows, not the lengths of all axes."""
-    return lengths[0] if lengths is not None and len(lengths) == 1 else lengths

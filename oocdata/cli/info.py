@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from oocdata.cli.command import command, in_options
-from oocdata.cli.options import Json, print_json
+from oocdata.cli.options import Json, tell
 from oocdata.tools.opening import Opening
 
 __all__ = ["info"]
@@ -31,11 +31,8 @@ def info(context: typer.Context, array: Opening, json: Json = False) -> None:
     from oocdata.tools.info import contents
 
     found = contents(array)
-    if json:
-        print_json(found.to_json())
-    elif found.datasets:
-        said, mark, reasons = str(found).partition("Can't be opened:\n")  # code stays as it is
-        typer.echo(f"{said}{mark}{in_options(reasons, context)}")
+    if json or found.datasets:
+        tell(found if json else in_options(str(found), context), json)
     if not found.datasets:
         typer.echo("oocdata: there is no dataset in the file.", err=True)
     if not found.described:

@@ -18,11 +18,12 @@ from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.patterns import natural
+from oocdata.tools.lines import plain
 from oocdata.tools.opening import Opening
 
 __all__ = [
     "FILES", "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "given", "nbytes_of",
-    "numbers", "option", "print_json", "refuse_existing", "rows_of", "split_key",
+    "numbers", "option", "refuse_existing", "rows_of", "split_key", "tell",
 ]  # fmt: skip
 
 _MOST_OFFERED = 500
@@ -65,11 +66,15 @@ def refuse_existing(output: Path | None, overwrite: bool) -> None:
 
 
 def numbers(
-    example: str, *, least: float | None = None, count: tuple[int, ...] | None = None
-) -> Callable[[str], tuple[Any, ...]]:
+    example: str,
+    *,
+    least: float | None = None,
+    count: tuple[int, ...] | None = None,
+    alone: bool = False,
+) -> Callable[[str], Any]:
     """Return what reads a list of numbers, none below `least`, of a length that is in `count`.
 
-    Without a point in the example, only whole numbers are read.
+    Without a point in the example, only whole numbers are read. A number `alone` stays one.
 
     Examples
     --------
@@ -77,26 +82,23 @@ def numbers(
     ((1, 2), (0.5, 3))
     """
 
-    def parse(text: str) -> tuple[Any, ...]:
-        try:
+    def parse(text: str) -> Any:
+        with suppress(ValueError):
             found = tuple(_number(part) for part in text.strip("()[] ,").split(","))
-        except ValueError:
-            found = ()
-        whole = "." in example or all(isinstance(one, int) for one in found)
-        low = least is not None and any(one < least for one in found)
-        if not found or not whole or low or (count is not None and len(found) not in count):
-            rule = "" if least is None else f", from {least} on"
-            raise typer.BadParameter(f"{text!r} is not of the form {example}{rule}.")
-        return found
+            whole = "." in example or all(isinstance(one, int) for one in found)
+            enough = least is None or min(found) >= least
+            if whole and enough and (count is None or len(found) in count):
+                return found[0] if alone and len(found) == 1 else found
+        rule = "" if least is None else f", from {least} on"
+        raise typer.BadParameter(f"{text!r} is not of the form {example}{rule}.")
 
     return parse
 
 
 def _number(text: str) -> int | float:
-    try:
+    with suppress(ValueError):
         return int(text)
-    except ValueError:
-        return float(text)
+    return float(text)
 
 
 def rows_of(text: str) -> slice:
@@ -107,14 +109,11 @@ def rows_of(text: str) -> slice:
     >>> rows_of("100:200"), rows_of(":-1")
     (slice(100, 200, None), slice(None, -1, None))
     """
-    parts = text.split(":")
-    try:
-        ends = [int(part) if part.strip() else None for part in parts]
-    except ValueError:
-        ends = []
-    if not 2 <= len(ends) <= 3 or ends[2:] == [0]:
-        raise typer.BadParameter(f"{text!r} is no range of rows such as 100:200, :1000 or -50:.")
-    return slice(*ends)
+    with suppress(ValueError):
+        ends = [int(part) if part.strip() else None for part in text.split(":")]
+        if 2 <= len(ends) <= 3 and ends[2:] != [0]:
+            return slice(*ends)
+    raise typer.BadParameter(f"{text!r} is no range of rows such as 100:200, :1000 or -50:.")
 
 
 def nbytes_of(text: str) -> int:
@@ -126,12 +125,9 @@ def nbytes_of(text: str) -> int:
     (107374182400, 1610612736, 4096)
     """
     found = re.fullmatch(r"(\d+\.?\d*)\s*([KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
-    nbytes = 0
-    if found is not None:
-        nbytes = int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
-    if not nbytes:
-        raise typer.BadParameter(f"{text!r} is no number of bytes, such as 100G, 512M or 4096.")
-    return nbytes
+    if found and (nbytes := int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))):
+        return nbytes
+    raise typer.BadParameter(f"{text!r} is no number of bytes, such as 100G, 512M or 4096.")
 
 
 def _axes(text: str) -> Any:
@@ -176,6 +172,7 @@ _KEY = "The dataset in the file, e.g. /flow/u; or those of a quoted pattern, 'da
 _AXIS = "The row axis: a number or a dimension's name; or several, outermost first: 0,1."
 _DTYPE = "Raw binary: the stored dtype, e.g. '>f4'; of a .npy of raw bytes: bfloat16."
 _SHAPE = "Raw binary: the shape in C order, e.g. 1000,64,64; one may be -1."
+_PAD = "Fill rows of unlike shapes up with this number to the longest of each axis."
 _ABSENT = (
     "Absent chunks: refuse them, or read the fill value. By default HDF5 refuses them, and Zarr "
     "tells of them."
@@ -197,6 +194,7 @@ def given(
         str | None, option("NAME", "The field of structured rows; of a field: a,b.")
     ] = None,
     decode: Annotated[bool, flag("--decode", "Decode packed numbers as xarray does.")] = False,
+    pad: Annotated[Any, option("NUMBER", _PAD, parser=_number)] = None,
     format: Annotated[  # noqa: A002  # the name in Python
         Literal["text"] | None, option("text", "The file is lines of text, whatever its name.")
     ] = None,
@@ -219,9 +217,9 @@ def given(
             )
     target = _as_glob([path for path, _ in pairs])
     name = next(iter(keys), None)
-    fields = tuple(field.split(",")) if field else ()
-    return Opening(
-        target, name, axis, dtype, shape, offset, missing, external, field=fields, decode=decode,
+    return Opening.of(
+        target, name, axis=axis, dtype=dtype, shape=shape, offset=offset, missing=missing,
+        external=external, field=tuple(field.split(",")) if field else (), decode=decode, pad=pad,
         format=format,
     )  # fmt: skip
 
@@ -261,7 +259,7 @@ def split_key(text: str) -> tuple[str, str | None]:
     return file, key
 
 
-def print_json(found: object) -> None:
-    """Print what a command reports as one JSON object; a number that JSON has not is null."""
-    finite = json.loads(json.dumps(found), parse_constant=lambda word: None)
-    typer.echo(json.dumps(finite, indent=2))
+def tell(found: Any, as_json: bool, **more: object) -> None:
+    """Print what a command reports, as text or as one JSON object, which has `more`."""
+    told = {**more, **plain(found)} if as_json else {}
+    typer.echo(json.dumps(told, indent=2) if as_json else str(found))

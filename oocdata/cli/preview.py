@@ -14,9 +14,9 @@ from oocdata.cli.options import (
     flag,
     numbers,
     option,
-    print_json,
     refuse_existing,
     rows_of,
+    tell,
 )
 from oocdata.tools.libraries import PICTURES, check_picture
 from oocdata.tools.opening import Opening
@@ -103,13 +103,13 @@ def preview(
     if output is not None:
         made.save(output, fps=fps)
     if json:
-        print_json({**made.to_json(), "picture": None if output is None else str(output)})
+        tell(made, json, picture=None if output is None else str(output))
         return
     shown = False
     if terminal:
         from rich.console import Console
 
-        from oocdata.tools.preview.terminal import can_show, show
+        from oocdata.tools.preview.sheet import can_show, show
 
         console = Console(highlight=False)
         shown = can_show(console)

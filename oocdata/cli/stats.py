@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Quiet, flag, numbers, option, print_json
+from oocdata.cli.options import Json, Quiet, flag, numbers, option, tell
 from oocdata.tools.opening import Opening
 
 __all__ = ["stats"]
@@ -48,8 +48,6 @@ def stats(
     have statistics each. The output says which, and why. Axes are those of the array with its rows
     first.
 
-    Exit code: 0, whatever was found; 1 where it can't be read; 2 for a wrong call.
-
     \b
     Examples:
       oocdata stats ds.npy
@@ -63,10 +61,7 @@ def stats(
     view = array.view()
     part = view if split is None else view.split(*split)[0]
     found = stats_of(part, channels=channels, duplicates=duplicates, progress=not quiet)
-    if json:
-        print_json({"path": array.target, "key": array.key, "split": split, **found.to_json()})
-        return
-    typer.echo(found)
-    if split is not None:
+    tell(found, json, path=array.target, key=array.key, split=split)
+    if split is not None and not json:
         sizes = ",".join(map(str, split))
         typer.echo(f"split: the first part of {sizes}; no row of the others was read.")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from oocdata.advice.reading import size
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.stores.folder import CachedObject, CacheFolder
-from oocdata.tools.lines import labelled, table
+from oocdata.tools.lines import Report, labelled, table
 from oocdata.writers.cache import WrittenCache, written_caches
 
 __all__ = ["Cache", "cache"]
@@ -19,7 +18,7 @@ _ENVIRONMENT = "OOCDATA_CACHE"
 
 
 @dataclass(frozen=True, slots=True)
-class Cache:
+class Cache(Report):
     """What a cache folder holds, and what was deleted of it; what `cache` returns.
 
     Examples
@@ -39,33 +38,30 @@ class Cache:
     freed: int | None = None  #: bytes on the disk that came free; None where nothing was cleared
     in_use: tuple[str, ...] = ()  #: of datasets, left because a process writes them
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as dicts, lists and numbers, for ``json.dumps``."""
-        return asdict(self)
-
     def text(self, show: int = 20) -> str:
         """Return it for a terminal, with so many objects and datasets at most."""
-        objects = sum(one.nbytes for one in self.objects)
-        datasets = sum(one.nbytes for one in self.datasets)
         limit = "" if self.limit is None else f", of at most {size(self.limit)}"
+        objects, datasets = (
+            f"{len(held):,}: {size(sum(one.nbytes for one in held))}"
+            for held in (self.objects, self.datasets)
+        )
         lines = [
             labelled("folder", self.folder),
-            labelled("objects", f"{len(self.objects):,}: {size(objects)}{limit}"),
-            labelled("datasets", f"{len(self.datasets):,}: {size(datasets)}"),
+            labelled("objects", objects + limit),
+            labelled("datasets", datasets),
         ]
         if self.freed is not None:
             lines.append(labelled("cleared", size(self.freed)))
         lines += [labelled("left", f"{path}: a process writes it") for path in self.in_use]
-        rows = [
-            (one.name, size(one.nbytes), size(one.size), _when(one.used))
-            for one in self.objects[:show]
-        ]
+        rows = [(one.name, one.nbytes, size(one.size), one.used) for one in self.objects[:show]]
         rows += [
-            (one.made_of, size(one.nbytes), "all" if one.whole else "a part", _when(one.used))
+            (one.made_of, one.nbytes, "all" if one.whole else "a part", one.used)
             for one in self.datasets[:show]
         ]
         if rows:
-            lines += ["", table(["", "kept", "of", "last used"], rows)]
+            told = [(*(name, size(n), of), f"{datetime.fromtimestamp(used):%Y-%m-%d %H:%M}")
+                    for name, n, of, used in rows]  # fmt: skip
+            lines += ["", table(["", "kept", "of", "last used"], told)]
         more = max(0, len(self.objects) - show) + max(0, len(self.datasets) - show)
         return "\n".join([*lines, *([f"… {more:,} more: --show, --json"] if more else [])])
 
@@ -101,9 +97,8 @@ def cache(
             f"`folder` must hold what oocdata caches; '{place}' holds none. To make it a cache "
             "folder, set its limit."
         )
-    if not clear:
-        freed, in_use = None, []
-    else:
+    freed, in_use = None, list[str]()
+    if clear:
         freed = kept.clear() if kept else 0
         in_use = [one.path for one in datasets if not one.delete()]
         freed += sum(one.nbytes for one in datasets if one.path not in in_use)
@@ -116,7 +111,3 @@ def cache(
         freed,
         tuple(in_use),
     )
-
-
-def _when(used: float) -> str:
-    return datetime.fromtimestamp(used).strftime("%Y-%m-%d %H:%M")

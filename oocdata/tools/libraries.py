@@ -39,16 +39,15 @@ def matplotlib(module: str = "") -> Any:
 def check_picture(path: Path, suffixes: Sequence[str] = PICTURES) -> Path:
     """Return a picture's path, the home folder put in; raise if it can't be written there."""
     path = path.expanduser()
+    wrong = ""
     if path.suffix.lower() not in suffixes:
-        raise ArgumentError(
-            f"the picture's name must end in {', '.join(suffixes)}; got {path.name!r}."
-        )
-    if not path.parent.is_dir():
-        raise ArgumentError(f"the picture's folder must exist; got '{path.parent}'.")
-    if not os.access(path if path.exists() else path.parent, os.W_OK):
-        raise ArgumentError(
-            f"the picture's folder must be writable; got '{path.parent.absolute()}'."
-        )
+        wrong = f"name must end in {', '.join(suffixes)}; got {path.name!r}"
+    elif not path.parent.is_dir():
+        wrong = f"folder must exist; got '{path.parent}'"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        wrong = f"folder must be writable; got '{path.parent.absolute()}'"
+    if wrong:
+        raise ArgumentError(f"the picture's {wrong}.")
     matplotlib("figure")
     return path
 

@@ -1,11 +1,20 @@
-"""Text that several tools print alike: paragraphs, labelled lines, and tables."""
+"""Text that several tools print alike: paragraphs, labelled lines, tables, and JSON."""
 
 from __future__ import annotations
 
+import math
 import textwrap
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["labelled", "table", "wrapped"]
+import numpy as np
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+__all__ = ["Report", "labelled", "plain", "progress", "table", "wrapped"]
 
 
 def wrapped(text: str, first: str = "", rest: str = "", width: int = 80) -> str:
@@ -67,3 +76,83 @@ def table(
     with console.capture() as captured:
         console.print(made)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
+
+
+class Report:
+    """What a tool found, as a dataclass that prints itself."""
+
+    __slots__ = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return everything as dicts, lists, text and numbers, for ``json.dumps``."""
+        return _of_fields(self)
+
+
+def _of_fields(value: Any) -> dict[str, Any]:
+    return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+
+
+def plain(value: Any) -> Any:
+    """Return what ``json.dumps`` takes; None for a number that is not finite.
+
+    Examples
+    --------
+    >>> plain({"rows": (range(3, 5),), "mean": np.array([0.5, np.nan])})
+    {'rows': [[3, 5]], 'mean': [0.5, None]}
+    """
+    if isinstance(value, Report):
+        return value.to_json()
+    if is_dataclass(value):
+        return _of_fields(value)
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, range):
+        return [value.start, value.stop]
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_OTHER_COLUMNS = 56
+"""Characters beside the label, which is cut short where a terminal is narrow."""
+
+
+@contextmanager
+def progress(
+    label: str, total: int, unit: str = "bytes", shown: bool = True, console: Console | None = None
+) -> Iterator[Callable[[int], None]]:
+    """Show on standard error how far a block has come; nothing where that is no terminal.
+
+    Gives what is to be called, from any thread, with what was done since the last call: bytes, or
+    whatever the `unit`, a plural, names.
+
+    Examples
+    --------
+    >>> with progress("reading", total=3, unit="rows") as advance:
+    ...     for _ in range(3):
+    ...         advance(1)
+    """
+    if not shown:
+        yield lambda count: None
+        return
+    from rich import progress as bars
+    from rich.console import Console
+
+    console = console or Console(stderr=True, highlight=False)
+    nbytes = unit == "bytes"
+    columns: list[bars.ProgressColumn] = [
+        bars.TextColumn("{task.description}", markup=False),
+        bars.BarColumn(12),
+        bars.TaskProgressColumn(),
+        bars.DownloadColumn(binary_units=True) if nbytes else bars.MofNCompleteColumn(" of "),
+        bars.TransferSpeedColumn() if nbytes else bars.TextColumn(unit),
+        bars.TimeRemainingColumn(),
+    ]
+    room = max(8, console.width - _OTHER_COLUMNS)
+    label = label if len(label) <= room else f"{label[: room - 1]}…"
+    silent = not (console.is_terminal or console.is_jupyter)
+    with bars.Progress(*columns, console=console, transient=True, disable=silent) as bar:
+        task = bar.add_task(label, total=total)
+        yield lambda count: bar.advance(task, count)

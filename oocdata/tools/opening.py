@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from math import prod
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -12,6 +12,7 @@ from numpy.typing import DTypeLike
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open as open_view
+from oocdata.datasets.ragged import Ragged
 from oocdata.datasets.spec import as_dtype, leaves
 from oocdata.datasets.view import View
 from oocdata.engines.dtypes import dtype_text, is_small_float
@@ -38,6 +39,7 @@ class OpenArguments(TypedDict, total=False):
     verify: bool | str | os.PathLike[str] | None
     field: str | Sequence[str]
     decode: bool
+    pad: float | None
     format: Literal["text"] | None
     pictures: Pictures | None
     cache: str | os.PathLike[str] | None
@@ -63,18 +65,7 @@ class Opening:
 
     target: Any
     key: Key | None = None
-    axis: Axis = 0
-    dtype: str | None = None
-    shape: tuple[int, ...] | None = None
-    offset: int = 0
-    missing: Missing | None = None
-    external: bool = False
-    verify: bool | str | os.PathLike[str] | None = None
-    field: str | Sequence[str] = ()
-    decode: bool = False
-    format: Literal["text"] | None = None
-    pictures: Pictures | None = None
-    cache: str | os.PathLike[str] | None = None
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # others, where not the usual ones
 
     @classmethod
     def of(cls, target: Any, key: Key | None = None, **arguments: Unpack[OpenArguments]) -> Opening:
@@ -82,9 +73,12 @@ class Opening:
 
         With a Dataset, which is open already, any other argument is an ArgumentError.
         """
-        given: dict[str, Any] = {} if key is None else {"key": key}
-        given.update(arguments)
+        given: dict[str, Any] = dict(arguments)
+        for name in given.keys() - OpenArguments.__annotations__.keys():
+            raise TypeError(f"there must be such an argument of oocdata.open; got {name!r}.")
         store = given.pop("store", None)
+        if isinstance(target, Opening):
+            target, key, given = target.target, key or target.key, {**target.arguments, **given}
         if store is not None and not isinstance(target, Dataset):
             from oocdata.stores.given import in_store  # slow to import
 
@@ -96,36 +90,42 @@ class Opening:
             given["dtype"] = dtype_text(as_dtype(given["dtype"]))
         if given.get("shape") is not None:
             given["shape"] = tuple(map(int, given["shape"]))
-        opening = replace(target if isinstance(target, Opening) else cls(target), **given)
-        opening = replace(opening, target=_local(opening.target))
-        if isinstance(opening.target, Dataset):
+        usual = (None, False, ())
+        given = {
+            name: value
+            for name, value in given.items()
+            if value not in usual or (name == "pad" and value is not None)
+        }
+        opening = cls(_local(target), key, given)
+        if isinstance(target, Dataset):
             left = opening.given() if store is None else {"store": store}
             for name, value in left.items():
                 raise ArgumentError(
-                    f"`{name}` must be left out for a {type(opening.target).__name__}, which is "
-                    f"open already; got {value!r}. Open what it was opened from."
+                    f"`{name}` must be left out for a {type(target).__name__}, which is open "
+                    f"already; got {value!r}. Open what it was opened from."
                 )
         return opening
 
     @property
-    def _each(self) -> Sequence[Any]:
-        return self.target if isinstance(self.target, list | tuple) else [self.target]
+    def axis(self) -> Axis:
+        """The sample axes."""
+        found: Axis = self.arguments.get("axis", 0)
+        return found
 
     @property
     def is_paths(self) -> bool:
         """Whether it is a path or URL, or some of them; those are text."""
-        return all(isinstance(one, str) for one in self._each)
+        return all(isinstance(one, str) for one in _each(self.target))
 
     def given(self) -> dict[str, Any]:
         """Return the arguments that differ from the usual ones, the target left out."""
-        usual = {field.name: field.default for field in fields(self)[1:]}
-        found = {name: getattr(self, name) for name in usual}
-        return {name: value for name, value in found.items() if value != usual[name]}
+        return {**({} if self.key is None else {"key": self.key}), **self.arguments}
 
     def dataset(self, *, unequal: bool = False) -> Dataset:
         """Return the dataset, or open the file; raises what `oocdata.open` does.
 
-        With `unequal`, rows may be of unequal length, or sparse.
+        With `unequal`, rows may be of unequal length, or sparse. Otherwise rows of unequal length
+        are filled up where `pad` is given, also those of a single array.
         """
         if isinstance(self.target, Dataset):
             found: Dataset = self.target
@@ -134,12 +134,15 @@ class Opening:
             raise ArgumentError(f"`target` must be a Dataset; got a {kind}. Give `.dataset` of it.")
         else:
             found = open_view(self.target, **self.given())
-        if found.is_composed and not unequal:
-            raise ArgumentError(
-                f"`target` must have dense rows; got {found!r}. In Python, give what `.pad()` "
-                "makes of them, or what `.sparse()` was called of."
-            )
-        return found
+        if not found.is_composed or unequal:
+            return found
+        if isinstance(found, Ragged) and "pad" in self.arguments:
+            return found.pad(value=self.arguments["pad"])
+        hint = "In Python, give what `.sparse()` was called of"
+        if isinstance(found, Ragged):
+            is_open = isinstance(self.target, Dataset)
+            hint = f"Fill them up: {'give what `.pad()` makes of them' if is_open else 'pad=0'}"
+        raise ArgumentError(f"`target` must have dense rows; got {found!r}. {hint}.")
 
     def numbers(self) -> Dataset:
         """Return the dataset; an array of it that holds no numbers is an UnsupportedDtypeError."""
@@ -147,12 +150,12 @@ class Opening:
         for leaf in leaves(dataset.spec):
             if leaf.dtype.kind not in _NUMBERS:
                 hint = "Make numbers of them in Python, in `.map`"
-                if leaf.dtype.names:
-                    kinds = {name: leaf.dtype[name].base.kind for name in leaf.dtype.names}
-                    field = next((name for name in kinds if kinds[name] in _NUMBERS), "…")
-                    hint = f"Give a field, such as field={field!r}"
-                elif is_small_float(leaf.dtype):
+                if is_small_float(leaf.dtype):
                     hint = "Convert them, by `.astype('f4')`"
+                for name in leaf.dtype.names or ():
+                    if leaf.dtype[name].base.kind in _NUMBERS:
+                        hint = f"Give a field, such as field={name!r}"
+                        break
                 message = f"elements must be numbers; got {leaf.kind}. {hint}."
                 path = next((source.storage().path for source in dataset.sources()), None)
                 raise UnsupportedDtypeError(message, path=path)
@@ -171,7 +174,7 @@ class Opening:
     def paths(self) -> list[str]:
         """Return each file by itself: of a list, or of a glob in natural order (2 before 10)."""
         found = []
-        for one in self._each:
+        for one in _each(self.target):
             if not isinstance(one, str):
                 raise ArgumentError(f"`target` must be the path of a file or folder; got {one!r}.")
             path = local_path(one)
@@ -191,7 +194,7 @@ class Opening:
             paths = list(dict.fromkeys(files if len(files) > len(paths) else paths))
         else:
             key = None if self.key is None else said(self.key)
-            paths = [one for one in self._each if isinstance(one, str)]
+            paths = [one for one in _each(self.target) if isinstance(one, str)]
         if not paths:
             return "an array in memory"
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
@@ -230,11 +233,14 @@ def which_rows(dataset: Dataset) -> str:
     return f"{number:,} rows, chosen of {total:,}"
 
 
+def _each(target: Any) -> Sequence[Any]:
+    return target if isinstance(target, list | tuple) else [target]
+
+
 def _local(target: Any) -> Any:
     """Return paths as text without ``file://``; all else as it is."""
     if isinstance(target, list | tuple):
         return [_local(one) for one in target]
-    if isinstance(target, os.PathLike):
-        return os.fspath(target)
+    target = os.fspath(target) if isinstance(target, os.PathLike) else target
     is_local = isinstance(target, str) and target.startswith("file://")
     return local_path(target) if is_local else target

@@ -5,10 +5,11 @@ It can go on after faults: then it says which rows can't be read, and why, and r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain, pairwise
 from math import lcm
 from typing import Any, TypeVar, cast
 
@@ -22,7 +23,7 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import batch_share
 from oocdata.threads import cores, in_order
-from oocdata.tools.progress import progress as bar
+from oocdata.tools.lines import progress as bar
 
 __all__ = ["Block", "each_block", "read_into", "read_rows", "spec_of_one_array"]
 
@@ -68,16 +69,22 @@ def each_block(
     >>> list(each_block(view, lambda block: (block.rows, int(block.values.sum())), unit=5))
     [(range(0, 5), 45)]
     """
-    row_bytes = spec_of_one_array(dataset).nbytes
+    total, row_bytes = len(dataset), spec_of_one_array(dataset).nbytes
     rows, threads = _sizes(dataset, unit)
+    borders = _borders(dataset)
+    first = rows - (borders.length - borders.first if rows % borders.length == 0 else 0)
+    edges = chain([0] * (total > 0), range(first, total, rows), [total])
 
-    def read(block: range) -> tuple[int, Made]:
-        return len(block), work(_read(dataset, block, goes_on))
+    def read(edges: tuple[int, int]) -> tuple[int, Made]:
+        block = range(*edges)
+        values = _room(dataset, block)
+        failed = _fill(dataset, block, values, goes_on)
+        return len(block), work(Block(block, values, tuple(failed)))
 
     with (
-        bar(label, len(dataset) * row_bytes, shown=bool(label)) as advance,
+        bar(label, total * row_bytes, shown=bool(label)) as advance,
         ThreadPoolExecutor(threads, "oocdata-pass") as pool,
-        closing(in_order(pool, read, _ranges(dataset, rows), threads + 1)) as each,
+        closing(in_order(pool, read, pairwise(edges), threads + 1)) as each,
     ):
         for count, made in each:
             yield made
@@ -115,19 +122,15 @@ def _sizes(dataset: Dataset, unit: int) -> tuple[int, int]:
     return rows, max(1, min(threads, room // (rows * row_bytes)))
 
 
-def _ranges(dataset: Dataset, rows: int) -> Iterator[range]:
-    total, borders = len(dataset), _borders(dataset)
-    start = 0
-    stop = rows - (borders.length - borders.first if rows % borders.length == 0 else 0)
-    while start < total:
-        yield range(start, min(stop, total))
-        start, stop = stop, stop + rows
+def _room(dataset: Dataset, rows: range) -> NDArray[Any]:
+    """Return memory for rows of a dataset of one array, C-contiguous."""
+    spec = spec_of_one_array(dataset)
+    return np.empty((len(rows), *cast("tuple[int, ...]", spec.shape)), spec.dtype)
 
 
 def read_rows(dataset: Dataset, rows: range) -> NDArray[Any]:
     """Return rows of a dataset of one array that follow one another, C-contiguous."""
-    spec = spec_of_one_array(dataset)
-    out: NDArray[Any] = np.empty((len(rows), *cast("tuple[int, ...]", spec.shape)), spec.dtype)
+    out = _room(dataset, rows)
     read_into(dataset, rows, out)
     return out
 
@@ -145,13 +148,6 @@ def read_into(dataset: Dataset, rows: range, out: NDArray[Any]) -> None:
         request.read_into(out)
 
 
-def _read(dataset: Dataset, rows: range, goes_on: bool) -> Block:
-    """Read what can be read of a block."""
-    spec = spec_of_one_array(dataset)
-    values = np.empty((len(rows), *cast("tuple[int, ...]", spec.shape)), spec.dtype)
-    return Block(rows, values, tuple(_fill(dataset, rows, values, goes_on)))
-
-
 def _fill(
     dataset: Dataset, rows: range, out: NDArray[Any], goes_on: bool
 ) -> list[tuple[range, SourceError]]:
@@ -162,8 +158,8 @@ def _fill(
     except (SourceError, OSError) as error:
         if not goes_on:
             raise
-        failure = error if isinstance(error, SourceError) else None
-        failure = failure or SourceError(f"the rows must be readable; {error}.")
+        told = SourceError(f"the rows must be readable; {error}.")
+        failure = error if isinstance(error, SourceError) else told
         failure = failure.with_traceback(None)  # whose frames would keep the memory
     out[...] = 0
     borders = _borders(dataset)

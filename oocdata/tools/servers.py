@@ -22,10 +22,7 @@ from oocdata.errors import ArgumentError, ServiceError
 from oocdata.frontends.address import reached, split_address
 from oocdata.tools.libraries import import_tensorflow
 
-__all__ = [
-    "LOOPBACK", "asked_to_end", "dispatch", "free_port", "is_loopback", "keep", "only_loopback",
-    "work",
-]  # fmt: skip
+__all__ = ["dispatch", "free_port", "is_loopback", "only_loopback", "work"]
 
 _UNUSED_SECONDS = 120
 """After as long without a trainer an epoch is given up, with what workers keep ready for it. Who
@@ -54,10 +51,7 @@ def dispatch(port: int, host: str | None, journal: Path | None, say: Say) -> NoR
             job_gc_timeout_ms=1000 * _UNUSED_SECONDS,
         )
     )
-    if host is None:
-        only_loopback(own)
-    say(f"oocdata dispatcher listens on {host or LOOPBACK}:{own}")
-    keep(server, asked)
+    _keep(server, asked, own, host, lambda at: say(f"oocdata dispatcher listens on {at}"))
 
 
 def work(
@@ -80,7 +74,15 @@ def work(
             "--host must be the name by which others reach this machine, where the dispatcher is "
             f"on another one; got none, and the dispatcher {dispatcher!r}."
         )
-    address = _waited_for(dispatcher, patience)
+    until = time.monotonic() + patience
+    while True:  # the dispatcher may still be starting
+        try:
+            address = reached(dispatcher).removeprefix("grpc://")
+            break
+        except ServiceError:
+            if time.monotonic() >= until:
+                raise
+        time.sleep(0.2)
     own = free_port(port)
     service = import_tensorflow("the cluster works").data.experimental.service
     from oocdata.frontends.serving import answer
@@ -101,22 +103,8 @@ def work(
         signal.signal(number, signal.SIG_DFL)
     server.start()
     asked = asked_to_end()
-    if host is None:
-        only_loopback(own)
-    say(f"oocdata worker listens on {host or LOOPBACK}:{own}, for the dispatcher {address}")
-    keep(server, asked)
-
-
-def _waited_for(dispatcher: str, patience: float) -> str:
-    """Return the address of a dispatcher that may still be starting."""
-    until = time.monotonic() + patience
-    while True:
-        try:
-            return reached(dispatcher).removeprefix("grpc://")
-        except ServiceError:
-            if time.monotonic() >= until:
-                raise
-        time.sleep(0.2)
+    text = f"oocdata worker listens on {{}}, for the dispatcher {address}"
+    _keep(server, asked, own, host, lambda at: say(text.format(at)))
 
 
 def is_loopback(host: str) -> bool:
@@ -194,8 +182,13 @@ def asked_to_end() -> threading.Event:
     return asked
 
 
-def keep(server: object, asked: threading.Event) -> NoReturn:
+def _keep(
+    server: object, asked: threading.Event, port: int, host: str | None, say: Say
+) -> NoReturn:
     """Keep a server until the process is asked to end; then end it, with status 0."""
+    if host is None:
+        only_loopback(port)
+    say(f"{host or LOOPBACK}:{port}")
     # Woken now and then: the system may give the signal to another thread, and Python's handler
     # then runs when this one next does something.
     while not asked.wait(0.2):

@@ -139,8 +139,7 @@ def test_errors_exit_with_1(folder: Path) -> None:
 
 
 def test_many_findings_are_a_few_lines() -> None:
-    changed = [Finding("changed", f"a.zarr/c/{n}", None, (), 0, None, "it is not.")
-               for n in range(1000)]  # fmt: skip
+    changed = [Finding("changed", "it is not.", path=f"a.zarr/c/{n}") for n in range(1000)]
     text = Health("a.zarr", findings=tuple(changed)).text(show=5)
     assert len(text.splitlines()) == 7
     assert "  … and 995 more." in text

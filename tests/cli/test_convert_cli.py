@@ -127,7 +127,7 @@ def test_several_sample_axes(tmp_path: Path) -> None:
 SCRIPT = """
 import typer
 from oocdata.cli.convert import convert
-from oocdata.tools.convert import journal as convert_journal
+from oocdata.tools.convert import work as convert_journal
 note = convert_journal.Journal.note
 def told(self, **given):
     note(self, **given)

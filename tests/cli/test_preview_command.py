@@ -23,7 +23,7 @@ import zarr
 from PIL import Image
 from rich.console import Console
 
-from oocdata.tools.preview.terminal import can_show
+from oocdata.tools.preview.sheet import can_show
 
 FRAMES = np.random.default_rng(0).random((40, 3, 8, 10), np.float32) * 9
 

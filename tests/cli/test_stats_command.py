@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose
+from PIL import Image
 
 import oocdata as ooc
 from oocdata.tools.stats import stats
@@ -102,6 +103,35 @@ def test_what_is_wrong_is_said(path: Path, arguments: list[str], code: int, word
     assert words in " ".join(result.stderr.split())
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
+
+
+def test_rows_of_unlike_shapes_are_filled_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    parts = [np.ones((2, 3, 4)), np.ones((3, 5, 4)), np.ones((1, 5, 6))]
+    for number, part in enumerate(parts):
+        np.save(f"part{number}.npy", part)
+    with h5py.File("rows.h5", "w") as file:
+        rows = file.create_dataset("v", (3,), h5py.vlen_dtype("f4"))
+        for number in range(3):
+            rows[number] = np.ones(number + 2)
+    said = " ".join(run("part0.npy", "part1.npy").stderr.split())
+    assert said.endswith("Fill them up: --pad 0.")
+    assert "; or fill rows up to one shape, --pad 0; or" in run("part*.npy").stderr.replace(
+        "\n", " "
+    )
+    for files, values, kept in (("part*.npy", 6 * 5 * 6, 24 + 60 + 30), ("rows.h5", 12, 9)):
+        found = json.loads(run(files, "--pad", "0", "--json").stdout)["overall"]
+        assert (found["count"], found["mean"]) == (values, pytest.approx(kept / values))
+
+
+def test_a_call_in_python_in_a_hint_stays_one(tmp_path: Path) -> None:
+    for number in range(2):
+        image = Image.fromarray(np.zeros((8 + number, 9, 3), "u1"))
+        image.save(tmp_path / f"{number}.png")
+    said = " ".join(run(f"{tmp_path}/*.png").stderr.split())
+    assert "pictures=ooc.Pictures(size=(height, width), channels=3)" in said
 
 
 def test_a_file_cut_short_is_an_error(path: Path) -> None:

@@ -96,7 +96,7 @@ def test_an_axis_by_its_name(weather: str, axis: int) -> None:
 def test_packed_numbers_come_as_stored_and_info_says_so(weather: str) -> None:
     said = " ".join(CliRunner().invoke(app, ["info", f"{weather}::t2m"]).output.split())
     assert "delivered as stored, packed (scale_factor 0.25, add_offset 250.0" in said
-    assert "decode=True decodes" in said
+    assert "--decode decodes" in said
     assert ooc.open(weather).source.storage().packed == (
         "scale_factor 0.25, add_offset 250.0, _FillValue -9999"
     )

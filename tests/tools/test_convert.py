@@ -434,7 +434,7 @@ def test_rows_larger_than_the_memory(tmp_path: Path, suffix: str, shape: tuple[i
 
 def test_pieces_of_rows_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As those of rows larger than the memory, but with pieces of a few bytes."""
-    from oocdata.tools.convert import reading
+    from oocdata.tools.convert import steps as reading
 
     values = numbers((5, 12, 10), "int16")
     store(tmp_path / "a.npy", values)

@@ -26,7 +26,7 @@ from oocdata.tools.convert import convert, work
 work.SAVE_BYTES = 1
 
 source, destination, after, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), eval(sys.argv[4])
-from oocdata.tools.convert import journal as convert_journal
+from oocdata.tools.convert import work as convert_journal
 note = convert_journal.Journal.note
 count = 0
 def told(self, **given):

@@ -28,11 +28,8 @@ from oocdata.cli import app
 from oocdata.errors import ArgumentError, MissingDependencyError, OocdataError
 from oocdata.tools import demo
 from oocdata.tools.demo import data as demo_data
-from oocdata.tools.demo import run as demo_run
 from oocdata.tools.demo import training as demo_training
-from oocdata.tools.demo.data import Clips, write
-from oocdata.tools.demo.measure import workspace
-from oocdata.tools.demo.run import scaling
+from oocdata.tools.demo.data import Clips, workspace, write
 from oocdata.tools.opening import Opening
 
 SMALL = Clips(count=10, frames=6)
@@ -110,7 +107,7 @@ def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 GROWTH = """
 import numpy as np
-from oocdata.tools.demo.measure import growth
+from oocdata.tools.demo.data import growth
 with growth() as grown:
     block = np.ones(100_000_000, np.uint8)
     del block
@@ -134,9 +131,9 @@ def test_more_memory_than_stated_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     losses = dict.fromkeys(("trained_per_second", "val_loss", "test_loss", "copy_loss"), 1.0)
-    monkeypatch.setattr(demo_run, "train", lambda *_: (None, {"steps": 1, **losses}))
+    monkeypatch.setattr(demo, "train", lambda *_: (None, {"steps": 1, **losses}))
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((40, 5)))
-    monkeypatch.setattr(demo_run, "growth", lambda: contextlib.nullcontext([100_000_000_000]))
+    monkeypatch.setattr(demo, "growth", lambda: contextlib.nullcontext([100_000_000_000]))
     with pytest.raises(OocdataError, match=r"\.npy took 93\.1 GiB, and explain\(\) states"):
         demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "a.npy"))
 
@@ -177,7 +174,7 @@ def test_each_column_of_a_table_has_its_scale() -> None:
     values[7, 1] = np.inf
     frames = ooc.open(values)
     part = frames.windows(2, 1)
-    scale, note = scaling(frames, part)
+    scale, note = demo.scaling(frames, part)
     x, y = scale(*part.take(range(len(part))))
     assert x.dtype == np.float32
     assert np.allclose(x.mean((0, 1)), 0, atol=0.05)
@@ -234,9 +231,9 @@ def run(*arguments: str) -> typer.testing.Result:
 
 def test_large_rows_are_cut() -> None:
     view = ooc.open(np.zeros((4, 3, 300, 40), "u1"))
-    assert demo_run._middle(view).element == (3, 256, 40)
-    assert demo_run._middle(ooc.open(np.zeros((4, 20_000), "u1"))).element == (16_384,)
-    assert demo_run._middle(ooc.open(np.zeros(4))).element == ()
+    assert demo._middle(view).element == (3, 256, 40)
+    assert demo._middle(ooc.open(np.zeros((4, 20_000), "u1"))).element == (16_384,)
+    assert demo._middle(ooc.open(np.zeros(4))).element == ()
 
 
 @pytest.fixture
@@ -282,7 +279,7 @@ def test_demo_on_a_file(
 def test_trajectories_are_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(demo_run, "_measured", lambda *_: None)  # they are told of before
+    monkeypatch.setattr(demo, "_measured", lambda *_: None)  # they are told of before
     np.save(tmp_path / "runs.npy", np.random.default_rng(0).random((10, 12, 9, 9), np.float32))
     demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "runs.npy"))
     assert "look like trajectory × time: axis=(0, 1)" in capsys.readouterr().out

@@ -29,7 +29,7 @@ from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.patterns import natural
 from oocdata.tools.info import Description, contents
 from oocdata.tools.info.layouts import LAYOUTS, recognise
-from oocdata.tools.info.layouts.listing import listing_of
+from oocdata.tools.info.layouts.layout import listing_of
 from oocdata.tools.opening import Opening
 
 Element = Any

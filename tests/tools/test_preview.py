@@ -273,7 +273,7 @@ def test_of_large_rows_little_is_read(element: tuple[int, ...]) -> None:
     assert sum(source.asked) <= 1.2 * READ_BYTES
     assert sum(one.values.count for one in found.scales) <= VALUES
     assert max(panel.values.size for panel in found.elements[0]) <= 512**2
-    assert any(note.startswith("x: 1 in") for note in found.notes)
+    assert any(note.startswith("x: ") for note in found.notes)
     if element[-1] == 3:
         return
     # Columns keep their places: values rise from left to right over all of them.
@@ -300,7 +300,7 @@ def test_what_lies_between_channels_is_within_the_bound(
     found = preview(ooc.open(source), layout=layout, channel=channel, count=6)
     assert sum(source.asked) <= READ_BYTES
     assert [panel.place for panel in found.elements[0]] == [f"channel {one}" for one in channel]
-    assert any(note.startswith("y: 1 in") for note in found.notes) == thinned
+    assert any(note.startswith("y: ") for note in found.notes) == thinned
     if layout == "HWC":
         assert [panel.values[0, 0] for panel in found.elements[0]] == channel
 
@@ -330,8 +330,7 @@ def test_of_frames_in_many_chunks_a_window_is_shown(tmp_path: Path) -> None:
     found = preview(ooc.open(tmp_path / "a.zarr", missing="fill"))
     assert found.scales[0].values.min == 7
     assert found.scales[0].values.max == 9
-    assert found.notes[0].startswith("y: 10,00")
-    assert found.notes[0].endswith("of 20,000 shown")
+    assert " of 20,000 shown (10,00" in found.notes[0]
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -384,7 +383,7 @@ def test_numbers_are_one_curve_over_the_rows() -> None:
     assert (len(rows), rows[0], rows[-1]) == (2048, 0, 99_999)
     np.testing.assert_array_equal(panel.values[0], numbers[rows])
     assert panel.x == ("row", rows)
-    assert found.labels == ("rows 0 to 99,999",)
+    assert found.labels == ("rows 0, 49, 98, … 99,999",)
     cut = preview(ooc.open(np.arange(5000.0))[::-10], rows=[3, 0, -1]).elements[0][0]
     assert cut.x == ("row", [9, 4969, 4999])
     np.testing.assert_array_equal(cut.values, [cut.x[1]])
@@ -455,7 +454,7 @@ def test_what_is_not_finite_is_marked_and_counted() -> None:
     assert (scale.nan, scale.inf) == (1 + 20 * 14, 1)
     assert scale.max == array[[0, 2]][np.isfinite(array[[0, 2]])].max()
     assert [panels[0].remark for panels in found.elements] == [
-        "0.7% not finite", "nothing finite", "constant 7",
+        "2 not finite", "nothing finite", "constant 7",
     ]  # fmt: skip
     assert "282" in str(found).splitlines()[-1]
     (none,) = preview(np.full((3, 4, 4), np.nan)).to_json()["scales"]

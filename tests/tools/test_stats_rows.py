@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 import oocdata as ooc
 import oocdata.tools.stats as stats_module
-from oocdata.tools.stats import stats
-from oocdata.tools.stats.rows import fingerprints
+from oocdata.tools.stats import fingerprints, stats
 
 RNG = np.random.default_rng(11)
 

@@ -33,8 +33,7 @@ from oocdata.runs import Run
 from oocdata.stores import link as link_module
 from oocdata.tools.bench import bench
 from oocdata.tools.info import contents
-from oocdata.tools.profile import profile
-from oocdata.tools.profile.link import LinkWatch
+from oocdata.tools.profile import LinkWatch, profile
 
 ROWS = np.random.default_rng(0).normal(size=(120, 16, 24)).astype("f4")
 

@@ -10,11 +10,10 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from math import prod
 from time import perf_counter
 from typing import Any, Unpack
 
-from oocdata.advice import Advice, Measured, Reading, advise, reading_of, size
+from oocdata.advice import Measured, advise, reading_of, size
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
 from oocdata.engines.cache import cache as decoded_chunks
@@ -31,6 +30,7 @@ from oocdata.tools.bench.limits import (
     link_reading,
 )
 from oocdata.tools.bench.result import Bench, Limit, Way
+from oocdata.tools.lines import progress as shown_progress
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.profile.pacing import (
     ROUNDS,
@@ -40,7 +40,6 @@ from oocdata.tools.profile.pacing import (
     steps_of_a_period,
     take_turns,
 )
-from oocdata.tools.progress import progress as shown_progress
 
 __all__ = ["Bench", "bench"]
 
@@ -124,25 +123,24 @@ def bench(
     sizes = _batch_sizes(epoch, nbytes, batch_sizes)
     loaders, resident, notes = _loaders(dataset, sizes, to_tf, seconds)
     files = files_of(dataset)
-    state = "warm" if files.paths else "memory"
-    if cold and files.paths:
+    state = "warm" if files else "memory"
+    if cold and files:
         files.drop()
         state = "cold" if files.are_gone() else "warm"
         if state == "warm":
             why = "another process has mapped them, or they lie in memory"
             notes.append(f"The files could not be dropped from the page cache: {why}.")
-    limits: dict[str, Measure | None] = {"memory": copying(dataset, max(sizes))}
-    needed: dict[str, float] = {}
-    fetching = link_reading(dataset)
-    if fetching is None:
-        limits["decoder"] = decoding(dataset)
-    else:  # decoding can't be told from fetching
-        state = "store" if state == "memory" else state
-        limits["link"], needed["link"] = fetching
-    if state == "cold":
-        limits["disk"] = disk_reading(files)
+    link = link_reading(dataset)
+    state = "store" if link is not None and state == "memory" else state
+    allowed = {
+        "memory": copying(dataset, max(sizes)),
+        "link": link,
+        "decoder": decoding(dataset) if link is None else None,  # it can't be told from fetching
+        "disk": disk_reading(files, dataset) if state == "cold" else None,
+    }
+    limits = {name: one for name, one in allowed.items() if one is not None}
     measures: dict[str | Way, tuple[Measure, float]] = {
-        name: (limit, _LIMIT * seconds) for name, limit in limits.items() if limit is not None
+        name: (measure, _LIMIT * seconds) for name, (measure, _) in limits.items()
     }
     for way, loader in loaders.items():
         measure = partial(_measure, way, loader, files if state == "cold" else None)
@@ -162,11 +160,7 @@ def bench(
         element=" and ".join(str(leaf) for leaf in leaves(dataset.spec)),
         element_bytes=nbytes,
         cache=state,
-        limits=tuple(
-            Limit(name, rates[name], needed.get(name) or _needed(dataset, name))
-            for name in limits
-            if name in rates
-        ),
+        limits=tuple(Limit(name, rates[name], needed) for name, (_, needed) in limits.items()),
         ways=tuple(replace(way, rounds=rates[way]) for way in loaders),
         advice=(),
         notes=tuple(notes),
@@ -174,7 +168,14 @@ def bench(
         seconds=perf_counter() - begun,
     )
     reading = reading_of(dataset.batches(min(sizes), shuffle=True))
-    return replace(found, advice=_advice(found, reading))
+    by_order: dict[str, dict[int, tuple[float, ...]]] = {}
+    for way in found.ways:
+        if way.reader == "NumPy":
+            by_order.setdefault(way.order, {})[way.batch_size] = way.rounds
+        if way.order == "full shuffle":
+            reading = replace(reading, full=way.amplification)
+    most = {limit.name: limit.elements for limit in found.limits}
+    return replace(found, advice=advise(reading, Measured(rates=by_order, limits=most)))
 
 
 def _loaders(
@@ -217,18 +218,6 @@ def _measure(way: Way, loader: Loader, cold: Files | None, seconds: float, numbe
     return pace(epochs, seconds, period=steps_of_a_period(loader), first=number).rate
 
 
-def _needed(dataset: Dataset, limit: str) -> float:
-    """Return the bytes of a limit that an epoch needs for each element, each asked for once."""
-    if limit == "memory":
-        return float(sum(leaf.nbytes for leaf in leaves(dataset.spec)))
-    nbytes = 0
-    for source in dataset.sources():
-        stored = source.storage().stored_bytes
-        decoded = prod(source.shape) * source.dtype.itemsize
-        nbytes += decoded if limit == "decoder" or stored is None else stored
-    return max(1.0, nbytes) / max(1, len(dataset))
-
-
 def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[int]:
     """Return the batch sizes to measure: those asked for, or the usual ones that fit."""
     room = _memory() // _IN_FLIGHT // max(1, nbytes)
@@ -237,14 +226,11 @@ def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[
     sizes = [as_count("batch_sizes", one) for one in dict.fromkeys(given)]
     if not sizes:
         raise ArgumentError("`batch_sizes` must name at least one; got none.")
-    if max(sizes) > room:
+    most = min(room, length or room)
+    if max(sizes) > most:
         raise ArgumentError(
-            f"`batch_sizes` must be at most {room:,}, so that {_IN_FLIGHT} batches fit into a "
-            f"quarter of the memory; got {max(sizes):,}."
-        )
-    if length and max(sizes) > length:
-        raise ArgumentError(
-            f"`batch_sizes` must be at most the {length:,} elements there are; got {max(sizes):,}."
+            f"`batch_sizes` must be at most {most:,}: of {length:,} elements, {_IN_FLIGHT} batches "
+            f"fit into a quarter of the memory; got {max(sizes):,}."
         )
     return sizes
 
@@ -252,14 +238,3 @@ def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[
 def _memory() -> int:
     """Return the bytes of the machine's memory that batches may take."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4
-
-
-def _advice(found: Bench, reading: Reading) -> tuple[Advice, ...]:
-    rates: dict[str, dict[int, tuple[float, ...]]] = {}
-    for way in found.ways:
-        if way.reader == "NumPy":
-            rates.setdefault(way.order, {})[way.batch_size] = way.rounds
-        if way.order == "full shuffle":
-            reading = replace(reading, full=way.amplification)
-    limits = {limit.name: limit.elements for limit in found.limits}
-    return advise(reading, Measured(rates=rates, limits=limits))

@@ -12,11 +12,12 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import chain, islice
 from math import prod
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter
+from typing import TypeAlias
 
 import numpy as np
 
@@ -38,16 +39,12 @@ _LOOKED_AT = 8
 """Files that are asked whether they are in the page cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class Files:
-    """Local files, and the bytes of each."""
-
-    paths: tuple[str, ...]
-    sizes: tuple[int, ...]
+class Files(dict[str, int]):
+    """Local files by their paths, and the bytes of each."""
 
     def drop(self) -> None:
         """Ask the system to drop the files from the page cache."""
-        for path in self.paths:
+        for path in self:
             with open(path, "rb") as file:
                 with suppress(OSError):  # pages that are yet to be written can't be dropped
                     os.fsync(file.fileno())
@@ -59,8 +56,8 @@ class Files:
 
         A file that another process has mapped stays, and so does one that lies in memory.
         """
-        largest = sorted(zip(self.sizes, self.paths, strict=True), reverse=True)[:_LOOKED_AT]
-        for size, path in largest:
+        largest = sorted(self.items(), key=itemgetter(1), reverse=True)[:_LOOKED_AT]
+        for path, size in largest:
             with open(path, "rb") as file:
                 try:  # preadv2(2): an error if the system would have to wait for the disk
                     flags = getattr(os, "RWF_NOWAIT", 0)
@@ -75,7 +72,7 @@ class Files:
 
 def files_of(dataset: Dataset) -> Files:
     """Return the local files that a dataset is read from; none for memory and for URLs."""
-    sizes: dict[str, int] = {}
+    found = Files()
     for source in dataset.sources() if len(dataset) else []:
         storage = source.storage()
         named = [file.path for file in storage.files] or [*storage.row_files]
@@ -87,8 +84,8 @@ def files_of(dataset: Dataset) -> Files:
             named = [str(file) for file in islice(below, _MOST_FILES) if file.is_file()]
         for path in named:
             with suppress(OSError):
-                sizes[path] = os.stat(path).st_size
-    return Files(tuple(sizes), tuple(sizes.values()))
+                found[path] = os.stat(path).st_size
+    return found
 
 
 THREADS = max(2, cores())
@@ -110,7 +107,11 @@ _BLOCK = 512 << 10
 """Larger reads are slower: the system reads ahead less for them than for several at a time."""
 
 
-def copying(dataset: Dataset, batch_size: int) -> Measure:
+Limited: TypeAlias = tuple[Measure, float]
+"""What measures bytes a second, and the bytes that an epoch needs for each element, each once."""
+
+
+def copying(dataset: Dataset, batch_size: int) -> Limited:
     """Return the measuring of rows copied from memory, at random, into buffers that are reused."""
     sources = dataset.sources()
     row = max(prod(source.shape[1:]) * source.dtype.itemsize for source in sources)
@@ -125,10 +126,11 @@ def copying(dataset: Dataset, batch_size: int) -> Measure:
             np.take(items, some, out=buffers[number], mode="clip")
         return 64 * at_once * row
 
-    return lambda seconds, _: _together(work, THREADS, seconds)
+    nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
+    return (lambda seconds, _: _together(work, THREADS, seconds)), nbytes
 
 
-def decoding(dataset: Dataset) -> Measure | None:
+def decoding(dataset: Dataset) -> Limited | None:
     """Return the measuring of reading whole chunks, none of them cached; None without chunks."""
     chunked = [source for source in dataset.sources() if source.storage().chunks is not None]
     if not chunked or not all(prod(source.shape) for source in chunked):
@@ -148,10 +150,11 @@ def decoding(dataset: Dataset) -> Measure | None:
         source.read(origins, Extent.of(chunk), out)
         return out.nbytes
 
-    return lambda seconds, _: _together(work, 1, seconds)
+    nbytes = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
+    return (lambda seconds, _: _together(work, 1, seconds)), nbytes / len(dataset)
 
 
-def link_reading(dataset: Dataset) -> tuple[Measure, float] | None:
+def link_reading(dataset: Dataset) -> Limited | None:
     """Return the measuring of elements fetched from stores, and the bytes of one; None without.
 
     Those of a few random runs are asked for together; chunks come whole, and nothing is decoded.
@@ -175,7 +178,7 @@ def link_reading(dataset: Dataset) -> tuple[Measure, float] | None:
     return (lambda seconds, _: _together(fetch, _FETCHES, seconds)), each
 
 
-def disk_reading(files: Files) -> Measure:
+def disk_reading(files: Files, dataset: Dataset) -> Limited:
     """Return the measuring of large reads from the files, one after the other, several in flight.
 
     Each place is read once in a round.
@@ -184,8 +187,7 @@ def disk_reading(files: Files) -> Measure:
 
     def measure(seconds: float, number: int) -> float:
         files.drop()
-        sized = zip(files.paths, files.sizes, strict=True)
-        places = ((path, at) for path, size in sized for at in range(0, size, _BLOCK))
+        places = ((path, at) for path, size in files.items() for at in range(0, size, _BLOCK))
         lock = threading.Lock()
 
         def work(thread: int) -> int | None:
@@ -195,7 +197,11 @@ def disk_reading(files: Files) -> Measure:
 
         return _together(work, _IN_FLIGHT, seconds)
 
-    return measure
+    stored = 0
+    for source in dataset.sources():
+        nbytes = source.storage().stored_bytes
+        stored += prod(source.shape) * source.dtype.itemsize if nbytes is None else nbytes
+    return measure, max(1, stored) / len(dataset)
 
 
 def _read(path: str, offset: int, buffer: bytearray) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from oocdata.advice import Advice, size
-from oocdata.tools.lines import table, wrapped
+from oocdata.tools.lines import Report, table, wrapped
 
 __all__ = ["LIMITS", "Bench", "Limit", "Way"]
 
@@ -64,7 +63,7 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class Bench(Report):
     """What was measured; ``print`` it."""
 
     name: str  # the file and the dataset in it
@@ -99,53 +98,47 @@ class Bench:
             *self.notes,
             f"Measured in {self.seconds:.0f} s, within {size(self.memory_bytes)} of memory.",
         ]
-        header = ["what the machine allows", "MB/s", "spread", "elements/s"]
-        limits = table(header, map(_limit_row, self.limits))
-        header = ["way", "batch", "reader", "elements/s", "spread", "decoded", "of its limit"]
-        ways = table(header, map(self._way_row, self.ways), left=(0, 2, 6))
-        parts = ["\n".join(map(wrapped, head)), limits, ways, "\n".join(self._to_change())]
-        return "\n\n".join(parts)
-
-    def _way_row(self, way: Way) -> Sequence[str]:
-        return (
-            way.order,
-            f"{way.batch_size:,}",
-            way.reader,
-            f"{way.rate:,.0f}",
-            _spread(way.rounds),
-            f"{way.amplification:,.1f}×",
-            f"{way.rate / self.bound.elements:.0%} {self.bound.name}",
+        allowed = table(
+            ["what the machine allows", "MB/s", "spread", "elements/s"],
+            [
+                (LIMITS[one.name], f"{one.rate / 1e6:,.0f}", _spread(one), f"{one.elements:,.0f}")
+                for one in self.limits
+            ],
         )
-
-    def _to_change(self) -> list[str]:
-        lines = ["what to change", *map(str, self.advice)]
-        if not self.advice:
-            best = max(self.ways, key=lambda way: way.rate)
-            share = min(1.0, best.rate / self.bound.elements)
-            reached = f"{best.order} reaches {share:.0%} of the limit of {LIMITS[self.bound.name]}"
-            lines.append(wrapped(f"Nothing stands out: {reached}.", "- ", "  "))
-        return lines
+        bound = self.bound
+        ways = table(
+            ["way", "batch", "reader", "elements/s", "spread", "decoded", "of its limit"],
+            [
+                (
+                    *(way.order, f"{way.batch_size:,}", way.reader, f"{way.rate:,.0f}"),
+                    *(_spread(way), f"{way.amplification:,.1f}×"),
+                    f"{way.rate / bound.elements:.0%} {bound.name}",
+                )
+                for way in self.ways
+            ],
+            left=(0, 2, 6),
+        )
+        best = max(self.ways, key=lambda way: way.rate)
+        share = min(1.0, best.rate / bound.elements)
+        reached = f"{best.order} reaches {share:.0%} of the limit of {LIMITS[bound.name]}"
+        advice = [str(one) for one in self.advice]
+        advice = advice or [wrapped(f"Nothing stands out: {reached}.", "- ", "  ")]
+        blocks = map(wrapped, head), [allowed], [ways], ["what to change", *advice]
+        return "\n\n".join(map("\n".join, blocks))
 
     def to_json(self) -> dict[str, Any]:
         """Return everything for ``json.dumps``, with medians beside the rounds."""
-        found = asdict(self)
-        for limit, described in zip(self.limits, found["limits"], strict=True):
-            described |= {"bytes_per_second": limit.rate, "elements_per_second": limit.elements}
-        for way, described in zip(self.ways, found["ways"], strict=True):
-            described |= {
-                "elements_per_second": way.rate,
-                "limit": self.bound.name,
-                "share_of_limit": way.rate / self.bound.elements,
-            }
+        found = Report.to_json(self)
+        for limit, told in zip(self.limits, found["limits"], strict=True):
+            told |= {"bytes_per_second": limit.rate, "elements_per_second": limit.elements}
+        for way, told in zip(self.ways, found["ways"], strict=True):
+            share = way.rate / self.bound.elements
+            told |= {"elements_per_second": way.rate, "share_of_limit": share}
+            told["limit"] = self.bound.name
         return found
 
 
-def _limit_row(one: Limit) -> Sequence[str]:
-    rates = (f"{one.rate / 1e6:,.0f}", _spread(one.rounds), f"{one.elements:,.0f}")
-    return (LIMITS[one.name], *rates)
-
-
-def _spread(rounds: tuple[float, ...]) -> str:
+def _spread(one: Limit | Way) -> str:
     """Return from the slowest round to the fastest, as a share of the median."""
-    middle = median(rounds)
+    rounds, middle = one.rounds, median(one.rounds)
     return f"{(max(rounds) - min(rounds)) / middle:.0%}" if middle and len(rounds) > 1 else "-"

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import Any, Unpack
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.errors import ArgumentError, UnknownFormatError
+from oocdata.errors import ArgumentError
 from oocdata.formats.verified import manifest_of
-from oocdata.tools.check.file import check_file, health_of
+from oocdata.tools.check.file import Checks, health_of
 from oocdata.tools.check.result import KINDS, NOTES, Checked, Finding, Health
 from oocdata.tools.opening import OpenArguments, Opening, which_rows
 
@@ -97,35 +97,24 @@ def check(
     hints = {"missing": "A check tells it", "verify": "Give `manifest`"}
     if manifest or write_manifest:
         stored = "A manifest is of rows as they are stored"
-        hints |= {"field": stored, "decode": stored, "pictures": stored}
+        hints |= dict.fromkeys(("field", "decode", "pad", "pictures"), stored)
     for argument, hint in hints.items():
-        if argument in given.given():
-            value = getattr(given, argument)
+        if argument in given.arguments:
+            value = given.arguments[argument]
             raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
     axes = [given.axis] if isinstance(given.axis, int | str) else list(given.axis)
-    given = replace(given, axis=axes[0] if axes else 0, missing=None, verify=None)
+    given = Opening.of(given, axis=axes[0] if axes else 0)
     paths = given.paths()
     if len(paths) > 1 and any(one not in (None, True, False) for one in (manifest, write_manifest)):
         raise ArgumentError(
             "a manifest must be of one file; several have theirs beside each. Leave its path out."
         )
-    parts = []
-    refused: list[Exception] = []  # of which nothing can be said but why
+    found = Checks(progress)
     for path in paths:
-        try:
-            found = check_file(
-                replace(given, target=path),
-                manifest_of(manifest, path, "manifest"),
-                manifest_of(write_manifest, path, "write_manifest"),
-                overwrite=overwrite,
-                progress=progress,
-                refused=refused if len(paths) > 1 else None,
-            )
-        except UnknownFormatError as error:
-            refused.append(error)
-            finding = Finding("unreadable", path, None, (), 0, None, error.message)
-            found = Health(path, findings=(finding,))
-        parts.append(found)
-    if len(refused) == len(paths):
-        raise refused[0]
-    return Health.together(given.name, parts)
+        compared = manifest_of(manifest, path, "manifest")
+        written = manifest_of(write_manifest, path, "write_manifest")
+        found.add(replace(given, target=path), compared, written, overwrite)
+    if len(found.refused) == len(paths):
+        raise found.refused[0]
+    arrays, wrong = tuple(found.datasets), tuple(found.findings)
+    return Health(given.name, arrays, wrong, tuple(found.compared), tuple(found.written))

@@ -9,28 +9,31 @@ import json
 import os
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from oocdata.engines.whole import sync_file
+from oocdata.datasets.view import View
+from oocdata.engines.whole import whole_file
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.manifest import CHECKSUM, FORMAT, RowChecksums, unit_rows
 
-__all__ = ["ManifestWriter", "manifest_writer"]
+__all__ = ["TableWriter", "manifest_writer"]
+
+TableWriter: TypeAlias = Callable[
+    [View], AbstractContextManager[Callable[[NDArray[np.uint64]], object]]
+]
+"""Begins the table of a view; what its block gets is called with the checksums, in order."""
 
 
 @contextmanager
-def manifest_writer(target: str, path: str, *, overwrite: bool = False) -> Iterator[ManifestWriter]:
-    """Write a manifest: it is there, complete and on the disk, when the block ends.
-
-    Nothing is if the block raises, or `ManifestWriter.discard` was called.
-    """
+def manifest_writer(target: str, path: str, *, overwrite: bool) -> Iterator[TableWriter]:
+    """Write a manifest: it is there, complete and on the disk, unless the block raises."""
     place, data = os.path.abspath(path), os.path.realpath(target)
     if os.path.join(os.path.realpath(path), "").startswith(os.path.join(data, "")):
         raise ArgumentError(f"a manifest must lie beside the data, not in it; got '{path}'.")
@@ -39,66 +42,35 @@ def manifest_writer(target: str, path: str, *, overwrite: bool = False) -> Itera
             f"the manifest '{place}' must not be there yet; it is. Pass "
             "overwrite=True to write over it."
         )
-    unfinished = f"{place}.{os.getpid()}.new"
-    try:
-        archive = zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED)
-    except OSError as error:
-        raise SourceError(
-            f"a manifest must be written to a folder where files may be made; {error.strerror}."
-            " Give it another path.",
-            path=place,
-        ) from error
-    try:
-        with archive:
-            writer = ManifestWriter(target, archive)
-            yield writer
-            writer.finish()
-        if writer.kept:
-            sync_file(unfinished)
-            os.replace(unfinished, place)
-            sync_file(os.path.dirname(place))
-    finally:
-        with suppress(FileNotFoundError):
-            os.unlink(unfinished)
+    datasets: list[RowChecksums] = []
+    with ExitStack() as stack:
+        try:
+            file = stack.enter_context(whole_file(place))
+        except OSError as error:
+            raise SourceError(
+                f"a manifest must be written to a folder where files may be made; {error.strerror}."
+                " Give it another path.",
+                path=place,
+            ) from error
+        archive = stack.enter_context(zipfile.ZipFile(file, "w", zipfile.ZIP_STORED))
 
+        @contextmanager
+        def table(view: View) -> Iterator[Callable[[NDArray[np.uint64]], object]]:
+            unit, member = unit_rows(view.shape, view.dtype), f"rows/{len(datasets)}"
+            dtype = view.dtype.newbyteorder("<").str
+            rows = RowChecksums(view.storage.key, view.shape, dtype, view.axes[0], unit, member)
+            header: Any = {"descr": "<u8", "fortran_order": False, "shape": (rows.units,)}
+            with archive.open(f"{member}.npy", "w", force_zip64=True) as file:
+                npy_format.write_array_header_1_0(file, header)
+                yield lambda checksums: file.write(checksums.astype("<u8", copy=False).tobytes())
+            datasets.append(rows)
 
-class ManifestWriter:
-    """Writes the members of a manifest: a table for each dataset, then what they are of."""
-
-    def __init__(self, target: str, archive: zipfile.ZipFile) -> None:
-        self.target, self.archive = target, archive
-        self.datasets: list[RowChecksums] = []
-        self.kept = True
-
-    def discard(self) -> None:
-        """Leave nothing behind when the block ends."""
-        self.kept = False
-
-    @contextmanager
-    def rows(
-        self, key: str | None, shape: tuple[int, ...], dtype: np.dtype[Any], axis: int
-    ) -> Iterator[Callable[[NDArray[np.uint64]], None]]:
-        """Write the table of a dataset: call what this gives with its checksums, in order."""
-        unit, member = unit_rows(shape, dtype), f"rows/{len(self.datasets)}"
-        rows = RowChecksums(key, shape, dtype.newbyteorder("<").str, axis, unit, member)
-        with self.archive.open(f"{member}.npy", "w", force_zip64=True) as file:
-            npy_format.write_array_header_1_0(
-                file, {"descr": "<u8", "fortran_order": False, "shape": (rows.units,)}
-            )
-
-            def append(checksums: NDArray[np.uint64]) -> None:
-                file.write(checksums.astype("<u8", copy=False).tobytes())
-
-            yield append
-        self.datasets.append(rows)
-
-    def finish(self) -> None:
-        """Write what the tables are of."""
+        yield table
         about = {
             "format": FORMAT,
             "checksum": CHECKSUM,
-            "name": os.path.basename(self.target.rstrip("/")),
+            "name": os.path.basename(target.rstrip("/")),
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
-            "datasets": [asdict(one) for one in self.datasets],
+            "datasets": [asdict(one) for one in datasets],
         }
-        self.archive.writestr("manifest.json", json.dumps(about, allow_nan=False))
+        archive.writestr("manifest.json", json.dumps(about, allow_nan=False))

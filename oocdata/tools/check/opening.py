@@ -8,19 +8,30 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.datasets.view import View
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Storage
-from oocdata.errors import MissingKeyError, SourceError, TrailingBytesError, TruncatedFileError
+from oocdata.errors import (
+    MissingChunkError,
+    MissingFileError,
+    MissingKeyError,
+    SourceError,
+    TrailingBytesError,
+    TruncatedFileError,
+)
+from oocdata.formats.anndata import is_one_array
+from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
+from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes
+from oocdata.formats.hdf5.storage import offset_of
+from oocdata.formats.hdf5.table import grid_of, present_chunks
 from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import Missing, format_of
 from oocdata.formats.stored import opened as file_opened
@@ -28,11 +39,11 @@ from oocdata.formats.zarr.direct import reader_of
 from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.store import Store, join, store_of
-from oocdata.tools.check.ranges import Ranges, ranges_of
-from oocdata.tools.check.rows import Fault, kind_of
+from oocdata.tools.check.result import Finding
+from oocdata.tools.check.rows import ranges_of
 from oocdata.tools.opening import Opening
 
-__all__ = ["Opened", "opened"]
+__all__ = ["opened"]
 
 _PARTS = ("data", "indices", "indptr", "codes", "categories")
 """Arrays of groups that are one array: of a sparse matrix, of a column of categories."""
@@ -40,72 +51,53 @@ _PARTS = ("data", "indices", "indptr", "codes", "categories")
 _MEMBER_STEP = 8 << 20
 """Bytes of a member that are asked for at a time, where it lies in a store."""
 
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """An array as far as it is there, and what is known to be wrong without reading it."""
-
-    view: View  # all rows, along one axis
-    faults: tuple[Fault, ...] = ()
-    whole_rows: int | None = None  # the first ones, where the file was cut short behind them
+Opened: TypeAlias = tuple[View, list[Finding]]
+"""All rows, along one axis; what is known to be wrong without reading them. Of a file that was cut
+short, rows behind those of a finding "truncated" are not to be read."""
 
 
 def opened(opening: Opening) -> Opened:
-    """Open an array of a file; raise if nothing can be read."""
-    kind = None if opening.shape is not None else format_of(opening.target)
-    if kind == "hdf5":
-        from oocdata.tools.check.hdf5 import opened_hdf5
-
-        return opened_hdf5(opening)
-    if kind == "zarr":
-        return _opened_zarr(opening)
-    if kind == "npz":
-        return _opened_npz(opening)
-    return _opened_plain(opening) if kind in (None, "npy") else Opened(opening.view())
+    """Open an array of a file as far as it is there; raise if nothing can be read."""
+    kind = "npy" if "shape" in opening.arguments else format_of(opening.target)
+    ways = {"npy": _opened_plain, "npz": _opened_npz, "zarr": _opened_zarr, "hdf5": _opened_hdf5}
+    return ways[kind](opening) if kind in ways else (opening.view(), [])
 
 
 def _opened_plain(opening: Opening) -> Opened:
     """Open ``.npy`` or raw binary, cut short or too long as it may be."""
     try:
-        return Opened(opening.view())
+        return opening.view(), []
     except (TruncatedFileError, TrailingBytesError) as error:
-        fault = Fault("trailing", error.message)
-        if isinstance(error, TruncatedFileError):
-            fault.kind = kind_of(error)
-    path, axis, field = opening.target, opening.axis, opening.field
-    if opening.shape is not None and opening.dtype is not None:
-        given: Any = {"dtype": opening.dtype, "shape": opening.shape, "offset": opening.offset}
-        view = View.of(open_raw(path, **given, whole=False), axis)
-    else:
-        view = View.of(open_npy(path, whole=False, dtype=opening.dtype), axis)
-    storage, shape = view.storage, view.source.shape
-    nbytes = storage.files[0].nbytes - storage.offset
-    strides = storage.strides or ()
-    beyond = _rows_beyond(shape, strides, view.dtype.itemsize, view.axes[0], nbytes)
-    fault.rows.add(beyond)
+        short = isinstance(error, TruncatedFileError)
+        found = Finding("truncated" if short else "trailing", error.message)
+    path, axis, field = opening.target, opening.axis, opening.arguments.get("field", ())
+    names = ("dtype", "shape", "offset")
+    given = {name: value for name, value in opening.arguments.items() if name in names}
+    open_cut = open_raw if "shape" in given else open_npy
+    view = View.of(open_cut(path, **given, whole=False), axis)
+    found.add([_rows_beyond(view)])
     for name in [field] if isinstance(field, str) else field:
         view = view[name]
-    return Opened(view, (fault,), beyond.start)
+    return view, [found]
 
 
-def _rows_beyond(
-    shape: Sequence[int], strides: Sequence[int], itemsize: int, axis: int, nbytes: int
-) -> range:
+def _rows_beyond(view: View) -> range:
     """Return the rows that reach beyond the end of an array of which only some bytes are there.
 
     A row's last byte lies farther the farther the row is, because strides are positive.
     """
-    count, step = shape[axis], strides[axis]
-    row = [1 if at == axis else length for at, length in enumerate(shape)]
-    reach = sum((length - 1) * stride for length, stride in zip(row, strides, strict=True))
-    room = nbytes - reach - itemsize
-    whole = room // step + 1 if room >= 0 and step else 0
-    return range(min(whole, count), count)
+    (axis,), storage, shape = view.axes, view.storage, view.source.shape
+    strides = storage.strides or ()
+    reach = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
+    reach -= (shape[axis] - 1) * strides[axis]
+    room = storage.files[0].nbytes - storage.offset - reach - view.dtype.itemsize
+    whole = room // strides[axis] + 1 if room >= 0 and strides[axis] else 0
+    return range(min(whole, shape[axis]), shape[axis])
 
 
 def _opened_npz(opening: Opening) -> Opened:
     """Open a member of an ``.npz``, which has a CRC-32 (APPNOTE 4.4.7)."""
-    view = opening.view()
+    view, found = opening.view(), list[Finding]()
     with (
         file_opened(opening.target, _MEMBER_STEP) as (stream, _),
         zipfile.ZipFile(stream) as archive,
@@ -117,9 +109,9 @@ def _opened_npz(opening: Opening) -> Opened:
         except SourceError:  # a store does not answer: that says nothing of the member
             raise
         except (zipfile.BadZipFile, zlib.error, OSError) as error:
-            reason = f"a member must match its CRC-32; {error}."
-            return Opened(view, (Fault("damaged", reason, Ranges([range(len(view))])),))
-    return Opened(view)
+            found = [Finding("damaged", f"a member must match its CRC-32; {error}.")]
+            found[0].add([range(len(view))])
+    return view, found
 
 
 def _opened_zarr(opening: Opening) -> Opened:
@@ -133,57 +125,93 @@ def _opened_zarr(opening: Opening) -> Opened:
     missing: Missing = "fill" if store.listable else "error"
     name, metadata = find_array(store, opening.key, opening.target)
     if metadata is None:  # a group that is one array
-        view = replace(opening, missing=missing).view()
-        return Opened(view, tuple(_absent_below(store, name)))
+        return Opening.of(opening, missing=missing).view(), list(_absent_below(store, name))
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
     (axis,) = sample_axes(opening.axis, len(metadata.shape), named)
     objects = Objects(store, name, metadata, axis)
     # `oocdata.open` looks at chunks, and refuses the array where one is damaged.
     source = Chunked(reader_of(objects, missing))
-    view = replace(opening, target=source, key=None, axis=axis).view()
-    if not store.listable:
-        return Opened(view)
-    absent = _absent(objects)
-    return Opened(view, (absent,) if absent.reason else ())
+    view = Opening.of(Opening(source, None, opening.arguments), axis=axis).view()
+    return view, _absent(objects) if store.listable else []
 
 
-def _absent_below(store: Store, group: str) -> Iterator[Fault]:
+def _absent_below(store: Store, group: str) -> Iterator[Finding]:
     """Yield what is not stored of each array of a group; which rows that concerns is not told."""
     for part in _PARTS if store.listable else ():
         with suppress(MissingKeyError):
             name, metadata = find_array(store, join(group, part), store.path)
             if metadata is not None:
-                absent = _absent(Objects(store, name, metadata, 0))
-                if absent.reason:
-                    yield Fault(absent.kind, absent.reason)
+                for one in _absent(Objects(store, name, metadata, 0)):
+                    yield Finding(one.kind, one.reason)
 
 
-def _absent(objects: Objects) -> Fault:
+def _absent(objects: Objects) -> list[Finding]:
     """Look whether each stored object, a chunk or a shard, is there."""
     metadata, axis = objects.metadata, objects.axis
-    total, count, example = metadata.shape[axis], 0, ""
-    absent = Fault("unwritten", "")
+    count, example = 0, ""
     missing = np.zeros(metadata.grid[axis] * metadata.chunks_per_object[axis], np.bool_)
     for place in np.ndindex(*metadata.grid):
-        chunks = _absent_chunks(objects, place)
+        chunks = objects.chunks(place)
+        try:
+            chunks = chunks[objects.absent(chunks)]
+        except SourceError:  # reading it says why
+            continue
         if len(chunks):
             missing[chunks[:, axis]] = True
             count, example = count + 1, example or objects.name(place)
-    absent.rows = Ranges(ranges_of(missing, 0, metadata.chunk_shape[axis], total))
-    if count:
-        unit = "shards, or chunks in them" if metadata.sharded else "chunks"
-        absent.reason = (
-            f"every chunk must be stored; {unit} that are not: {count}, the first {example!r}. "
-            "They were never written or have been lost, and read as the fill value "
-            f"{metadata.fill_value}."
+    if not count:
+        return []
+    unit = "shards, or chunks in them" if metadata.sharded else "chunks"
+    found = Finding(
+        "unwritten",
+        f"every chunk must be stored; {unit} that are not: {count}, the first {example!r}. "
+        "They were never written or have been lost, and read as the fill value "
+        f"{metadata.fill_value}.",
+    )
+    found.add(ranges_of(missing, 0, metadata.chunk_shape[axis], metadata.shape[axis]))
+    return [found]
+
+
+def _opened_hdf5(opening: Opening) -> Opened:
+    """Open a dataset whether or not all its chunks were written."""
+    path, key, external = opening.target, opening.key, bool(opening.arguments.get("external"))
+    assert key is None or isinstance(key, str)
+    with ExitStack() as stack, readable(path, key):
+        file = stack.enter_context(open_file(path))
+        name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
+        opening = replace(opening, key=name)
+        try:
+            return opening.view(), []
+        except (MissingChunkError, MissingFileError) as error:
+            if is_one_array(group_attributes(file, name)):
+                raise
+            found = Finding("missing", error.message)
+            found.add(range(row, row + 1) for row in sorted(set(error.rows or ())))
+        view = Opening.of(opening, missing="fill").view()
+        (axis,) = view.axes
+        dataset, _ = find_dataset(file, name, external, stack)
+        unwritten = Finding("unwritten", "")
+        unwritten.add(_unwritten(dataset, axis))
+        unwritten.reason = (
+            f"every chunk must have been written; {unwritten.row_count:,} rows lie in chunks that "
+            f"never were. They read as the fill value {fill_value(dataset, undefined=0)}."
         )
-    return absent
+    return view, [unwritten if unwritten.row_count else found]
 
 
-def _absent_chunks(objects: Objects, place: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the places of an object's chunks that are not stored, as far as that can be told."""
-    chunks = objects.chunks(place)
-    try:
-        return chunks[objects.absent(chunks)]
-    except SourceError:  # reading it says why
-        return chunks[:0]
+def _unwritten(dataset: Any, axis: int) -> Iterator[range]:
+    """Yield the rows that were never written."""
+    h5d = hdf5_library().h5d
+    plist, shape, steps = dataset.id.get_create_plist(), dataset.shape, dataset.chunks
+    if plist.get_layout() == h5d.CHUNKED:
+        grid = grid_of(shape, steps)
+        missing = np.ones(grid, np.bool_)
+        if dataset.size:
+            missing.flat[present_chunks(dataset).numbers] = False
+        others = tuple(place for place in range(len(grid)) if place != axis)
+        along = np.asarray(missing.any(axis=others))
+        yield from ranges_of(along, 0, steps[axis], shape[axis])
+        return
+    one_run = plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count()
+    if one_run and dataset.size and offset_of(dataset.id) is None:
+        yield range(shape[axis])

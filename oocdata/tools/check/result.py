@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from oocdata.explain import size
-from oocdata.tools.check.ranges import said
-from oocdata.tools.lines import labelled, wrapped
+from oocdata.tools.lines import Report, labelled, wrapped
 
 __all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health"]
 
@@ -30,22 +29,40 @@ NOTES = ("unchecked",)
 """Findings that are told, and wrong only if something else was to be there."""
 
 
-@dataclass(frozen=True, slots=True)
+_MOST_RANGES = 10_000
+"""Runs of rows that are kept of one finding; those beyond them are counted."""
+
+
+@dataclass(slots=True)
 class Finding:
-    """One thing that is wrong, with all rows that it concerns."""
+    """One thing that is wrong, with all rows that it concerns.
+
+    Examples
+    --------
+    >>> found = Finding("nan", "9 numbers are NaN.")
+    >>> found.add([range(0, 4), range(4, 6), range(9, 10)])
+    >>> found.rows, found.row_count
+    ((range(0, 6), range(9, 10)), 7)
+    """
 
     kind: str  # one of `KINDS`
-    path: str  # of the file
-    key: str | None  # of the dataset in it; None where it concerns the file, or there is only one
-    rows: tuple[range, ...]  # the first 10,000 runs of rows; empty where no row can be named
-    row_count: int  # of all of them
-    values: int | None  # how many numbers, for "nan" and "inf"
     reason: str  # what must hold, and what came; of several faults the first
+    rows: tuple[range, ...] = ()  # the first 10,000 runs; empty where no row can be named
+    row_count: int = 0  # of all of them
+    values: int | None = None  # how many numbers, for "nan" and "inf"
+    path: str = ""  # of the file
+    key: str | None = None  # of the dataset in it; None where it concerns the file, or the only one
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it for ``json.dumps``: rows as ``[[first, one past the last], …]``."""
-        rows = [[part.start, part.stop] for part in self.rows]
-        return {name: getattr(self, name) for name in self.__slots__} | {"rows": rows}
+    def add(self, ranges: Iterable[range]) -> None:
+        """Add rows behind those that there are, and join neighbours."""
+        kept = list(self.rows)
+        for rows in filter(len, ranges):
+            self.row_count += len(rows)
+            if kept and kept[-1].stop == rows.start:
+                kept[-1] = range(kept[-1].start, rows.stop)
+            elif len(kept) < _MOST_RANGES:
+                kept.append(rows)
+        self.rows = tuple(kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +82,7 @@ class Checked:
 
 
 @dataclass(frozen=True, slots=True)
-class Health:
+class Health(Report):
     """What a check found; ``print`` it."""
 
     name: str  #: what was checked
@@ -76,77 +93,60 @@ class Health:
     compared: tuple[str, ...] = ()  #: manifests that the files were compared with
     written: tuple[str, ...] = ()  #: manifests that were written
 
-    @classmethod
-    def together(cls, name: str, parts: Sequence[Health]) -> Health:
-        """Return what was found of several files."""
-        names = cls.__slots__[1:]
-        each = ([one for part in parts for one in getattr(part, name)] for name in names)
-        return cls(name, *map(tuple, each))
-
     def healthy(self, allow: Collection[str] = ()) -> bool:
-        """Return whether nothing was found but notes, and what is allowed.
-
-        Parameters
-        ----------
-        allow : collection of str
-            Of `KINDS`.
-        """
+        """Return whether nothing was found but notes, and what is allowed, of `KINDS`."""
         return all(finding.kind in (*NOTES, *allow) for finding in self.findings)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything that was found, for ``json.dumps``."""
-        found = [finding.to_json() for finding in self.findings]
-        return {**asdict(self), "healthy": self.healthy(), "findings": found}
+        """Return all for ``json.dumps``: rows as ``[[first, one past the last], …]``."""
+        return {**Report.to_json(self), "healthy": self.healthy()}
 
     def __str__(self) -> str:
         return self.text()
 
-    def text(self, show: int = 10, width: int = 80, every: bool = False) -> str:
-        """Return lines of at most `width` characters where words allow it.
+    def text(self, show: int = 10, every: bool = False) -> str:
+        """Return lines for a terminal.
 
         Parameters
         ----------
         show : int
             Runs of rows of a finding, and files, that are named at most.
-        width : int
-            Characters.
         every : bool
             Name every healthy dataset; otherwise more than `show` of them are only counted.
 
         Examples
         --------
-        >>> rows, reason = (range(3, 5), range(7, 8)), "9 numbers are NaN."
-        >>> finding = Finding("nan", "a.npy", None, rows, 3, 9, reason)
+        >>> found = Finding("nan", "9 numbers are NaN.", path="a.npy")
+        >>> found.add([range(3, 5), range(7, 8)])
         >>> checked = Checked("a.npy", None, (10, 3), "float32", 120)
-        >>> print(Health("a.npy", (checked,), findings=(finding,)))
+        >>> print(Health("a.npy", (checked,), findings=(found,)))
         a.npy: 10 rows of (3,) float32, 120 bytes
           nan         3 rows: 3-4, 7
                       9 numbers are NaN.
         1 finding: nan.
         """
-        of = {_place(checked): checked for checked in self.datasets}
-        others = [finding for finding in self.findings if _place(finding) not in of]
-        lines = list(_lines(_wrong(others), width, show, named=True))
-        by_place: dict[str, list[Finding]] = {place: [] for place in of}
+        by_place: dict[str, list[Finding]] = {_place(one): [] for one in self.datasets}
+        others = [one for one in self.findings if _place(one) not in by_place]
         for finding in self.findings:
             by_place.setdefault(_place(finding), []).append(finding)
-        healthy = {place for place in of if not _wrong(by_place[place])}
+        healthy = {_place(one) for one in self.datasets if not _wrong(by_place[_place(one)])}
         listed = every or len(healthy) <= show
-        for place, checked in of.items():
-            if listed or place not in healthy:
-                said = f"{checked}, healthy" if place in healthy else str(checked)
-                lines.append(wrapped(said, rest="  ", width=width))
-                lines += _lines(by_place[place], width, show)
-        notes = [finding for finding in others if finding.kind in NOTES]
-        lines += _lines(notes, width, show, named=True)
+        lines = list(_lines(_wrong(others), show, named=True))
+        for one in self.datasets:
+            well = _place(one) in healthy
+            if listed or not well:
+                lines.append(wrapped(f"{one}{', healthy' * well}", rest="  "))
+                lines += _lines(by_place[_place(one)], show)
+        notes = [one for one in others if one.kind in NOTES]
+        lines += _lines(notes, show, named=True)
         lines += [f"compared with {manifest}" for manifest in self.compared]
         lines += [f"wrote {manifest}" for manifest in self.written]
         wrong = _wrong(self.findings)
         if wrong:
             kinds = ", ".join(dict.fromkeys(finding.kind for finding in wrong))
-            lines.append(f"{len(wrong):,} finding{'s' if len(wrong) > 1 else ''}: {kinds}.")
+            lines.append(f"{len(wrong):,} finding{'s' * (len(wrong) > 1)}: {kinds}.")
         if healthy or not wrong:
-            things = f"{len(healthy):,} dataset{'s' if len(healthy) != 1 else ''}"
+            things = f"{len(healthy):,} dataset{'s' * (len(healthy) != 1)}"
             lines.append(f"Nothing wrong with {things}{'' if listed else '; -v names them'}.")
         return "\n".join(lines)
 
@@ -160,16 +160,23 @@ def _place(one: Finding | Checked) -> str:
     return one.path + (f" {one.key}" if one.key else "")
 
 
-def _lines(
-    findings: Sequence[Finding], width: int, show: int, named: bool = False
-) -> Iterator[str]:
-    for finding in findings[:show]:
-        count = finding.row_count
-        rows = f"{count:,} row{'s' if count != 1 else ''}: {said(finding.rows, show)}"
-        reason = f"{_place(finding)}: {finding.reason}" if named else finding.reason
-        label = f"  {finding.kind}"
-        for text in (rows, reason) if count else (reason,):
-            yield labelled(label, text, width, indent=14)
-            label = ""
+def _lines(findings: Sequence[Finding], show: int, named: bool = False) -> Iterator[str]:
+    for one in findings[:show]:
+        reason = f"{_place(one)}: {one.reason}" if named else one.reason
+        rows = f"{one.row_count:,} row{'s' * (one.row_count != 1)}: {_said(one.rows, show)}"
+        for number, text in enumerate((rows, reason) if one.row_count else (reason,)):
+            yield labelled("" if number else f"  {one.kind}", text, indent=14)
     if len(findings) > show:
         yield f"  … and {len(findings) - show:,} more."
+
+
+def _said(ranges: Sequence[range], most: int) -> str:
+    """Return ranges in words, with the last row of each.
+
+    Examples
+    --------
+    >>> _said([range(3, 4), range(17, 21), range(40, 50)], most=2)
+    '3, 17-20, …'
+    """
+    words = [f"{one.start}-{one.stop - 1}" if len(one) > 1 else f"{one.start}" for one in ranges]
+    return ", ".join([*words[:most], *["…"] * (len(words) > most)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,40 +21,33 @@ from oocdata.errors import (
     TruncatedFileError,
 )
 from oocdata.formats.manifest import checksums_of, unit_rows
-from oocdata.tools.check.ranges import Ranges, ranges_of
+from oocdata.tools.check.result import Finding
 from oocdata.tools.passes import Block, each_block, read_rows
 
-__all__ = ["Fault", "kind_of", "look_through"]
+__all__ = ["kind_of", "look_through", "ranges_of"]
 
-
-@dataclass(slots=True)
-class Fault:
-    """What is wrong with some rows: a finding (see `KINDS`) before its file is named."""
-
-    kind: str
-    reason: str
-    rows: Ranges = field(default_factory=Ranges)
-    values: int | None = None
+_KINDS: dict[type[SourceError], str] = {
+    TruncatedFileError: "truncated",
+    DamagedChunkError: "damaged",
+    ChecksumError: "changed",
+    MissingChunkError: "missing",
+    MissingFileError: "missing",
+    SourceError: "unreadable",
+}
 
 
 def kind_of(error: SourceError) -> str:
     """Return what kind of finding an error is."""
-    if isinstance(error, TruncatedFileError):
-        return "truncated"
-    if isinstance(error, DamagedChunkError):
-        return "damaged"
-    if isinstance(error, ChecksumError):
-        return "changed"
-    return "missing" if isinstance(error, MissingChunkError | MissingFileError) else "unreadable"
+    return next(kind for known, kind in _KINDS.items() if isinstance(error, known))
 
 
 def look_through(
     view: View,
     *,
     expected: View | None = None,
-    append: Callable[[NDArray[np.uint64]], None] | None = None,
+    append: Callable[[NDArray[np.uint64]], object] | None = None,
     label: str = "",
-) -> list[Fault]:
+) -> list[Finding]:
     """Read every row once, and say what is wrong with which.
 
     With `expected`, the checksum of each unit of rows, they are compared; `append` is called with
@@ -62,9 +55,9 @@ def look_through(
     """
     wanted = expected is not None or append is not None
     unit = unit_rows(view.shape, view.dtype) if wanted else 1
-    failed: dict[str, Fault] = {}
-    changed = Fault("changed", "every row must be what its checksum was made of; these are not.")
-    bad = {"nan": Fault("nan", "NaN", values=0), "inf": Fault("inf", "infinite", values=0)}
+    failed: dict[str, Finding] = {}
+    changed = Finding("changed", "every row must be what its checksum was made of; these are not.")
+    bad = {"nan": Finding("nan", "NaN", values=0), "inf": Finding("inf", "infinite", values=0)}
 
     def look(block: Block) -> tuple[Block, dict[str, _Where], NDArray[np.uint64]]:
         checksums = checksums_of(block.values, unit) if wanted else np.empty(0, np.uint64)
@@ -76,10 +69,10 @@ def look_through(
         for block, found, checksums in each:
             for rows, error in block.failed:
                 kind = kind_of(error)
-                failed.setdefault(kind, Fault(kind, error.message)).rows.add(rows)
+                failed.setdefault(kind, Finding(kind, error.message)).add([rows])
             for name, (parts, count) in found.items():
                 bad[name].values = (bad[name].values or 0) + count
-                bad[name].rows.add_all(parts)
+                bad[name].add(parts)
             if append is not None:
                 append(checksums)
             if expected is not None:
@@ -88,12 +81,10 @@ def look_through(
                 wrong = read_rows(expected, units) != checksums
                 for rows, _ in block.failed:  # nothing can be said of a unit with such a row
                     wrong[(rows.start - start) // unit : -((start - rows.stop) // unit)] = False
-                changed.rows.add_all(ranges_of(wrong, start, unit, len(view)))
-    for fault in bad.values():
-        word = "number is" if fault.values == 1 else "numbers are"
-        fault.reason = f"{fault.values:,} {word} {fault.reason}."
-    every = (*failed.values(), changed, *bad.values())
-    return [fault for fault in every if fault.rows.count]
+                changed.add(ranges_of(wrong, start, unit, len(view)))
+    for one in bad.values():
+        one.reason = f"{one.values:,} number{' is' if one.values == 1 else 's are'} {one.reason}."
+    return [one for one in (*failed.values(), changed, *bad.values()) if one.row_count]
 
 
 _Where: TypeAlias = tuple[list[range], int]
@@ -102,10 +93,8 @@ _Where: TypeAlias = tuple[list[range], int]
 
 def _not_finite(block: Block) -> dict[str, _Where]:
     found = [values for values in _floats(block.values) if not np.isfinite(values).all()]
-    if not found:
-        return {}
     where = {}
-    for name, is_bad in (("nan", np.isnan), ("inf", np.isinf)):
+    for name, is_bad in (("nan", np.isnan), ("inf", np.isinf)) if found else ():
         each = [is_bad(values).reshape(len(block.rows), -1) for values in found]
         mask: NDArray[np.bool_] = np.concatenate(each, axis=1)
         rows = ranges_of(np.asarray(mask.any(axis=1)), block.rows.start)
@@ -119,3 +108,21 @@ def _floats(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
         yield values
     for name in values.dtype.names or ():
         yield from _floats(values[name])
+
+
+def ranges_of(
+    chosen: NDArray[np.bool_], first: int = 0, step: int = 1, end: int | None = None
+) -> Iterator[range]:
+    """Yield the runs of what is true, as ranges of rows below `end`.
+
+    Each entry stands for `step` rows, the first of them at `first`.
+
+    Examples
+    --------
+    >>> list(ranges_of(np.array([True, True, False, True]), first=10))
+    [range(10, 12), range(13, 14)]
+    """
+    edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
+    for start, stop in edges.reshape(-1, 2).tolist():
+        last = first + stop * step
+        yield range(first + start * step, last if end is None else min(last, end))

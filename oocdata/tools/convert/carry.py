@@ -17,13 +17,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib import format as npy_format
 
 from oocdata.datasets.view import View
+from oocdata.engines.dtypes import is_small_float
+from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import PACKING, VALID
-from oocdata.writers.codec import Format
+from oocdata.writers.codec import NAMES, Format
 from oocdata.writers.target import holds
 
-__all__ = ["Carried", "carried"]
+__all__ = ["Carried", "carried", "refuse_dtype"]
+
+_UNFIT: dict[Format, str] = {"hdf5": "UMm", "zarr": "SUV"}
+"""Kinds of elements that can't be written to a format, or not be opened again from it."""
 
 _NAMES = "the names of its dimensions"
 
@@ -54,7 +60,9 @@ def carried(view: View, target: Format) -> Carried:
         true = None if name in untrue else value
         if name in _MISSING:
             true = _as_dtypes(true, dtypes, view.dtype)
-        made = None if true is None else _encoded(name, true, target)
+        made = None
+        if true is not None and target != "npy":
+            made = _as_hdf5(true) if target == "hdf5" else _as_json(name, true)
         if made is None:
             lost.append(name)
         else:
@@ -87,13 +95,6 @@ def _as_dtypes(value: Any, through: set[np.dtype[Any]], dtype: np.dtype[Any]) ->
         return None
     made = numbers.astype(dtype)
     return made[0] if len(made) == 1 else made
-
-
-def _encoded(name: str, value: Any, target: Format) -> Any:
-    """Return an attribute as a format has it; None where it has no place for it."""
-    if target == "npy":
-        return None
-    return _as_hdf5(value) if target == "hdf5" else _as_json(name, value)
 
 
 def _as_json(name: str, value: Any) -> Any:
@@ -142,3 +143,30 @@ def _as_hdf5(value: Any) -> Any:
             file.attrs["it"] = made
         return made
     return None
+
+
+def refuse_dtype(view: View, kind: Format) -> None:
+    """Refuse elements that a format has no place for, or that are not opened again from it."""
+    taken = "numbers" if kind == "zarr" else "numbers, bytes, or fields of them"
+    hint = f"Write .npy instead{', or one field at a time' if view.dtype.names else ''}"
+    if kind == "npy":
+        with suppress(ValueError):
+            npy_format.dtype_to_descr(view.dtype)  # the header has words for it
+            return
+        taken, hint = "fields in the order of their bytes", "Write .h5, or one field at a time"
+    elif is_small_float(view.dtype):
+        taken = "of a dtype that its files tell of"
+        hint = "Write .npy, which keeps their bytes, or float32: .astype('f4'), --to-dtype f4"
+    elif _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
+        return
+    raise UnsupportedDtypeError(
+        f"elements must be {taken} to be written to {NAMES[kind]}; got {view.dtype}. {hint}.",
+        path=view.storage.path,
+        key=view.storage.key,
+    )
+
+
+def _kinds(dtype: np.dtype[Any]) -> set[str]:
+    """Return the kinds of a dtype and of its fields, at any depth."""
+    fields = (dtype[name].base for name in dtype.names or ())
+    return {dtype.kind}.union(*map(_kinds, fields))

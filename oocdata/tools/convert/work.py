@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
@@ -23,17 +24,47 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.explain import size
 from oocdata.memory import at_most
 from oocdata.threads import cores, in_order
-from oocdata.tools.convert.journal import Journal
-from oocdata.tools.convert.plan import Plan
-from oocdata.tools.convert.reading import read_box
-from oocdata.tools.convert.steps import Grid, Scratch
-from oocdata.tools.lines import labelled
-from oocdata.tools.progress import progress as bar
+from oocdata.tools.convert.choosing import Plan
+from oocdata.tools.convert.steps import Grid, Scratch, read_box
+from oocdata.tools.lines import Report, labelled
+from oocdata.tools.lines import progress as bar
+from oocdata.writers.disk import write_json
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage
 from oocdata.writers.target import Box
 
-__all__ = ["Conversion", "carry_out"]
+__all__ = ["Conversion", "Journal", "carry_out"]
+
+
+class Journal:
+    """How many boxes are done, by the stage of the conversion; `about` says of which one."""
+
+    def __init__(self, path: str, about: Mapping[str, str]) -> None:
+        self._path, self._about = path, dict(about)
+        self.done: dict[str, int] = {}
+        # Why what was there can't be gone on with; empty where nothing was, or it can.
+        self.reason = self._read() if os.path.exists(path) else ""
+
+    def _read(self) -> str:
+        try:
+            with open(self._path, encoding="utf-8") as file:
+                told = json.load(file)
+            saved, done = told["about"], told["done"]
+        except (ValueError, KeyError, TypeError):
+            return "its journal is damaged"
+        if not self._about:
+            return "its source is not a file that can be told from another"
+        other = [name for name, now in self._about.items() if saved.get(name) != now]
+        if other:
+            return f"{other[0]} has changed"
+        self.done = done
+        return "" if done else "nothing of it was saved yet"
+
+    def note(self, **done: int) -> None:
+        """Note how many boxes of a stage are safe on the disk."""
+        self.done.update(done)
+        write_json(self._path, {"about": self._about, "done": self.done})
+
 
 SAVE_BYTES = 256 << 20
 """Bytes of elements after which what was written is saved, and noted."""
@@ -47,7 +78,7 @@ Save = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Conversion:
+class Conversion(Report):
     """What a conversion did."""
 
     plan: Plan  #: what was to be done, and why so
@@ -65,28 +96,25 @@ class Conversion:
     def outcome(self) -> str:
         """What came of the plan, as aligned lines."""
         nbytes = self.plan.nbytes
-        lines = []
-        if self.resumed:
-            lines.append(("resumed", "went on with what an earlier run had done"))
-        elif self.anew:
-            lines.append(("anew", f"an earlier run had begun, but {self.anew}"))
-        if self.verified is False:
-            rows = ", ".join(map(str, self.differing_rows))
-            text = f"the result differs from the source in rows {rows}, …; it was thrown away. "
-            lines.append(("DAMAGED", text + "Is the disk or the memory sound?"))
-        else:
-            share = f", {self.stored_bytes / nbytes:.0%} of its size in memory" if nbytes else ""
-            rate = f", {size(nbytes / self.seconds)}/s" if self.seconds > 0 else ""
-            text = f"{size(self.stored_bytes)}{share}; {self.seconds:.1f} s{rate}"
-            lines.append(("done", text))
-        if self.verified:
-            lines.append(("verified", "read back, and the source again: every bit is the same"))
-        return "\n".join(labelled(label, text) for label, text in lines)
+        share = f", {self.stored_bytes / nbytes:.0%} of its size in memory" if nbytes else ""
+        rate = f", {size(nbytes / self.seconds)}/s" if self.seconds > 0 else ""
+        done = f"{size(self.stored_bytes)}{share}; {self.seconds:.1f} s{rate}"
+        rows = ", ".join(map(str, self.differing_rows))
+        damage = f"the result differs from the source in rows {rows}, …; it was thrown away. "
+        same = "read back, and the source again: every bit is the same"
+        lines = {
+            "resumed": "went on with what an earlier run had done" if self.resumed else "",
+            "anew": f"an earlier run had begun, but {self.anew}" if self.anew else "",
+            "DAMAGED": f"{damage}Is the disk or the memory sound?" if rows else "",
+            "done": "" if rows else done,
+            "verified": same if self.verified else "",
+        }
+        return "\n".join(labelled(label, text) for label, text in lines.items() if text)
 
     def to_json(self) -> dict[str, Any]:
         """Return everything, for ``json.dumps``."""
-        found = {name: getattr(self, name) for name in self.__slots__ if name != "plan"}
-        return {**self.plan.to_json(), **found}
+        found = Report.to_json(self)
+        return {**found.pop("plan"), **found}
 
 
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:

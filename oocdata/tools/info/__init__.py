@@ -12,20 +12,19 @@ import re
 import shlex
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from shutil import get_terminal_size
 from typing import Any, Unpack
 
 from oocdata.advice import Advice, advise, as_typed, reading_of, size
 from oocdata.blocks import Blocks
-from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.patterns import is_pattern, matches_of
 from oocdata.formats.stored import is_url
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
-from oocdata.tools.lines import labelled, table
+from oocdata.tools.lines import Report, labelled, table
 from oocdata.tools.opening import OpenArguments, Opening
 
 __all__ = ["Contents", "Description", "Unopened", "contents"]
@@ -33,6 +32,9 @@ __all__ = ["Contents", "Description", "Unopened", "contents"]
 _MOST_DESCRIBED = 500
 _FEWEST_ALIKE = 4
 """Datasets of numbered groups from which on they are told as one."""
+
+_OF_ONE = ("dtype", "format")
+"""Arguments that make one array of a file, whatever it holds."""
 
 _MOST_CATEGORIES = 12
 _MOST_NAMED = 6
@@ -74,8 +76,7 @@ class Description:
     @property
     def facts(self) -> str:
         """What is printed, without the code."""
-        width = get_terminal_size().columns
-        lines = [labelled(label, text, width) for label, text in self._fields() if text]
+        lines = [_labelled(label, text) for label, text in self._fields() if text]
         commands = [f"{'':11}{one.command}" for one in self.advice if one.command]
         return "\n".join([*lines, *commands])
 
@@ -117,7 +118,7 @@ class Unopened:
 
 
 @dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(Report):
     """All arrays of a file, or of a known layout those that stand for all; ``print`` it."""
 
     path: str
@@ -141,20 +142,18 @@ class Contents:
             largest = max(self.described, key=lambda one: one.memory_bytes)
             key = (layout and layout.whole) or largest.key
             example = shlex.join(["oocdata", "info", f"{as_typed(self.path)}::{key}"])
-            width = get_terminal_size().columns
-            advice = [labelled("advice", one.text, width) for one in largest.advice]
+            advice = [_labelled("advice", one.text) for one in largest.advice]
             parts += [self._table(), *advice]
             parts.append(f"Name one to see how it will be read: {example}")
         unopened: dict[str, list[str]] = {}
         for dataset in self.datasets:
             if isinstance(dataset, Unopened):
                 unopened.setdefault(dataset.reason, []).append(dataset.key or "")
-        if unopened:
-            width = get_terminal_size().columns
-            lines = [
-                labelled(f"  {_some(keys)}:", reason, width, indent=6)
-                for reason, keys in unopened.items()
-            ]
+        lines = []
+        for reason, keys in unopened.items():
+            more = f" and {len(keys) - _MOST_NAMED:,} more" if len(keys) > _MOST_NAMED else ""
+            lines.append(_labelled(f"  {', '.join(keys[:_MOST_NAMED])}{more}:", reason, 6))
+        if lines:
             parts.append("\n".join(["Can't be opened:", *lines]))
         if self.others:
             parts.append(f"{len(self.others):,} more are not described; name one to see it.")
@@ -175,14 +174,9 @@ class Contents:
         ]
         return table(header, rows, (0, 1, 2, 4), get_terminal_size().columns)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything for ``json.dumps``; what can't be opened has ``error``, ``reason``."""
-        return asdict(self)
 
-
-def _some(keys: list[str]) -> str:
-    more = f" and {len(keys) - _MOST_NAMED:,} more" if len(keys) > _MOST_NAMED else ""
-    return ", ".join(keys[:_MOST_NAMED]) + more
+def _labelled(label: str, text: str, indent: int = 11) -> str:
+    return labelled(label, text, get_terminal_size().columns, indent)
 
 
 def _indented(code: tuple[str, ...]) -> str:
@@ -192,26 +186,10 @@ def _indented(code: tuple[str, ...]) -> str:
 def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArguments]) -> Contents:
     """Return what is in a file: all its arrays, or the one that is named. Reads metadata only.
 
-    Parameters
-    ----------
-    target, key, **arguments
-        As for `oocdata.open`; or an open View, which code calls ``array``.
-
-    Returns
-    -------
-    Contents
-        What can't be opened (text, structured rows, chunks that are missing, …) with the reason.
-        Of several arrays none has advice: name one. Those of numbered groups (``runs/run1/state``,
-        …) are told as the one array that they make, ``runs/run*/state``. Of a known layout
-        (`layout` says which, with code that opens it) a few arrays stand for all others, and the
-        first of them has advice.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If the file itself can't be read.
-    oocdata.errors.ArgumentError
-        If an argument doesn't suit the file.
+    What can't be opened (text, structured rows, chunks that are missing, …) is told with the
+    reason. Of several arrays none has advice. Those of numbered groups (``runs/run1/state``, …) are
+    told as the one array that they make, ``runs/run*/state``. Of a known layout a few arrays stand
+    for all others, and the first of them has advice.
 
     Examples
     --------
@@ -228,32 +206,31 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     there = is_path and (
         os.path.exists(os.path.expanduser(path)) or (is_url(path) and not glob.has_magic(path))
     )
-    layout = recognise(opening)
+    named = path if is_path else opening.name
+    layout, found = recognise(opening), list[Description | Unopened]()
     if layout is not None:
         keys: list[str | None] = [name or None for name in layout.keys]
-    elif opening.key is not None or opening.dtype or opening.format or not there:
-        return Contents(path if is_path else opening.name, (_described(opening),))
+    elif opening.key is not None or {*opening.arguments} & {*_OF_ONE} or not there:
+        return Contents(named, (_described(opening),))
     else:
-        keys = [name or None for name in list_datasets(path)]
-    found: list[Description | Unopened] = []
-    if layout is None:
-        alike, keys = _alike(opening, keys)
+        alike, keys = _alike(opening, [name or None for name in list_datasets(path)])
         found += alike
     for name in keys[:_MOST_DESCRIBED]:
         brief = len(keys) > 1 and (layout is None or name != keys[0])
         try:
-            described = _described(replace(opening, key=name), brief=brief)
-            found.append(described if layout is None else replace(described, axes=""))
+            found.append(_described(replace(opening, key=name), brief=brief))
         except (SourceError, ArgumentError) as error:
             if len(keys) == 1:
                 raise
             message = str(getattr(error, "message", error)).partition(" [file ")[0]
             found.append(Unopened(name, type(error).__name__, message))
-    told = [one for one in found if isinstance(one, Description)]
-    if len(told) == 1 and layout is None:  # it is told in full
-        found[found.index(told[0])] = _described(replace(opening, key=told[0].key))
-    named = path if is_path else opening.name
-    return Contents(named, tuple(found), tuple(keys[_MOST_DESCRIBED:]), layout)
+    told = Contents(named, tuple(found), tuple(keys[_MOST_DESCRIBED:]), layout)
+    if layout is not None:
+        found = [replace(one, axes="") if one in told.described else one for one in found]
+    elif len(told.described) == 1:  # it is told in full
+        (one,) = told.described
+        found[found.index(one)] = _described(replace(opening, key=one.key))
+    return replace(told, datasets=tuple(found))
 
 
 def _alike(opening: Opening, keys: list[str | None]) -> tuple[list[Description], list[str | None]]:
@@ -278,7 +255,11 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
     view = opening.view(unequal=True)
     storage, blocks = view.storage, view.blocks
     hint, code = code_for(opening, view)
-    shuffling, advice = "", list[Advice]()
+    shuffling, advice, named = "", list[Advice](), list[str]()
+    with suppress(MismatchedPartsError):  # of parts that differ in what codes mean, nothing
+        meant = {} if brief else view.categories
+        each = meant.items() if isinstance(meant, dict) else enumerate(meant)
+        named = [f"{number} {name}" for number, name in each]
     if not view.nbytes:
         shuffling = "nothing to shuffle: the array is empty"
     elif not brief:
@@ -313,15 +294,5 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
         code=code,
         dimensions=storage.dimensions,
         parts=max(1, len(storage.part_names)),
-        categories=() if brief else _categories(view),
+        categories=tuple(named),
     )
-
-
-def _categories(view: View) -> tuple[str, ...]:
-    """Return what codes mean; of parts that differ in it, nothing."""
-    try:
-        found = view.categories
-    except MismatchedPartsError:
-        return ()
-    named = found.items() if isinstance(found, dict) else enumerate(found)
-    return tuple(f"{code} {name}" for code, name in named)

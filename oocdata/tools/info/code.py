@@ -53,16 +53,21 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     """
     if view.storage.packed and not isinstance(opening.target, View):
         with suppress(SourceError):
-            decoded = replace(opening, decode=True)
+            decoded = Opening.of(opening, decode=True)
             opening, view = decoded, decoded.view(unequal=True)
     hint, code, shape = "", opening.code(), view.source.shape
     found = trajectory_axes(shape, view.storage.dimensions)
     if found and opening.axis == 0 and not isinstance(opening.target, View):
         hint = f"2 of {len(shape)} axes look like trajectory × time: axis={found}"
-        code, view = replace(opening, axis=found).code(), View.of(view.source, found)
+        code, view = Opening.of(opening, axis=found).code(), View.of(view.source, found)
     columns = columns_of(view)
     fields = [] if columns is None else list(columns.parts)
-    name = "rows" if fields else _name(view)
+    kind = None if fields or view.is_composed or view.dtype.hasobject else row_axes(view).kind
+    name = {"image": "frames", "number": "values"}.get(kind or "", "rows")
+    if kind == "number" and view.dtype.kind in "iub":
+        name = "labels"
+    elif kind is not None and view.storage.row_files:  # pictures, in the order of their names
+        name = "images"
     lines = ["import oocdata as ooc", f"{name} = {code}"]
     if fields:
         name = "columns"
@@ -103,14 +108,3 @@ def columns_of(view: View) -> Zip | None:
         if field.dtype.names is None:
             found[name] = field
     return zipped(found) if found else None
-
-
-def _name(view: View) -> str:
-    if view.dtype.hasobject or view.is_composed:
-        return "rows"
-    if view.storage.row_files:  # pictures, in the order of their names
-        return "images"
-    kind = row_axes(view).kind
-    if kind == "number":
-        return "labels" if view.dtype.kind in "iub" else "values"
-    return "frames" if kind == "image" else "rows"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -17,9 +17,8 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, EmptyError, SourceError
 from oocdata.index import as_count, as_positions
 from oocdata.tools.libraries import PICTURES, check_picture
-from oocdata.tools.lines import labelled, table
+from oocdata.tools.lines import Report, labelled, plain, table
 from oocdata.tools.opening import OpenArguments, Opening
-from oocdata.tools.preview.panels import panels_of
 from oocdata.tools.preview.parts import listed, named_leaves, parts_of, view_of
 from oocdata.tools.preview.reading import (
     MOST_ELEMENTS,
@@ -29,7 +28,7 @@ from oocdata.tools.preview.reading import (
     read,
     usual_count,
 )
-from oocdata.tools.preview.scale import COLOUR, Panel, Scale, colormap_of
+from oocdata.tools.preview.scale import COLOUR, Panel, Scale, colormap_of, panels_of
 from oocdata.tools.preview.sheet import FILMS, film, sheet
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ __all__ = ["Preview", "preview"]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Preview:
+class Preview(Report):
     """What `preview` gives: pictures of some elements. Shows itself in a notebook."""
 
     name: str  #: the file that the rows come from, and the dataset in it
@@ -72,7 +71,13 @@ class Preview:
             *(("note", note) for note in self.notes),
             *(("drawn", words) for words in dict.fromkeys(map(_drawn, self.scales))),
         ]
-        return "\n".join([*(labelled(*one) for one in fields), "", _table(self.scales)])
+        wrong = any(scale.values.finite < scale.values.count for scale in self.scales)
+        values = [
+            one.values.cells(one.label or f"{one.values.count:,} shown", wrong)
+            for one in self.scales
+        ]
+        header = ["values of", "mean", "std", "min", "max", *(["not finite"] * wrong)]
+        return "\n".join([*(labelled(*one) for one in fields), "", table(header, values)])
 
     def to_json(self) -> dict[str, Any]:
         """Return everything but the pictures, for ``json.dumps``."""
@@ -80,11 +85,11 @@ class Preview:
             "name": self.name,
             "array": self.array,
             "unit": self.unit,
-            "axes": {name: asdict(axes) for name, axes in self.axes.items()},
+            "axes": plain(self.axes),
             "rows": self.rows,
             "labels": self.labels,
             "panels": [panel.place for panel in self.elements[0]],
-            "scales": [asdict(one) | {"values": one.values.to_json()} for one in self.scales],
+            "scales": plain(self.scales),
             "notes": self.notes,
         }
 
@@ -137,15 +142,6 @@ def _drawn(scale: Scale) -> str:
     """Return which range of the values is drawn, and how."""
     span = f": {scale.low:.5g} to {scale.high:.5g}" if scale.how == "as given" else ""
     return f"{scale.how}{span}" + (f", {scale.colormap}" if scale.colormap else "")
-
-
-def _table(scales: Sequence[Scale]) -> str:
-    """Return the values of each scale in numbers."""
-    wrong = any(scale.values.finite < scale.values.count for scale in scales)
-    header = ["values of", "mean", "std", "min", "max", *(["not finite"] * wrong)]
-    rows = [scale.values.cells(scale.label or f"{scale.values.count:,} shown", wrong)
-            for scale in scales]  # fmt: skip
-    return table(header, rows)
 
 
 def preview(
@@ -218,14 +214,20 @@ def preview(
     >>> [panel.place for panel in found.elements[0]]
     ['x', 'y', 'y - x']
     >>> found.labels, found.axes["x"].letters
-    (('rows 0 and 1', 'rows 3 and 4'), 'HW')
+    (('rows 0, 1', 'rows 3, 4'), 'HW')
     """
     dataset = Opening.of(target, key, **arguments).numbers()
     if next_frame:
         if not isinstance(dataset, View):
             raise ArgumentError(f"`next_frame` must be left out for {dataset!r}: it needs a View.")
         dataset = dataset.next_frame()
-    limits = _checked(limits)
+    if limits is not None:
+        try:
+            low, high = limits = tuple(map(float, limits))  # type: ignore[assignment]
+        except (TypeError, ValueError):
+            low = high = np.nan
+        if not -np.inf < low < high < np.inf:
+            raise ArgumentError(f"`limits` must be two numbers, the lower one first; got {limits}.")
     if colormap is not None:
         colormap_of(colormap)
     if len(dataset) == 0:
@@ -249,36 +251,21 @@ def preview(
             )
     parts = fitted(dataset, parts, len(positions))
     arrays = read(dataset, parts, positions)
-    shown, labels, elements, scales = panels_of(dataset, parts, positions, arrays, limits, colormap)
+    shown = panels_of(dataset, parts, positions, arrays, limits, colormap)
     unit, notes = _unit(view_of(dataset))
     notes += [note for part in parts for note in part.notes()]
     if any(part.dtype.kind == "c" for part in parts):
         notes.append("complex numbers are shown as their magnitude")
-    if any(scale.how == COLOUR for scale in scales):
+    if any(scale.how == COLOUR for scale in shown["scales"]):
         notes.append(f"channels 0, 1, 2 are shown as {COLOUR}")
     return Preview(
         name=Opening.of(dataset).name,
         array=_array(dataset),
         axes={part.name: part.axes for part in parts},
-        rows=shown,
-        labels=labels,
-        elements=elements,
-        scales=scales,
+        **shown,
         unit=unit,
         notes=tuple(dict.fromkeys(notes)),
     )
-
-
-def _checked(limits: tuple[float, float] | None) -> tuple[float, float] | None:
-    if limits is None:
-        return None
-    try:
-        low, high = (float(one) for one in limits)
-    except (TypeError, ValueError):
-        low, high = np.nan, np.nan
-    if not -np.inf < low < high < np.inf:
-        raise ArgumentError(f"`limits` must be two numbers, the lower one first; got {limits}.")
-    return low, high
 
 
 def _unit(view: View | None) -> tuple[str | None, list[str]]:

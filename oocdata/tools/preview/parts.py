@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from operator import index
@@ -33,7 +33,7 @@ class Part:
     name: str  # its place in the element: "x", "y", a key, "" where there is one array
     axes: Axes
     dtype: np.dtype[Any]
-    places: tuple[Sequence[int], ...]  # what is shown of each axis
+    places: dict[str, Sequence[int]]  # what is shown of each axis, by its letter, in their order
 
     @property
     def is_colour(self) -> bool:
@@ -48,15 +48,10 @@ class Part:
         return prod(len(self.of_letter(letter)) for letter in ("TD" if one else "TDC"))
 
     @property
-    def side(self) -> int:
-        """The longer side of what is shown of a frame."""
-        return max(len(self.of_letter("H")), len(self.of_letter("W")))
-
-    @property
     def nbytes(self) -> int:
         """How many bytes of an element are read, what lies between those shown too."""
         count, together = self.dtype.itemsize, False
-        for axis, places in enumerate(self.places):
+        for axis, places in enumerate(self.places.values()):
             apart = int(np.abs(np.diff(places[:2])).sum()) * self.dtype.itemsize
             apart *= prod(self.axes.sizes[axis + 1 :])
             near = together or 0 < apart < _FAR_BYTES
@@ -66,8 +61,7 @@ class Part:
 
     def of_letter(self, letter: str) -> Sequence[int]:
         """Return the places along an axis; ``(0,)`` where there is none of that letter."""
-        axis = self.axes.axis(letter)
-        return (0,) if axis is None else self.places[axis]
+        return self.places.get(letter, (0,))
 
     def words(self, **places: int) -> str:
         """Return where something is in an element: ``words(C=0)`` is ``"x, channel 0"``."""
@@ -75,42 +69,19 @@ class Part:
                 if self.axes.size(one) > 1]  # fmt: skip
         return ", ".join(word for word in (self.name, *said) if word)
 
-    def window(self, share: float) -> Part:
-        """Return the part with a window of a share of its lines and columns.
-
-        It lies from the middle on, where a chunk may begin; around the middle it would be in four.
-        """
-        places = [
-            one[len(one) // 2 :][: max(1, int(len(one) * share))] if letter in "HW" else one
-            for letter, one in zip(self.axes.letters, self.places, strict=True)
-        ]
-        return replace(self, places=tuple(places))
-
-    def thinned(self, step: int) -> Part:
-        """Return the part with one in `step` of its lines and columns."""
-        places = []
-        for letter, one in zip(self.axes.letters, self.places, strict=True):
-            if letter in "HW":
-                one = one[(min(step, len(one)) - 1) // 2 :: step]
-            places.append(one)
-        return replace(self, places=tuple(places))
+    def framed(self, cut: Callable[[Sequence[int]], Sequence[int]]) -> Part:
+        """Return the part with some of its lines and columns."""
+        each = self.places.items()
+        return replace(self, places={name: cut(one) if name in "HW" else one for name, one in each})
 
     def notes(self) -> list[str]:
         """Return in words what an element has and the picture does not, and what is a guess."""
         said = []
-        for letter in "CTD":
+        for letter in "CTDHW":
             shown, number = self.of_letter(letter), self.axes.size(letter)
             if len(shown) < number:
-                name = self.axes.name(letter)
-                said.append(f"{name}: {len(shown)} of {number:,} shown ({listed(shown)})")
-        for letter in "HW":
-            shown, number = self.of_letter(letter), self.axes.size(letter)
-            name = self.axes.name(letter)
-            step = shown[1] - shown[0] if len(shown) > 1 else 1
-            if len(shown) * step < number - 2 * step:
-                said.append(f"{name}: {shown[0]:,} to {shown[-1]:,} of {number:,} shown")
-            if step > 1:
-                said.append(f"{name}: 1 in {step} shown")
+                some = f"{len(shown):,} of {number:,} shown ({listed(shown)})"
+                said.append(f"{self.axes.name(letter)}: {some}")
         if not self.axes.certain:
             letters = self.axes.letters
             said.append(f"the axes, {letters}, are a guess: `layout` says which they are")
@@ -130,14 +101,11 @@ def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     [('x', 1), ('y a', 2), ('y b 0', 3)]
     """
     if isinstance(tree, tuple):
-        names = ("x", "y") if len(tree) == 2 else tuple(map(str, range(len(tree))))
-        named = zip(names, tree, strict=True)
-    elif isinstance(tree, dict):
-        named = zip(tree.keys(), tree.values(), strict=True)
-    else:
+        tree = dict(zip("xy" if len(tree) == 2 else map(str, range(len(tree))), tree, strict=True))
+    if not isinstance(tree, dict):
         yield name, tree
         return
-    for word, part in named:
+    for word, part in tree.items():
         yield from named_leaves(part, f"{name} {word}".strip())
 
 
@@ -203,11 +171,8 @@ def _part(
     for letter in "TD":
         places[letter] = _spread(axes.size(letter), left)
         left = max(1, left // len(places[letter]))
-    shown = (
-        places.get(letter, range(length))
-        for letter, length in zip(axes.letters, axes.sizes, strict=True)
-    )
-    return Part(name, axes, dtype, tuple(shown))
+    sizes = zip(axes.letters, axes.sizes, strict=True)
+    return Part(name, axes, dtype, {one: places.get(one, range(length)) for one, length in sizes})
 
 
 def _spread(length: int, count: int) -> range:
@@ -237,10 +202,7 @@ def listed(places: Sequence[int]) -> str:
 
 def alike(parts: Sequence[Part]) -> bool:
     """Return whether an element is a pair of arrays that can be compared."""
-    if len(parts) != 2:
-        return False
-    x, y = parts
-    return (x.axes, x.dtype, x.places) == (y.axes, y.dtype, y.places)
+    return len(parts) == 2 and replace(parts[0], name="") == replace(parts[1], name="")
 
 
 def canonical(array: NDArray[Any], letters: str) -> NDArray[Any]:

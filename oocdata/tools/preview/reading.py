@@ -40,17 +40,15 @@ Rows = slice | Sequence[int] | None
 
 
 def usual_count(dataset: Dataset, parts: Sequence[Part]) -> int:
-    """Return how many elements are shown where nobody says: about 24 pictures, at most 12."""
-    if all(part.axes.kind in ("number", "table") for part in parts):
-        return _affordable(dataset, parts, _NUMBERS)
-    pictures = sum(part.panels for part in parts if part.axes.kind != "number")
-    if alike(parts):
-        pictures += parts[0].panels  # of their difference
-    return _affordable(dataset, parts, min(12, max(_FEWEST, _PICTURES // pictures)))
+    """Return how many elements are shown where nobody says: about 24 pictures, at most 12.
 
-
-def _affordable(dataset: Dataset, parts: Sequence[Part], count: int) -> int:
-    """Return so many elements, or fewer if all their chunks were too much to decode."""
+    Fewer if all their chunks were too much to decode.
+    """
+    count = _NUMBERS
+    if not all(part.axes.kind in ("number", "table") for part in parts):
+        pictures = sum(part.panels for part in parts if part.axes.kind != "number")
+        pictures += parts[0].panels if alike(parts) else 0  # of their difference
+        count = min(12, max(_FEWEST, _PICTURES // pictures))
     stored = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
     cost = _cost(dataset, parts) if stored > DECODED_BYTES else 0
     return min(count, max(_FEWEST, DECODED_BYTES // cost)) if cost else count
@@ -62,12 +60,19 @@ def fitted(dataset: Dataset, parts: Sequence[Part], count: int) -> tuple[Part, .
     cost = _cost(dataset, parts)
     if cost > DECODED_BYTES:
         share = sqrt(DECODED_BYTES / cost)
-        window = tuple(part.window(share) for part in parts)
+        # From the middle on, where a chunk may begin; around the middle it would be in four.
+        window = tuple(
+            part.framed(lambda one: one[len(one) // 2 :][: max(1, int(len(one) * share))])
+            for part in parts
+        )
         # Where chunks hold whole frames no window helps.
         parts = window if _cost(dataset, window) < cost else parts
-    for step in range(1, max(part.side for part in parts) + 1):
-        thin = tuple(part.thinned(step) for part in parts)
-        values = sum(prod(map(len, part.places)) for part in thin)
+    for step in range(1, max(len(part.of_letter(one)) for part in parts for one in "HW") + 1):
+        thin = tuple(
+            part.framed(lambda one: one[(min(step, len(one)) - 1) // 2 :: step])  # noqa: B023
+            for part in parts
+        )
+        values = sum(prod(map(len, part.places.values())) for part in thin)
         cut = sum(leaf.nbytes for leaf in leaves(_cut(dataset, thin).spec))
         nbytes = max(cut, sum(part.nbytes for part in thin))
         if count * values <= VALUES and count * nbytes <= READ_BYTES:
@@ -86,7 +91,7 @@ def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
     view = view_of(dataset)
     if view is None or not view.element:
         return dataset
-    places = parts[0].places[-len(view.element) :]  # a window's time is no axis of rows
+    places = [*parts[0].places.values()][-len(view.element) :]  # a window's time is none of a row's
     cut = view
     for axis, one in enumerate(places, 1):
         chosen = slice(one.start, one.stop, one.step) if isinstance(one, range) else list(one)
@@ -123,7 +128,7 @@ def read(
     for first in range(0, len(positions), together):
         batch = cut.take(positions[first : first + together])
         for pieces, part, array in zip(found, parts, leaves(batch), strict=True):
-            for axis, places in enumerate(part.places, 1):
+            for axis, places in enumerate(part.places.values(), 1):
                 if array.shape[axis] != len(places):  # what could not be cut
                     array = array.take(list(places), axis=axis)
             real = np.abs(array) if array.dtype.kind == "c" else array

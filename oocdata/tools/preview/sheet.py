@@ -26,8 +26,18 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from oocdata.tools.preview import Preview
+import io
+import os
+from contextlib import suppress
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-__all__ = ["FILMS", "film", "sheet"]
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from oocdata.tools.preview import Preview
+
+__all__ = ["FILMS", "can_show", "film", "sheet", "show"]
 
 FILMS = (".gif", ".webp")
 """What a film's name may end in."""
@@ -73,37 +83,25 @@ def sheet(preview: Preview) -> Figure:
     grid = halves[0].subgridspec(lines, beside * len(wide), width_ratios=wide * beside)
     for number, group in enumerate(groups):
         line, place = divmod(number, beside)
-        drawn = [figure.add_subplot(grid[line, place * len(wide) + at]) for at in range(len(wide))]
         label = preview.labels[number] if len(elements) > 1 else ""
-        last = place == 0 and number + beside >= len(groups)
-        _draw_group(drawn, group, label, preview.unit, titled=alone or line == 0, labelled=last)
+        last, shown = place == 0 and number + beside >= len(groups), list[Any]()
+        for at, panel in enumerate(group):
+            axes: Any = figure.add_subplot(grid[line, place * len(wide) + at])
+            # The places on axes stand once where panels have the same ones.
+            places = panel.kind == "curve", panel.x, panel.y
+            _draw(axes, panel, last and places not in shown, preview.unit)
+            shown.append(places)
+            over = [label if len(group) == 1 else "", panel.place if alone or line == 0 else ""]
+            said = ", ".join(filter(None, [*over, panel.remark]))
+            axes.set_title(said, fontsize=_POINTS, pad=3, parse_math=False)
+            if len(group) > 1 and at == 0:
+                left = f"{label}\n{axes.get_ylabel()}".strip()
+                axes.set_ylabel(left, fontsize=_POINTS, parse_math=False)
     if coloured:
         grid = halves[1].subgridspec(bars, in_line, wspace=0.1)
         for number, scale in enumerate(coloured):
             _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale, preview.unit)
     return figure
-
-
-def _draw_group(
-    drawn: Sequence[Any],
-    panels: Sequence[Panel],
-    label: str,
-    unit: str | None,
-    *,
-    titled: bool,
-    labelled: bool,
-) -> None:
-    """Draw panels beside each other: the label left of them, or over a single one."""
-    shown = [(panel.kind == "curve", panel.x, panel.y) for panel in panels]
-    for number, (axes, panel) in enumerate(zip(drawn, panels, strict=True)):
-        # The places on axes stand once where panels have the same ones.
-        _draw(axes, panel, labelled and shown[number] not in shown[:number], unit)
-        over = [label if len(panels) == 1 else "", panel.place if titled else "", panel.remark]
-        said = ", ".join(word for word in over if word)
-        axes.set_title(said, fontsize=_POINTS, pad=3, parse_math=False)
-        if len(panels) > 1 and number == 0:
-            left = f"{label}\n{axes.get_ylabel()}".strip()
-            axes.set_ylabel(left, fontsize=_POINTS, parse_math=False)
 
 
 def _write_title(figure: Figure, preview: Preview, label: str) -> None:
@@ -216,3 +214,40 @@ def _frames(preview: Preview, figure: Figure) -> Iterator[Any]:
             _draw_curves(axes, panel)
         canvas.draw()
         yield Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
+
+
+_WIDEST = 120
+"""Characters: a wider sheet would be higher than a screen."""
+
+
+def can_show(console: Console) -> bool:
+    """Return whether pictures can be made, and reach a person: no pipe or file, no NO_COLOR."""
+    if not all(map(find_spec, ("matplotlib", "PIL", "textual_image"))):
+        return False
+    try:
+        "▀".encode(console.encoding)
+    except UnicodeEncodeError:
+        return False
+    with suppress(OSError):  # standard output is no terminal
+        if 0 in os.get_terminal_size():  # some tools make such ones; textual-image divides by both
+            return False
+    plain = console.no_color or console.is_dumb_terminal or not console.color_system
+    return console.is_terminal and not plain
+
+
+def show(preview: Preview, console: Console) -> None:
+    """Print a preview's pictures, the way the terminal can."""
+    from textual_image import renderable  # which asks the terminal
+
+    picture, kind = io.BytesIO(preview._repr_png_()), renderable.Image
+    if kind not in (renderable.SixelImage, renderable.TGPImage):
+        # The panels alone: nobody can read letters of a few blocks.
+        kind, figure, picture = renderable.HalfcellImage, preview.figure(), io.BytesIO()
+        for text in figure.findobj(matplotlib("text").Text):
+            text.set_visible(False)
+        for axes in figure.axes:
+            axes.tick_params(length=0)
+            for curve in axes.lines:
+                curve.set_linewidth(5)  # or it would be thinner than a pixel
+        figure.savefig(picture, format="png")
+    console.print(kind(picture, width=min(console.width, _WIDEST), height="auto"))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from math import inf
@@ -17,11 +17,11 @@ from statistics import median
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Literal
 
-from oocdata.advice import Advice, Measured, advise, reading_of
+from oocdata.advice import Advice, Measured, advise, reading_of, size
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
-from oocdata.tools.profile.link import LinkUse, LinkWatch
+from oocdata.tools.lines import Report
 from oocdata.tools.profile.pacing import (
     ROUNDS,
     Clock,
@@ -36,7 +36,79 @@ from oocdata.tools.profile.pacing import (
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["LinkUse", "Profile", "profile"]
+__all__ = ["LinkUse", "LinkWatch", "Profile", "profile"]
+
+_LIMIT = 0.5
+"""Share of the time waited from which on the link is the limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class LinkUse:
+    """What went over the link to stores while batches were read.
+
+    Examples
+    --------
+    >>> print(LinkUse(requests=200, nbytes=20 << 20, again=3, most=64, busy=2.0, waited=0.8))
+    The link is the limit: of the time spent waiting for batches, 80% was with requests
+    under way. 200 requests of 102.4 KiB, at most 64 at a time, 10 MB/s; 3 were made again.
+    """
+
+    requests: int
+    nbytes: int
+    again: int  # requests that were made once more
+    most: int  # requests under way at a time, at most, since the process began
+    busy: float  # seconds in which some request was under way
+    waited: float  # the share of the time spent waiting for batches in which one was
+
+    @property
+    def is_limit(self) -> bool:
+        """Whether faster answers would give faster batches."""
+        return self.waited >= _LIMIT
+
+    @property
+    def range_bytes(self) -> int:
+        """Bytes that a request brought, on average."""
+        return self.nbytes // max(1, self.requests)
+
+    def __str__(self) -> str:
+        limit = "is the limit" if self.is_limit else "is not the limit"
+        again = f"; {self.again:,} were made again" if self.again else ""
+        return (
+            f"The link {limit}: of the time spent waiting for batches, {self.waited:.0%} was with "
+            f"requests\nunder way. {self.requests:,} requests of {size(self.range_bytes)}, at most "
+            f"{self.most} at a time, {self.nbytes / max(self.busy, 1e-9) / 1e6:,.0f} MB/s{again}."
+        )
+
+
+class LinkWatch:
+    """Counts what goes over the link while batches are waited for, by a `clock`."""
+
+    def __init__(self, clock: Clock) -> None:
+        from oocdata.stores.link import link  # where nothing is remote, it need not be there
+
+        self._clock, self._traffic = clock, link().traffic
+        self._before = replace(self._traffic)
+        self._waited = self._busy = 0.0
+
+    def over(self, measure: Measure) -> Measure:
+        """Return the same measure, which does nothing but wait for batches, watched."""
+
+        def watched(seconds: float, number: int) -> float:
+            asked, busy = self._clock(), self._traffic.busy
+            rate = measure(seconds, number)
+            self._waited += self._clock() - asked
+            self._busy += self._traffic.busy - busy
+            return rate
+
+        return watched
+
+    def found(self) -> LinkUse | None:
+        """Return what was counted; None where nothing was fetched by this process."""
+        now, was = self._traffic, self._before
+        counts = (now.requests - was.requests, now.nbytes - was.nbytes, now.again - was.again)
+        waited = min(1.0, self._busy / max(self._waited, 1e-9))
+        return LinkUse(*counts, now.most, now.busy - was.busy, waited) if counts[0] else None
+
 
 _ALIKE = 1.25
 """Rates within this factor are about the same."""
@@ -50,7 +122,7 @@ _SENTENCES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Profile:
+class Profile(Report):
     """Whether the model or the data are the bottleneck; ``print`` it.
 
     Examples
@@ -99,7 +171,7 @@ class Profile:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything for ``json.dumps``."""
-        return {**asdict(self), "verdict": self.verdict}
+        return {**Report.to_json(self), "verdict": self.verdict}
 
 
 _WARM_UP = 2
@@ -126,7 +198,11 @@ def profile(
             f"{model_step!r}."
         )
     begun = clock()
-    epochs = _epochs(loader, to_tf)
+
+    def epochs(number: int) -> Iterator[Any]:
+        # In a generator, so that a tf.data dataset lives exactly as long as its iterator.
+        yield from loader.to_tf(start=(number, 0)) if to_tf else loader.epoch(number)
+
     watch = LinkWatch(clock) if loader.dataset.is_remote else None
     mapped = _mapped_share(loader, clock)
     consume = None if model_step is None else _step(model_step, epochs)
@@ -159,31 +235,21 @@ def _rates(
     watch: LinkWatch | None = None,
 ) -> tuple[float, float | None, float | None]:
     """Return elements a second of the data and of the model, and the share that it waited."""
-    take = partial(pace, consume=consume, clock=clock)
     batch = _first(epochs)
-    measures: dict[str, Measure] = {
-        "data": lambda share, number: (
-            pace(epochs, share, period=period, first=number, clock=clock).rate
-        ),
-        "model": lambda share, _: take(lambda _: repeat(batch), share).rate,
-        "both": lambda share, number: take(epochs, share, period=period, first=number).waited,
-    }
+    read = partial(pace, epochs, period=period, clock=clock)
+    measures: dict[str, Measure] = {"data": lambda share, number: read(share, first=number).rate}
     if watch is not None:
         measures["data"] = watch.over(measures["data"])
-    if consume is None:
-        measures = {"data": measures["data"]}
+    if consume is not None:
+        step = partial(pace, lambda _: repeat(batch), consume=consume, clock=clock)
+        measures |= {
+            "model": lambda share, _: step(share).rate,
+            "both": lambda share, number: read(share, first=number, consume=consume).waited,
+        }
     share = seconds / ROUNDS / len(measures)
     turns = take_turns({name: (one, share) for name, one in measures.items()}, inf, clock=clock)
     found = {name: median(rates) for name, rates in turns.items()}
     return found["data"], found.get("model"), found.get("both")
-
-
-def _epochs(loader: Loader, to_tf: bool) -> Epochs:
-    def epoch(number: int) -> Iterator[Any]:
-        # In a generator, so that a tf.data dataset lives exactly as long as its iterator.
-        yield from loader.to_tf(start=(number, 0)) if to_tf else loader.epoch(number)
-
-    return epoch
 
 
 def _step(model_step: Callable[..., object], epochs: Epochs) -> Callable[[Any], object]:

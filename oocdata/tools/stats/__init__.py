@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
+from xxhash import xxh3_128_digest
 
 from oocdata.axes import axes_of, row_axes
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import OpenArguments, Opening, which_rows
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
-from oocdata.tools.stats.moments import Moments, Summary
-from oocdata.tools.stats.result import Stats
-from oocdata.tools.stats.rows import RowsFound, constant_rows, fingerprints, repeats
+from oocdata.tools.stats.moments import Summary
+from oocdata.tools.stats.result import RowsFound, Stats
 
-__all__ = ["Stats", "stats"]
+__all__ = ["RowsFound", "Stats", "constant_rows", "fingerprints", "repeats", "stats"]
 
 MOST_ROWS = 10_000_000
 """Among which repeats are looked for: 16 bytes a row while reading, 64 when compared."""
@@ -101,23 +101,29 @@ def stats(
     axis, reason = _channel_axis(dataset, shape, spec.dtype, channels)
     number = 1 if axis is None else (*shape, 2)[axis]
     too_small = spec.nbytes <= spec.dtype.itemsize  # a number is constant, and often repeated
-    not_compared = _not_compared(len(dataset), spec, duplicates)
+    not_compared = ""
+    if too_small:
+        not_compared = "a row is one number" if spec.nbytes else "a row holds no number"
+    elif not duplicates:
+        not_compared = "as asked"
+    elif len(dataset) > MOST_ROWS:
+        not_compared = f"there are more than {MOST_ROWS:,} rows"
     prints = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
 
-    def look(block: Block) -> tuple[Moments, NDArray[np.int64]]:
+    def look(block: Block) -> tuple[Summary, NDArray[np.int64]]:
         values = block.values
         if not not_compared:
             prints[block.rows.start : block.rows.stop] = fingerprints(values)
         constant = np.empty(0, np.int64) if too_small else constant_rows(values)
         if values.dtype.kind == "c":  # real and imaginary parts are channels, on a last axis
             values = values.view(values.real.dtype).reshape(*values.shape, 2)
-        return Moments.of_block(values, axis), constant + block.rows.start
+        return Summary.of(values, axis), constant + block.rows.start
 
-    whole = Moments.of_nothing(number, np.empty(0, spec.dtype).real.dtype)
+    whole = Summary.of_nothing(number, np.empty(0, spec.dtype).real.dtype)
     constant, constant_shown = 0, list[int]()
     with closing(each_block(dataset, look, label="reading" if progress else "")) as each:
         for moments, rows in each:
-            whole = Moments.merged([whole, moments])
+            whole = Summary.merged([whole, moments])
             constant += len(rows)
             constant_shown += rows[: _SHOWN - len(constant_shown)].tolist()
     pairs = repeats(prints)
@@ -128,7 +134,7 @@ def stats(
         tuple((row, earlier) for row, earlier in pairs[:_SHOWN].tolist()),
         not_compared,
     )
-    total = whole.together() if number else Moments.of_nothing(1, whole.low.dtype).together()
+    total = (whole if number else Summary.of_nothing(1, whole.low.dtype)).together()
     return Stats(
         name=given.name,
         read=which_rows(dataset),
@@ -136,20 +142,11 @@ def stats(
         dtype=str(spec.dtype),
         axis=axis,
         axis_reason=reason,
-        channels=Summary.of(whole),
-        overall=Summary.of(total)[()],
+        channels=whole,
+        overall=total,
         rows=found,
         packed=dataset.storage.packed if isinstance(dataset, View) else "",
     )
-
-
-def _not_compared(rows: int, spec: ArraySpec, duplicates: bool) -> str:
-    """Return why rows are not compared; empty if they are."""
-    if spec.nbytes <= spec.dtype.itemsize:
-        return "a row is one number" if spec.nbytes else "a row holds no number"
-    if not duplicates:
-        return "as asked"
-    return f"there are more than {MOST_ROWS:,} rows" if rows > MOST_ROWS else ""
 
 
 def _channel_axis(
@@ -194,3 +191,59 @@ def _channel_axis(
             f"the shape {shape}. Axis 0 is that of the rows."
         )
     return number % ndim, "as asked"
+
+
+def constant_rows(block: NDArray[Any]) -> NDArray[np.int64]:
+    """Return which rows hold one value only; all NaN is one value, and 0.0 is -0.0.
+
+    Examples
+    --------
+    >>> constant_rows(np.array([[1, 2], [3, 3], [0, 0]]))
+    array([1, 2])
+    """
+    flat = block.reshape(len(block), -1)
+    low, high = flat.min(axis=1), flat.max(axis=1)  # NaN where a value is
+    same = low == high
+    suspects = np.flatnonzero(low != low)
+    same[suspects] = (flat[suspects] != flat[suspects]).all(axis=1)
+    return np.flatnonzero(same)
+
+
+def fingerprints(block: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return 128 bits for each row, shape (rows, 2), the same for rows of the same bits.
+
+    Rows of up to 16 bytes are their own fingerprints; of longer ones it is XXH3 (128 bits, seed 0,
+    xxHash 0.8).
+
+    Examples
+    --------
+    >>> one, other, again = fingerprints(np.array([[1.0] * 9, [2.0] * 9, [1.0] * 9]))
+    >>> bool((one == again).all()), bool((one == other).all())
+    (True, False)
+    """
+    rows = len(block)
+    stored = block.reshape(rows, -1).view(np.uint8)
+    nbytes = stored.shape[1]
+    if nbytes > 16:
+        digest: Callable[[Any], bytes] = xxh3_128_digest
+        digests = b"".join(map(digest, stored))
+        return np.frombuffer(digests, np.uint64).reshape(rows, 2)
+    padded = np.zeros((rows, 16), np.uint8)
+    padded[:, :nbytes] = stored
+    return padded.view(np.uint64)
+
+
+def repeats(prints: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return pairs of a row whose fingerprint came before, and the first that has it.
+
+    Examples
+    --------
+    >>> repeats(np.array([[1, 1], [2, 2], [1, 1], [1, 5]], "u8"))
+    array([[2, 0]])
+    """
+    order = np.lexsort((prints[:, 1], prints[:, 0]))  # stable: rows of one group stay in order
+    begins = np.ones(len(order), np.bool_)
+    begins[1:] = (prints[order[1:]] != prints[order[:-1]]).any(axis=1)
+    earliest = order[begins][np.cumsum(begins) - 1]
+    pairs = np.stack((order, earliest), axis=1)[~begins]
+    return pairs[np.argsort(pairs[:, 0])]

@@ -8,8 +8,7 @@ kept beside it, so that a mean of 10⁹ costs a deviation of 10⁻³ none of its
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
 from math import prod
@@ -18,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Moments", "Summary", "range_dtype"]
+from oocdata.tools.lines import Report, plain
+
+__all__ = ["Summary"]
 
 PIECE = 2**16
 """Values that are worked on at a time: as float64 half a MiB, which a core's cache holds."""
@@ -26,27 +27,36 @@ PIECE = 2**16
 _LEAST_OF_A_CHANNEL = 1024
 """Values of one channel in a piece, if there are as many: fewer cost more to merge than to sum."""
 
+_TOLD = ("count", "nan", "inf", "min", "max", "mean", "variance", "std")
+
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Moments:
-    """What is known of the values of each channel; arrays of one shape, ``(channels,)``."""
+class Summary(Report):
+    """Statistics of some values; arrays of one shape, ``()`` or ``(channels,)``.
+
+    Examples
+    --------
+    >>> found = Summary.of(np.array([[1.0, 4.0], [3.0, np.nan]]), axis=1)
+    >>> found.mean, found.variance, found.nan
+    (array([2., 4.]), array([1., 0.]), array([0, 1]))
+    """
 
     count: Ints  # of values, finite or not
     nan: Ints  # of NaN among them
-    inf: Ints  # of infinities of either sign
-    low: NDArray[Any]  # the least finite value, integers exactly; if none, minimum's neutral value
+    inf: Ints  # of infinities of either sign; all that follows is of the other values
+    low: NDArray[Any]  # the least one, integers exactly; if none, minimum's neutral value
     high: NDArray[Any]  # the greatest one
-    mean: Floats  # of the finite values; 0 where there is none
+    middle: Floats  # their mean; 0 where there is none
     rest: Floats  # what the rounding of the mean took off
     squares: Floats  # the sum of their squared deviations from the mean
 
     @classmethod
-    def of_nothing(cls, channels: int, dtype: np.dtype[Any]) -> Moments:
-        """Return the moments of no values, of arrays of a dtype."""
-        kind = range_dtype(dtype)
+    def of_nothing(cls, channels: int, dtype: np.dtype[Any]) -> Summary:
+        """Return the statistics of no values, of arrays of a dtype."""
+        kind = _range_dtype(dtype)
         low: Any = np.inf if kind.kind == "f" else np.iinfo(kind).max
         high: Any = -np.inf if kind.kind == "f" else np.iinfo(kind).min
         zero, nothing = np.zeros(channels, np.int64), np.zeros(channels)
@@ -54,15 +64,8 @@ class Moments:
         return cls(zero, zero, zero, *edges, nothing, nothing, nothing)
 
     @classmethod
-    def of_block(cls, block: NDArray[Any], axis: int | None) -> Moments:
-        """Return the moments of each channel of C-contiguous bool, integers or floats.
-
-        Examples
-        --------
-        >>> found = Moments.of_block(np.array([[1.0, 4.0], [3.0, np.nan]]), axis=1)
-        >>> found.mean, found.squares, found.nan
-        (array([2., 4.]), array([2., 0.]), array([0, 1]))
-        """
+    def of(cls, block: NDArray[Any], axis: int | None) -> Summary:
+        """Return the statistics of each channel of C-contiguous bool, integers or floats."""
         outer = 1 if axis is None else prod(block.shape[:axis])
         channels = 1 if axis is None else block.shape[axis]
         if not block.size:
@@ -81,48 +84,95 @@ class Moments:
                 for row, place in places
             )
             found.append(cls.merged([_of_piece(piece) for piece in pieces]))
-        return found[0] if len(found) == 1 else cls._joined(found, np.concatenate)
+        return _joined(found, np.concatenate)
 
     @classmethod
-    def merged(cls, parts: Sequence[Moments]) -> Moments:
-        """Return the moments of the values of all parts (Chan, Golub and LeVeque, section 2)."""
-        return parts[0] if len(parts) == 1 else cls._joined(parts, np.stack).together()
+    def merged(cls, parts: Sequence[Summary]) -> Summary:
+        """Return the statistics of the values of all parts (Chan, Golub, LeVeque, section 2)."""
+        return parts[0] if len(parts) == 1 else _joined(parts, np.stack).together()
 
-    @classmethod
-    def _joined(cls, parts: Sequence[Moments], join: Any) -> Moments:
-        arrays = ([getattr(part, field.name) for part in parts] for field in fields(cls))
-        return cls(*map(join, arrays))
+    def together(self) -> Summary:
+        """Return the statistics of all values along the first axis."""
+        finite = self.finite
+        total = np.maximum(finite.sum(0), 1)
+        base = np.take_along_axis(self.middle, finite.argmax(0)[None], 0)[0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            apart = np.where(finite > 0, (self.middle - base) + self.rest, 0.0)
+            shift = (apart * (finite / total)).sum(0)
+            middle = base + shift
+            between = np.where(finite > 0, finite * (apart - shift) ** 2, 0.0)
+            squares = (self.squares + between).sum(0)
+            rest = shift - (middle - base)
+        return Summary(
+            self.count.sum(0), self.nan.sum(0), self.inf.sum(0), self.low.min(0), self.high.max(0),
+            middle, rest, squares,
+        )  # fmt: skip
 
     @property
     def finite(self) -> Ints:
         """How many values are finite."""
         return self.count - self.nan - self.inf
 
-    def together(self) -> Moments:
-        """Return the moments of all values along the first axis."""
-        finite = self.finite
-        total = np.maximum(finite.sum(0), 1)
-        base = np.take_along_axis(self.mean, finite.argmax(0)[None], 0)[0]
-        with np.errstate(over="ignore", invalid="ignore"):
-            apart = np.where(finite > 0, (self.mean - base) + self.rest, 0.0)
-            shift = (apart * (finite / total)).sum(0)
-            mean = base + shift
-            between = np.where(finite > 0, finite * (apart - shift) ** 2, 0.0)
-            squares = (self.squares + between).sum(0)
-            rest = shift - (mean - base)
-        return Moments(
-            self.count.sum(0), self.nan.sum(0), self.inf.sum(0), self.low.min(0), self.high.max(0),
-            mean, rest, squares,
-        )  # fmt: skip
+    @property
+    def min(self) -> NDArray[Any]:
+        """The least one, whole numbers exactly; NaN where none is finite, 0 of no integers."""
+        return self._if_finite(self.low, np.nan if self.low.dtype.kind == "f" else 0)
+
+    @property
+    def max(self) -> NDArray[Any]:
+        """The greatest one, as `min`."""
+        return self._if_finite(self.high, np.nan if self.low.dtype.kind == "f" else 0)
+
+    @property
+    def mean(self) -> Floats:
+        """NaN where no value is finite, as the variance is."""
+        return self._if_finite(np.where(self.low == self.high, self.low, self.middle), np.nan)
+
+    @property
+    def variance(self) -> Floats:
+        """Of the population: divided by the number of finite values."""
+        # Where all are equal, rounding must not make a deviation that somebody would divide by.
+        same = self.low == self.high
+        found = np.where(same, 0.0, self.squares / np.maximum(self.finite, 1))
+        return self._if_finite(found, np.nan)
+
+    @property
+    def std(self) -> Floats:
+        """The root of the variance."""
+        return np.sqrt(self.variance)
+
+    def _if_finite(self, values: NDArray[Any], otherwise: Any) -> NDArray[Any]:
+        return np.where(self.finite == 0, otherwise, values).astype(values.dtype)[()]
+
+    def __getitem__(self, key: Any) -> Summary:
+        """Return the statistics of some channels."""
+        return Summary(*(getattr(self, one.name)[key] for one in fields(self)))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return numbers and lists of them, for ``json.dumps``; None for what is not finite."""
+        return {name: plain(np.asarray(getattr(self, name))) for name in _TOLD}
+
+    def cells(self, name: str, damaged: bool) -> list[str]:
+        """Return the statistics of a single channel as cells of a table."""
+        numbers = (self.mean, self.std, self.min, self.max)
+        said = [_said(number) if self.finite else "-" for number in numbers]
+        return [name, *said, *([f"{self.count - self.finite:,}"] if damaged else [])]
 
 
-def range_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+def _joined(parts: Sequence[Summary], join: Callable[..., Any]) -> Summary:
+    if len(parts) == 1 and join is np.concatenate:
+        return parts[0]
+    arrays = ([getattr(part, field.name) for part in parts] for field in fields(Summary))
+    return Summary(*map(join, arrays))
+
+
+def _range_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     """Return the dtype that holds the least and greatest value of any of its kind exactly."""
     return np.dtype({"f": "f8", "u": "u8"}.get(dtype.kind, "i8"))
 
 
-def _of_piece(piece: NDArray[Any]) -> Moments:
-    """Return the moments of a piece, shape (rows, channels, behind)."""
+def _of_piece(piece: NDArray[Any]) -> Summary:
+    """Return the statistics of a piece, shape (rows, channels, behind)."""
     channels = piece.shape[1]
     stored = np.ascontiguousarray(piece.swapaxes(0, 1)).reshape(channels, -1)
     values = stored.astype(np.float64)
@@ -146,71 +196,9 @@ def _of_piece(piece: NDArray[Any]) -> Moments:
         rest = values.sum(axis=1) / number
         values *= values
         squares = np.maximum(values.sum(axis=1) - number * rest**2, 0.0)
-    kind = range_dtype(piece.dtype)
-    return Moments(count, nan, inf, low.astype(kind), high.astype(kind), mean, rest, squares)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Summary:
-    """Statistics of some values; arrays of one shape, ``()`` or ``(channels,)``."""
-
-    count: NDArray[np.int64]  # of values, finite or not
-    nan: NDArray[np.int64]  # of NaN among them
-    inf: NDArray[np.int64]  # of infinities of either sign; all that follows is of the other values
-    min: NDArray[
-        Any
-    ]  # whole numbers exactly; NaN where none is finite, 0 where there is no integer
-    max: NDArray[Any]
-    mean: NDArray[np.float64]  # NaN where no value is finite, as the variance is
-    variance: NDArray[np.float64]  # of the population: divided by the number of finite values
-
-    @classmethod
-    def of(cls, found: Moments) -> Summary:
-        """Return the statistics of values by their moments."""
-        none = found.finite == 0
-        # Where all are equal, rounding must not make a deviation that somebody would divide by.
-        same = found.low == found.high
-        variance = np.where(same, 0.0, found.squares / np.maximum(found.finite, 1))
-        mean = np.where(same, found.low, found.mean)
-        undefined = np.nan if found.low.dtype.kind == "f" else 0
-        low, high = (
-            np.where(none, undefined, edge).astype(edge.dtype) for edge in (found.low, found.high)
-        )
-        mean, variance = (np.where(none, np.nan, array) for array in (mean, variance))
-        return cls(found.count, found.nan, found.inf, low, high, mean, variance)
-
-    @property
-    def finite(self) -> NDArray[np.int64]:
-        """How many values are finite."""
-        return self.count - self.nan - self.inf
-
-    @property
-    def std(self) -> NDArray[np.float64]:
-        """The root of the variance."""
-        return np.sqrt(self.variance)
-
-    def __getitem__(self, key: Any) -> Summary:
-        """Return the statistics of some channels."""
-        parts: list[Any] = [getattr(self, name)[key] for name in self.__slots__]
-        return Summary(*parts)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return numbers and lists of them, for ``json.dumps``; None for what is not finite."""
-        names = (*self.__slots__, "std")
-        return {name: _plain(np.asarray(getattr(self, name)).tolist()) for name in names}
-
-    def cells(self, name: str, damaged: bool) -> list[str]:
-        """Return the statistics of a single channel as cells of a table."""
-        numbers = (self.mean, self.std, self.min, self.max)
-        said = [_said(number) if self.finite else "-" for number in numbers]
-        return [name, *said, *([f"{self.count - self.finite:,}"] if damaged else [])]
+    kind = _range_dtype(piece.dtype)
+    return Summary(count, nan, inf, low.astype(kind), high.astype(kind), mean, rest, squares)
 
 
 def _said(value: Any) -> str:
     return str(value) if isinstance(value, np.integer) else f"{value:.6g}"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value if isinstance(value, int) or math.isfinite(value) else None

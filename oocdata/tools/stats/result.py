@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.tools.lines import labelled, table
+from oocdata.tools.lines import Report, labelled, table
 from oocdata.tools.stats.moments import Summary
-from oocdata.tools.stats.rows import RowsFound
 from oocdata.tools.stats.scaling import Scaling
 
 __all__ = ["Stats"]
@@ -21,8 +20,19 @@ _MOST_CHANNELS = 16
 _MOST_ROWS = 6
 
 
+@dataclass(frozen=True, slots=True)
+class RowsFound:
+    """Rows with something to tell."""
+
+    constant: int | None  # how many hold one value only; None where a row is a single number
+    constant_shown: tuple[int, ...]  # the first hundred of them
+    repeats: int | None  # how many are bit for bit like an earlier one; None if not looked for
+    repeats_shown: tuple[tuple[int, int], ...]  # a hundred, each with the earliest row like it
+    not_compared: str = ""  # why repeats were not looked for; empty if they were
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class Stats:
+class Stats(Report):
     """Statistics of an array; what `oocdata.stats` returns.
 
     Examples
@@ -140,17 +150,6 @@ class Stats:
                 "have none. Leave it out, or fill or scale it in `.map` first."
             )
 
-    # JSON ----------------------------------------------------------------------------------------
-
-    def to_json(self) -> dict[str, Any]:
-        """Return everything as dicts, lists and numbers, for ``json.dumps``."""
-        return {
-            **{name: getattr(self, name) for name in self.__slots__},
-            "overall": self.overall.to_json(),
-            "channels": self.channels.to_json(),
-            "rows": asdict(self.rows),
-        }
-
     # Text ----------------------------------------------------------------------------------------
 
     def __str__(self) -> str:
@@ -160,32 +159,27 @@ class Stats:
         pairs = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
         many = "s" * (self.shape[0] != 1)
         of = f"{self.shape[0]:,} " + (f"row{many} of {element}" if element else f"number{many}")
+        guessed = len(self.shape) > 1 and self.axis_reason != "as asked" and not self.is_complex
+        channels = f"{len(self.channels.count):,}, along axis {self.axis} ({self.axis_reason})"
+        channels = f"none: {self.axis_reason}" if self.axis is None else channels
+        found = self.overall
+        values = f"{found.count:,}, all finite" if found.count else "none"
+        if found.finite < found.count:
+            values = (
+                f"{found.count:,}: {found.nan:,} NaN, {found.inf:,} infinite; all that follows is "
+                f"of the other {found.finite:,}"
+            )
         fields = [
             ("array", f"{self.name}: {of} {self.dtype}"),
             ("read", self.read),
             ("packed", self.packed and f"{self.packed}: all here is of the numbers as stored"),
-            ("channels", self._channels_said()),
-            ("values", self._values_said()),
+            ("channels", channels + ". Others: --channels AXIS, channels= in Python" * guessed),
+            ("values", values),
             ("constant", self._rows_said(rows.constant, "of one value only", constant)),
             ("repeated", self._rows_said(rows.repeats, "bit for bit like an earlier one", pairs)),
         ]
         lines = [labelled(label, words) for label, words in fields if words]
         return "\n".join([*lines, "", self._table(), "", "std: of the population, divided by n."])
-
-    def _channels_said(self) -> str:
-        where = f"{len(self.channels.count):,}, along axis {self.axis} ({self.axis_reason})"
-        guessed = len(self.shape) > 1 and self.axis_reason != "as asked" and not self.is_complex
-        hint = ". Others: --channels AXIS, channels= in Python" if guessed else ""
-        return (f"none: {self.axis_reason}" if self.axis is None else where) + hint
-
-    def _values_said(self) -> str:
-        found = self.overall
-        if found.finite == found.count:
-            return f"{found.count:,}, all finite" if found.count else "none"
-        return (
-            f"{found.count:,}: {found.nan:,} NaN, {found.inf:,} infinite; all that follows is of "
-            f"the other {found.finite:,}"
-        )
 
     def _rows_said(self, count: int | None, words: str, shown: list[str]) -> str:
         if count is None:

@@ -11,8 +11,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from oocdata.errors import SourceError
-from oocdata.tools.info.layouts.layout import Layout, Recogniser
-from oocdata.tools.info.layouts.listing import listing_of
+from oocdata.tools.info.layouts.layout import Layout, Recogniser, listing_of
 from oocdata.tools.info.layouts.pictures import PICTURES
 from oocdata.tools.info.layouts.robots import ROBOTS
 from oocdata.tools.info.layouts.simulations import SIMULATIONS

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from oocdata.tools.info.layouts.layout import Layout, Recogniser, lines, split
-from oocdata.tools.info.layouts.listing import Listing, expect, listing_of
+from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listing_of, split
 
 __all__ = ["PICTURES"]
 
@@ -37,7 +36,8 @@ def anndata(listing: Listing) -> Layout:
     kind = "sparse" if told.get("encoding-type") == "csr_matrix" else "dense"
     cells, genes = told["shape"] if kind == "sparse" else listing.array("X").shape
     columns = [str(name) for name in listing.attributes("obs").get("column-order", ())]
-    labels = [name for name in columns if _categorical(listing, f"obs/{name}")]
+    told = {name: listing.attributes(f"obs/{name}").get("encoding-type") for name in columns}
+    labels = [name for name in columns if told[name] == "categorical"]
     code = f"path = {listing.target}\ncounts = ooc.open(path, 'X')\n"
     if labels:
         code += f"""labels = ooc.open(path, {f"obs/{labels[0]}"!r})     # codes of labels.categories
@@ -48,10 +48,6 @@ def anndata(listing: Listing) -> Layout:
     summary = f"{int(cells):,} cells × {int(genes):,} genes, {kind}"
     batch = "x, y" if labels else "x"
     return Layout("AnnData", summary, lines(code, batch), ("X", *(f"obs/{n}" for n in labels[:3])))
-
-
-def _categorical(listing: Listing, name: str) -> bool:
-    return listing.attributes(name).get("encoding-type") == "categorical"
 
 
 def pcam(listing: Listing) -> Layout:
@@ -185,4 +181,4 @@ labels = ooc.open(target, 'y')     # a file is a sample
     return Layout("A sample a file, as DLIO", summary, lines(code), (data, label))
 
 
-PICTURES: tuple[Recogniser, ...] = (moving_mnist, anndata, pcam, fastmri, ome, dlio)
+PICTURES = (moving_mnist, anndata, pcam, fastmri, ome, dlio)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from oocdata.tools.info.layouts.layout import Layout, Recogniser, lines, listed, split
-from oocdata.tools.info.layouts.listing import Listing, expect
+from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listed, split
 
 __all__ = ["ROBOTS"]
 
@@ -84,11 +83,10 @@ s, a, r, done = (ooc.open(path, key) for key in {wanted})
 lengths = ooc.episodes(done={ends})
 arrays = {{'s': s, 'a': a, 'r': r, 'done': done, 'next': (s, (1,))}}
 steps = ooc.windows(arrays, episodes=lengths, time_axis=False)
-{split("steps", steps)}
 """
-    batch = lines(code, "batch")
+    batch = lines(code + split("steps", steps), "batch")
     code_lines = (*batch[:-1], "# batch['s'], batch['a'], …: s′ never lies in another episode")
     return Layout("D4RL", f"{steps:,} steps", code_lines, tuple(wanted))
 
 
-ROBOTS: tuple[Recogniser, ...] = (robomimic, aloha, d4rl)
+ROBOTS = (robomimic, aloha, d4rl)

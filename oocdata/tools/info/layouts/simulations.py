@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from oocdata.tools.info.layouts.layout import Layout, Recogniser, lines, listed, split
-from oocdata.tools.info.layouts.listing import Array, Listing, expect
+from oocdata.tools.info.layouts.layout import Array, Layout, Listing, expect, lines, listed, split
 
 __all__ = ["SIMULATIONS"]
 
@@ -119,10 +118,9 @@ path = {listing.target}
 moving = [ooc.open(path, key, axis=(0, 1)) for key in {keys[:2]}]
 fields = ooc.concatenate([*moving, ooc.open(path, 'force')])     # channels last
 pairs = fields.windows({min(10, steps - 1)}, 1)
-{split("pairs", count)}
 """
     summary = f"incompressible flow, {listing.several}{count:,} runs × {steps:,} steps"
-    return Layout("PDEBench", summary, lines(code), tuple(keys))
+    return Layout("PDEBench", summary, lines(code + split("pairs", count)), tuple(keys))
 
 
-SIMULATIONS: tuple[Recogniser, ...] = (well, flow, tensor, seeds, incompressible)
+SIMULATIONS = (well, flow, tensor, seeds, incompressible)

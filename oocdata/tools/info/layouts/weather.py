@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from oocdata.tools.info.layouts.layout import Layout, Recogniser, lines, listed, split
-from oocdata.tools.info.layouts.listing import Listing, expect
+from oocdata.tools.info.layouts.layout import Layout, Listing, expect, lines, listed, split
 
 __all__ = ["WEATHER"]
 
@@ -82,11 +81,10 @@ there = ~np.isin(dates, np.array(missing, dates.dtype))
 lengths = ooc.episodes(time=dates[there], step=np.diff(dates[there]).min())
 fields = ooc.open(path, 'data')[there]
 pairs = fields.windows((-1, 0), 1, episodes=lengths)     # none over a missing date
-{split("pairs", dates)}
 """
     summary = f"{dates:,} dates, {len(missing):,} of them missing"
     summary += f", {variables} variables × {cells:,} cells"
-    return Layout("anemoi", summary, lines(code), ("data",))
+    return Layout("anemoi", summary, lines(code + split("pairs", dates)), ("data",))
 
 
 def makani(listing: Listing) -> Layout:
@@ -107,10 +105,9 @@ lengths = ooc.episodes(time=time, step=np.diff(time).min())
 """
         episodes = ", episodes=lengths"
     code += f"""pairs = fields[valid].windows((-1, 0), 1{episodes})
-{split("pairs", count)}
 """
     summary = f"{listing.several}{count:,} times × {channels} channels"
-    return Layout("Makani / physicsnemo", summary, lines(code), ("fields",))
+    return Layout("Makani / physicsnemo", summary, lines(code + split("pairs", count)), ("fields",))
 
 
 def sevir(listing: Listing) -> Layout:
@@ -129,4 +126,4 @@ pairs = frames.windows({inputs}, {targets})
     return Layout("SEVIR", summary, lines(code), (kind,))
 
 
-WEATHER: tuple[Recogniser, ...] = (arco, anemoi, makani, sevir)
+WEATHER = (arco, anemoi, makani, sevir)
