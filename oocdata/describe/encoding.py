@@ -28,7 +28,6 @@ import numpy as np
 
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.datasets.anchors import Asked
-from oocdata.datasets.bounded import Bounded
 from oocdata.datasets.cached import Cached
 from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
@@ -36,7 +35,7 @@ from oocdata.datasets.labels import FolderLabels
 from oocdata.datasets.map import Map
 from oocdata.datasets.mix import Mix
 from oocdata.datasets.patches import Patches
-from oocdata.datasets.ragged import Ragged
+from oocdata.datasets.ragged import Bounded, Ragged
 from oocdata.datasets.sparse import Sparse
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.stacked import Constant, Stacked
