@@ -19,8 +19,9 @@ from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
     "Cut", "Selection", "as_array", "as_bounds", "as_count", "as_flag", "as_path",
-    "as_positions", "as_run", "as_shard", "compose_ranges", "cut", "expand_key", "is_all",
-    "is_same", "is_several", "repeated", "select", "slice_range", "take",
+    "as_positions", "as_run", "as_shard", "as_whole", "compose_ranges", "cut",
+    "expand_key", "is_all", "is_same", "is_several", "repeated", "select", "slice_range",
+    "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
@@ -49,6 +50,17 @@ def as_count(name: str, value: object, *, at_least: int = 1, at_most: int | None
             f"`{name}` must be a whole number from {at_least} to {at_most}; got {value!r}."
         )
     return count
+
+
+def as_whole(name: str, value: object) -> int:
+    """Return an argument as a Python int of any sign and size."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # the failure is the check
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool | np.bool_):
+        raise ArgumentError(f"`{name}` must be a whole number; got {value!r}.")
+    return number
 
 
 def is_several(given: object) -> bool:

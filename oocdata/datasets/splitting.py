@@ -20,7 +20,7 @@ from oocdata.datasets.ids import as_ids
 from oocdata.datasets.rows import StoredRows, apart, shared
 from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, as_run, as_shard
+from oocdata.index import Selection, as_count, as_run, as_shard, as_whole
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -321,8 +321,7 @@ class Splitting(ABC):
             raise ArgumentError(
                 f"`gap` must be 0 with `by` or `stratify`, whose parts lie anywhere; got {gap}."
             )
-        if isinstance(seed, bool) or not (seed is None or isinstance(seed, int | np.integer)):
-            raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
+        seed = None if seed is None else as_whole("seed", seed)
         names = {"by": by, "stratify": stratify}
         known = {name: ids for name, ids in names.items() if ids is not None}
         given, level = _given(known, self._row_places(self._place_of(axis)))

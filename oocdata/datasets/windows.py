@@ -19,7 +19,7 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, numbered
 from oocdata.datasets.anchors import Anchors, Asked, Mask, Part, with_masks
 from oocdata.datasets.chunking import MOST_IDS, chunk_ids
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.offsets import as_offsets, as_rows, as_whole, is_listed
+from oocdata.datasets.offsets import REACH, as_offsets, as_rows, is_listed
 from oocdata.datasets.request import Request
 from oocdata.datasets.rows import StoredRows, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
@@ -55,7 +55,7 @@ def windows_of_view(
     mask: bool = True,
 ) -> Windows:
     """Check the arguments of `View.windows` and return the windows."""
-    stride, horizon = as_count("stride", stride), as_whole("horizon", horizon)
+    stride, horizon = as_count("stride", stride), as_count("horizon", horizon, at_least=-REACH)
     x = as_rows("inputs", inputs, stride)
     if is_listed(targets):
         y = as_offsets("targets", targets)

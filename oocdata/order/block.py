@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.order import Walked
+from oocdata.order.order import Walk, Walked
 from oocdata.order.permutation import derive_keys, epoch_key, forward
 from oocdata.order.visits import RegularVisits, TableVisits
 
-__all__ = ["MOST_LANES", "BlockEpoch", "BlockShuffle"]
+__all__ = ["MOST_LANES", "BlockShuffle"]
 
 MOST_LANES = 64
 
@@ -80,9 +80,51 @@ class BlockShuffle(Walked):
                 )
             object.__setattr__(self, "lanes", lanes)
 
-    def walk(self, count: int, seed: int, epoch: int) -> BlockEpoch:
-        """Return one epoch, ready to be asked at any places."""
-        return BlockEpoch(self, count, seed, epoch, self.borders(count))
+    def walk(
+        self, count: int, seed: int, epoch: int, borders: NDArray[np.int64] | None = None
+    ) -> Walk:
+        """Return one epoch, ready to be asked at any places; `borders` of lanes may be given."""
+        blocks = self.blocks
+        if isinstance(blocks, Blocks):
+            visits: RegularVisits | TableVisits = RegularVisits(blocks, count, seed, epoch)
+        elif blocks.count == count:
+            visits = TableVisits(blocks, seed, epoch)
+        else:
+            raise ArgumentError(
+                f"`count` must be the {blocks.count} positions whose blocks the order knows; "
+                f'got {count}. Make the order for this dataset: shuffle="block".'
+            )
+        ends = self.borders(count) if borders is None else borders
+        lanes = len(ends) - 1
+        width = max(1, min(self.blocks_mixed, visits.number) // lanes)
+        # Where each lane's second window begins: not all at once, so that decoding is spread.
+        second = visits.visits_of(np.minimum(ends[:-1], count - 1))
+        second += np.arange(lanes) * width // lanes
+        key = epoch_key(seed, epoch, "windows")
+
+        def at(places: NDArray[np.int64]) -> NDArray[np.int64]:
+            lane = np.searchsorted(ends, places, side="right") - 1
+            begin = second[lane]
+            begin += (visits.visits_of(places) - begin) // width * width
+
+            # From here on by runs of places that lie in one window.
+            changes = (begin[1:] != begin[:-1]) | (lane[1:] != lane[:-1])
+            runs = np.concatenate(([0], np.flatnonzero(changes) + 1))
+            lengths = np.diff(runs, append=len(places))
+            lane, first = lane[runs], np.maximum(begin[runs], 0)
+            last = np.minimum(begin[runs] + width, visits.number)
+            low = np.maximum(visits.places_of(first), ends[lane])
+            high = np.minimum(visits.places_of(last), ends[lane + 1])
+            keys = derive_keys(key, low.view(np.uint64))
+            start = np.repeat(low, lengths)
+            offsets = (places - start).view(np.uint64)
+            mixed = forward(offsets, (high - low).view(np.uint64), keys, lengths).view(np.int64)
+            mixed += start
+
+            visited = visits.visits_of(mixed)
+            return blocks.positions(visits.slots_of(visited) - visits.places_of(visited) + mixed)
+
+        return Walk(ends, at)
 
     def borders(self, count: int) -> NDArray[np.int64]:
         """Return where each lane begins among the places, and the count, shape (lanes + 1,)."""
@@ -92,58 +134,3 @@ class BlockShuffle(Walked):
     def elements_mixed(self, count: int) -> int:
         """Return how many positions are mixed at a time, on average."""
         return min(count, self.blocks_mixed * count // max(1, self.blocks.number(count)))
-
-
-class BlockEpoch:
-    """One epoch of a block shuffle, of at least one position.
-
-    Attributes
-    ----------
-    borders : ndarray of int64, shape (lanes + 1,)
-        Where each lane begins among the places, and the count.
-    """
-
-    def __init__(
-        self, order: BlockShuffle, count: int, seed: int, epoch: int, borders: NDArray[np.int64]
-    ) -> None:
-        self._blocks = blocks = order.blocks
-        if isinstance(blocks, Blocks):
-            self._visits: RegularVisits | TableVisits = RegularVisits(blocks, count, seed, epoch)
-        elif blocks.count == count:
-            self._visits = TableVisits(blocks, seed, epoch)
-        else:
-            raise ArgumentError(
-                f"`count` must be the {blocks.count} positions whose blocks the order knows; "
-                f'got {count}. Make the order for this dataset: shuffle="block".'
-            )
-        self.borders = borders
-        lanes = len(borders) - 1
-        self._width = max(1, min(order.blocks_mixed, self._visits.number) // lanes)
-        # Where each lane's second window begins: not all at once, so that decoding is spread.
-        self._second = self._visits.visits_of(np.minimum(self.borders[:-1], count - 1))
-        self._second += np.arange(lanes) * self._width // lanes
-        self._key = epoch_key(seed, epoch, "windows")
-
-    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the positions at places, in any order of them, shape (n,)."""
-        visits, width = self._visits, self._width
-        lane = np.searchsorted(self.borders, places, side="right") - 1
-        begin = self._second[lane]
-        begin += (visits.visits_of(places) - begin) // width * width
-
-        # From here on by runs of places that lie in one window.
-        changes = (begin[1:] != begin[:-1]) | (lane[1:] != lane[:-1])
-        runs = np.concatenate(([0], np.flatnonzero(changes) + 1))
-        lengths = np.diff(runs, append=len(places))
-        lane, first = lane[runs], np.maximum(begin[runs], 0)
-        last = np.minimum(begin[runs] + width, visits.number)
-        low = np.maximum(visits.places_of(first), self.borders[lane])
-        high = np.minimum(visits.places_of(last), self.borders[lane + 1])
-        keys = derive_keys(self._key, low.view(np.uint64))
-        start = np.repeat(low, lengths)
-        offsets = (places - start).view(np.uint64)
-        mixed = forward(offsets, (high - low).view(np.uint64), keys, lengths).view(np.int64)
-        mixed += start
-
-        visited = visits.visits_of(mixed)
-        return self._blocks.positions(visits.slots_of(visited) - visits.places_of(visited) + mixed)

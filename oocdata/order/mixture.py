@@ -7,7 +7,7 @@ epoch of the mixture is.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Any
@@ -16,13 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.order.block import BlockEpoch, BlockShuffle
-from oocdata.order.order import Order, Walked, laned, walk_of
+from oocdata.order.block import BlockShuffle
+from oocdata.order.order import Order, Walk, Walked, laned, walk_of
 from oocdata.order.shares import Shares
 
-__all__ = ["Mixture", "MixtureEpoch"]
+__all__ = ["Mixture"]
 
 Ints = NDArray[np.int64]
+
+Walks = dict[tuple[int, int], tuple[Ints, Walk]]
+"""A member's epochs: what each lane has given before, and the epoch; by member and number."""
 
 _MOST_WALKS = 16
 """Epochs of members that are remembered."""
@@ -76,13 +79,35 @@ class Mixture(Walked):
         """Places of an epoch; see `oocdata.order.order.length_of`."""
         return self.length
 
-    def walk(self, count: int, seed: int, epoch: int) -> MixtureEpoch:
+    def walk(self, count: int, seed: int, epoch: int) -> Walk:
         """Return one epoch, ready to be asked at any places."""
         if count != sum(self.counts):
             raise ArgumentError(
                 f"`count` must be the {sum(self.counts)} positions of the members; got {count}."
             )
-        return MixtureEpoch(self, seed, epoch)
+        lanes = self.lanes or 1
+        each = self.length // lanes
+        walks: Walks = {}
+
+        def at(places: Ints) -> Ints:
+            lane, row = np.divmod(places, each)
+            # Elements of a lane, through the whole training.
+            rows, at = np.unique(row + epoch * each, return_inverse=True)
+            given, gives = self.shares.turns(rows)
+            found = np.empty(len(lane), np.int64)
+            for member, start in enumerate(self.starts):
+                own = np.flatnonzero(gives[member][lane, at])
+                if not len(own):
+                    continue
+                lanes, columns = lane[own], at[own]
+                # Those of earlier rows, and of earlier lanes in this row.
+                earlier = np.cumsum(gives[member], axis=0) - gives[member]
+                draws = given[member].sum(axis=0)[columns] + earlier[lanes, columns]
+                nth = given[member][lanes, columns]
+                found[own] = self._of_member(member, seed, draws, lanes, nth, walks) + start
+            return found
+
+        return Walk(np.arange(lanes + 1) * each, at)
 
     def elements_mixed(self, count: int) -> int:
         """Return how many elements are mixed at a time where members mix blocks."""
@@ -94,47 +119,12 @@ class Mixture(Walked):
         ]
         return min(mixed, default=self.length)
 
-
-class MixtureEpoch:
-    """One epoch of a mixture.
-
-    Attributes
-    ----------
-    borders : ndarray of int64, shape (lanes + 1,)
-        Where each lane begins among the places, and their number.
-    """
-
-    def __init__(self, order: Mixture, seed: int, epoch: int) -> None:
-        self._order, self._seed = order, seed
-        lanes = order.lanes or 1
-        self._each = order.length // lanes
-        self.borders = np.arange(lanes + 1) * self._each
-        self._first = epoch * self._each  # of a lane's elements, through the whole training
-        self._walks: dict[tuple[int, int], tuple[Ints, BlockEpoch]] = {}
-
-    def at(self, places: Ints) -> Ints:
-        """Return the positions at places, in any order of them, shape (n,)."""
-        lane, row = np.divmod(places, self._each)
-        rows, at = np.unique(row + self._first, return_inverse=True)
-        order = self._order
-        given, gives = order.shares.turns(rows)
-        found = np.empty(len(lane), np.int64)
-        for member, start in enumerate(order.starts):
-            own = np.flatnonzero(gives[member][lane, at])
-            if not len(own):
-                continue
-            lanes, columns = lane[own], at[own]
-            # Through the whole training: those of earlier rows, and of earlier lanes in this row.
-            earlier = np.cumsum(gives[member], axis=0) - gives[member]
-            draws = given[member].sum(axis=0)[columns] + earlier[lanes, columns]
-            nth = given[member][lanes, columns]
-            found[own] = self._of_member(member, draws, lanes, nth) + start
-        return found
-
-    def _of_member(self, member: int, draws: Ints, lane: Ints, nth: Ints) -> Ints:
+    def _of_member(
+        self, member: int, seed: int, draws: Ints, lane: Ints, nth: Ints, walks: Walks
+    ) -> Ints:
         """Return a member's own positions, by its draws in all lanes and in their own lane."""
-        order, count = self._order.orders[member], self._order.counts[member]
-        seed = self._seed + (member << 64)  # members of one length are not shuffled alike
+        order, count = self.orders[member], self.counts[member]
+        seed += member << 64  # members of one length are not shuffled alike
         found = np.empty(len(draws), np.int64)
         begun, last = int(draws.min()) // count, int(draws.max()) // count
         epochs = draws // count if last > begun else None
@@ -142,8 +132,8 @@ class MixtureEpoch:
             own: Any = slice(None) if epochs is None else np.flatnonzero(epochs == epoch)
             if epochs is not None and not len(own):
                 continue
-            if isinstance(order, BlockShuffle) and self._order.lanes is not None:
-                before, walk = self._walk(order, member, epoch, seed)
+            if isinstance(order, BlockShuffle) and self.lanes is not None:
+                before, walk = self._walk(order, member, epoch, seed, walks)
                 lanes = lane[own]
                 found[own] = walk.at(walk.borders[lanes] + nth[own] - before[lanes])
             else:
@@ -151,27 +141,26 @@ class MixtureEpoch:
         return found
 
     def _walk(
-        self, order: BlockShuffle, member: int, epoch: int, seed: int
-    ) -> tuple[Ints, BlockEpoch]:
+        self, order: BlockShuffle, member: int, epoch: int, seed: int, walks: Walks
+    ) -> tuple[Ints, Walk]:
         """Return a member's epoch, each lane as long as it gives elements in it.
 
         And what each lane has given before.
         """
-        known = self._walks.get((member, epoch))
+        known = walks.get((member, epoch))
         if known is None:
-            count = self._order.counts[member]
+            count = self.counts[member]
             before, after = (self._given(member, at * count) for at in (epoch, epoch + 1))
             borders = np.concatenate(([0], np.cumsum(after - before)))
-            own = replace(order, lanes=self._order.lanes)
-            known = before, BlockEpoch(own, count, seed, epoch, borders)
-            self._walks[member, epoch] = known
-            for old in list(self._walks)[:-_MOST_WALKS]:
-                self._walks.pop(old, None)
+            known = before, order.walk(count, seed, epoch, borders)
+            walks[member, epoch] = known
+            for old in list(walks)[:-_MOST_WALKS]:
+                walks.pop(old, None)
         return known
 
     def _given(self, member: int, draws: int) -> Ints:
         """Return how many of a member's first `draws` elements each lane has given."""
-        shares = self._order.shares
+        shares = self.shares
         row = shares.row_of(member, draws)
         given, gives = (one[member, :, 0] for one in shares.turns(np.array([row])))
         rest = draws - int(given.sum())
