@@ -31,6 +31,8 @@ import oocdata as ooc
 from oocdata.datasets.spec import leaves
 from oocdata.describe import FORMAT, as_json, describe, from_json
 from oocdata.describe.arrays import decode_integers, encode_integers
+from oocdata.describe.encoding import KINDS, is_frozen
+from oocdata.describe.names import find
 from oocdata.errors import (
     DescriptionError,
     MissingFileError,
@@ -710,3 +712,8 @@ def test_nothing_is_read_for_worker_processes() -> None:
     source = RecordingSource(ROWS)
     as_json(ooc.View.of(source).batches(2), beside=[])
     assert source.reads == []
+
+
+def test_every_kind_is_the_class_of_its_name() -> None:
+    for kind, path in KINDS.items():
+        assert is_frozen(find(path, ("oocdata",))), kind
