@@ -11,7 +11,7 @@ import operator
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 from zlib import crc32
@@ -112,7 +112,10 @@ class Described:
     """
 
     def __getstate__(self) -> dict[str, Any]:
-        return fields_of(self)  # not what was found out since
+        # The description alone travels; and what a function was seen to return, or every process
+        # would run it once more.
+        own = {**getattr(self, "__dataclass_fields__", vars(self)), "spec": None}
+        return {name: value for name, value in vars(self).items() if name in own}
 
     def describe(self) -> dict[str, Any]:
         """Return what it is made from again, by name."""
@@ -314,12 +317,6 @@ class Dataset(Described, Splitting):
         """Read several elements at once: what PyTorch's fetcher calls on a map-style dataset."""
         batch = self.take(positions)
         return [map_tree(operator.itemgetter(i), batch) for i in range(len(positions))]
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The description alone travels; and what a function was seen to return, or every process
-        # would run it once more.
-        own = {field.name for field in fields(self)} if is_dataclass(self) else vars(self).keys()
-        return {name: value for name, value in vars(self).items() if name in own or name == "spec"}
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _OURS:

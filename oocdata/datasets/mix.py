@@ -14,7 +14,7 @@ from oocdata.datasets.concat import Concat, checked_parts
 from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, is_several
-from oocdata.order.shares import MOST
+from oocdata.order.mixture import MOST
 
 __all__ = ["Members", "Mix", "mix"]
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, BlockRuns, Blocks, numbered
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, numbered
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.spec import ArraySpec, Spec, leaves, map_tree
@@ -199,16 +199,13 @@ class Patches(Dataset):
         if all(source.storage().chunks is None for source in self.sources()):
             return ADDRESSABLE
         chosen, per = self.chosen, self.per_row
-        if not isinstance(chosen, range) or chosen.step != 1 or chosen.start % per:
-            of = self.dataset.blocks.of
-            return numbered(len(self), lambda positions: of(take(chosen, positions) // per))
-        elements = range(chosen.start // per, -(-chosen.stop // per))
-        inner = self.dataset._select(elements).blocks
-        if isinstance(inner, BlockIds):
-            return BlockIds(np.repeat(inner.ids, per)[: len(self)])
-        if isinstance(inner, BlockRuns):
-            return BlockRuns(np.minimum(inner.begins * per, len(self)))
-        return Blocks(inner.length * per, inner.first * per)
+        if isinstance(chosen, range) and chosen.step == 1 and chosen.start % per == 0:
+            elements = range(chosen.start // per, -(-chosen.stop // per))
+            inner = self.dataset._select(elements).blocks
+            if isinstance(inner, Blocks):
+                return Blocks(inner.length * per, inner.first * per)
+        of = self.dataset.blocks.of
+        return numbered(len(self), lambda positions: of(take(chosen, positions) // per))
 
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))

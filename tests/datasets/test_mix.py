@@ -18,8 +18,7 @@ from oocdata.datasets.mix import Mix
 from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.memory import at_most
-from oocdata.order.mixture import Mixture
-from oocdata.order.shares import Shares
+from oocdata.order.mixture import Mixture, Shares
 from oocdata.order.weighted import Weighted
 
 
