@@ -16,8 +16,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks, numbered
 from oocdata.cost import chunks_of
-from oocdata.datasets.balanced import as_weights
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.ids import as_weights
 from oocdata.datasets.mix import Members
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, EmptyError

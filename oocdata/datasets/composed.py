@@ -73,22 +73,8 @@ def rooms(
 
     Each is the beginning of as much memory as the longest takes, so that they are tensors of one
     shape side by side. One alone has no more than it needs, because TensorFlow copies a part of a
-    tensor that does not end at an aligned place.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-    inner : tuple of int
-        Shape of one place.
-    dtype : dtype_like
-    read : Read
-        For which it is; see `oocdata.engines.buffers.Pool.empty_parts`.
-
-    Returns
-    -------
-    whole : ndarray
-        All of them, with as much memory each; to write into at once and drop.
-    parts : list of ndarray
+    tensor that does not end at an aligned place. The first array is all of them, with as much
+    memory each, to write into at once and drop; `inner` is the shape of one place.
     """
     room = sizes[0] if len(sizes) == 1 else room_for(max(sizes, default=0))
     whole, parts = empty_parts([(room, *inner)] * len(sizes), dtype, read)

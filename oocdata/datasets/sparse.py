@@ -164,11 +164,5 @@ class Sparse(ComposedView):
 
 
 def sparse_rows(view: View) -> Sparse:
-    """Return rows of a sparse matrix as they are stored; see `Dataset.sparse`.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If its columns are reversed or but one.
-    """
+    """Return rows of a sparse matrix as they are stored; see `Dataset.sparse`."""
     return Sparse(**fields_of(view))

@@ -47,12 +47,8 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 class Decoder:
     """Decodes one loader; `place` says where a part stands, for messages.
 
-    Parameters
-    ----------
-    allow : tuple of str
-        Modules and packages that may be imported from.
-    beside : sequence
-        Objects that the description has the numbers of.
+    It may import from the modules and packages of `allow`; what lies `beside` the description are
+    the objects that it has the numbers of.
     """
 
     def __init__(self, allow: tuple[str, ...], beside: Sequence[Any]) -> None:

@@ -162,10 +162,7 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
 class _Digests(Encoder):
     """Writes digests of leaves. Nothing is refused: it need not be made again.
 
-    Parameters
-    ----------
-    exact : bool
-        Whether functions that have names are known by their code too, and data by every number.
+    With `exact`, functions that have names are known by their code too, and data by every number.
     """
 
     def __init__(self, *, exact: bool = False) -> None:

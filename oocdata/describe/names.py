@@ -12,13 +12,7 @@ __all__ = ["find", "import_path"]
 
 
 def import_path(thing: Any) -> str:
-    """Return ``module:name`` of a class or function, under which other processes find it.
-
-    Raises
-    ------
-    ValueError
-        If there is none; the message says why.
-    """
+    """Return ``module:name`` of a class or function; ValueError if others don't find it so."""
     module = getattr(thing, "__module__", None)
     name = getattr(thing, "__qualname__", getattr(thing, "__name__", None))
     if not isinstance(module, str) or not isinstance(name, str):
@@ -35,13 +29,10 @@ def import_path(thing: Any) -> str:
 
 
 def find(path: str, allow: Sequence[str]) -> Any:
-    """Return what has an import path, from allowed modules and packages alone.
+    """Return what has an import path, from allowed modules and packages alone, or raise ValueError.
 
-    Raises
-    ------
-    ValueError
-        If it is not allowed or not there, or is called otherwise where it is at home: what an
-        allowed module itself has imported is not allowed by that.
+    It must be called so where it is at home: what an allowed module itself has imported is not
+    allowed by that.
     """
     module, _, name = path.partition(":")
     if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in allow):
