@@ -33,7 +33,6 @@ from oocdata.index import as_array, as_positions, as_run, slice_range
 if TYPE_CHECKING:
     from oocdata.datasets.cached import Cached
     from oocdata.datasets.map import Map
-    from oocdata.datasets.mix import Members
     from oocdata.datasets.patches import Patches
     from oocdata.datasets.zip import Zip
     from oocdata.loader import Loader
@@ -224,12 +223,6 @@ class Dataset(Described, Splitting):
         most = max((len(one.origins) for one in requests), default=0)
         return elements * (first.itemsize + origins + _PLACES * first.itemsize * most)
 
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """Lengths of the sample axes whose places number the elements; ``(len,)`` for one."""
-        shapes = {part.sample_shape for part in self._followed}
-        return shapes.pop() if len(shapes) == 1 else (len(self),)
-
     def sources(self) -> list[Source]:
         """Return the sources that are read, each once."""
         if self._members:
@@ -238,17 +231,6 @@ class Dataset(Described, Splitting):
             requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
             found = [request.source for request in of_sources(requests)]
         return list({id(source): source for source in found}.values())
-
-    @property
-    def shares(self) -> Members | None:
-        """Of what is made of a mixture, how often members are drawn from; else None."""
-        found = [shares for part in self._followed if (shares := part.shares) is not None]
-        if any(one != found[0] for one in found):
-            raise ArgumentError(
-                "mixtures that are zipped must be mixed alike, because element i of each goes "
-                "together; these differ. Zip the members first, and mix the zips."
-            )
-        return found[0] if found else None
 
     @property
     def _can_cut(self) -> list[bool]:

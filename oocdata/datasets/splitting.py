@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from fractions import Fraction
 
     from oocdata.datasets.dataset import Dataset
+    from oocdata.datasets.mix import Mix
 
 __all__ = ["Splitting"]
 
@@ -39,9 +40,10 @@ class Splitting(ABC):
     def __len__(self) -> int: ...
 
     @property
-    @abstractmethod
     def sample_shape(self) -> tuple[int, ...]:
-        """Lengths of the sample axes."""
+        """Lengths of the sample axes whose places number the elements; ``(len,)`` for one."""
+        shapes = {part.sample_shape for part in self._followed}
+        return shapes.pop() if len(shapes) == 1 else (len(self),)
 
     @property
     def _members(self) -> Sequence[Dataset]:
@@ -63,9 +65,15 @@ class Splitting(ABC):
         raise NotImplementedError
 
     @property
-    def shares(self) -> Any:
-        """Of a mixture, how often its members are drawn from."""
-        return None
+    def shares(self) -> Mix | None:
+        """The mixture that gives elements by its shares, if one does."""
+        found = [shares for part in self._followed if (shares := part.shares) is not None]
+        if any(one.alike != found[0].alike for one in found):
+            raise ArgumentError(
+                "mixtures that are zipped must be mixed alike, because element i of each goes "
+                "together; these differ. Zip the members first, and mix the zips."
+            )
+        return found[0] if found else None
 
     def _select(self, positions: Selection) -> Self:
         """Return the dataset of the elements at checked positions, in that order."""
