@@ -120,9 +120,9 @@ class Decoder:
         raise ValueError(f"{tag!r} is no kind of thing that is described")
 
     def _kind(self, value: dict[str, Any], place: str) -> Any:
-        if value["kind"] not in KINDS:
+        kind = KINDS.get(value["kind"])
+        if kind is None:
             raise ValueError(f"{value['kind']!r} is no kind of dataset or order")
-        kind = find(KINDS[value["kind"]], ("oocdata",))
         before = self._axes
         if issubclass(kind, View):  # of which the source in it is opened
             self._axes = value.get("axes")

@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import base64
 import math
-import re
 import sys
 from functools import partial, reduce
 from typing import Any
@@ -30,39 +29,60 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.blocks import BlockIds, BlockRuns, Blocks
+from oocdata.datasets.anchors import Asked
+from oocdata.datasets.cached import Cached
+from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
+from oocdata.datasets.labels import FolderLabels
+from oocdata.datasets.map import Map
+from oocdata.datasets.mix import Mix
+from oocdata.datasets.patches import Patches
+from oocdata.datasets.ragged import Bounded, Ragged
+from oocdata.datasets.sparse import Sparse
+from oocdata.datasets.spec import ArraySpec
+from oocdata.datasets.stacked import Constant, Stacked
+from oocdata.datasets.view import View
+from oocdata.datasets.windows import Windows
+from oocdata.datasets.zip import Zip
 from oocdata.describe.content import content
+from oocdata.engines.columns import Columns
 from oocdata.engines.dtypes import dtype_text
+from oocdata.engines.memory_array import Numbers
+from oocdata.engines.padded import PaddedRows, RowLengths, RowMask
+from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.engines.source import RowSource, Source, check_dtype
+from oocdata.engines.unlike import PaddingMask
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
+from oocdata.formats.pictures import Pictures
 from oocdata.formats.stored import is_url
+from oocdata.loader import Loader
+from oocdata.order import BlockShuffle, Sequential, Shuffle
+from oocdata.order.bucketed import Bucketed
+from oocdata.order.interleave import Interleave
+from oocdata.order.mixture import Mixture
+from oocdata.order.weighted import Weighted
+from oocdata.stream import Generated, Stream
 
 __all__ = [
     "KINDS", "Encoder", "encode_array", "encode_integers", "held", "import_path", "is_frozen",
 ]  # fmt: skip
 
-_MODULES = {
-    "blocks": "Blocks BlockIds BlockRuns", "datasets.anchors": "Asked",
-    "datasets.cached": "Cached", "datasets.concat": "Concat", "datasets.labels": "FolderLabels",
-    "datasets.map": "Map", "datasets.mix": "Mix", "datasets.patches": "Patches",
-    "datasets.ragged": "Bounded Ragged", "datasets.sparse": "Sparse", "datasets.spec": "ArraySpec",
-    "datasets.stacked": "Constant Stacked", "datasets.view": "View", "datasets.windows": "Windows",
-    "datasets.zip": "Zip", "engines.columns": "Columns", "engines.memory_array": "Numbers",
-    "engines.padded": "PaddedRows RowLengths RowMask", "engines.ragged_rows": "RaggedRows",
-    "engines.unlike": "PaddingMask", "formats.pictures.options": "Pictures", "loader": "Loader",
-    "order.block": "BlockShuffle", "order.bucketed": "Bucketed", "order.interleave": "Interleave",
-    "order.mixture": "Mixture", "order.order": "Sequential Shuffle", "order.weighted": "Weighted",
-    "stream": "Stream Generated",
+KINDS: dict[str, type] = {
+    "loader": Loader, "view": View, "sparse": Sparse, "windows": Windows, "asked": Asked,
+    "patches": Patches, "map": Map, "zip": Zip, "concat": Concat, "mix": Mix, "stacked": Stacked,
+    "constant": Constant, "columns": Columns, "numbers": Numbers, "array_spec": ArraySpec,
+    "sequential": Sequential, "shuffle": Shuffle, "block_shuffle": BlockShuffle, "blocks": Blocks,
+    "block_ids": BlockIds, "block_runs": BlockRuns, "mixture": Mixture, "weighted": Weighted,
+    "interleave": Interleave, "cached": Cached, "stream": Stream, "generated": Generated,
+    "pictures": Pictures, "folder_labels": FolderLabels, "padded_rows": PaddedRows,
+    "row_lengths": RowLengths, "row_mask": RowMask, "ragged": Ragged, "ragged_rows": RaggedRows,
+    "bucketed": Bucketed, "bounded": Bounded, "padding_mask": PaddingMask,
 }  # fmt: skip
-KINDS = {
-    re.sub("(?<!^)(?=[A-Z])", "_", name).lower(): f"oocdata.{module}:{name}"
-    for module, names in _MODULES.items()
-    for name in names.split()
-}
-"""The dataclasses that a loader is made of, by the names of their kinds: ``block_ids``."""
+"""The dataclasses that a loader is made of, by the names of their kinds."""
 
-_NAMES = {path: kind for kind, path in KINDS.items()}
+_NAMES = {kind: name for name, kind in KINDS.items()}
 
 _OPEN = "Open it by its path or URL; save it to a file if it has none."
 _SAVE = "Save it to a file, and open that by its path."
@@ -109,10 +129,9 @@ class Encoder:
             return {type(value).__name__: [self.encode(bound, place) for bound in bounds]}
         if isinstance(value, np.dtype):
             return {"dtype": dtype_text(value)}
-        kind = _NAMES.get(f"{type(value).__module__}:{type(value).__qualname__}")
-        if kind is not None:
+        if type(value) in _NAMES:
             parts = value.describe() if isinstance(value, Described) else fields_of(value)
-            return self.named(kind, parts, place)
+            return self.named(_NAMES[type(value)], parts, place)
         return self.leaf(value, place)
 
     def named(self, kind: str, parts: dict[str, Any], place: str) -> dict[str, Any]:

@@ -30,8 +30,8 @@ from zarr.storage import MemoryStore, ZipStore
 import oocdata as ooc
 from oocdata.datasets.spec import leaves
 from oocdata.describe import FORMAT, as_json, describe, from_json
-from oocdata.describe.decoding import decode_integers, find
-from oocdata.describe.encoding import KINDS, encode_integers, is_frozen
+from oocdata.describe.decoding import decode_integers
+from oocdata.describe.encoding import encode_integers
 from oocdata.errors import (
     DescriptionError,
     MissingFileError,
@@ -711,8 +711,3 @@ def test_nothing_is_read_for_worker_processes() -> None:
     source = RecordingSource(ROWS)
     as_json(ooc.View.of(source).batches(2), beside=[])
     assert source.reads == []
-
-
-def test_every_kind_is_the_class_of_its_name() -> None:
-    for kind, path in KINDS.items():
-        assert is_frozen(find(path, ("oocdata",))), kind
