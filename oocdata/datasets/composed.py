@@ -121,10 +121,7 @@ class ComposedView(View):
     _request: ClassVar[type[Request]]
     """A `ComposedRequest` with the fields of the view's own class besides those of `Request`."""
 
-    @property
-    def is_composed(self) -> bool:
-        """True."""
-        return True
+    is_composed = True
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the rows at positions."""
@@ -138,7 +135,10 @@ class ComposedView(View):
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Raise: an array has dense rows of one length."""
-        raise ArgumentError(f"an array must be made of dense rows of one length; got {self!r}.")
+        raise ArgumentError(
+            f"an array must be made of dense rows of one length; got {self!r}. `pad` makes them of "
+            "rows of unequal length."
+        )
 
 
 _OF_VIEW = View.__dataclass_fields__

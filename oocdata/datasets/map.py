@@ -84,10 +84,7 @@ class Map(Dataset):
         checked: Spec = map_tree(native, spec)
         return checked
 
-    @property
-    def is_mapped(self) -> bool:
-        """True."""
-        return True
+    is_mapped = True
 
     def input_bytes(self, elements: int) -> int:
         """Return the bytes that the function gets for so many elements."""

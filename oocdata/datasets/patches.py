@@ -232,9 +232,7 @@ class Patches(Dataset):
         (dataset,) = members
         return replace(self, dataset=dataset, chosen=range(len(dataset) * self.per_row))
 
-    @property
-    def _is_rows(self) -> bool:
-        return False
+    _is_rows = False
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         elements = np.asarray(self.chosen, np.int64) // self.per_row

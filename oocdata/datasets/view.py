@@ -318,9 +318,7 @@ class View(Dataset):
     def _all_rows(self) -> list[StoredRows]:
         return stored_rows(self, self.rows, range(len(self)))
 
-    @property
-    def _is_rows(self) -> bool:
-        return True
+    _is_rows = True
 
     def _along(self, at: int, places: range) -> Self:
         return self._with_places(self.axes[at], compose_ranges(self.grid[at], places))

@@ -20,7 +20,7 @@ from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,12 +143,9 @@ class Mixture(Walked):
         order, count = self.orders[member], self.counts[member]
         seed += member << 64  # members of one length are not shuffled alike
         found = np.empty(len(draws), np.int64)
-        begun, last = int(draws.min()) // count, int(draws.max()) // count
-        epochs = draws // count if last > begun else None
-        for epoch in range(begun, last + 1):
-            own: Any = slice(None) if epochs is None else np.flatnonzero(epochs == epoch)
-            if epochs is not None and not len(own):
-                continue
+        epochs = draws // count
+        for epoch in np.unique(epochs).tolist():
+            own = np.flatnonzero(epochs == epoch)
             if isinstance(order, BlockShuffle) and self.lanes is not None:
                 before, walk = self._walk(order, member, epoch, seed, walks)
                 lanes = lane[own]
