@@ -164,7 +164,7 @@ class Windows(Dataset):
 
     @cached_property
     def layout(self) -> Any:
-        """The element, as a tree of `Part` and `Mask`."""
+        """The element, as a tree of `Part`, some of them `Mask`."""
         return with_masks(self._parts) if self.pad and self.mask else self._parts
 
     @property
@@ -180,8 +180,7 @@ class Windows(Dataset):
     @property
     def time_axes(self) -> tuple[bool, ...]:
         """Whether the first axis of each array is time."""
-        parts = [leaf.part if isinstance(leaf, Mask) else leaf for leaf in self._leaves]
-        return tuple(part.time_axis for part in parts)
+        return tuple(leaf.time_axis for leaf in self._leaves)
 
     @cached_property
     def spec(self) -> Spec:
@@ -200,7 +199,7 @@ class Windows(Dataset):
     # Which boxes ---------------------------------------------------------------------------------
 
     @cached_property
-    def _leaves(self) -> list[Part | Mask]:
+    def _leaves(self) -> list[Part]:
         return list(leaves(self.layout))
 
     def rows(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -249,7 +248,7 @@ class Windows(Dataset):
 
     @property
     def _can_cut(self) -> list[bool]:
-        return [isinstance(leaf, Part) for leaf in self._leaves]
+        return [not isinstance(leaf, Mask) for leaf in self._leaves]
 
     # Other windows -------------------------------------------------------------------------------
 
