@@ -7,7 +7,6 @@ after whatever resume, reads the same part of it, and all arrays of an element g
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -22,7 +21,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.spec import ArraySpec, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_count, is_all, select, take
+from oocdata.index import Selection, as_axes, as_count, is_all, select, take
 from oocdata.order.permutation import derive_keys
 
 if TYPE_CHECKING:
@@ -98,18 +97,13 @@ def _counts(name: str, value: int | Sequence[int], length: int | None) -> tuple[
 
 def _axes(axes: Sequence[int] | None, number: int, ndim: int) -> tuple[int, ...]:
     """Return axes of an element counted from its end."""
-    try:
-        given = range(-number, 0) if axes is None else [operator.index(axis) for axis in axes]
-    except TypeError:  # names, or one number
-        given = []
-    counted = tuple(axis - ndim if axis >= 0 else axis for axis in given)
-    bad = any(not -ndim <= axis < 0 for axis in counted)
-    if len(counted) != number or bad or len(set(counted)) < number:
+    counted = as_axes(range(-number, 0) if axes is None else axes, ndim)
+    if counted is None or len(counted) != number:
         raise ArgumentError(
             f"`axes` must be {number} different axes of an element that has {ndim}, by their "
             f"numbers, one for each number of `size`; got {axes!r}."
         )
-    return counted
+    return tuple(axis - ndim for axis in counted)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
