@@ -293,18 +293,14 @@ class Windows(Dataset):
 
     def _all_rows(self) -> list[StoredRows]:
         found, places = [], range(len(self))
-        for view in self._members:
-            parts = sorted(self.anchors.of_view(view).parts, key=lambda part: part.offsets[0])
-            starts, low = parts[0].runs.starts, parts[0].offsets[0]
-            alike = all(np.array_equal(part.runs.starts, starts) for part in parts)
-            if alike and not self.pad and isinstance(view.rows, range):
-                offsets = {at - low for part in parts for at in part.offsets}
-                steps = tuple(at * view.rows.step for at in sorted(offsets))
-                found += stored_rows(view, select(view.rows, self._firsts(parts[0])), places, steps)
-            else:
-                where = self.anchors.find(np.asarray(self.chosen, np.int64))
-                rows = np.concatenate([part.rows(*where) for part in parts], axis=1)
+        for part in self.anchors.parts:
+            view, first = part.view, part.offsets[0]
+            if self.pad or not isinstance(view.rows, range):
+                rows = part.rows(*self.anchors.find(np.asarray(self.chosen, np.int64)))
                 found += stored_rows(view, take(view.rows, rows), places)
+            else:
+                steps = tuple((at - first) * view.rows.step for at in part.offsets)
+                found += stored_rows(view, select(view.rows, self._firsts(part)), places, steps)
         return found
 
     def _firsts(self, part: Part) -> Selection:
