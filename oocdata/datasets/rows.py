@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_run, is_all, is_same, repeated, select, take
+from oocdata.index import Selection, as_run, is_all, repeated, select, take
 
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
@@ -75,9 +75,7 @@ class StoredRows:
         """Return how far from each other two places lie, at most, of elements that share a row."""
         if not self._alike(other) or not (len(self.numbers) and len(other.numbers)):
             return 0
-        # Windows from the same rows on reach no farther than the longest of them does by itself.
-        same = is_same(self.numbers, other.numbers) and is_same(self.places, other.places)
-        return 0 if same and self is not other else _farthest(self, other)
+        return _farthest(self, other)
 
     @property
     def repeats(self) -> bool:
