@@ -101,11 +101,8 @@ def is_frozen(kind: type) -> bool:
 class Encoder:
     """Writes what is described as JSON; `place` says where it stands, for messages.
 
-    Parameters
-    ----------
-    beside : list, optional
-        Leaves (arrays, sources, functions) are appended to it as they are, each once, and JSON has
-        their numbers. Without it, JSON says how another machine makes them again.
+    Leaves (arrays, sources, functions) are appended to `beside` as they are, each once, and JSON
+    has their numbers. Without it, JSON says how another machine makes them again.
     """
 
     def __init__(self, beside: list[Any] | None = None) -> None:

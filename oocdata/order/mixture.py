@@ -182,13 +182,7 @@ class Mixture(Walked):
 
 
 class Shares:
-    """How often each member gives an element.
-
-    Parameters
-    ----------
-    weights : tuple of int
-        Each at least 1; their ratios count.
-    lanes : int
+    """How often each member gives an element: of weights from 1 on, the ratios count.
 
     Examples
     --------
