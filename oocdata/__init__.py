@@ -22,9 +22,9 @@ from oocdata.engines.source import RowSource, Source
 from oocdata.memory import memory_limit, set_memory
 
 if typing.TYPE_CHECKING:
-    from oocdata.datasets.balanced import balanced
     from oocdata.datasets.cached import Cached
     from oocdata.datasets.concat import Concat, concat
+    from oocdata.datasets.ids import balanced
     from oocdata.datasets.join import join
     from oocdata.datasets.labels import folder_labels
     from oocdata.datasets.map import Map
@@ -70,7 +70,7 @@ __version__ = "0.1.0"
 _LATER = {
     name: module
     for module, names in {
-        "datasets.balanced": "balanced",
+        "datasets.ids": "balanced",
         "datasets.cached": "Cached",
         "datasets.concat": "Concat concat",
         "datasets.join": "join",

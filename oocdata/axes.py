@@ -32,7 +32,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from oocdata.errors import ArgumentError
@@ -126,25 +126,18 @@ class Axes:
         return self.names[self.letters.index(letter)] if letter in self.letters else ""
 
     def in_time(self, moments: int) -> Axes:
-        """Return the axes of a window: time before the axes of its rows.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If rows have time and depth already.
-        """
+        """Return the axes of a window: time before the axes of its rows."""
         free = [letter for letter in "WTD" if letter not in self.letters]
         if not free:
             raise ArgumentError(
                 f"windows must be of rows with a free axis for time; got {self}. Cut a row first: "
                 "view[:, 0]."
             )
-        return Axes(
-            free[0] + self.letters,
-            (moments, *self.sizes),
-            ("time", *self.names),
-            self.certain,
-            self.reason,
+        return replace(
+            self,
+            letters=free[0] + self.letters,
+            sizes=(moments, *self.sizes),
+            names=("time", *self.names),
         )
 
 
@@ -206,19 +199,8 @@ def trajectory_axes(
 ) -> tuple[int, ...]:
     """Return the axes of an array that look like trajectory × time, outermost first.
 
-    Rows of an array of many trajectories lie along both: ``ooc.open(path, axis=(0, 1))``.
-
-    Parameters
-    ----------
-    shape : sequence of int
-        Of the array as stored.
-    names : sequence of str or None, optional
-        The file's names of its axes.
-
-    Returns
-    -------
-    tuple of int
-        Two axes, or none.
+    Rows of an array of many trajectories lie along both: ``ooc.open(path, axis=(0, 1))``. The shape
+    is that of the array as stored; names are the file's.
 
     Examples
     --------

@@ -113,13 +113,11 @@ class BlockIds:
 
     def of(self, positions: Ints) -> Ints:
         """Return the id of the block that each position lies in."""
-        found: Ints = self.ids[positions].astype(np.int64, copy=False)
-        return found
+        return self.ids.take(positions).astype(np.int64, copy=False)
 
     def starts(self, numbers: Ints) -> Ints:
         """Return the first slot of blocks, by their numbers; of the number after all, the count."""
-        found: Ints = self._sorted[1][numbers]
-        return found
+        return self._sorted[1].take(numbers)
 
     def number(self, count: int) -> int:
         """Return the number of blocks."""
@@ -127,8 +125,7 @@ class BlockIds:
 
     def positions(self, slots: Ints) -> Ints:
         """Return the positions at slots."""
-        found: Ints = self._sorted[0][slots].astype(np.int64, copy=False)
-        return found
+        return self._sorted[0].take(slots).astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,8 +162,7 @@ class BlockRuns:
 
     def starts(self, numbers: Ints) -> Ints:
         """Return the first position of blocks, by their numbers."""
-        found: Ints = self.begins[numbers]
-        return found
+        return self.begins.take(numbers)
 
     def number(self, count: int) -> int:
         """Return the number of blocks."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import ceil
 
 import numpy as np
@@ -16,9 +16,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks, numbered
 from oocdata.cost import chunks_of
-from oocdata.datasets.balanced import as_weights
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.mix import Members
+from oocdata.datasets.ids import as_weights
+from oocdata.datasets.mix import Mix
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import as_bounds
@@ -134,19 +134,20 @@ def _bucketed(
 
 
 def _mixture(
-    dataset: Dataset, members: Members, shuffle: bool | str | Order, batch_size: int
+    dataset: Dataset, members: Mix, shuffle: bool | str | Order, batch_size: int
 ) -> tuple[Order, str]:
     """Return the order of a mixture: each member in the order that suits it."""
-    length = members.length // batch_size * batch_size
+    length = members.epoch_length // batch_size * batch_size
     if length == 0:
         raise EmptyError(
-            f"`batch_size` must be at most the {members.length} elements of an epoch, after which "
-            f"a member would begin anew; got {batch_size}. Give `length` to `mix` to repeat it."
+            f"`batch_size` must be at most the {members.epoch_length} elements of an epoch, after "
+            f"which a member would begin anew; got {batch_size}. Give `length` to `mix` to repeat "
+            "it."
         )
     window = WINDOW_BYTES // len(members.counts)
     chosen = [
-        _chosen(dataset._select(positions), shuffle, batch_size, window)
-        for positions in members.ranges
+        _chosen(dataset._select(range(end - count, end)), shuffle, batch_size, window)
+        for count, end in zip(members.counts, accumulate(members.counts), strict=True)
     ]
     orders = [order for order, _ in chosen]
     in_lanes = [order.lanes or 1 for order in orders if isinstance(order, BlockShuffle)]

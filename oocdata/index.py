@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
-    "Cut", "Selection", "as_array", "as_bounds", "as_count", "as_flag", "as_path",
-    "as_positions", "as_run", "as_shard", "compose_ranges", "cut", "expand_key", "is_all",
-    "is_same", "is_several", "repeated", "select", "slice_range", "take",
+    "Cut", "Selection", "as_array", "as_axes", "as_bounds", "as_count", "as_flag", "as_path",
+    "as_positions", "as_run", "as_shard", "as_whole", "compose_ranges", "cut",
+    "expand_key", "is_all", "is_same", "is_several", "repeated", "select", "slice_range",
+    "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
@@ -51,6 +52,17 @@ def as_count(name: str, value: object, *, at_least: int = 1, at_most: int | None
     return count
 
 
+def as_whole(name: str, value: object) -> int:
+    """Return an argument as a Python int of any sign and size."""
+    try:
+        number = operator.index(value)  # type: ignore[arg-type]  # the failure is the check
+    except TypeError:
+        number = None
+    if number is None or isinstance(value, bool | np.bool_):
+        raise ArgumentError(f"`{name}` must be a whole number; got {value!r}.")
+    return number
+
+
 def is_several(given: object) -> bool:
     """Return whether one can go through an argument: not through an array of one number."""
     return isinstance(given, Iterable) and getattr(given, "ndim", 1) != 0
@@ -79,6 +91,16 @@ def as_path(name: str, given: Any) -> str:
     if not isinstance(given, str | bytes | os.PathLike):
         raise ArgumentError(f"`{name}` must be a path; got {given!r}.")
     return os.path.expanduser(os.fsdecode(given))
+
+
+def as_axes(given: Iterable[Any], ndim: int) -> list[int] | None:
+    """Return axes counted from 0; None if one is none of so many, or is there twice."""
+    try:
+        numbers = [operator.index(axis) for axis in given]
+    except TypeError:  # names, or one number
+        return None
+    axes = [axis + ndim if axis < 0 else axis for axis in numbers]
+    return axes if set(axes) <= set(range(ndim)) and len(set(axes)) == len(axes) else None
 
 
 def as_bounds(name: str, value: Any) -> tuple[int, ...]:

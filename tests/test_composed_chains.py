@@ -207,7 +207,7 @@ class Compositions(Chains):
         try:
             loader = mixed.batches(size, shuffle=shuffle, seed=data.draw(st.integers(0, 9)))
         except EmptyError:
-            assert mixed.shares.length < size
+            assert mixed.epoch_length < size
             return multiple()
         model = models.one_after_other(*(part.model for part in parts))
         counts = [len(part.model) for part in parts]

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.offsets import REACH, Offsets
 from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
@@ -100,11 +101,6 @@ class Part:
         rows += self.runs.starts[episodes][..., None]
         return rows
 
-    def inside(self, episodes: Ints | int, anchors: Ints) -> NDArray[np.bool_]:
-        """Return which rows lie in the episode, shape (anchors, rows)."""
-        rows = anchors[:, None] + np.array(self.offsets, np.int64)
-        return (rows >= 0) & (rows < self.runs.lengths[episodes][..., None])
-
     def request(self, episodes: Ints | int, anchors: Ints) -> Request:
         """Return the rows at anchors: a box along the last sample axis, or each row by itself."""
         view, offsets = self.view, self.offsets
@@ -142,22 +138,24 @@ class Part:
         return replace(self._forwards, flipped=(0, *self._forwards.flipped))
 
 
-@dataclass(frozen=True, eq=False)
-class Mask:
+class Mask(Part):
     """Which rows of one array of a window lie in the episode; the others repeat its edge."""
 
-    part: Part
-
-    @property
+    @cached_property
     def spec(self) -> ArraySpec:
         """Bool, a number for each row."""
-        return ArraySpec(self.part._time, np.dtype(np.bool_))
+        return ArraySpec(self._time, np.dtype(np.bool_))
 
     def request(self, episodes: Ints | int, anchors: Ints) -> Request:
         """Return the numbers as boxes of an array in memory."""
-        origins = self.part.inside(episodes, anchors).reshape(-1, 1).astype(np.int64)
-        shape, dtype = (len(anchors), *self.part._time), _FLAGS.dtype
-        return Request(_FLAGS, origins, Extent.of((1,)), shape, dtype, Placement((None,)))
+        rows = anchors[:, None] + np.array(self.offsets, np.int64)
+        inside = (rows >= 0) & (rows < self.runs.lengths[episodes][..., None])
+        origins, shape = inside.reshape(-1, 1).astype(np.int64), (len(anchors), *self._time)
+        return Request(_FLAGS, origins, Extent.of((1,)), shape, _FLAGS.dtype, Placement((None,)))
+
+
+def _mask(part: Part) -> Mask:
+    return Mask(**fields_of(part))
 
 
 def with_masks(parts: Any) -> Any:
@@ -170,7 +168,7 @@ def with_masks(parts: Any) -> Any:
         made: dict[str, Any] = {}
         for name, part in parts.items():
             made |= (
-                {name: part, f"{name}_mask": map_tree(Mask, part)} if reach(part) else {name: part}
+                {name: part, f"{name}_mask": map_tree(_mask, part)} if reach(part) else {name: part}
             )
             if reach(part) and f"{name}_mask" in parts:
                 raise ArgumentError(
@@ -178,7 +176,7 @@ def with_masks(parts: Any) -> Any:
                 )
         return made
     each = parts if isinstance(parts, tuple) else (parts,)
-    return (*each, map_tree(Mask, each[-1])) if reach(each[-1]) else parts
+    return (*each, map_tree(_mask, each[-1])) if reach(each[-1]) else parts
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,14 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, joined, numbered
-from oocdata.datasets.composed import ComposedRequest
-from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.joined_requests import (
+from oocdata.datasets.composed import (
+    ComposedRequest,
     composed_requests,
-    delivers_what_it_reads,
     together,
     without_rows,
 )
+from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.rows import StoredRows
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
@@ -83,7 +82,7 @@ class Concat(Dataset):
     @cached_property
     def is_mapped(self) -> bool:
         """Whether the parts' batches are made one by one and copied together."""
-        return not all(delivers_what_it_reads(part, self.spec) for part in self.parts)
+        return not all(_delivers_what_it_reads(part, self.spec) for part in self.parts)
 
     def _shares(
         self, positions: NDArray[np.int64]
@@ -360,6 +359,21 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
                 f"{fillings[1]}. Give each `.pad` the same lengths and value."
             )
     return parts
+
+
+def _delivers_what_it_reads(part: Dataset, spec: Spec) -> bool:
+    """Return whether a part's requests are the arrays of a spec, in this order."""
+    if part.is_mapped:
+        return False
+    asked = [
+        None if isinstance(one, ComposedRequest) else (one.shape[1:], one.dtype)
+        for one in part.requests(np.zeros(0, np.int64), Draw())
+    ]
+    delivered = [
+        (leaf.shape, leaf.dtype) if leaf.form == "dense" else None for leaf in leaves(spec)
+    ]
+    # Dicts are equal in any order; their arrays are asked for in the order of the part's own.
+    return spec_text(part.spec) == spec_text(spec) and asked == delivered
 
 
 def _to_make_alike(one: Dataset, other: Dataset) -> str:

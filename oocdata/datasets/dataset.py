@@ -11,7 +11,7 @@ import operator
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 from zlib import crc32
@@ -33,7 +33,6 @@ from oocdata.index import as_array, as_positions, as_run, slice_range
 if TYPE_CHECKING:
     from oocdata.datasets.cached import Cached
     from oocdata.datasets.map import Map
-    from oocdata.datasets.mix import Members
     from oocdata.datasets.patches import Patches
     from oocdata.datasets.zip import Zip
     from oocdata.loader import Loader
@@ -112,7 +111,10 @@ class Described:
     """
 
     def __getstate__(self) -> dict[str, Any]:
-        return fields_of(self)  # not what was found out since
+        # The description alone travels; and what a function was seen to return, or every process
+        # would run it once more.
+        own = {**getattr(self, "__dataclass_fields__", vars(self)), "spec": None}
+        return {name: value for name, value in vars(self).items() if name in own}
 
     def describe(self) -> dict[str, Any]:
         """Return what it is made from again, by name."""
@@ -221,12 +223,6 @@ class Dataset(Described, Splitting):
         most = max((len(one.origins) for one in requests), default=0)
         return elements * (first.itemsize + origins + _PLACES * first.itemsize * most)
 
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """Lengths of the sample axes whose places number the elements; ``(len,)`` for one."""
-        shapes = {part.sample_shape for part in self._followed}
-        return shapes.pop() if len(shapes) == 1 else (len(self),)
-
     def sources(self) -> list[Source]:
         """Return the sources that are read, each once."""
         if self._members:
@@ -235,17 +231,6 @@ class Dataset(Described, Splitting):
             requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
             found = [request.source for request in of_sources(requests)]
         return list({id(source): source for source in found}.values())
-
-    @property
-    def shares(self) -> Members | None:
-        """Of what is made of a mixture, how often members are drawn from; else None."""
-        found = [shares for part in self._followed if (shares := part.shares) is not None]
-        if any(one != found[0] for one in found):
-            raise ArgumentError(
-                "mixtures that are zipped must be mixed alike, because element i of each goes "
-                "together; these differ. Zip the members first, and mix the zips."
-            )
-        return found[0] if found else None
 
     @property
     def _can_cut(self) -> list[bool]:
@@ -314,12 +299,6 @@ class Dataset(Described, Splitting):
         """Read several elements at once: what PyTorch's fetcher calls on a map-style dataset."""
         batch = self.take(positions)
         return [map_tree(operator.itemgetter(i), batch) for i in range(len(positions))]
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The description alone travels; and what a function was seen to return, or every process
-        # would run it once more.
-        own = {field.name for field in fields(self)} if is_dataclass(self) else vars(self).keys()
-        return {name: value for name, value in vars(self).items() if name in own or name == "spec"}
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _OURS:

@@ -84,10 +84,7 @@ class Map(Dataset):
         checked: Spec = map_tree(native, spec)
         return checked
 
-    @property
-    def is_mapped(self) -> bool:
-        """True."""
-        return True
+    is_mapped = True
 
     def input_bytes(self, elements: int) -> int:
         """Return the bytes that the function gets for so many elements."""
@@ -136,13 +133,14 @@ class Map(Dataset):
                         "`batched=False` for a function of one element."
                     )
         else:
-            result = self._stack([self._of_element(batch, draw, at) for at in range(length)])
+            elements = []
+            for place in range(length):
+                rng = draw.rng_of(place) if self.rng else None
+                made = self._call(map_tree(itemgetter(place), batch), rng)
+                elements.append(map_tree(as_leaf, made))
+            result = self._stack(elements)
         checked: Batch = result
         return checked
-
-    def _of_element(self, batch: Batch, draw: Draw, place: int) -> Any:
-        rng = draw.rng_of(place) if self.rng else None
-        return map_tree(as_leaf, self._call(map_tree(itemgetter(place), batch), rng))
 
     def _call(self, batch: Any, rng: np.random.Generator | None) -> Any:
         arguments = batch if isinstance(batch, tuple) else (batch,)

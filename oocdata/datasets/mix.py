@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
+from functools import cached_property
 from math import gcd, isfinite, lcm
 from typing import Any, Self
 
@@ -14,43 +14,9 @@ from oocdata.datasets.concat import Concat, checked_parts
 from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, is_several
-from oocdata.order.shares import MOST
+from oocdata.order.mixture import MOST
 
-__all__ = ["Members", "Mix", "mix"]
-
-
-@dataclass(frozen=True)
-class Members:
-    """The members of a mixture, as an order needs to know them.
-
-    Attributes
-    ----------
-    counts : tuple of int
-        Elements of each; those of one member follow on those of the one before.
-    weights : tuple of int
-        The shares, up to a factor.
-    given : int or None
-        Elements in an epoch, if the user said how many.
-    """
-
-    counts: tuple[int, ...]
-    weights: tuple[int, ...]
-    given: int | None
-
-    @property
-    def length(self) -> int:
-        """Elements in an epoch: by default as many as come before a member begins anew."""
-        total = sum(self.weights)
-        least = min(
-            count * total // weight for count, weight in zip(self.counts, self.weights, strict=True)
-        )
-        return least if self.given is None else self.given
-
-    @property
-    def ranges(self) -> list[range]:
-        """The positions of each member."""
-        ends = list(accumulate(self.counts))
-        return [range(end - count, end) for count, end in zip(self.counts, ends, strict=True)]
+__all__ = ["Mix", "mix"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,9 +37,26 @@ class Mix(Concat):
     length: int | None = None
 
     @property
-    def shares(self) -> Members:
-        """How often each member is drawn from."""
-        return Members(tuple(map(len, self.parts)), self.weights, self.length)
+    def shares(self) -> Mix:
+        """The mixture itself."""
+        return self
+
+    @cached_property
+    def counts(self) -> tuple[int, ...]:
+        """Elements of each member; those of one follow on those of the one before."""
+        return tuple(map(len, self.parts))
+
+    @property
+    def alike(self) -> tuple[Any, ...]:
+        """What is the same of mixtures that give elements of the same positions."""
+        return self.counts, self.weights, self.length
+
+    @property
+    def epoch_length(self) -> int:
+        """Elements in an epoch: by default as many as come before a member begins anew."""
+        each = zip(self.counts, self.weights, strict=True)
+        least = min(count * sum(self.weights) // weight for count, weight in each)
+        return least if self.length is None else self.length
 
     def _select(self, positions: Selection) -> Any:
         found = self._by_parts(positions)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
@@ -10,26 +9,15 @@ import numpy as np
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError
-from oocdata.index import as_count
+from oocdata.index import as_count, as_whole
 
-__all__ = ["REACH", "Offsets", "as_offsets", "as_rows", "as_whole", "each_array", "is_listed"]
+__all__ = ["REACH", "Offsets", "as_offsets", "as_rows", "each_array", "is_listed"]
 
 Offsets: TypeAlias = range | tuple[int, ...]
 """Rows counted from the anchor, ascending: a range where they are regular."""
 
 REACH = 2**62
 """Offsets lie within it on either side: rows are int64, and arithmetic with both must not wrap."""
-
-
-def as_whole(name: str, value: object) -> int:
-    """Return an argument as a Python int of any sign."""
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]  # the failure is the check
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool | np.bool_) or abs(number) > 2 * REACH:
-        raise ArgumentError(f"`{name}` must be a whole number below 2**63; got {value!r}.")
-    return number
 
 
 def as_offsets(name: str, given: Any) -> Offsets:

@@ -7,7 +7,6 @@ after whatever resume, reads the same part of it, and all arrays of an element g
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, BlockRuns, Blocks, numbered
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, numbered
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.spec import ArraySpec, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_count, is_all, select, take
+from oocdata.index import Selection, as_axes, as_count, is_all, select, take
 from oocdata.order.permutation import derive_keys
 
 if TYPE_CHECKING:
@@ -98,18 +97,13 @@ def _counts(name: str, value: int | Sequence[int], length: int | None) -> tuple[
 
 def _axes(axes: Sequence[int] | None, number: int, ndim: int) -> tuple[int, ...]:
     """Return axes of an element counted from its end."""
-    try:
-        given = range(-number, 0) if axes is None else [operator.index(axis) for axis in axes]
-    except TypeError:  # names, or one number
-        given = []
-    counted = tuple(axis - ndim if axis >= 0 else axis for axis in given)
-    bad = any(not -ndim <= axis < 0 for axis in counted)
-    if len(counted) != number or bad or len(set(counted)) < number:
+    counted = as_axes(range(-number, 0) if axes is None else axes, ndim)
+    if counted is None or len(counted) != number:
         raise ArgumentError(
             f"`axes` must be {number} different axes of an element that has {ndim}, by their "
             f"numbers, one for each number of `size`; got {axes!r}."
         )
-    return counted
+    return tuple(axis - ndim for axis in counted)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -199,16 +193,13 @@ class Patches(Dataset):
         if all(source.storage().chunks is None for source in self.sources()):
             return ADDRESSABLE
         chosen, per = self.chosen, self.per_row
-        if not isinstance(chosen, range) or chosen.step != 1 or chosen.start % per:
-            of = self.dataset.blocks.of
-            return numbered(len(self), lambda positions: of(take(chosen, positions) // per))
-        elements = range(chosen.start // per, -(-chosen.stop // per))
-        inner = self.dataset._select(elements).blocks
-        if isinstance(inner, BlockIds):
-            return BlockIds(np.repeat(inner.ids, per)[: len(self)])
-        if isinstance(inner, BlockRuns):
-            return BlockRuns(np.minimum(inner.begins * per, len(self)))
-        return Blocks(inner.length * per, inner.first * per)
+        if isinstance(chosen, range) and chosen.step == 1 and chosen.start % per == 0:
+            elements = range(chosen.start // per, -(-chosen.stop // per))
+            inner = self.dataset._select(elements).blocks
+            if isinstance(inner, Blocks):
+                return Blocks(inner.length * per, inner.first * per)
+        of = self.dataset.blocks.of
+        return numbered(len(self), lambda positions: of(take(chosen, positions) // per))
 
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))
@@ -235,9 +226,7 @@ class Patches(Dataset):
         (dataset,) = members
         return replace(self, dataset=dataset, chosen=range(len(dataset) * self.per_row))
 
-    @property
-    def _is_rows(self) -> bool:
-        return False
+    _is_rows = False
 
     def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         elements = np.asarray(self.chosen, np.int64) // self.per_row

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
@@ -11,21 +11,20 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.bounded import Bounded
-from oocdata.datasets.composed import Composed, room_for, rooms
-from oocdata.datasets.dataset import Draw, fields_of
+from oocdata.datasets.composed import Composed, ComposedRequest, ComposedView, room_for, rooms
+from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
-from oocdata.datasets.unequal import RowsRequest, Unequal
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import Read
 from oocdata.engines.byte_rows import largest_rows, size_counts
-from oocdata.engines.padded import PaddedRows, RowMask, held_value
-from oocdata.engines.ragged_rows import Located, inner_shape, read_to
+from oocdata.engines.padded import PaddedRows, RowLengths, RowMask, held_value
+from oocdata.engines.ragged_rows import Joined, Located, inner_shape, locate, read_to
+from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.index import as_bounds, as_count, as_flag
 
-__all__ = ["Ragged", "RaggedBatch"]
+__all__ = ["Bounded", "Ragged", "RaggedBatch"]
 
 _BLOCK = 1 << 20
 """Rows whose lengths are looked at together."""
@@ -84,10 +83,16 @@ class RaggedBatch(Composed):
 
 
 @dataclass(frozen=True)
-class _RaggedRequest(RowsRequest):
-    """Rows that are delivered as they are."""
+class _RaggedRequest(ComposedRequest, Request):
+    """Rows wanted of a source of rows of unequal length, delivered as they are."""
 
-    def batches(self, found: Located, lengths: list[int], read: Read) -> list[RaggedBatch]:
+    def found(self) -> Located:
+        return locate(self.source, self.origins[:, 0])
+
+    def joined(self, shares: Sequence[tuple[Located, NDArray[np.int64]]], rows: int) -> Located:
+        return Joined(rows, shares)
+
+    def batches(self, found: Located, lengths: list[int], read: Read) -> list[Any]:
         each = found.lengths
         ends, borders = np.concatenate(([0], np.cumsum(each))), np.cumsum([0, *lengths])
         firsts = ends[borders]  # the place of each batch's first value among all
@@ -103,7 +108,7 @@ class _RaggedRequest(RowsRequest):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ragged(Unequal):
+class Ragged(ComposedView):
     """Rows of unequal length; made by `oocdata.ragged`, and by `oocdata.open` of such an array.
 
     A View whose batches are each a `RaggedBatch`, and ``tf.RaggedTensor`` in `Loader.to_tf`. `pad`
@@ -111,6 +116,7 @@ class Ragged(Unequal):
     """
 
     _public: ClassVar[Sequence[str]] = ("lengths", "longest", "mask", "pad")
+    _request: ClassVar[type[Request]] = _RaggedRequest
 
     def __repr__(self) -> str:
         shape = "".join(f", {length}" for length in self.spec.shape[1:])
@@ -156,10 +162,19 @@ class Ragged(Unequal):
     def _most(self, elements: int) -> int:
         return min(largest_rows(self._sizes[2], elements), elements * self.longest)
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
-        """Return the rows at positions."""
-        (one,) = super().requests(positions, draw)
-        return (_RaggedRequest(**fields_of(one)),)
+    @property
+    def lengths(self) -> View:
+        """How long each row is, int64."""
+        return self._beside(RowLengths(self.source))
+
+    def row_lengths(self) -> NDArray[np.int64]:
+        """Return how long each row is; all lengths are read."""
+        return np.asarray(self.lengths)
+
+    def _beside(self, source: Source) -> View:
+        """Return the view of a source of the same rows, of which the same are chosen."""
+        view = View.of(source)
+        return replace(view, cuts=(*self.cuts, *view.cuts[1:]), rows=self.rows)
 
     def pad(
         self, to: int | Sequence[int] | None = None, *, value: float = 0, cut: bool = False
@@ -230,3 +245,84 @@ class Ragged(Unequal):
                 f"longer ones are cut; got {to}. Write cut=True to leave out what is beyond."
             )
         return several or length
+
+
+@dataclass(frozen=True)
+class _BoundedRequest(_RaggedRequest):
+    """Rows wanted of a source of rows of unequal length; fields as those of `Bounded`."""
+
+    bounds: tuple[int, ...]
+    value: Any
+    is_mask: bool
+
+    @property
+    def filling(self) -> str:
+        """The lengths, and what is missing; or the lengths of a mask."""
+        to = ", ".join(map(str, self.bounds))
+        value = np.array(self.value).astype(self.dtype)
+        return f"a mask up to {to}" if self.is_mask else f"{value} up to {to}"
+
+    def batches(self, found: Located, lengths: list[int], read: Read) -> list[Any]:
+        """Return each batch, filled up to the least length that holds its rows."""
+        counts = np.minimum(found.lengths, self.bounds[-1])
+        borders = list(pairwise(np.cumsum([0, *lengths]).tolist()))
+        most = [counts[start:stop].max(initial=0) for start, stop in borders]
+        widths = [self.bounds[at] for at in np.searchsorted(self.bounds, most).tolist()]
+        inner = () if self.is_mask else inner_shape(self.source)
+        sizes = [rows * width for rows, width in zip(lengths, widths, strict=True)]
+        whole, parts = rooms(sizes, inner, self.dtype, read)
+        room = len(whole) // len(parts)
+        batches: list[NDArray[Any]] = []
+        targets = []
+        for part, (start, stop), width in zip(parts, borders, widths, strict=True):
+            batch = part.reshape(stop - start, width, *inner)
+            if self.is_mask:
+                np.less(np.arange(width), counts[start:stop, None], out=batch)
+            else:
+                batch[...] = self.value
+            targets.append(np.arange(stop - start) * width + len(batches) * room)
+            batches.append(batch)
+        if not self.is_mask:  # all rows of all batches at once
+            read_to(found, np.zeros_like(counts), counts, whole, np.concatenate(targets))
+        return batches
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Bounded(Ragged):
+    """Rows of unequal length, of one length in each batch; made by `Ragged.pad` and `Ragged.mask`.
+
+    Attributes
+    ----------
+    bounds : tuple of int
+        The lengths that batches may have, ascending. What is beyond the last is left out.
+    value : number
+        What is missing reads as.
+    is_mask : bool
+        Whether a batch says where it would hold values, instead of holding them.
+    """
+
+    bounds: tuple[int, ...]
+    value: Any
+    is_mask: bool
+
+    _request: ClassVar[type[Request]] = _BoundedRequest
+
+    def __repr__(self) -> str:
+        return (
+            f"<Bounded: {len(self)} rows of {self.spec} up to {', '.join(map(str, self.bounds))}>"
+        )
+
+    @cached_property
+    def spec(self) -> ArraySpec:
+        """Shape and dtype of a row: None for its length, that of the batch."""
+        inner = () if self.is_mask else inner_shape(self.source)
+        return ArraySpec((None, *inner), self.dtype, "padded")
+
+    def array_bytes(self, elements: int) -> list[int]:
+        """Return the bytes of a batch of the last length."""
+        return [room_for(elements * self.bounds[-1]) * self.spec.nbytes, 16]
+
+    def input_bytes(self, elements: int) -> int:
+        """Return the bytes that the values of several batches are read into first, at most."""
+        read = 0 if self.is_mask else self.source.dtype.itemsize
+        return elements * self.bounds[-1] * read * (self.spec.nbytes // self.dtype.itemsize)

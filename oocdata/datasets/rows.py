@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_run, is_all, is_same, repeated, select, take
+from oocdata.index import Selection, as_run, is_all, repeated, select, take
 
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
@@ -47,7 +47,7 @@ class StoredRows:
     view : View
         Of no stack.
     numbers : range or ndarray of int64, shape (n,) or (n, rows)
-        Of rows in the view's grid.
+        Of rows along the sample axes as stored, whatever is kept of them.
     places : range or ndarray of int64, shape (n,)
         Positions of the elements; ascending where datasets give them.
     offsets : tuple of int
@@ -75,11 +75,7 @@ class StoredRows:
         """Return how far from each other two places lie, at most, of elements that share a row."""
         if not self._alike(other) or not (len(self.numbers) and len(other.numbers)):
             return 0
-        if self.view.grid != other.view.grid:  # of parts along an axis
-            return _farthest(self._uncut(), other._uncut())
-        # Windows from the same rows on reach no farther than the longest of them does by itself.
-        same = is_same(self.numbers, other.numbers) and is_same(self.places, other.places)
-        return 0 if same and self is not other else _farthest(self, other)
+        return _farthest(self, other)
 
     @property
     def repeats(self) -> bool:
@@ -94,16 +90,6 @@ class StoredRows:
     def _several(self) -> bool:
         """Whether an array lies there several times: a file that is named twice."""
         return len(set(self.arrays)) < len(self.arrays)
-
-    def _uncut(self) -> StoredRows:
-        """Return the same rows by their numbers in the array as stored, along its sample axes."""
-        view, numbers = self.view, np.asarray(self.numbers, np.int64)
-        if len(self.offsets) > 1:
-            numbers = np.add.outer(numbers, self.offsets)
-        lengths = [view.source.shape[axis] for axis in view.axes]
-        return replace(
-            self, numbers=np.ravel_multi_index(tuple(view.places(numbers)), lengths), offsets=(0,)
-        )
 
     def _alike(self, other: StoredRows) -> bool:
         """Return whether both read the same arrays; raise if not in the same way."""
@@ -183,20 +169,20 @@ def _ends(one: StoredRows) -> tuple[Ints, Ints, Ints]:
 def stored_rows(
     view: View, numbers: Selection, places: Selection, offsets: tuple[int, ...] = (0,)
 ) -> list[StoredRows]:
-    """Return rows of a view as rows of what is stored: of each part of a stack.
-
-    Parameters are those of `StoredRows`, of a stack too.
-    """
-    source, found = view.source, StoredRows(view, numbers, places, offsets)
-    parts_at = getattr(source, "parts_at", None)  # of what `oocdata.stack` made
-    if parts_at is None:
-        return [found]
-    if len(offsets) > 1:
-        numbers = np.add.outer(np.asarray(numbers, np.int64), offsets)
-    if len(view.axes) == 1:
+    """Return rows of a view's grid as rows of what is stored: of each part of a stack."""
+    parts_at = getattr(view.source, "parts_at", None)  # of what `oocdata.stack` made
+    lengths = [view.source.shape[axis] for axis in view.axes]
+    cut = len(lengths) > 1 and [*map(range, lengths)] != [*view.grid]
+    if len(offsets) > 1 and (cut or parts_at is not None):
+        numbers, offsets = np.add.outer(np.asarray(numbers, np.int64), offsets), (0,)
+    if len(lengths) == 1:
         along: Sequence[Selection] = [select(view.grid[0], numbers)]
-    else:
+        numbers, offsets = along[0], tuple(view.grid[0].step * at for at in offsets)
+    elif cut or parts_at is not None:
         along = view.places(np.asarray(numbers, np.int64))
+        numbers = np.ravel_multi_index(tuple(along), lengths)
+    if parts_at is None:
+        return [StoredRows(view, numbers, places, offsets)]
     return [one for part, own in parts_at(along) for one in stored_rows(part, own, places)]
 
 

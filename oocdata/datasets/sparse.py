@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from oocdata.datasets.composed import Composed, ComposedRequest, room_for, rooms
-from oocdata.datasets.dataset import Draw, fields_of
+from oocdata.datasets.composed import Composed, ComposedRequest, ComposedView, room_for, rooms
+from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
@@ -128,8 +128,10 @@ class _SparseRequest(ComposedRequest, Request):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sparse(View):
+class Sparse(ComposedView):
     """A view of a sparse matrix, each batch a `SparseBatch`; made by `Dataset.sparse`."""
+
+    _request: ClassVar[type[Request]] = _SparseRequest
 
     def __post_init__(self) -> None:
         if len(self.element) != 1 or self.placement.flipped:
@@ -146,11 +148,6 @@ class Sparse(View):
         """Shape and dtype of a dense row."""
         return ArraySpec(self.element, self.dtype, "sparse")
 
-    @property
-    def is_composed(self) -> bool:
-        """True."""
-        return True
-
     def array_bytes(self, elements: int) -> list[int]:
         """Return the bytes of indices and values, if every row were as long as the longest."""
         room = room_for(elements * self._longest)
@@ -165,26 +162,7 @@ class Sparse(View):
         """Stored numbers of a row, at most; reads where rows begin."""
         return min(most_entries(self.source), self.element[0])
 
-    def __getitem__(self, key: Any) -> Any:
-        """Read one row as a batch of one, or select and cut without reading."""
-        return self.take([key])[0] if type(key) is int else super().__getitem__(key)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Raise: an array is dense."""
-        raise ArgumentError(f"an array must be made of dense rows; got {self!r}.")
-
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
-        """Return the rows at positions."""
-        (one,) = super().requests(positions, draw)
-        return (_SparseRequest(**fields_of(one)),)
-
 
 def sparse_rows(view: View) -> Sparse:
-    """Return rows of a sparse matrix as they are stored; see `Dataset.sparse`.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If its columns are reversed or but one.
-    """
+    """Return rows of a sparse matrix as they are stored; see `Dataset.sparse`."""
     return Sparse(**fields_of(view))

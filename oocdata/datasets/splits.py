@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -77,19 +77,16 @@ def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -
     left = length - gap * (len(sizes) - 1)
     dropped = f" ({length} less {gap} dropped between neighbours)" if gap else ""
     parts = shares(sizes, left, dropped)
-    ends = [min(left, round(share * left)) for share in accumulate(parts)]
-    lengths = [end - start for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    if left < 1 or min(lengths) < 1:
+    ends = [0, *(min(left, round(share * left)) for share in accumulate(parts))]
+    if left < 1 or any(end <= start for start, end in pairwise(ends)):
         raise EmptyError(
             f"every part must hold at least one element; got {', '.join(map(str, sizes))} of "
             f"{length}"
             + (f" with {gap} dropped between neighbours, which share no row." if gap else ".")
         )
-    ranges, start = [], 0
-    for part in lengths:
-        ranges.append(range(start, start + part))
-        start += part + gap
-    return ranges
+    return [
+        range(start + at * gap, end + at * gap) for at, (start, end) in enumerate(pairwise(ends))
+    ]
 
 
 def group_parts(
@@ -118,11 +115,10 @@ def group_parts(
         )
     order = np.argsort(first if seed is None else _random(len(first), seed, "groups"))
     ends = np.concatenate(([0], np.cumsum(counts[order])))
-    borders = [int(np.abs(ends - float(end * len(ids))).argmin()) for end in accumulate(wanted)]
-    for part in range(len(borders)):
-        borders[part] = max(borders[part], borders[part - 1] + 1 if part else 1)
-    for part in range(len(borders)):
-        borders[part] = min(borders[part], len(first) - (len(borders) - 1 - part))
+    nearest = [int(np.abs(ends - float(end * len(ids))).argmin()) for end in accumulate(wanted)]
+    parts = np.arange(len(nearest))
+    before = np.maximum.accumulate(nearest - parts)  # groups besides one for each part before
+    borders = parts + before.clip(1, len(first) - len(parts) + 1)
     part_of = np.empty(len(first), np.int64)
     part_of[order] = np.searchsorted(borders, np.arange(len(first)), side="right")
     part_of[part_of == len(borders)] = -1

@@ -20,12 +20,13 @@ from oocdata.datasets.ids import as_ids
 from oocdata.datasets.rows import StoredRows, apart, shared
 from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, as_run, as_shard
+from oocdata.index import Selection, as_count, as_run, as_shard, as_whole
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from oocdata.datasets.dataset import Dataset
+    from oocdata.datasets.mix import Mix
 
 __all__ = ["Splitting"]
 
@@ -39,9 +40,10 @@ class Splitting(ABC):
     def __len__(self) -> int: ...
 
     @property
-    @abstractmethod
     def sample_shape(self) -> tuple[int, ...]:
-        """Lengths of the sample axes."""
+        """Lengths of the sample axes whose places number the elements; ``(len,)`` for one."""
+        shapes = {part.sample_shape for part in self._followed}
+        return shapes.pop() if len(shapes) == 1 else (len(self),)
 
     @property
     def _members(self) -> Sequence[Dataset]:
@@ -63,9 +65,15 @@ class Splitting(ABC):
         raise NotImplementedError
 
     @property
-    def shares(self) -> Any:
-        """Of a mixture, how often its members are drawn from."""
-        return None
+    def shares(self) -> Mix | None:
+        """The mixture that gives elements by its shares, if one does."""
+        found = [shares for part in self._followed if (shares := part.shares) is not None]
+        if any(one.alike != found[0].alike for one in found):
+            raise ArgumentError(
+                "mixtures that are zipped must be mixed alike, because element i of each goes "
+                "together; these differ. Zip the members first, and mix the zips."
+            )
+        return found[0] if found else None
 
     def _select(self, positions: Selection) -> Self:
         """Return the dataset of the elements at checked positions, in that order."""
@@ -218,7 +226,7 @@ class Splitting(ABC):
             for border in np.searchsorted(values, ends):
                 parts[max(0, border - rows) : border] = -1
         masks = [parts[level] == part for part in range(len(ends) + 1)]
-        return self._chosen_by(masks, by_range=True)
+        return self._chosen_by(masks)
 
     def folds(
         self,
@@ -264,23 +272,21 @@ class Splitting(ABC):
         if as_count("k", k, at_least=2) > len(self):
             raise EmptyError(f"`k` must be at most the {len(self)} elements; got {k}.")
         sizes = [Fraction(1, int(k))] * k
-        rows, pairs = as_count("gap", gap, at_least=0), []
-        by_range = by is None and stratify is None
-        if not by_range:
+        rows = as_count("gap", gap, at_least=0)
+        if by is not None or stratify is not None:
             parts = self._row_parts(sizes, rows, axis, by, stratify, seed)
             masks = [(parts != fold, parts == fold) for fold in range(k)]
         else:
             places, rows = self._row_places(self._place_of(axis)), rows + self._rows_apart()
-
-            def outside(one: range, gap: int) -> NDArray[np.bool_]:
-                return (places < one.start - gap) | (places >= one.stop + gap)
-
-            folds = split_ranges(int(places.max(initial=-1)) + 1, sizes)
-            masks = [(outside(one, rows), ~outside(one, 0)) for one in folds]
-        for pair in masks:
-            training, validation = self._chosen_by(pair, by_range=by_range)
-            pairs.append((training, validation))
-        return pairs
+            masks = [
+                (
+                    (places < fold.start - rows) | (places >= fold.stop + rows),
+                    (places >= fold.start) & (places < fold.stop),
+                )
+                for fold in split_ranges(int(places.max(initial=-1)) + 1, sizes)
+            ]
+        pairs = [self._chosen_by(pair) for pair in masks]
+        return [(training, validation) for training, validation in pairs]
 
     def shard(self, num_shards: int, index: int) -> Self:
         """Return one of `num_shards` contiguous parts whose union is everything.
@@ -321,8 +327,7 @@ class Splitting(ABC):
             raise ArgumentError(
                 f"`gap` must be 0 with `by` or `stratify`, whose parts lie anywhere; got {gap}."
             )
-        if isinstance(seed, bool) or not (seed is None or isinstance(seed, int | np.integer)):
-            raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
+        seed = None if seed is None else as_whole("seed", seed)
         names = {"by": by, "stratify": stratify}
         known = {name: ids for name, ids in names.items() if ids is not None}
         given, level = _given(known, self._row_places(self._place_of(axis)))
@@ -352,18 +357,12 @@ class Splitting(ABC):
             )
         return class_parts(classes, wanted, seed or 0)[groups][level]
 
-    def _chosen_by(
-        self, masks: Sequence[NDArray[np.bool_]], by_range: bool = False
-    ) -> tuple[Self, ...]:
-        """Return the elements whose rows are all in a mask, for each.
-
-        By range, `_rows_apart` rows lie between masks, so that elements of one row share none.
-        """
+    def _chosen_by(self, masks: Sequence[NDArray[np.bool_]]) -> tuple[Self, ...]:
+        """Return the elements whose rows are all in a mask, for each."""
         chosen = [np.flatnonzero(self._made_of(mask)) for mask in masks]
         self._check_filled(list(map(len, chosen)))
-        if not (by_range and self._is_rows and len(self.sample_shape) == 1):
-            every = self._all_rows
-            self._check_shared(lambda: [[one.at(some) for one in every()] for some in chosen])
+        every = self._all_rows
+        self._check_shared(lambda: [[one.at(some) for one in every()] for some in chosen])
         return tuple(self._select(as_run(one)) for one in chosen)
 
     def _check_filled(self, lengths: list[int]) -> None:

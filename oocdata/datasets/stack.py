@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
@@ -16,7 +15,7 @@ from oocdata.datasets.stacked import Constant, Part, Stacked, outer_axes, said
 from oocdata.datasets.view import View
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_array, is_all, is_same, is_several
+from oocdata.index import Selection, as_array, as_axes, is_all, is_same, is_several
 
 __all__ = ["concatenate", "constant", "stack"]
 
@@ -123,17 +122,14 @@ def _together(name: str, given: Iterable[Any], axis: int, *, new: bool) -> View:
     parts = _of_one_dtype(name, list(given))
     views, grid, rows = _with_same_rows([part for part in parts if isinstance(part, View)])
     ndim = max(len(part.element if isinstance(part, View) else part.shape) for part in parts) + new
-    try:
-        number = ndim if isinstance(axis, bool) else operator.index(axis)
-    except TypeError:
-        number = ndim
-    if not -ndim <= number < ndim:
+    number = None if isinstance(axis, bool) else as_axes([axis], ndim)
+    if number is None:
         raise ArgumentError(
             f"`axis` must be one of the {ndim} axes of an element, rows not counted; got {axis!r}."
         )
     rest = iter(views)
     parts = [next(rest) if isinstance(part, View) else part for part in parts]
-    view = View.of(Stacked(tuple(parts), number % ndim, new), range(len(grid)))
+    view = View.of(Stacked(tuple(parts), number[0], new), range(len(grid)))
     return replace(view, cuts=(*grid, *view.cuts[len(grid) :]), rows=rows)
 
 

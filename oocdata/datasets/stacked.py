@@ -184,13 +184,7 @@ class Stacked(Described):
 
     @cached_property
     def _common(self) -> tuple[int, ...]:
-        """The shape of an element that each part has or is repeated to, but for `axis`.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If there is none.
-        """
+        """The shape of an element that each part has or is repeated to, but for `axis`."""
         shapes = [_element(part) for part in self.parts]
         if not self.new:
             if len({len(shape) for shape in shapes}) > 1 or self.axis >= len(shapes[0]):
@@ -248,13 +242,7 @@ class Stacked(Described):
 
 
 def outer_axes(part: View, whole: View) -> tuple[int, ...]:
-    """Return which sample axes of the whole those of a part are: by their names, else the first.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If they are of another length.
-    """
+    """Return which sample axes of the whole those of a part are: by their names, else the first."""
     names, own = whole.names[: len(whole.axes)], part.names[: len(part.axes)]
     by_name = bool(own) and all(name is not None and names.count(name) == 1 for name in own)
     outer = tuple(map(names.index, own)) if by_name else tuple(range(len(part.axes)))

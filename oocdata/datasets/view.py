@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -33,6 +32,7 @@ from oocdata.errors import ArgumentError, MismatchedPartsError
 from oocdata.index import (
     Cut,
     Selection,
+    as_axes,
     as_positions,
     as_run,
     compose_ranges,
@@ -318,9 +318,7 @@ class View(Dataset):
     def _all_rows(self) -> list[StoredRows]:
         return stored_rows(self, self.rows, range(len(self)))
 
-    @property
-    def _is_rows(self) -> bool:
-        return True
+    _is_rows = True
 
     def _along(self, at: int, places: range) -> Self:
         return self._with_places(self.axes[at], compose_ranges(self.grid[at], places))
@@ -489,11 +487,8 @@ class View(Dataset):
         (50, 60, 3)
         """
         ndim = len(self.element)
-        try:
-            wanted = [operator.index(at) for at in axes or range(ndim)[::-1]]
-        except TypeError:  # names, or all of them in a tuple
-            wanted = [ndim]
-        if sorted(at + ndim if at < 0 else at for at in wanted) != list(range(ndim)):
+        wanted = as_axes(axes or range(ndim)[::-1], ndim)
+        if wanted is None or len(wanted) < ndim:
             raise ArgumentError(
                 f"`axes` must be the {ndim} axes of an element, each once, by their numbers, one "
                 f"by one: transpose(1, 0); got {axes}."

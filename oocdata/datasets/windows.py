@@ -19,7 +19,7 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, numbered
 from oocdata.datasets.anchors import Anchors, Asked, Mask, Part, with_masks
 from oocdata.datasets.chunking import MOST_IDS, chunk_ids
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.offsets import as_offsets, as_rows, as_whole, is_listed
+from oocdata.datasets.offsets import REACH, as_offsets, as_rows, is_listed
 from oocdata.datasets.request import Request
 from oocdata.datasets.rows import StoredRows, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
@@ -55,7 +55,7 @@ def windows_of_view(
     mask: bool = True,
 ) -> Windows:
     """Check the arguments of `View.windows` and return the windows."""
-    stride, horizon = as_count("stride", stride), as_whole("horizon", horizon)
+    stride, horizon = as_count("stride", stride), as_count("horizon", horizon, at_least=-REACH)
     x = as_rows("inputs", inputs, stride)
     if is_listed(targets):
         y = as_offsets("targets", targets)
@@ -164,7 +164,7 @@ class Windows(Dataset):
 
     @cached_property
     def layout(self) -> Any:
-        """The element, as a tree of `Part` and `Mask`."""
+        """The element, as a tree of `Part`, some of them `Mask`."""
         return with_masks(self._parts) if self.pad and self.mask else self._parts
 
     @property
@@ -180,8 +180,7 @@ class Windows(Dataset):
     @property
     def time_axes(self) -> tuple[bool, ...]:
         """Whether the first axis of each array is time."""
-        parts = [leaf.part if isinstance(leaf, Mask) else leaf for leaf in self._leaves]
-        return tuple(part.time_axis for part in parts)
+        return tuple(leaf.time_axis for leaf in self._leaves)
 
     @cached_property
     def spec(self) -> Spec:
@@ -200,7 +199,7 @@ class Windows(Dataset):
     # Which boxes ---------------------------------------------------------------------------------
 
     @cached_property
-    def _leaves(self) -> list[Part | Mask]:
+    def _leaves(self) -> list[Part]:
         return list(leaves(self.layout))
 
     def rows(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -249,7 +248,7 @@ class Windows(Dataset):
 
     @property
     def _can_cut(self) -> list[bool]:
-        return [isinstance(leaf, Part) for leaf in self._leaves]
+        return [not isinstance(leaf, Mask) for leaf in self._leaves]
 
     # Other windows -------------------------------------------------------------------------------
 
@@ -294,18 +293,14 @@ class Windows(Dataset):
 
     def _all_rows(self) -> list[StoredRows]:
         found, places = [], range(len(self))
-        for view in self._members:
-            parts = sorted(self.anchors.of_view(view).parts, key=lambda part: part.offsets[0])
-            starts, low = parts[0].runs.starts, parts[0].offsets[0]
-            alike = all(np.array_equal(part.runs.starts, starts) for part in parts)
-            if alike and not self.pad and isinstance(view.rows, range):
-                offsets = {at - low for part in parts for at in part.offsets}
-                steps = tuple(at * view.rows.step for at in sorted(offsets))
-                found += stored_rows(view, select(view.rows, self._firsts(parts[0])), places, steps)
-            else:
-                where = self.anchors.find(np.asarray(self.chosen, np.int64))
-                rows = np.concatenate([part.rows(*where) for part in parts], axis=1)
+        for part in self.anchors.parts:
+            view, first = part.view, part.offsets[0]
+            if self.pad or not isinstance(view.rows, range):
+                rows = part.rows(*self.anchors.find(np.asarray(self.chosen, np.int64)))
                 found += stored_rows(view, take(view.rows, rows), places)
+            else:
+                steps = tuple((at - first) * view.rows.step for at in part.offsets)
+                found += stored_rows(view, select(view.rows, self._firsts(part)), places, steps)
         return found
 
     def _firsts(self, part: Part) -> Selection:

@@ -46,13 +46,7 @@ def digest(*parts: str | bytes) -> str:
 
 
 def content(source: Source) -> str:
-    """Return a digest of numbers from a few places of an array.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If storage can't deliver them. (An absent chunk is a fact of its own.)
-    """
+    """Return a digest of numbers from a few places of an array; an absent chunk is one, too."""
     shape, storage = source.shape, source.storage()
     parts: list[bytes] = []
     if storage.episodes:  # which datasets there are, and how long: windows depend on it
@@ -106,11 +100,6 @@ def exact_content(source: Source) -> str:
     """Return a digest that is another one wherever a number may have changed.
 
     Files are known by their versions. What lies in none is read whole.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If storage can't deliver it.
     """
     return digest(*_versions(source))
 

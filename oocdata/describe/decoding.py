@@ -6,20 +6,21 @@ fit to each other is not asked: descriptions are written by `encoding`.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable, Sequence
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import of_sources
 from oocdata.datasets.view import View
-from oocdata.describe.arrays import decode_array, decode_integers
 from oocdata.describe.content import content
-from oocdata.describe.encoding import KINDS, is_frozen
-from oocdata.describe.names import find
+from oocdata.describe.encoding import KINDS, held, import_path, is_frozen
 from oocdata.engines.blocked import blocked
 from oocdata.engines.columns import Columns, choose_columns
 from oocdata.engines.dtypes import dtype_text, named_dtype
@@ -28,9 +29,26 @@ from oocdata.errors import DescriptionError, OocdataError
 from oocdata.formats.opening import open_source
 from oocdata.index import as_count, as_positions
 
-__all__ = ["Decoder"]
+__all__ = ["Decoder", "decode_array", "decode_integers", "find"]
 
 _FLOATS = {repr(value): value for value in map(float, ("nan", "inf", "-inf"))}
+
+
+def decode_integers(parts: Any) -> NDArray[np.int64]:
+    """Return the numbers that `encode_integers` wrote, or raise ValueError."""
+    if parts == []:
+        return np.zeros(0, np.int64)
+    first, encoded = parts
+    steps = np.concatenate((np.array([first], np.int64), decode_array(encoded)))
+    return np.cumsum(steps, dtype=np.int64)
+
+
+def decode_array(parts: Any) -> NDArray[Any]:
+    """Return the array that `encode_array` wrote, or raise ValueError."""
+    kind, shape, text = parts
+    stored = named_dtype(kind)
+    array = np.frombuffer(base64.b64decode(text, validate=True), stored)
+    return array.reshape(shape).astype(stored.newbyteorder("="))
 
 
 _PLAIN: dict[str, Callable[[Any], Any]] = {
@@ -47,12 +65,8 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 class Decoder:
     """Decodes one loader; `place` says where a part stands, for messages.
 
-    Parameters
-    ----------
-    allow : tuple of str
-        Modules and packages that may be imported from.
-    beside : sequence
-        Objects that the description has the numbers of.
+    It may import from the modules and packages of `allow`; what lies `beside` the description are
+    the objects that it has the numbers of.
     """
 
     def __init__(self, allow: tuple[str, ...], beside: Sequence[Any]) -> None:
@@ -175,3 +189,23 @@ def _check_boxes(dataset: Dataset) -> None:
             raise ValueError("numbers are no objects, nor objects numbers")
         if (request.origins < 0).any() or (ends > request.source.shape).any():
             raise ValueError("what is chosen must lie in the array")
+
+
+def find(path: str, allow: Sequence[str]) -> Any:
+    """Return what has an import path, from allowed modules and packages alone, or raise ValueError.
+
+    It must be called so where it is at home: what an allowed module itself has imported is not
+    allowed by that.
+    """
+    module, _, name = path.partition(":")
+    if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in allow):
+        raise ValueError(f"the module {module!r} is not allowed")
+    try:
+        found = held(import_module(module), name)
+    except ImportError as error:
+        raise ValueError(f"the module {module!r} can't be imported: {error}") from error
+    if found is None:
+        raise ValueError(f"the module {module!r} has no {name!r}")
+    if import_path(found) != path:
+        raise ValueError(f"it is at home at {import_path(found)}")
+    return found

@@ -9,7 +9,7 @@ a description        an object with "kind" and public names
 dict                 ``{"dict": [[name, value], …]}``, in its order
 range, slice         ``{"range": [start, stop, step]}``
 dtype                ``{"dtype": "<f4"}``
-array of numbers     ``{"int64": …}``, ``{"array": …}``: `arrays`
+array of numbers     ``{"int64": …}``, ``{"array": …}``, base64
 class, function      ``{"import": "package.module:name"}``
 functools.partial    ``{"partial": [function, [argument, …], {"dict": …}]}``
 frozen dataclass     ``{"object": ["package.module:Class", {"dict": …}]}``
@@ -20,15 +20,17 @@ any of the last six  ``{"beside": number}`` with worker processes
 
 from __future__ import annotations
 
+import base64
 import math
-from functools import partial
+import sys
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
 from oocdata.datasets.anchors import Asked
-from oocdata.datasets.bounded import Bounded
 from oocdata.datasets.cached import Cached
 from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
@@ -36,22 +38,20 @@ from oocdata.datasets.labels import FolderLabels
 from oocdata.datasets.map import Map
 from oocdata.datasets.mix import Mix
 from oocdata.datasets.patches import Patches
-from oocdata.datasets.ragged import Ragged
+from oocdata.datasets.ragged import Bounded, Ragged
 from oocdata.datasets.sparse import Sparse
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.stacked import Constant, Stacked
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import Zip
-from oocdata.describe.arrays import encode_array, encode_integers
 from oocdata.describe.content import content
-from oocdata.describe.names import import_path
 from oocdata.engines.columns import Columns
 from oocdata.engines.dtypes import dtype_text
 from oocdata.engines.memory_array import Numbers
 from oocdata.engines.padded import PaddedRows, RowLengths, RowMask
 from oocdata.engines.ragged_rows import RaggedRows
-from oocdata.engines.source import RowSource, Source
+from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.engines.unlike import PaddingMask
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
@@ -65,7 +65,9 @@ from oocdata.order.mixture import Mixture
 from oocdata.order.weighted import Weighted
 from oocdata.stream import Generated, Stream
 
-__all__ = ["KINDS", "Encoder", "is_frozen"]
+__all__ = [
+    "KINDS", "Encoder", "encode_array", "encode_integers", "held", "import_path", "is_frozen",
+]  # fmt: skip
 
 KINDS: dict[str, type] = {
     "loader": Loader, "view": View, "sparse": Sparse, "windows": Windows, "asked": Asked,
@@ -99,11 +101,8 @@ def is_frozen(kind: type) -> bool:
 class Encoder:
     """Writes what is described as JSON; `place` says where it stands, for messages.
 
-    Parameters
-    ----------
-    beside : list, optional
-        Leaves (arrays, sources, functions) are appended to it as they are, each once, and JSON has
-        their numbers. Without it, JSON says how another machine makes them again.
+    Leaves (arrays, sources, functions) are appended to `beside` as they are, each once, and JSON
+    has their numbers. Without it, JSON says how another machine makes them again.
     """
 
     def __init__(self, beside: list[Any] | None = None) -> None:
@@ -215,3 +214,57 @@ def _is_given(target: Any) -> bool:
 
 def _error(place: str, reason: str) -> DescriptionError:
     return DescriptionError(f"all of a loader must be able to travel; `{place}` can't: {reason}")
+
+
+def encode_integers(numbers: NDArray[np.int64]) -> list[Any]:
+    """Return int64 numbers in one dimension as the first and the steps; see `encode_array`.
+
+    Rows chosen by a mask, and the bounds of episodes, ascend in small steps, which fit into a byte
+    or two. Nothing is compressed: what a compressor writes changes with its version.
+
+    Examples
+    --------
+    >>> encode_integers(np.array([100, 101, 105]))
+    [100, ['|i1', [2], 'AQQ=']]
+    """
+    if len(numbers) == 0:
+        return []
+    steps = np.diff(numbers)  # wraps around, and is summed up wrapping around
+    low, high = int(steps.min(initial=0)), int(steps.max(initial=0))
+    kind = np.min_scalar_type(min(low, -1 - high))  # of a negative number: signed
+    return [int(numbers[0]), encode_array(steps.astype(kind))]
+
+
+def encode_array(array: NDArray[Any] | np.generic) -> list[Any]:
+    """Return numbers of any shape as ``[dtype, shape, base64]``, in C order.
+
+    Examples
+    --------
+    >>> encode_array(np.float32([1, 2]))
+    ['<f4', [2], 'AACAPwAAAEA=']
+    """
+    kind = check_dtype(array.dtype).newbyteorder("<")
+    text = base64.b64encode(np.asarray(array, kind).tobytes()).decode("ascii")
+    return [dtype_text(kind), list(array.shape), text]
+
+
+def import_path(thing: Any) -> str:
+    """Return ``module:name`` of a class or function; ValueError if others don't find it so."""
+    module = getattr(thing, "__module__", None)
+    name = getattr(thing, "__qualname__", getattr(thing, "__name__", None))
+    if not isinstance(module, str) or not isinstance(name, str):
+        raise ValueError(f"{type(thing).__name__} objects have no import path")
+    if module == "__main__":
+        raise ValueError(f"{name} is defined in the script itself, which nobody else can import")
+    if "<lambda>" in name:
+        raise ValueError("a lambda has no name")
+    if "<locals>" in name:
+        raise ValueError(f"{name} is defined inside a function, where only that function finds it")
+    if held(sys.modules.get(module), name) is not thing:
+        raise ValueError(f"importing {module}:{name} gives something else")
+    return f"{module}:{name}"
+
+
+def held(module: Any, name: str) -> Any:
+    """Return what a module holds under a name with dots; None if it holds nothing."""
+    return reduce(lambda found, part: getattr(found, part, None), name.split("."), module)

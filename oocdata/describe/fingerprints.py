@@ -18,10 +18,8 @@ import numpy as np
 
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.spec import leaves
-from oocdata.describe.arrays import encode_array
 from oocdata.describe.content import content, digest, exact_content
-from oocdata.describe.encoding import Encoder, is_frozen
-from oocdata.describe.names import import_path
+from oocdata.describe.encoding import Encoder, encode_array, import_path, is_frozen
 from oocdata.engines.source import Source
 from oocdata.errors import RestoreError, UnsupportedDtypeError
 
@@ -162,10 +160,7 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
 class _Digests(Encoder):
     """Writes digests of leaves. Nothing is refused: it need not be made again.
 
-    Parameters
-    ----------
-    exact : bool
-        Whether functions that have names are known by their code too, and data by every number.
+    With `exact`, functions that have names are known by their code too, and data by every number.
     """
 
     def __init__(self, *, exact: bool = False) -> None:

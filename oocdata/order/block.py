@@ -1,4 +1,9 @@
-"""A shuffle for compressed chunks: each block is visited within one short stretch of an epoch."""
+"""A shuffle for compressed chunks: each block is visited within one short stretch of an epoch.
+
+A *visit* counts blocks in the order in which they are visited, a *place* positions along the
+visited blocks laid end to end. Visits go from one to the other and to slots of the blocks: in
+closed form and constant memory for `Blocks`, by a table for other kinds.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +16,12 @@ from numpy.typing import NDArray
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.order import Walked
+from oocdata.order.order import Walk, Walked
 from oocdata.order.permutation import derive_keys, epoch_key, forward
-from oocdata.order.visits import RegularVisits, TableVisits
 
-__all__ = ["MOST_LANES", "BlockEpoch", "BlockShuffle"]
+__all__ = ["MOST_LANES", "BlockShuffle", "RegularVisits", "TableVisits"]
+
+Ints = NDArray[np.int64]
 
 MOST_LANES = 64
 
@@ -80,11 +86,51 @@ class BlockShuffle(Walked):
                 )
             object.__setattr__(self, "lanes", lanes)
 
-    def walk(self, count: int, seed: int, epoch: int) -> BlockEpoch:
-        """Return one epoch, ready to be asked at any places."""
-        return BlockEpoch(self, count, seed, epoch, self.borders(count))
+    def walk(self, count: int, seed: int, epoch: int, borders: Ints | None = None) -> Walk:
+        """Return one epoch, ready to be asked at any places; `borders` of lanes may be given."""
+        blocks = self.blocks
+        if isinstance(blocks, Blocks):
+            visits: RegularVisits | TableVisits = RegularVisits(blocks, count, seed, epoch)
+        elif blocks.count == count:
+            visits = TableVisits(blocks, seed, epoch)
+        else:
+            raise ArgumentError(
+                f"`count` must be the {blocks.count} positions whose blocks the order knows; "
+                f'got {count}. Make the order for this dataset: shuffle="block".'
+            )
+        ends = self.borders(count) if borders is None else borders
+        lanes = len(ends) - 1
+        width = max(1, min(self.blocks_mixed, visits.number) // lanes)
+        # Where each lane's second window begins: not all at once, so that decoding is spread.
+        second = visits.visits_of(np.minimum(ends[:-1], count - 1))
+        second += np.arange(lanes) * width // lanes
+        key = epoch_key(seed, epoch, "windows")
 
-    def borders(self, count: int) -> NDArray[np.int64]:
+        def at(places: Ints) -> Ints:
+            lane = np.searchsorted(ends, places, side="right") - 1
+            begin = second[lane]
+            begin += (visits.visits_of(places) - begin) // width * width
+
+            # From here on by runs of places that lie in one window.
+            changes = (begin[1:] != begin[:-1]) | (lane[1:] != lane[:-1])
+            runs = np.concatenate(([0], np.flatnonzero(changes) + 1))
+            lengths = np.diff(runs, append=len(places))
+            lane, first = lane[runs], np.maximum(begin[runs], 0)
+            last = np.minimum(begin[runs] + width, visits.number)
+            low = np.maximum(visits.places_of(first), ends[lane])
+            high = np.minimum(visits.places_of(last), ends[lane + 1])
+            keys = derive_keys(key, low.view(np.uint64))
+            start = np.repeat(low, lengths)
+            offsets = (places - start).view(np.uint64)
+            mixed = forward(offsets, (high - low).view(np.uint64), keys, lengths).view(np.int64)
+            mixed += start
+
+            visited = visits.visits_of(mixed)
+            return blocks.positions(visits.slots_of(visited) - visits.places_of(visited) + mixed)
+
+        return Walk(ends, at)
+
+    def borders(self, count: int) -> Ints:
         """Return where each lane begins among the places, and the count, shape (lanes + 1,)."""
         lanes = self.lanes or 1
         return np.array([lane * count // lanes for lane in range(lanes + 1)], np.int64)
@@ -94,56 +140,80 @@ class BlockShuffle(Walked):
         return min(count, self.blocks_mixed * count // max(1, self.blocks.number(count)))
 
 
-class BlockEpoch:
-    """One epoch of a block shuffle, of at least one position.
+class RegularVisits:
+    """The visits of `Blocks`, in closed form.
 
-    Attributes
-    ----------
-    borders : ndarray of int64, shape (lanes + 1,)
-        Where each lane begins among the places, and the count.
+    Full blocks are permuted among themselves, so the lengths follow one another as they do in
+    storage; but where the first or the last one is short, an epoch begins anywhere among them.
+
+    Examples
+    --------
+    >>> visits = RegularVisits(Blocks(4, 2), 11, seed=8, epoch=0)
+    >>> visits.places_of(np.arange(visits.number + 1)), visits.slots_of(np.arange(visits.number))
+    (array([ 0,  4,  5,  7, 11]), array([ 2, 10,  0,  6]))
     """
 
-    def __init__(
-        self, order: BlockShuffle, count: int, seed: int, epoch: int, borders: NDArray[np.int64]
-    ) -> None:
-        self._blocks = blocks = order.blocks
-        if isinstance(blocks, Blocks):
-            self._visits: RegularVisits | TableVisits = RegularVisits(blocks, count, seed, epoch)
-        elif blocks.count == count:
-            self._visits = TableVisits(blocks, seed, epoch)
-        else:
-            raise ArgumentError(
-                f"`count` must be the {blocks.count} positions whose blocks the order knows; "
-                f'got {count}. Make the order for this dataset: shuffle="block".'
-            )
-        self.borders = borders
-        lanes = len(borders) - 1
-        self._width = max(1, min(order.blocks_mixed, self._visits.number) // lanes)
-        # Where each lane's second window begins: not all at once, so that decoding is spread.
-        self._second = self._visits.visits_of(np.minimum(self.borders[:-1], count - 1))
-        self._second += np.arange(lanes) * self._width // lanes
-        self._key = epoch_key(seed, epoch, "windows")
+    def __init__(self, blocks: Blocks, count: int, seed: int, epoch: int) -> None:
+        self._blocks = blocks = Blocks(min(blocks.length, count), min(blocks.first, count))
+        self._count = count
+        self.number = number = blocks.number(count)
+        self._full = range(
+            int(blocks.first < blocks.length), (count - blocks.first) // blocks.length + 1
+        )
+        self._key = epoch_key(seed, epoch, "blocks")
+        cut = len(self._full) < number
+        self._begin = int(epoch_key(seed, epoch, "begin")[0]) % number if cut else 0
+        self._begin_place = int(blocks.starts(np.array([self._begin]))[0])
 
-    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the positions at places, in any order of them, shape (n,)."""
-        visits, width = self._visits, self._width
-        lane = np.searchsorted(self.borders, places, side="right") - 1
-        begin = self._second[lane]
-        begin += (visits.visits_of(places) - begin) // width * width
+    def places_of(self, visits: Ints) -> Ints:
+        """Return the first place of each visit; of the visit after the last one, the count."""
+        numbers = visits + self._begin
+        around = numbers >= self.number
+        numbers -= around * np.int64(self.number)
+        return self._blocks.starts(numbers) - self._begin_place + around * np.int64(self._count)
 
-        # From here on by runs of places that lie in one window.
-        changes = (begin[1:] != begin[:-1]) | (lane[1:] != lane[:-1])
-        runs = np.concatenate(([0], np.flatnonzero(changes) + 1))
-        lengths = np.diff(runs, append=len(places))
-        lane, first = lane[runs], np.maximum(begin[runs], 0)
-        last = np.minimum(begin[runs] + width, visits.number)
-        low = np.maximum(visits.places_of(first), self.borders[lane])
-        high = np.minimum(visits.places_of(last), self.borders[lane + 1])
-        keys = derive_keys(self._key, low.view(np.uint64))
-        start = np.repeat(low, lengths)
-        offsets = (places - start).view(np.uint64)
-        mixed = forward(offsets, (high - low).view(np.uint64), keys, lengths).view(np.int64)
-        mixed += start
+    def visits_of(self, places: Ints) -> Ints:
+        """Return the visit that each place belongs to."""
+        slots = places + self._begin_place
+        around = slots >= self._count
+        slots -= around * np.int64(self._count)
+        return self._blocks.of(slots) - self._begin + around * np.int64(self.number)
 
-        visited = visits.visits_of(mixed)
-        return self._blocks.positions(visits.slots_of(visited) - visits.places_of(visited) + mixed)
+    def slots_of(self, visits: Ints) -> Ints:
+        """Return the first slot of the block of each visit."""
+        numbers, full = (visits + self._begin) % self.number, self._full
+        own = np.flatnonzero((numbers >= full.start) & (numbers < full.stop))
+        if len(own):
+            among = (numbers[own] - full.start).view(np.uint64)
+            numbers[own] = forward(among, len(full), self._key).view(np.int64) + full.start
+        return self._blocks.starts(numbers)
+
+
+class TableVisits:
+    """The visits of `BlockIds` or `BlockRuns`: a table with one entry for each block.
+
+    Examples
+    --------
+    >>> visits = TableVisits(BlockIds(np.array([7, 3, 7, 7])), seed=7, epoch=0)
+    >>> visits.places_of(np.arange(3)), visits.slots_of(np.arange(2))
+    (array([0, 1, 4]), array([0, 1]))
+    """
+
+    def __init__(self, blocks: BlockIds | BlockRuns, seed: int, epoch: int) -> None:
+        self.number = blocks.number(blocks.count)
+        numbers = np.arange(self.number, dtype=np.uint64)
+        order = forward(numbers, self.number, epoch_key(seed, epoch, "blocks")).view(np.int64)
+        self._slots = blocks.starts(order)
+        self._places = np.concatenate(([0], np.cumsum(blocks.starts(order + 1) - self._slots)))
+
+    def places_of(self, visits: Ints) -> Ints:
+        """Return the first place of each visit."""
+        return self._places[visits]
+
+    def visits_of(self, places: Ints) -> Ints:
+        """Return the visit that each place belongs to."""
+        return np.searchsorted(self._places, places, side="right") - 1
+
+    def slots_of(self, visits: Ints) -> Ints:
+        """Return the first slot of the block of each visit."""
+        return self._slots[visits]

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds
 from oocdata.errors import ArgumentError
-from oocdata.order.order import Order, Walked, walk_of
+from oocdata.order.order import Order, Walk, Walked, walk_of
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = ["Bucketed"]
@@ -58,55 +58,41 @@ class Bucketed(Walked):
         """Bytes of the tables: the bucket of each position, and the positions sorted by it."""
         return self.blocks.nbytes
 
-    def walk(self, count: int, seed: int, epoch: int) -> BucketedEpoch:
+    def walk(self, count: int, seed: int, epoch: int) -> Walk:
         """Return one epoch, ready to be asked at any places."""
         if count != self.blocks.count:
             raise ArgumentError(
                 f"`count` must be the {self.blocks.count} positions whose bucket is known; got "
                 f"{count}."
             )
-        return BucketedEpoch(self, seed, epoch)
-
-
-class BucketedEpoch:
-    """One epoch of batches by bucket."""
-
-    def __init__(self, order: Bucketed, seed: int, epoch: int) -> None:
-        self._order, blocks = order, order.blocks
-        self.borders = np.array([0, blocks.count])
-        self._begins = blocks.starts(np.arange(len(order.orders) + 1))
+        begins = self.blocks.starts(np.arange(len(self.orders) + 1))
+        counts = np.diff(begins).tolist()
         # Buckets of one length are not shuffled alike.
-        self._walks = [
-            walk_of(one, count, seed + (bucket << 64), epoch)
-            for bucket, (one, count) in enumerate(
-                zip(order.orders, np.diff(self._begins).tolist(), strict=True)
-            )
+        walks = [
+            walk_of(order, own, seed + (bucket << 64), epoch)
+            for bucket, (order, own) in enumerate(zip(self.orders, counts, strict=True))
         ]
-        full = blocks.count // order.batch_size
-        self._key = epoch_key(seed, epoch, "batches")
-        # The batches before which the short one is cut out.
-        self._short = full
-        if order.shuffled:
-            self._short = int(epoch_key(seed, epoch, "short batch")[0]) % (full + 1)
 
-    def at(self, places: Ints) -> Ints:
-        """Return the positions at places, in any order of them, shape (n,)."""
-        slots = self._slots(places)
-        buckets = np.searchsorted(self._begins, slots, side="right") - 1
-        for bucket in np.unique(buckets).tolist():
-            own, begin = np.flatnonzero(buckets == bucket), self._begins[bucket]
-            slots[own] = begin + self._walks[bucket].at(slots[own] - begin)
-        return self._order.blocks.positions(slots)
+        def at(places: Ints) -> Ints:
+            slots = self._slots(places, seed, epoch)
+            buckets = np.searchsorted(begins, slots, side="right") - 1
+            for bucket in np.unique(buckets).tolist():
+                own, begin = np.flatnonzero(buckets == bucket), begins[bucket]
+                slots[own] = begin + walks[bucket].at(slots[own] - begin)
+            return self.blocks.positions(slots)
 
-    def _slots(self, places: Ints) -> Ints:
+        return Walk.whole(count, at)
+
+    def _slots(self, places: Ints, seed: int, epoch: int) -> Ints:
         """Return where places lie among the elements as they are sorted by bucket."""
-        size = self._order.batch_size
-        full, rest = divmod(self._order.blocks.count, size)
-        batches, within = np.divmod(places, size)
-        if self._order.shuffled and full:
+        full, rest = divmod(self.blocks.count, self.batch_size)
+        batches, within = np.divmod(places, self.batch_size)
+        if self.shuffled and full:
+            # The batches before which the short one is cut out.
+            short = int(epoch_key(seed, epoch, "short batch")[0]) % (full + 1)
             whole = batches < full
-            drawn = forward(batches[whole].view(np.uint64), full, self._key)
+            drawn = forward(batches[whole].view(np.uint64), full, epoch_key(seed, epoch, "batches"))
             batches[whole] = drawn.view(np.int64)
-            batches[~whole] = self._short
-            within[whole & (batches >= self._short)] += rest
-        return batches * size + within
+            batches[~whole] = short
+            within[whole & (batches >= short)] += rest
+        return batches * self.batch_size + within

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.index import as_array, as_count, as_flag
-from oocdata.order.order import Walk, Walked, WithoutLanes
+from oocdata.order.order import Walk, Walked
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = ["Interleave"]
@@ -93,4 +93,4 @@ class Interleave(Walked):
             heapreplace(free, (at + int(rounds[part]), place))
         within = np.arange(count) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
         turns = np.repeat(begins, self.lengths) + within // self.block_length * cycle
-        return WithoutLanes(count, np.argsort(turns, kind="stable").__getitem__)
+        return Walk.whole(count, np.argsort(turns, kind="stable").__getitem__)

@@ -75,14 +75,8 @@ def mixing(
 ) -> Mixing:
     """Measure how well an order of `count` positions mixes, on some of the steps of an epoch.
 
-    Parameters
-    ----------
-    positions : callable
-        Returns the positions of a step; the last one may be short.
-    steps : int
-    blocks : Blocks, BlockIds or BlockRuns
-        Positions of one block count as neighbours, whatever the order is.
-    count : int
+    `positions` returns those of a step, of which the last may be short. Positions of one block
+    count as neighbours, whatever the order is.
     """
     size = len(positions(0))
     whole = max(1, steps - 1 if steps > 1 and len(positions(steps - 1)) < size else steps)

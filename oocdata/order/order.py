@@ -13,7 +13,6 @@ stretches, and global batches are the same for any number of ranks.
 
 from __future__ import annotations
 
-import operator
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,12 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.index import as_count
+from oocdata.index import as_count, as_whole
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = [
-    "Order", "Sequential", "Shuffle", "Walk", "Walked", "WithoutLanes", "laned",
-    "length_of", "walk_of",
+    "Order", "Sequential", "Shuffle", "Walk", "Walked", "laned", "length_of", "walk_of",
 ]  # fmt: skip
 
 _MOST = 2**61
@@ -69,17 +67,25 @@ class Order(Protocol):
         ...
 
 
-class Walk(Protocol):
-    """One epoch of an order."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Walk:
+    """One epoch of an order.
 
-    @property
-    def borders(self) -> NDArray[np.int64]:
-        """Where each lane begins among the places, and their number, shape (lanes + 1,)."""
-        ...
+    Attributes
+    ----------
+    borders : ndarray of int64, shape (lanes + 1,)
+        Where each lane begins among the places, and their number.
+    at : callable
+        Returns the positions at places, at least one, in any order of them, shape (n,).
+    """
 
-    def at(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the positions at places, at least one, in any order of them, shape (n,)."""
-        ...
+    borders: NDArray[np.int64]
+    at: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+
+    @classmethod
+    def whole(cls, length: int, at: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Walk:
+        """Return an epoch of so many places without lanes."""
+        return cls(np.array([0, length]), at)
 
 
 class Walked(ABC):
@@ -109,19 +115,22 @@ class Walked(ABC):
         ``l * count // lanes`` to ``(l + 1) * count // lanes - 1``. A loader walks all side by side.
         """
         count = as_count("count", count, at_least=0)
-        _, start, stop = _check_places(length_of(self, count), start, stop)
-        seed, epoch = _check_epoch(seed, epoch)
+        length = length_of(self, count)
+        start, stop = as_count("start", start, at_least=0), as_count("stop", stop, at_least=0)
+        if length > _MOST:
+            raise ArgumentError(
+                f"`count` must be at most 2**61; got {length}. Split the dataset into parts."
+            )
+        if not start <= stop <= length:
+            raise ArgumentError(
+                f"places must lie in an epoch, 0 <= start <= stop <= {length}; got {start} and "
+                f"{stop}."
+            )
+        seed, epoch = as_whole("seed", seed), as_count("epoch", epoch, at_least=0)
         if not count:
             return np.empty(0, np.int64)
         walk = self.walk(count, seed, epoch)  # which raises where the order is of another count
         return walk.at(np.arange(start, stop)) if stop > start else np.empty(0, np.int64)
-
-
-class WithoutLanes:
-    """One epoch of so many places, from a function of places."""
-
-    def __init__(self, length: int, at: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> None:
-        self.borders, self.at = np.array([0, length]), at
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +145,7 @@ class Sequential(Walked):
 
     def walk(self, count: int, seed: int, epoch: int) -> Walk:
         """Return one epoch; neither the seed nor the epoch changes anything."""
-        return WithoutLanes(count, lambda places: places)
+        return Walk.whole(count, lambda places: places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +167,7 @@ class Shuffle(Walked):
     def walk(self, count: int, seed: int, epoch: int) -> Walk:
         """Return one epoch."""
         key = epoch_key(seed, epoch, "shuffle")
-        return WithoutLanes(
+        return Walk.whole(
             count, lambda places: forward(places.view(np.uint64), count, key).view(np.int64)
         )
 
@@ -172,7 +181,7 @@ def walk_of(order: Order, count: int, seed: int, epoch: int) -> Walk:
         first, stop = int(places.min()), int(places.max()) + 1
         return _visited(order, count, first, stop, seed=seed, epoch=epoch)[places - first]
 
-    return WithoutLanes(length_of(order, count), at)
+    return Walk.whole(length_of(order, count), at)
 
 
 def laned(order: Order) -> Walked | None:
@@ -203,30 +212,3 @@ def _visited(
         f"an order must give {stop - start} whole numbers in [0, {count}) for places {start} to "
         f"{stop - 1} of epoch {epoch}; {order!r} gave {got}."
     )
-
-
-def _check_places(count: int, start: int, stop: int) -> tuple[int, int, int]:
-    """Return a range of places as Python integers, checked to lie in an epoch of `count`."""
-    count = as_count("count", count, at_least=0)
-    start = as_count("start", start, at_least=0)
-    stop = as_count("stop", stop, at_least=0)
-    if count > _MOST:
-        raise ArgumentError(
-            f"`count` must be at most 2**61; got {count}. Split the dataset into parts."
-        )
-    if not start <= stop <= count:
-        raise ArgumentError(
-            f"places must lie in an epoch, 0 <= start <= stop <= {count}; got {start} and {stop}."
-        )
-    return count, start, stop
-
-
-def _check_epoch(seed: int, epoch: int) -> tuple[int, int]:
-    """Return a seed and an epoch as Python integers, checked: equal values, equal orders."""
-    try:
-        seed = int(operator.index(seed))
-    except TypeError:
-        raise ArgumentError(
-            f"`seed` must be an integer; got {seed!r}. A negative or a huge one will do."
-        ) from None
-    return seed, as_count("epoch", epoch, at_least=0)

@@ -105,17 +105,10 @@ def forward(
     keys: Keys,
     runs: NDArray[np.int64] | None = None,
 ) -> NDArray[np.uint64]:
-    """Permute integers below ``size``; return a new array.
+    """Permute integers below ``size``, from 1 to 2**62 (not checked); return a new array.
 
-    Parameters
-    ----------
-    values : ndarray of uint64, shape (n,)
-    size : int or ndarray of uint64, shape (k,)
-        Number of integers in the domain, ``1 <= size <= 2**62``; not checked.
-    keys : ndarray of uint64, shape (1,), (n,) or (k,)
-        Which permutation: one for all values, or one for each.
-    runs : ndarray of int64, shape (k,), optional
-        So many values after one another have a size and a key of their own; their sum is n.
+    There is one key for all values or one for each; or with `runs`, so many values after one
+    another have a size and a key of their own.
     """
     sizes = np.atleast_1d(np.asarray(size, dtype=np.uint64))
     if runs is not None and sizes.size and (sizes == sizes[0]).all():

@@ -152,11 +152,7 @@ class Steps:
         if shards == 1:
             return positions
         batches = [positions[first : first + size] for first in range(0, len(positions), size)]
-        shares = [len(batch) // shards for batch in batches]
-        mine = zip(batches, shares, strict=True)
-        return np.concatenate(
-            [batch[self.index * share : (self.index + 1) * share] for batch, share in mine]
-        )
+        return np.concatenate([np.split(batch, shards)[self.index] for batch in batches])
 
     def _of_lanes(self, walk: Walk, start: int, stop: int) -> NDArray[np.int64]:
         """Return what this rank's lanes give to each batch."""

@@ -27,10 +27,10 @@ from numpy.typing import NDArray
 from oocdata.blocks import BlockRuns
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import Order, Shuffle, Walked, walk_of
+from oocdata.order.order import Order, Shuffle, Walk, Walked, walk_of
 from oocdata.order.permutation import epoch_key
 
-__all__ = ["Weighted", "WeightedEpoch", "cumulated"]
+__all__ = ["Weighted", "cumulated"]
 
 Ints = NDArray[np.int64]
 
@@ -113,42 +113,34 @@ class Weighted(Walked):
         """Those of a block shuffle."""
         return self.order.lanes if isinstance(self.order, BlockShuffle) else None
 
-    def walk(self, count: int, seed: int, epoch: int) -> WeightedEpoch:
+    def walk(self, count: int, seed: int, epoch: int) -> Walk:
         """Return one epoch, ready to be asked at any places."""
         if count != len(self.sums):
             raise ArgumentError(
                 f"`count` must be the {len(self.sums)} elements that have weights; got {count}."
             )
-        return WeightedEpoch(self, seed, epoch)
+        unit = int(self.sums[-1]) // count  # from one draw to the next
+        begin = int(epoch_key(seed, epoch, "weights")[0]) % unit
+        inner = self.order
+        if isinstance(inner, BlockShuffle):
+            slots = inner.blocks.starts(np.arange(inner.blocks.number(count) + 1))
+            # The first draw of each block: those before it lie below what was cumulated before it.
+            before = np.concatenate(([0], self.sums))[np.minimum(slots, count)]
+            first = np.unique(np.maximum(-((begin - before) // unit), 0))
+            inner = replace(inner, blocks=BlockRuns(first))
+        walk = walk_of(inner, count, seed, epoch)
+
+        def at(places: Ints) -> Ints:
+            draws = walk.at(places)
+            # Sought in ascending order the sums are walked once: five times as fast among millions.
+            order, slots = np.argsort(draws), np.empty(len(draws), np.int64)
+            points = draws[order] * unit + begin
+            slots[order] = np.searchsorted(self.sums, points, side="right")
+            return slots if self.elements is None else self.elements[slots].astype(np.int64)
+
+        return Walk(walk.borders, at)
 
     def elements_mixed(self, count: int) -> int:
         """Return how many elements a block shuffle mixes at a time."""
         order = self.order
         return order.elements_mixed(count) if isinstance(order, BlockShuffle) else count
-
-
-class WeightedEpoch:
-    """One epoch of draws by weight."""
-
-    def __init__(self, order: Weighted, seed: int, epoch: int) -> None:
-        self._sums, self._elements, count = order.sums, order.elements, len(order.sums)
-        self._unit = int(order.sums[-1]) // count  # from one draw to the next
-        self._begin = int(epoch_key(seed, epoch, "weights")[0]) % self._unit
-        inner = order.order
-        if isinstance(inner, BlockShuffle):
-            slots = inner.blocks.starts(np.arange(inner.blocks.number(count) + 1))
-            # The first draw of each block: those before it lie below what was cumulated before it.
-            before = np.concatenate(([0], order.sums))[np.minimum(slots, count)]
-            draws = np.unique(np.maximum(-((self._begin - before) // self._unit), 0))
-            inner = replace(inner, blocks=BlockRuns(draws))
-        self._walk = walk_of(inner, count, seed, epoch)
-        self.borders = self._walk.borders
-
-    def at(self, places: Ints) -> Ints:
-        """Return the positions at places, in any order of them, shape (n,)."""
-        draws = self._walk.at(places)
-        # Sought in ascending order the sums are walked once: five times as fast among millions.
-        order, slots = np.argsort(draws), np.empty(len(draws), np.int64)
-        points = draws[order] * self._unit + self._begin
-        slots[order] = np.searchsorted(self._sums, points, side="right")
-        return slots if self._elements is None else self._elements[slots].astype(np.int64)

@@ -18,8 +18,7 @@ from oocdata.datasets.mix import Mix
 from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.memory import at_most
-from oocdata.order.mixture import Mixture
-from oocdata.order.shares import Shares
+from oocdata.order.mixture import Mixture, Shares
 from oocdata.order.weighted import Weighted
 
 
@@ -262,9 +261,9 @@ def test_a_large_member_beside_a_small_one() -> None:
     """Shares are exact, however far apart they are."""
     for counts in ((10**8, 50), (5_000_004, 4_999_996), (2**40 + 1, 3)):
         parts = [ooc.open(np.broadcast_to(np.float32(at), (n,))) for at, n in enumerate(counts)]
-        members = ooc.mix(list(zip(parts, counts, strict=True))).shares
-        assert members.length == sum(counts)
-        found = Shares(members.weights, 1).given(np.array([members.length]))
+        members = ooc.mix(list(zip(parts, counts, strict=True)))
+        assert members.epoch_length == sum(counts)
+        found = Shares(members.weights, 1).given(np.array([members.epoch_length]))
         assert found[:, 0, 0].tolist() == list(counts)
     with pytest.raises(ArgumentError, match="weights must be at least 1 / 3e"):
         ooc.mix([(parts[0], 1), (parts[1], 1e-15)])

@@ -30,7 +30,8 @@ from zarr.storage import MemoryStore, ZipStore
 import oocdata as ooc
 from oocdata.datasets.spec import leaves
 from oocdata.describe import FORMAT, as_json, describe, from_json
-from oocdata.describe.arrays import decode_integers, encode_integers
+from oocdata.describe.decoding import decode_integers
+from oocdata.describe.encoding import encode_integers
 from oocdata.errors import (
     DescriptionError,
     MissingFileError,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from oocdata.blocks import BlockIds, BlockRuns, Blocks, numbered
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle
-from oocdata.order.visits import RegularVisits, TableVisits
+from oocdata.order.block import RegularVisits, TableVisits
 
 pytestmark = pytest.mark.filterwarnings("error")
 

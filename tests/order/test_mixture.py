@@ -14,8 +14,7 @@ from numpy.testing import assert_array_equal
 from oocdata.blocks import BlockIds, BlockRuns, Blocks, joined
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
-from oocdata.order.mixture import Mixture
-from oocdata.order.shares import Shares
+from oocdata.order.mixture import Mixture, Shares
 from oocdata.order.steps import Steps
 from oocdata.order.weighted import Weighted
 

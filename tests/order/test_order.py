@@ -117,8 +117,8 @@ def test_numpy_integers_are_integers(order: Order) -> None:
         pytest.param({"stop": 11}, r"0 <= start <= stop <= 10; got 2 and 11", id="stop>n"),
         pytest.param({"epoch": -1}, "`epoch` must be a whole number of at least 0", id="epoch<0"),
         pytest.param({"epoch": 0.0}, "`epoch` must be", id="epoch-float"),
-        pytest.param({"seed": 1.0}, "`seed` must be an integer; got 1.0", id="seed-float"),
-        pytest.param({"seed": None}, "`seed` must be an integer; got None", id="seed-none"),
+        pytest.param({"seed": 1.0}, "`seed` must be a whole number; got 1.0", id="seed-float"),
+        pytest.param({"seed": None}, "`seed` must be a whole number; got None", id="seed-none"),
     ],
 )
 def test_wrong_arguments(change: dict[str, Any], message: str) -> None:
