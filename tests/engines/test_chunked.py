@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import cache as module
-from oocdata.engines import chunked, gather, items
+from oocdata.engines import chunked, gather
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
@@ -104,7 +104,7 @@ class TestChunksOneAtATime(TestChunks):
 def test_boxes_of_chunks(
     chunk: int, own_threads: bool, pieces: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(items, "_ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
+    monkeypatch.setattr(gather, "_ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
     array, _, view = counted(
         (23, 3, 5, 4), tuple(min(n, chunk) for n in (23, 3, 5, 4)), own_threads=own_threads
     )
@@ -133,7 +133,7 @@ def test_only_the_chunks_that_boxes_cover_are_decoded(
     limit: int, pieces: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Patches: of all chunks, those of the grid that each box touches, and each once."""
-    monkeypatch.setattr(items, "_ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
+    monkeypatch.setattr(gather, "_ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
     monkeypatch.setattr(cache, "budget", lambda: limit)
     reader = CountingReader(sample_array((20, 64, 96)), (1, 16, 32))
     source, extent = Chunked(reader), Extent((1, 16, 16), (1, 1, 1))
@@ -354,9 +354,9 @@ def test_any_boxes_of_any_chunks(data: st.DataObject):
     reader = CountingReader(sample_array(shape, "i4"), chunks)
     source = Chunked(reader)
     expected = boxes_of(reader.array, origins, extent)
-    limit, items_in_a_piece = cache.budget, items._ITEMS_IN_A_PIECE
+    limit, items_in_a_piece = cache.budget, gather._ITEMS_IN_A_PIECE
     try:
-        items._ITEMS_IN_A_PIECE = data.draw(st.sampled_from([0, 1 << 40]))
+        gather._ITEMS_IN_A_PIECE = data.draw(st.sampled_from([0, 1 << 40]))
         if data.draw(st.booleans()):
             cache.budget = lambda: prod(chunks) * 4 * 8
         out = np.empty(expected.shape, data.draw(st.sampled_from(["i4", "f8"])))
@@ -367,7 +367,7 @@ def test_any_boxes_of_any_chunks(data: st.DataObject):
         source.read(origins, extent, turned)
         assert_array_equal(turned, expected)
     finally:
-        cache.budget, items._ITEMS_IN_A_PIECE = limit, items_in_a_piece
+        cache.budget, gather._ITEMS_IN_A_PIECE = limit, items_in_a_piece
     steps = np.indices(lengths).reshape(len(shape), -1).T * strides
     covered = {tuple(place) for at in origins for place in ((at + steps) // chunks).tolist()}
     assert set(reader.count) == covered
