@@ -29,16 +29,16 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.cache import cache
-from oocdata.engines.chunked import Chunked, SourceChunks
+from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.parts import RowOffsets
 from oocdata.engines.ragged import read_ragged, soon_ragged
+from oocdata.engines.readers import SourceChunks, WholeRows
 from oocdata.engines.soon import GAP, Soon, soon
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.engines.unlike import Filled
-from oocdata.engines.whole_rows import WholeRows
 from oocdata.engines.wrapped import Relabelled
 from oocdata.memory import cache_share
 

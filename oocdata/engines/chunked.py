@@ -2,17 +2,17 @@
 
 A format gives this engine a `ChunkReader`: the grid of chunks, and a way to decode some of them.
 The engine turns boxes into the chunks that they cover, decodes the missing ones once, into the
-process's one cache (`cache`), and gathers the boxes out of it. There are two ways to gather:
+process's one cache (`cache`), and gathers the boxes out of it. There are three ways to gather:
 
 - *rows*: the boxes are alike on the inner axes, and single places (or few) along the outer ones.
   Each column of chunks is one `numpy.take`, however many chunks and boxes there are.
 - *pieces*: one copy for each chunk that each box covers: patches, long windows.
+- *items*: where such pieces are many and small, number by number.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from typing import Any, Protocol
@@ -22,18 +22,28 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered, cut_apart
 from oocdata.engines.cache import Hold, cache
-from oocdata.engines.gather import RowPlan, c_strides, chunk_parts, plan_rows, take_rows
+from oocdata.engines.gather import (
+    BoxItems,
+    RowPlan,
+    c_strides,
+    chunk_parts,
+    plan_rows,
+    suits_items,
+    take_rows,
+)
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.places import copy_across
 from oocdata.engines.ragged import as_items, copy_runs, cut_runs, read_points, soon_points
-from oocdata.engines.soon import Soon, soon
+from oocdata.engines.soon import Soon
 from oocdata.engines.source import Storage
-from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import SourceError, UnknownFormatError
 
-__all__ = ["ChunkReader", "Chunked", "SourceChunks"]
+__all__ = ["ChunkReader", "Chunked"]
 
 _MOST_CHUNKS = 1 << 62
+
+_ITEMS = 1 << 14
+"""Gathered at a time: their places stay in the processor's cache."""
 
 
 class ChunkReader(Hashable, Protocol):
@@ -101,55 +111,6 @@ class ChunkReader(Hashable, Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class SourceChunks(Relabelled):
-    """Blocks of another source, as a `ChunkReader`: each is read as one box, and cached.
-
-    Attributes
-    ----------
-    chunk_shape : tuple of int
-    own_threads : bool
-        One thread at a time reads from the source.
-    key : hashable
-        Of the source's bytes: blocks of one key are the same; by default, no others are.
-    """
-
-    chunk_shape: tuple[int, ...]
-    own_threads: bool = False
-    key: Hashable = field(default_factory=object)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SourceChunks) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
-    def _key(self) -> tuple[Hashable, ...]:
-        return self.key, self.chunk_shape
-
-    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
-        """Read each block."""
-        for origin, out in zip(places * np.array(self.chunk_shape), outs, strict=True):
-            self.source.read(origin[None], Extent.of(out.shape), out[None])
-
-    def check(self) -> None:
-        """Raise if the source's file has changed."""
-        check = getattr(self.source, "check", None)
-        if check is not None:
-            check()
-
-    def soon(self, places: NDArray[np.int64], extent: Extent | None = None) -> list[Soon]:
-        """Return what reading blocks will take out of stores."""
-        origins, lengths = places * np.array(self.chunk_shape), np.array(self.shape)
-        lengths = np.minimum(origins + self.chunk_shape, lengths) - origins
-        kinds, which = np.unique(lengths, axis=0, return_inverse=True)
-        return [
-            one
-            for number, kind in enumerate(kinds.tolist())
-            for one in soon(self.source, origins[which.ravel() == number], Extent.of(kind))
-        ]
-
-
 class Chunked:
     """Boxes of an array that is stored in chunks; a `oocdata.engines.source.Source`.
 
@@ -204,10 +165,12 @@ class Chunked:
         try:
             self.reader.check()
             plan = self._plan(origins, extent)
-            if plan is None:
-                self._copy(origins, extent, out, places)
-            else:
+            if plan is not None:
                 self._gather(plan, origins, out, places)
+            elif suits_items(extent, self._cut, self._numbering(extent)):
+                self._take(origins, extent, out, places)
+            else:
+                self._copy(origins, extent, out, places)
             self.reader.check()
         except SourceError as error:
             if error.rows is None:
@@ -337,6 +300,47 @@ class Chunked:
                 with self._hold(chunks) as hold:
                     slots = hold.slots.reshape(-1, len(some))
                     take_rows(plan, columns, hold.memory, slots, which, rows[here], out, places)
+
+    # By items.
+
+    def _numbering(self, extent: Extent) -> int:
+        """Return how many axes number the items of boxes: the others are taken and stored whole."""
+        axes = len(self.shape)
+        while axes > 1 and extent.lengths[axes - 1] == self.shape[axes - 1] == self._cut[axes - 1]:
+            axes -= 1
+        return axes
+
+    def _take(
+        self,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        places: NDArray[np.int64] | None,
+    ) -> None:
+        """Gather boxes item by item, as many boxes at a time as their chunks fit."""
+        axes = self._numbering(extent)
+        lengths, cut = extent.lengths[:axes], self._cut[:axes]
+        found = BoxItems(origins, lengths, extent.strides[:axes], cut, self._strides[:axes])
+        chunks, which = np.unique(found.chunks, return_inverse=True)
+        if len(chunks) > self._slots.most:
+            if len(origins) == 1:
+                self._copy(origins, extent, out, places)
+                return
+            order = found.chunks[:, 0].argsort(kind="stable")
+            for half in np.array_split(order, 2):
+                own = half if places is None else places[half]
+                self._take(origins[half], extent, out, own)
+            return
+        each, nbytes = prod(cut), prod(self._cut[axes:]) * self.dtype.itemsize
+        few = max(1, _ITEMS // prod(lengths))
+        with self._hold(chunks) as hold:
+            items = np.ndarray(len(hold.memory) // nbytes, f"V{nbytes}", hold.memory)
+            firsts = (hold.slots * each)[which.reshape(len(origins), -1)]
+            for start in range(0, len(origins), few):
+                some = slice(start, start + few)
+                taken = items.take(found.places(firsts[some], some), mode="clip")
+                boxes = taken.view(self.dtype).reshape(-1, *extent.lengths)
+                out[some if places is None else places[some]] = boxes
 
     # By pieces.
 

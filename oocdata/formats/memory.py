@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.axes import axis_numbers
-from oocdata.engines.chunked import Chunked, SourceChunks
+from oocdata.engines.chunked import Chunked
 from oocdata.engines.dtypes import described_dtype
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced, regular_chunks
+from oocdata.engines.readers import SourceChunks
 from oocdata.engines.source import Source, Storage, check_dtype, check_stored, unit_of
 from oocdata.engines.strided import Strided
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError

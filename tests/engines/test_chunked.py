@@ -98,9 +98,13 @@ class TestChunksOneAtATime(TestChunks):
     dtypes = ("<f4",)
 
 
+@pytest.mark.parametrize("pieces", [False, True], ids=["by items", "by pieces"])
 @pytest.mark.parametrize("own_threads", [False, True])
 @pytest.mark.parametrize("chunk", [1, 3, 1000])
-def test_boxes_of_chunks(chunk: int, own_threads: bool) -> None:
+def test_boxes_of_chunks(
+    chunk: int, own_threads: bool, pieces: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gather, "_ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
     array, _, view = counted(
         (23, 3, 5, 4), tuple(min(n, chunk) for n in (23, 3, 5, 4)), own_threads=own_threads
     )
@@ -123,11 +127,13 @@ def test_chunks_of_one_row_are_cached_too():
     assert reader.count == {(row, 0): 1 for row in (7, 8, 9, 10)}
 
 
+@pytest.mark.parametrize("pieces", [False, True], ids=["by items", "by pieces"])
 @pytest.mark.parametrize("limit", [1 << 20, 1], ids=["at once", "in parts"])
 def test_only_the_chunks_that_boxes_cover_are_decoded(
-    limit: int, monkeypatch: pytest.MonkeyPatch
+    limit: int, pieces: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Patches: of all chunks, those of the grid that each box touches, and each once."""
+    monkeypatch.setattr(gather, "_ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
     monkeypatch.setattr(cache, "budget", lambda: limit)
     reader = CountingReader(sample_array((20, 64, 96)), (1, 16, 32))
     source, extent = Chunked(reader), Extent((1, 16, 16), (1, 1, 1))
@@ -348,8 +354,9 @@ def test_any_boxes_of_any_chunks(data: st.DataObject):
     reader = CountingReader(sample_array(shape, "i4"), chunks)
     source = Chunked(reader)
     expected = boxes_of(reader.array, origins, extent)
-    limit = cache.budget
+    limit, items_in_a_piece = cache.budget, gather._ITEMS_IN_A_PIECE
     try:
+        gather._ITEMS_IN_A_PIECE = data.draw(st.sampled_from([0, 1 << 40]))
         if data.draw(st.booleans()):
             cache.budget = lambda: prod(chunks) * 4 * 8
         out = np.empty(expected.shape, data.draw(st.sampled_from(["i4", "f8"])))
@@ -360,7 +367,7 @@ def test_any_boxes_of_any_chunks(data: st.DataObject):
         source.read(origins, extent, turned)
         assert_array_equal(turned, expected)
     finally:
-        cache.budget = limit
+        cache.budget, gather._ITEMS_IN_A_PIECE = limit, items_in_a_piece
     steps = np.indices(lengths).reshape(len(shape), -1).T * strides
     covered = {tuple(place) for at in origins for place in ((at + steps) // chunks).tolist()}
     assert set(reader.count) == covered

@@ -23,11 +23,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.engines.chunked import Chunked, SourceChunks
+from oocdata.engines.chunked import Chunked
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced
 from oocdata.engines.placed import Placed
+from oocdata.engines.readers import SourceChunks
 from oocdata.engines.source import Source
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import (

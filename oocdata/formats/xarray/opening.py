@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from oocdata.engines.axes import sample_axes
-from oocdata.engines.chunked import Chunked, SourceChunks
+from oocdata.engines.chunked import Chunked
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced
 from oocdata.engines.placed import Line, Placed
+from oocdata.engines.readers import SourceChunks
 from oocdata.engines.source import (
     Annotations,
     Source,

@@ -1,9 +1,9 @@
-"""Chunks side by side as one, so that rows which chunks cut lie whole in the cache."""
+"""Chunk readers made of something else: of boxes of a source, or of the chunks of another one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from math import prod
 from typing import Any
@@ -11,24 +11,75 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Extent
 from oocdata.engines.chunked import ChunkReader
 from oocdata.engines.decoding import in_turns
 from oocdata.engines.parts import JoinedParts
-from oocdata.engines.soon import Soon
+from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Storage
+from oocdata.engines.wrapped import Relabelled
 from oocdata.threads import cores
 
-__all__ = ["WholeRows"]
+__all__ = ["SourceChunks", "WholeRows"]
 
 _TASK_BYTES = 1 << 18
 """Decoded by one thread at a time."""
 
 
+@dataclass(frozen=True, eq=False)
+class SourceChunks(Relabelled):
+    """Blocks of another source, as a `ChunkReader`: each is read as one box, and cached.
+
+    Attributes
+    ----------
+    chunk_shape : tuple of int
+    own_threads : bool
+        One thread at a time reads from the source.
+    key : hashable
+        Of the source's bytes: blocks of one key are the same; by default, no others are.
+    """
+
+    chunk_shape: tuple[int, ...]
+    own_threads: bool = False
+    key: Hashable = field(default_factory=object)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, SourceChunks) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def _key(self) -> tuple[Hashable, ...]:
+        return self.key, self.chunk_shape
+
+    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
+        """Read each block."""
+        for origin, out in zip(places * np.array(self.chunk_shape), outs, strict=True):
+            self.source.read(origin[None], Extent.of(out.shape), out[None])
+
+    def check(self) -> None:
+        """Raise if the source's file has changed."""
+        check = getattr(self.source, "check", None)
+        if check is not None:
+            check()
+
+    def soon(self, places: NDArray[np.int64], extent: Extent | None = None) -> list[Soon]:
+        """Return what reading blocks will take out of stores."""
+        origins, lengths = places * np.array(self.chunk_shape), np.array(self.shape)
+        lengths = np.minimum(origins + self.chunk_shape, lengths) - origins
+        kinds, which = np.unique(lengths, axis=0, return_inverse=True)
+        return [
+            one
+            for number, kind in enumerate(kinds.tolist())
+            for one in soon(self.source, origins[which.ravel() == number], Extent.of(kind))
+        ]
+
+
 @dataclass(frozen=True)
 class WholeRows:
-    """Chunks of a reader put together along some axes; a `oocdata.engines.chunked.ChunkReader`.
+    """Chunks of a reader put together along some axes; a `ChunkReader`.
 
-    Each is decoded to where it goes in a row, so nothing is copied once more.
+    So rows that chunks cut lie whole in the cache. Each chunk is decoded to where it goes in a row.
 
     Attributes
     ----------
