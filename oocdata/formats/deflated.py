@@ -26,29 +26,16 @@ __all__ = ["DeflatedMember"]
 
 @dataclass(frozen=True, slots=True)
 class DeflatedMember:
-    """A compressed array in a ZIP archive; a `oocdata.engines.chunked.ChunkReader`.
-
-    Attributes
-    ----------
-    member : str
-        Its name in the archive.
-    part : (int, int)
-        Where its header begins in the file, and where its bytes end.
-    stored : numpy.dtype
-        As it lies there.
-    fortran : bool
-    skipped : int
-        Bytes of the ``.npy`` header.
-    """
+    """A compressed array in a ZIP archive; a `oocdata.engines.chunked.ChunkReader`."""
 
     version: Version
-    member: str
-    part: tuple[int, int]
+    member: str  #: its name in the archive
+    part: tuple[int, int]  #: where its header begins in the file, and where its bytes end
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    stored: np.dtype[Any]
+    stored: np.dtype[Any]  #: as it lies there
     fortran: bool
-    skipped: int
+    skipped: int  #: bytes of the ``.npy`` header
     described: Storage = field(compare=False, repr=False)
     file: File = field(compare=False, repr=False)
 

@@ -25,13 +25,7 @@ __all__ = ["open_array", "open_object"]
 
 
 def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
-    """Open an ndarray; a ``numpy.memmap`` is read from its file.
-
-    Raises
-    ------
-    oocdata.errors.UnsupportedDtypeError
-        If batches can't hold its dtype.
-    """
+    """Open an ndarray; a ``numpy.memmap`` is read from its file."""
     if isinstance(array, np.ma.MaskedArray):
         raise UnsupportedDtypeError(
             "an array must not be masked, because batches have no mask; got a masked array. "
@@ -115,13 +109,7 @@ def _first_address(line: str) -> int:
 
 
 def open_object(target: Any, *, axis: int | str = 0) -> Source:
-    """Open any object with shape, dtype and slicing.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-        If it has not all three.
-    """
+    """Open any object with shape, dtype and slicing."""
     if not all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__")):
         raise UnknownFormatError(
             "`target` must be a path, an array, or an object with shape, dtype and slicing; got "

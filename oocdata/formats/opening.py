@@ -110,58 +110,45 @@ def _each(target: Any) -> Sequence[Any]:
 
 
 def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Source:
-    verify, pictures, outermost = options["verify"], options["pictures"], options["axis"]
+    verify, pictures, manifest = options["verify"], options["pictures"], None
     if isinstance(target, list | tuple):
         files = _picture_files(target, pictures)
         if files:
             return _rows(_open_pictures(files, key, options), options)
         return _open_parts(list(target), key, options)
-    if not isinstance(target, str | os.PathLike):
-        manifest = _manifest_of(verify, None)
-        source = _open_object(target, key, options)
-        return _rows(source if manifest is None else _verified(source, manifest), options)
-    path = local_path(os.fspath(target))
-    found = files_matching(path)
+    path = local_path(os.fspath(target)) if isinstance(target, str | os.PathLike) else None
+    found = None if path is None else files_matching(path)
     if found is not None:
         return open_source(found, key, **options)
-    manifest = _manifest_of(verify, path)
+    if verify is not None and verify is not False:
+        from oocdata.formats.verified import manifest_of, verified  # not for `import oocdata`
+
+        manifest = manifest_of(verify, path)
+    if path is None:
+        source = _open_object(target, key, options)
+        return _rows(source if manifest is None else verified(source, manifest), options)
     each = manifest is not None or pictures is not None
     if each and key is not None and _names_several(path, key):
-        return _open_each(path, key, {**options, "axis": outermost, "verify": manifest})
+        return _open_each(path, key, {**options, "verify": manifest})
     try:
         try:
             source = _open_path(path, key, options)
         except MismatchedPartsError:  # looked at one by one, datasets are decoded, or filled up
             if key is None or not _names_several(path, key):
                 raise
-            return _open_each(path, key, {**options, "axis": outermost})
+            return _open_each(path, key, options)
         if options["pad"] is not None and is_ragged(source):
             about = source.storage()
             told = {"path": about.path, "key": about.key, "opened": about.opened}
             source = joined([source], 0, options["pad"], told)
-        if manifest is None:
-            return _rows(source, options)
-        (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())
-        return _rows(_verified(source, manifest, path, row_axis), options)
+        if manifest is not None:
+            (axis,) = axis_numbers(options["axis"], len(source.shape), source.storage())
+            source = verified(source, manifest, path=path, axis=axis)
+        return _rows(source, options)
     except SourceError:
         raise
     except OSError as error:
         raise SourceError(f"the file must be readable; {error}.", path=path) from error
-
-
-def _manifest_of(verify: Any, path: str | None) -> str | None:
-    """Return the manifest that `verify` means; None for no verification."""
-    if verify is None or verify is False:
-        return None
-    from oocdata.formats.verified import manifest_of  # not for `import oocdata`
-
-    return manifest_of(verify, path)
-
-
-def _verified(source: Source, manifest: str, path: str | None = None, axis: int = 0) -> Source:
-    from oocdata.formats.verified import verified  # not for `import oocdata`
-
-    return verified(source, manifest, path=path, axis=axis)
 
 
 def files_matching(path: str) -> list[str] | None:
@@ -276,6 +263,12 @@ def refuse(what: str, **given: Any) -> None:
         )
 
 
+_TAKEN: dict[Format, tuple[str, ...]] = {
+    "npy": ("dtype",), "npz": (), "text": ("format",), "tfrecord": ("format",),
+    "hdf5": ("missing", "external"), "zarr": ("missing",),
+}  # fmt: skip
+"""Options that each format takes."""
+
 _NAMELESS = ("npy", "text", "tfrecord", "picture")
 """Formats that hold one array, which has no name."""
 
@@ -319,10 +312,7 @@ def _is_file(url: str) -> bool:
 def local_path(path: str) -> str:
     """Return a path with the home folder written out, and without the ``file://`` of a URL.
 
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If a URL holds a credential, or is that of a file on another machine.
+    A URL that holds a credential, or is that of a file on another machine, is an `ArgumentError`.
 
     Examples
     --------
@@ -357,30 +347,29 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     kind = "text" if options["format"] == "text" and os.path.isfile(path) else format_of(path)
     if kind == "picture":
         return _open_pictures([path], key, options)
-    what = f"'{path}', which is {kind}"
+    given = _only(f"'{path}', which is {kind}", options, *_TAKEN[kind])
     if kind in _NAMELESS:
         _no_key(key, f".{kind}" if kind == "npy" else kind)
-    if kind in ("text", "tfrecord"):
-        given = _only(what, options, "format")["format"]
-        # Not for `import oocdata`.
-        if kind == "text":
-            from oocdata.formats.lines import open_lines
+    # Others than NumPy's not for `import oocdata`.
+    if kind == "npy":
+        return npy.open_npy(path, **given)
+    if kind == "npz":
+        return npy.open_npz(path, key, **given)
+    if kind == "text":
+        from oocdata.formats.lines import open_lines
 
-            return open_lines(path, format=given)
+        return open_lines(path, format=given["format"])
+    if kind == "tfrecord":
         from oocdata.formats.tfrecord import open_tfrecord
 
         return open_tfrecord(path)
-    if kind == "npy":
-        return npy.open_npy(path, **_only(what, options, "dtype"))
-    if kind == "npz":
-        return npy.open_npz(path, key, **_only(what, options))
     if kind == "hdf5":
         from oocdata.formats import hdf5
 
-        return hdf5.open_hdf5(path, key, **_only(what, options, "missing", "external"))
+        return hdf5.open_hdf5(path, key, **given)
     from oocdata.formats import zarr
 
-    return zarr.open_zarr(path, key, **_only(what, options, "missing"))
+    return zarr.open_zarr(path, key, **given)
 
 
 def list_datasets(path: str) -> list[str | None]:
@@ -401,15 +390,8 @@ def list_datasets(path: str) -> list[str | None]:
 
 
 def match_datasets(path: str, key: Key) -> list[str]:
-    """Return the keys of the datasets in a file that a pattern matches, or several keys name.
-
-    Raises
-    ------
-    oocdata.errors.MissingKeyError
-        If it matches none.
-    """
-    names = [name for name in list_datasets(path) if name]
-    return matches_of(key, names, path)
+    """Return the keys of the datasets in a file that a pattern matches, or several keys name."""
+    return matches_of(key, [name for name in list_datasets(path) if name], path)
 
 
 def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Source:

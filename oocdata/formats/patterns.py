@@ -58,13 +58,7 @@ def natural(name: str) -> list[Any]:
 
 
 def keys_of(key: Key) -> list[str]:
-    """Return several keys as a list, checked.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If they are no names, or none, or one is named twice, or has ``**``.
-    """
+    """Return several keys as a list, checked: names, none twice, and none with ``**``."""
     keys: list[Any] = [key] if isinstance(key, str) or not is_several(key) else list(key)
     if not keys or not all(isinstance(one, str) for one in keys):
         raise ArgumentError(
@@ -115,10 +109,7 @@ def tree_of(names: Iterable[str]) -> dict[str, list[str]]:
 def matches_of(key: Key, names: Sequence[str], path: str) -> list[str]:
     """Return which of a file's datasets a pattern matches, or several keys name, in their order.
 
-    Raises
-    ------
-    oocdata.errors.MissingKeyError
-        If a key is none of the names, or a pattern matches none; the message says what comes near.
+    The error of a key that is none of the names, or matches none, says what comes near.
 
     Examples
     --------
@@ -180,15 +171,9 @@ def matching(pattern: str, children: Children) -> list[str]:
 def unmatched(
     pattern: str, children: Children, path: str, groups: Sequence[str]
 ) -> MissingKeyError:
-    """Return the error of a pattern that matches no dataset; it says what is there instead.
+    """Return the error of a pattern that matches no dataset, only groups or nothing.
 
-    Parameters
-    ----------
-    pattern : str
-    children : callable
-    path : str
-    groups : sequence of str
-        What it matches that is no dataset.
+    It says what is there instead.
     """
     if groups:
         below = [f"{pattern.rstrip('/')}/{name}" for name in sorted(children(groups[0]))]
@@ -219,19 +204,10 @@ def datasets(
     opened: Mapping[str, Any],
     pad: float | None = None,
 ) -> Source:
-    """Return datasets of one file end to end; each is an episode.
+    """Return datasets of one file, found by a key, end to end along an axis; each is an episode.
 
-    Parameters
-    ----------
-    sources : sequence of Source
-    axis : int or str
-        Along which they are put end to end.
-    key : str or sequence of str
-        The pattern or names that they were found by.
-    opened : mapping
-        Arguments of `oocdata.open` that open them again, besides the key.
-    pad : number, optional
-        As `oocdata.engines.unlike.joined` takes it.
+    `opened` are arguments of `oocdata.open` that open them again, besides the key; `pad` is as
+    `oocdata.engines.unlike.joined` takes it.
     """
     first = sources[0]
     (along,) = axis_numbers(axis, len(first.shape), first.storage())

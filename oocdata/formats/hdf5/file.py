@@ -26,6 +26,7 @@ from oocdata.errors import (
     SourceError,
     TruncatedFileError,
     UnknownFormatError,
+    concerning,
     place,
 )
 from oocdata.formats.stored import is_url, stored_file
@@ -65,30 +66,24 @@ _METADATA_BYTES = 2 << 20
 
 
 def hdf5_library() -> Any:
-    """Return the module ``h5py``."""
-    try:
-        return importlib.import_module("h5py")
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"HDF5 files need h5py; {error}. Install it: pip install h5py."
-        ) from error
+    """Return the module ``h5py``, which takes long to import."""
+    import h5py
+
+    return h5py
 
 
 def hdf5_lock() -> AbstractContextManager[Any]:
     """Return the one lock under which h5py calls HDF5, which a thread may take again."""
-    hdf5_library()
-    lock: AbstractContextManager[Any] = importlib.import_module("h5py._objects").phil
+    lock: AbstractContextManager[Any] = hdf5_library()._objects.phil
     return lock
 
 
 @contextmanager
 def readable(path: str, key: str | None = None) -> Iterator[None]:
-    """Turn what h5py raises over damaged metadata into a clear error."""
+    """Turn what h5py raises over damaged metadata into a clear error; see `concerning`."""
     try:
-        yield
-    except SourceError as error:  # of a store, told without what is read of it
-        error.key = error.key or key
-        raise
+        with concerning(path, key):
+            yield
     except OocdataError:
         raise
     except (OSError, KeyError, ValueError, RuntimeError) as error:
@@ -227,18 +222,12 @@ def _why(error: OSError, path: str) -> SourceError:
 
 
 def find_beside(own: str, name: str, variable: str) -> str | None:
-    """Return the file that HDF5 would open for a name inside another file, or None.
+    """Return the file that HDF5 would open for a name inside another file, `own`, or None.
 
     The order of search is HDF5's (``H5F_prefix_open_file``): the name itself if absolute, then its
-    last part; the folders of an environment variable; the folder of the file; the current folder;
-    the folder where the file lies once symbolic links are resolved.
-
-    Parameters
-    ----------
-    own, name : str
-        The file that holds the name, and the name.
-    variable : str
-        ``"HDF5_VDS_PREFIX"`` or ``"HDF5_EXT_PREFIX"``.
+    last part; the folders of an environment variable (``HDF5_VDS_PREFIX``, ``HDF5_EXT_PREFIX``);
+    the folder of the file; the current folder; the folder where the file lies once symbolic links
+    are resolved.
     """
     if is_url(own):
         return None

@@ -17,7 +17,9 @@ from functools import partial
 from math import prod
 from typing import Any, Literal, TypeAlias
 
+import h5py
 import numpy as np
+from h5py import h5g
 
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
@@ -25,12 +27,17 @@ from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
-from oocdata.errors import ArgumentError, TruncatedFileError, UnsupportedDtypeError, place
+from oocdata.errors import (
+    ArgumentError,
+    TruncatedFileError,
+    UnsupportedDtypeError,
+    concerning,
+    place,
+)
 from oocdata.formats.anndata import Group, is_one_array, open_group
 from oocdata.formats.dimensions import as_stored
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
-    DECODED,
     READING,
     all_values,
     annotations_of,
@@ -41,7 +48,6 @@ from oocdata.formats.hdf5.description import (
     varying_dtype,
 )
 from oocdata.formats.hdf5.file import (
-    hdf5_library,
     little_metadata,
     open_file,
     readable,
@@ -115,19 +121,8 @@ def open_hdf5(
     """Open a dataset of an HDF5 file, or several of them as one array; reads metadata only.
 
     Arguments and errors are those of `oocdata.open`. Of `axis` only the first counts: errors call
-    places along it rows.
-
-    Parameters
-    ----------
-    external : bool
-        Whether the bytes may lie in other HDF5 files (external links, sources of a virtual
-        dataset). Such a file can name any path on the machine.
-
-    Returns
-    -------
-    Source
-        `Strided` for contiguous storage and unfiltered chunks, else `Chunked`; `ThroughLibrary`
-        where only HDF5 knows what lies where.
+    places along it rows. The source is a `Strided` for contiguous storage and unfiltered chunks,
+    else a `Chunked`; a `ThroughLibrary` where only HDF5 knows what lies where.
     """
     wanted = _Wanted(axis, missing, external)
     if external and is_url(path):
@@ -158,7 +153,9 @@ def _open_one(file: Any, name: str, wanted: _Wanted) -> Source:
     with ExitStack() as opened:
         dataset, name = find_dataset(file, name, wanted.external, opened)
         # A name that leads through an external link is described by the file where it ends.
-        return _source(dataset, version_of_open(dataset.file), name, wanted)
+        version = version_of_open(dataset.file)
+        with concerning(version.path, name):
+            return _source(dataset, version, name, wanted)
 
 
 def _values(path: str, group: str, part: str) -> Any:
@@ -191,7 +188,7 @@ def _matches(names: Names, pattern: str, path: str) -> Iterator[tuple[str, Any]]
 
     The identifier is None for what lies in another file, or can't be opened.
     """
-    h5g, none, groups = hdf5_library().h5g, True, []
+    none, groups = True, []
     for name in matching(pattern, names.below):
         opened = names.opened(name)
         if names.address(name) is None:
@@ -215,7 +212,6 @@ def from_dataset(
     pickled, and is read as `open_hdf5` reads it. Any other (in memory, in a file-like object, open
     for writing) is read through the object, which must stay open.
     """
-    h5py = hdf5_library()
     if not isinstance(dataset, h5py.Dataset) or not dataset:
         raise ArgumentError(f"`dataset` must be an open h5py.Dataset; got {dataset!r}.")
     path, key = dataset.file.filename, dataset.name
@@ -246,7 +242,7 @@ def _can_be_reopened(dataset: Any) -> bool:
 def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) -> Source:
     """Return the source of an open dataset; through the object itself where `version` is None."""
     path = version.path if version else dataset.file.filename
-    stored = stored_dtype(dataset, path, key)
+    stored = stored_dtype(dataset)
     if dataset.shape is None:
         raise ArgumentError(
             f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
@@ -304,16 +300,14 @@ def _varying(
         if dataset.ndim != 1:
             raise UnsupportedDtypeError(
                 "rows of varying length must be numbered by one axis; got an array of shape "
-                f"{shape} of them. Save it as one axis.",
-                **rules.about,
+                f"{shape} of them. Save it as one axis."
             )
         if not dtype.isnative:
             raise UnsupportedDtypeError(
                 f"rows of varying length must be stored in native byte order; got {dtype}, of "
-                "which h5py gives other numbers. Save it in native byte order.",
-                **rules.about,
+                "which h5py gives other numbers. Save it in native byte order."
             )
-    elif hdf5_library().check_string_dtype(dataset.dtype) is not None:
+    elif h5py.check_string_dtype(dataset.dtype) is not None:
         kept = kept_texts(texts_of(dataset), shape, storage)
         if kept is not None:
             return kept
@@ -367,8 +361,7 @@ def _direct(
         end = offset + prod(shape) * stored.itemsize
         if end > version.nbytes:
             raise TruncatedFileError(
-                f"the file must hold {end} bytes; got {version.nbytes}. It was cut short.",
-                **rules.about,
+                f"the file must hold {end} bytes; got {version.nbytes}. It was cut short."
             )
         strides = contiguous_strides(shape, stored.itemsize)
         in_place = replace(in_place, strides=strides)
@@ -383,7 +376,7 @@ def _direct(
     chunk_shape = _chunk_shape(dataset)
     described = replace(
         storage,
-        reading=DECODED + as_stored(storage.packed),
+        reading=READING["decoded"] + as_stored(storage.packed),
         chunks=chunk_shape,
         table_bytes=table_bytes,
     )
