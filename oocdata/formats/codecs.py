@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.buffers import empty
 
-__all__ = ["codecs", "decompress", "room_for", "write_chunk"]
+__all__ = ["codecs", "decompress", "grid_of", "room_for", "write_chunk"]
 
 _BLOSC_HEADER_BYTES = 16
 
@@ -102,6 +102,17 @@ def _check_blosc(data: Any) -> None:
     said = int.from_bytes(data[12:16], "little") if size >= _BLOSC_HEADER_BYTES else 0
     if said != size:
         raise ValueError(f"its Blosc header says {said} bytes, but it has {size}")
+
+
+def grid_of(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many chunks there are along each axis.
+
+    Examples
+    --------
+    >>> grid_of((10, 3), (4, 3))
+    (3, 1)
+    """
+    return tuple(-(-length // step) for length, step in zip(shape, chunk_shape, strict=True))
 
 
 def room_for(nbytes: int) -> memoryview:

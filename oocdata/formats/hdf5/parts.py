@@ -26,6 +26,7 @@ from oocdata.engines.concat import Concat, PartTable, check_alike, check_packed,
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.source import Annotations, Source
 from oocdata.engines.strided import Strided, contiguous_strides
+from oocdata.formats.codecs import grid_of
 from oocdata.formats.dimensions import PACKING, TIME, as_text, is_time
 from oocdata.formats.hdf5.decode import can_decode
 from oocdata.formats.hdf5.description import EMPTY, annotations_of, attributes_of
@@ -33,7 +34,7 @@ from oocdata.formats.hdf5.file import open_file, readable, unwritten
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.links import find_dataset
 from oocdata.formats.hdf5.storage import filters_of, offset_of
-from oocdata.formats.hdf5.table import ChunkTable, grid_of
+from oocdata.formats.hdf5.table import ChunkTable
 
 __all__ = ["Datasets"]
 

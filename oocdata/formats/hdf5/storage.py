@@ -16,8 +16,9 @@ import numpy as np
 from h5py import h5d
 
 from oocdata.errors import ExternalDataError, MissingChunkError
+from oocdata.formats.codecs import grid_of
 from oocdata.formats.hdf5.file import FILTERS, fill_value, require_filters
-from oocdata.formats.hdf5.table import grid_of, present_chunks
+from oocdata.formats.hdf5.table import present_chunks
 
 __all__ = [
     "Rules",

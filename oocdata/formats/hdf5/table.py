@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Version
 from oocdata.engines.parts import JoinedParts
 from oocdata.errors import MissingChunkError
+from oocdata.formats.codecs import grid_of
 from oocdata.formats.hdf5.file import (
     compare_open,
     hdf5_lock,
@@ -27,21 +28,10 @@ from oocdata.formats.hdf5.file import (
 )
 from oocdata.formats.stored import file_of
 
-__all__ = ["ChunkTable", "PresentChunks", "grid_of", "present_chunks"]
+__all__ = ["ChunkTable", "PresentChunks", "present_chunks"]
 
 _BEYOND = 1 << 62
 """An offset that no file has, and to which a length may be added."""
-
-
-def grid_of(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many chunks there are along each axis.
-
-    Examples
-    --------
-    >>> grid_of((10, 3), (4, 3))
-    (3, 1)
-    """
-    return tuple(-(-length // step) for length, step in zip(shape, chunk_shape, strict=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -24,10 +24,9 @@ from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.soon import Soon
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
 from oocdata.formats.zarr.direct import DirectReader
-from oocdata.formats.zarr.metadata import parse_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import Missing, ZarrReader
-from oocdata.formats.zarr.store import Status, Store, calm, join
+from oocdata.formats.zarr.store import Status, Store, by_zarr, join
 from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answer import Answer
@@ -43,9 +42,6 @@ __all__ = ["Remote", "remote_reader"]
 
 _CHUNKS_AT_ONCE = 16
 """Handed to zarr-python at a time: the others arrive meanwhile."""
-
-_TEXTS = 64 << 10
-"""Bytes of a chunk of texts, about."""
 
 _MOST_INDICES = 4096
 """Indices of shards that are kept, within a quarter of what memory has for tables."""
@@ -110,21 +106,6 @@ class Remote(Store):
         if self.address.root.startswith("http"):
             return None
         return [name for name, is_folder in list_names(self.address / key) if is_folder]
-
-    def open_by_zarr(self, key: str, version: int) -> Any:
-        """Return an array, opened by zarr-python; all that is stored of it is fetched."""
-        name = "zarr.json" if version == 3 else ".zarray"
-        text = self.read(join(key, name)) or b""
-        metadata = parse_array(text, 3 if version == 3 else 2, self.path, key or None)
-        lengths = zip(metadata.shape, metadata.object_shape, strict=True)
-        grid = np.ndindex(*(-(-length // step) for length, step in lengths))
-        names = [metadata.name(place) for place in grid]
-        here = self.address / key
-        objects = StoredObjects(lambda number: here / names[number], len(names), _TEXTS)
-        each = zip(names, objects.take(range(len(names))), strict=True)
-        stored = {name: one for name, one in each if one is not None}
-        memory = {name: _buffer(bytes(one)) for name, one in {name: text, **stored}.items()}
-        return _opened(memory, 3 if version == 3 else 2)
 
 
 class _Fetched:
@@ -371,19 +352,12 @@ class _ByZarr(_Remote):
 
     @cached_property
     def _by_zarr(self) -> Any:
+        from zarr.storage import MemoryStore
+
         try:
-            return _opened(self._memory, self.objects.metadata.version)
+            return by_zarr(MemoryStore(self._memory), "", self.objects.metadata.version)
         except Exception as error:  # as `ZarrReader._by_zarr`
             raise self._unreadable(error) from error
-
-
-def _opened(memory: dict[str, Any], version: Any) -> Any:
-    """Return the array that a dict holds, opened by zarr-python."""
-    import zarr
-    from zarr.storage import MemoryStore
-
-    with calm():
-        return zarr.open_array(MemoryStore(memory), mode="r", zarr_format=version)
 
 
 def _buffer(data: bytes) -> Any:

@@ -19,7 +19,7 @@ from oocdata.errors import MissingFileError, UnknownFormatError
 from oocdata.formats.codecs import room_for
 from oocdata.formats.stored import is_url
 
-__all__ = ["Archive", "Folder", "Status", "Store", "calm", "join", "store_of"]
+__all__ = ["Archive", "Folder", "Status", "Store", "by_zarr", "calm", "join", "store_of"]
 
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -86,18 +86,9 @@ class Store:
         """Return the version of the file in which an object lies; None where there is no file."""
         return None
 
-    def zarr_store(self) -> Any:
-        """Return what zarr-python opens: a path, or a store of its own."""
-        return self.path
-
     def open_by_zarr(self, key: str, version: int) -> Any:
         """Return an array, opened by zarr-python."""
-        import zarr
-
-        with calm():
-            return zarr.open_array(
-                self.zarr_store(), path=key, mode="r", zarr_format=3 if version == 3 else 2
-            )
+        return by_zarr(self.path, key, version)
 
 
 class Folder(Store):
@@ -235,11 +226,19 @@ class Archive(Store):
         """Return the version of the archive."""
         return FileVersion.of(self.path)
 
-    def zarr_store(self) -> Any:
-        """Return a store of zarr-python."""
+    def open_by_zarr(self, key: str, version: int) -> Any:
+        """Return an array, opened by zarr-python."""
         from zarr.storage import ZipStore
 
-        return ZipStore(self.path, mode="r", read_only=True)
+        return by_zarr(ZipStore(self.path, mode="r", read_only=True), key, version)
+
+
+def by_zarr(store: Any, key: str, version: Any) -> Any:
+    """Return the array in a store of zarr-python, or in a folder, opened by it."""
+    import zarr
+
+    with calm():
+        return zarr.open_array(store, path=key, mode="r", zarr_format=version)
 
 
 @contextmanager

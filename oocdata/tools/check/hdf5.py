@@ -10,11 +10,12 @@ import numpy as np
 
 from oocdata.errors import MissingChunkError, MissingFileError
 from oocdata.formats.anndata import is_one_array
+from oocdata.formats.codecs import grid_of
 from oocdata.formats.hdf5 import open_hdf5
 from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes
 from oocdata.formats.hdf5.storage import offset_of
-from oocdata.formats.hdf5.table import grid_of, present_chunks
+from oocdata.formats.hdf5.table import present_chunks
 from oocdata.tools.check.opening import Opened
 from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.check.rows import Fault

@@ -131,7 +131,7 @@ def _opened_zarr(opening: Opening) -> Opened:
     assert opening.key is None or isinstance(opening.key, str)
     store = store_of(opening.target)
     missing: Missing = "fill" if store.listable else "error"
-    name, metadata = find_array(store, opening.key, opening.target)
+    name, metadata = find_array(store, opening.key)
     if metadata is None:  # a group that is one array
         view = replace(opening, missing=missing).view()
         return Opened(view, tuple(_absent_below(store, name)))
@@ -151,7 +151,7 @@ def _absent_below(store: Store, group: str) -> Iterator[Fault]:
     """Yield what is not stored of each array of a group; which rows that concerns is not told."""
     for part in _PARTS if store.listable else ():
         with suppress(MissingKeyError):
-            name, metadata = find_array(store, join(group, part), store.path)
+            name, metadata = find_array(store, join(group, part))
             if metadata is not None:
                 absent = _absent(Objects(store, name, metadata, 0))
                 if absent.reason:

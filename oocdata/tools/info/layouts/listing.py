@@ -161,7 +161,7 @@ def _of_zarr(path: str) -> Looks:
 
     def metadata(name: str) -> Any:
         with suppress(SourceError):
-            return find_array(store, name, path)[1]
+            return find_array(store, name)[1]
         return None
 
     def array(name: str) -> Array | None:
@@ -169,7 +169,7 @@ def _of_zarr(path: str) -> Looks:
         return found and Array(tuple(found.shape), found.dtype, found.dimensions)
 
     def attributes(name: str) -> dict[str, Any]:
-        found = group_attributes(store, name, path)
+        found = group_attributes(store, name)
         if found is None and (one := metadata(name)) is not None:
             found = dict(one.annotations.attributes)
         return found or {}
