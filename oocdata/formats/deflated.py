@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from oocdata.engines.files import File, Version
 from oocdata.engines.soon import Soon
 from oocdata.engines.source import Storage
-from oocdata.errors import DamagedChunkError
+from oocdata.errors import DamagedChunkError, concerning
 from oocdata.formats.stored import opened, refused_in
 
 __all__ = ["DeflatedMember"]
@@ -88,15 +88,10 @@ class DeflatedMember:
         # What a damaged archive raises is anything: zlib.error, struct.error, BadZipFile, …
         except Exception as error:
             self.check()  # bytes that were written over are not damaged
-            if (refused := refused_in(error)) is not None:
-                raise type(refused)(
-                    refused.message, path=self.version.path, key=self.described.key
+            with concerning(self.version.path, self.described.key):
+                raise refused_in(error) or DamagedChunkError(
+                    f"a member must decode; {error}. Its bytes are damaged: restore the file."
                 ) from error
-            raise DamagedChunkError(
-                f"a member must decode; {error}. Its bytes are damaged: restore the file.",
-                path=self.version.path,
-                key=self.described.key,
-            ) from error
         if not plain:
             out[...] = whole.T if self.fortran else whole
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -24,7 +24,16 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats import memory, npy
-from oocdata.formats.patterns import Key, datasets, is_pattern, keys_of, matches_of, natural
+from oocdata.formats.patterns import (
+    Axis,
+    Key,
+    Missing,
+    datasets,
+    is_pattern,
+    keys_of,
+    matches_of,
+    natural,
+)
 from oocdata.formats.recognising import Format, format_of, picture_format, refuse_stream
 from oocdata.formats.stored import is_url
 from oocdata.index import as_flag, as_path
@@ -36,9 +45,6 @@ __all__ = [
     "Axis", "Format", "Missing", "files_matching", "format_of", "list_datasets", "local_path",
     "match_datasets", "open_source", "refuse",
 ]  # fmt: skip
-
-Missing: TypeAlias = Literal["error", "fill"]
-Axis: TypeAlias = int | str | Sequence[int | str]
 
 
 def open_source(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import translate
 from glob import has_magic
 from itertools import takewhile
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.source import Source
@@ -18,14 +18,18 @@ from oocdata.formats.dimensions import choose_key, listed
 from oocdata.index import is_several
 
 __all__ = [
-    "Key", "datasets", "is_pattern", "keys_of", "matches_of", "matching", "natural", "said",
-    "shared_steps", "tree_of", "unmatched",
+    "Axis", "Key", "Missing", "datasets", "is_pattern", "keys_of", "matches_of", "matching",
+    "natural", "said", "shared_steps", "tree_of", "unmatched",
 ]  # fmt: skip
 
 _digits = re.compile(r"(\d+)").split
 
 Key: TypeAlias = str | Sequence[str]
 """The name of a dataset, a pattern, or several of them."""
+
+Axis: TypeAlias = int | str | Sequence[int | str]
+Missing: TypeAlias = Literal["error", "fill"]
+"""Arguments of `oocdata.open`."""
 
 Children: TypeAlias = Callable[[str], Iterable[str]]
 """Returns the names of what lies right below a group, given with a slash before each step."""

@@ -14,7 +14,7 @@ from oocdata.box import Extent
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.wrapped import Wrapped
-from oocdata.errors import ArgumentError, ChecksumError, ManifestError
+from oocdata.errors import ArgumentError, ChecksumError, ManifestError, concerning
 from oocdata.formats.manifest import Manifest, checksums_of, manifest_path
 from oocdata.formats.stored import is_url
 
@@ -116,15 +116,14 @@ def verified(source: Source, manifest: str, *, path: str | None = None, axis: in
         axis = rows.axis % max(1, len(rows.shape))
     shape = source.shape
     front = (*shape[axis : axis + 1], *shape[:axis], *shape[axis + 1 :])
-    known.check(rows, front, source.dtype)
-    table = known.table(rows.member)
-    if table.shape != (rows.units,):
-        raise ManifestError(
-            f"the manifest must hold {rows.units} checksums; it holds {table.shape[0]}. Write it "
-            "anew from data that you trust.",
-            path=known.path,
-            key=rows.key,
-        )
+    with concerning(known.path, rows.key):
+        known.check(rows, front, source.dtype)
+        table = known.table(rows.member)
+        if table.shape != (rows.units,):
+            raise ManifestError(
+                f"the manifest must hold {rows.units} checksums; it holds {table.shape[0]}. Write "
+                "it anew from data that you trust."
+            )
     return Verified(source, axis, table, rows.unit_rows, known.path)
 
 

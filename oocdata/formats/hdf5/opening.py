@@ -10,12 +10,12 @@ Specification, version 3.0.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import h5py
 import numpy as np
@@ -75,7 +75,16 @@ from oocdata.formats.hdf5.varying import (
     texts_of,
 )
 from oocdata.formats.hdf5.virtual import inspect_storage
-from oocdata.formats.patterns import Key, is_pattern, keys_of, matching, said, unmatched
+from oocdata.formats.patterns import (
+    Axis,
+    Key,
+    Missing,
+    is_pattern,
+    keys_of,
+    matching,
+    said,
+    unmatched,
+)
 from oocdata.formats.stored import absolute, file_of, is_url
 
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
@@ -84,9 +93,6 @@ _FETCHED_WHOLE = 1 << 20
 """Bytes of an unfiltered chunk that is fetched whole and cached, where it holds parts of rows; h5py
 chooses at most so many. Part by part, most of each chunk comes with a row: 3 MB of rows of 1 KiB
 took 315 MB."""
-
-Missing: TypeAlias = Literal["error", "fill"]
-Axis: TypeAlias = int | str | Sequence[int | str]
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,8 +19,9 @@ from oocdata.engines.files import Descriptor, OpenFile
 from oocdata.engines.runs import UnfinishedError, announce
 from oocdata.errors import SourceError
 from oocdata.formats.codecs import decompress, room_for, write_chunk
+from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import Missing, ZarrReader
+from oocdata.formats.zarr.readers import ZarrReader
 
 __all__ = ["DirectReader", "ShardReader", "reader_of"]
 

@@ -20,7 +20,7 @@ from oocdata.engines.source import Source, Storage
 from oocdata.errors import concerning
 from oocdata.formats.anndata import Group, open_group
 from oocdata.formats.codecs import grid_of
-from oocdata.formats.patterns import Key, datasets, is_pattern
+from oocdata.formats.patterns import Key, Missing, datasets, is_pattern
 from oocdata.formats.zarr.chunk_files import chunk_files
 from oocdata.formats.zarr.direct import reader_of
 from oocdata.formats.zarr.hierarchy import (
@@ -31,7 +31,7 @@ from oocdata.formats.zarr.hierarchy import (
 )
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import Missing, ZarrReader
+from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.formats.zarr.store import Store, join, store_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import os
 import warnings
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any, Literal, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,12 +26,11 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats.dimensions import as_stored, packing
+from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.store import join
 
-__all__ = ["Missing", "ZarrReader", "first_line"]
-
-Missing: TypeAlias = Literal["error", "fill"]
+__all__ = ["ZarrReader", "first_line"]
 
 _Outs: TypeAlias = Sequence[NDArray[Any]]
 _Failures: TypeAlias = list[tuple[int, Exception]]

@@ -23,9 +23,10 @@ from oocdata.engines.files import Version
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.soon import Soon
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
+from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.direct import DirectReader
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import Missing, ZarrReader
+from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.formats.zarr.store import Status, Store, by_zarr, join
 from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
