@@ -60,6 +60,8 @@ class ArrayMetadata:
     dimensions: tuple[str, ...]
     """Names of the axes, empty for an axis without; none where no axis has a name."""
     annotations: Annotations = field(compare=False, repr=False)
+    node: dict[str, Any] = field(compare=False, repr=False)
+    """What the metadata file holds, without attributes."""
 
     def annotate(self) -> Annotations:
         """Return attributes and fill value."""
@@ -79,6 +81,29 @@ class ArrayMetadata:
         if self.plain_dtype is None:
             return "a byte order that is not said" if self.dtype != _TEXT else "text"
         return "" if self.fill_known else f"the fill value {self.fill_value}"
+
+    @property
+    def indexed(self) -> bool:
+        """Whether chunks of shards lie at the addresses of an index, and decode on their own."""
+        if self.codecs.shard_index is None:
+            return False
+        return not self.zarr_only or len(self.node["codecs"]) == 1
+
+    def alone(self) -> tuple[str, bytes, str]:
+        """Return the metadata of an array that is one stored object, or one chunk of a shard.
+
+        The name and the bytes of its metadata file, and the name of its object.
+        """
+        shape = self.chunk_shape if self.indexed else self.object_shape
+        node, place = {**self.node, "shape": shape}, ["0"] * len(shape)
+        if self.version == 2:
+            node |= {"chunks": shape, "dimension_separator": "."}
+            return ".zarray", json.dumps(node).encode(), ".".join(place) or "0"
+        node["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": shape}}
+        node["chunk_key_encoding"] = {"name": "default"}
+        if self.indexed:
+            node["codecs"] = node["codecs"][0]["configuration"]["codecs"]
+        return "zarr.json", json.dumps(node).encode(), "/".join(("c", *place))
 
     @property
     def sharded(self) -> bool:
@@ -180,6 +205,7 @@ def parse_array(
         fill_value=json.dumps(node["fill_value"]),
         dimensions=names,
         annotations=Annotations(others, fill_value),
+        node={name: one for name, one in node.items() if name != "attributes"},
         **stored,
     )
 

@@ -22,7 +22,6 @@ from oocdata.formats.anndata import Group, open_group
 from oocdata.formats.codecs import grid_of
 from oocdata.formats.patterns import Key, Missing, datasets, is_pattern
 from oocdata.formats.zarr.chunk_files import chunk_files
-from oocdata.formats.zarr.direct import reader_of
 from oocdata.formats.zarr.hierarchy import (
     find_array,
     find_arrays,
@@ -32,6 +31,7 @@ from oocdata.formats.zarr.hierarchy import (
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import ZarrReader
+from oocdata.formats.zarr.shards import reader_of
 from oocdata.formats.zarr.store import Store, join, store_of
 
 if TYPE_CHECKING:

@@ -1,18 +1,16 @@
 """Zarr hierarchies in object stores and behind HTTP.
 
-Stored chunks are fetched within the one bound on requests, and decoded here, or out of memory by
-zarr-python. Of shards, only the chunks that are wanted are fetched, by the addresses in the shard's
-index: for zarr-python they are then objects of their own.
+Stored chunks are fetched within the one bound on requests. Of shards, only the chunks that are
+wanted are fetched, by the addresses in the shard's index.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -24,10 +22,9 @@ from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.soon import Soon
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
 from oocdata.formats.patterns import Missing
-from oocdata.formats.zarr.direct import DirectReader
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import ZarrReader
-from oocdata.formats.zarr.store import Status, Store, by_zarr, join
+from oocdata.formats.zarr.store import Status, Store
 from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answer import Answer
@@ -39,10 +36,7 @@ from oocdata.stores.looking import small
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.versions import Noted, ObjectVersion, cache_folder
 
-__all__ = ["Remote", "remote_reader"]
-
-_CHUNKS_AT_ONCE = 16
-"""Handed to zarr-python at a time: the others arrive meanwhile."""
+__all__ = ["Remote", "RemoteReader"]
 
 _MOST_INDICES = 4096
 """Indices of shards that are kept, within a quarter of what memory has for tables."""
@@ -110,17 +104,14 @@ class Remote(Store):
 
 
 class _Fetched:
-    """The stored chunks of an array in a `Remote`, fetched; each has a name for zarr-python."""
+    """The stored chunks of an array in a `Remote`, fetched."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
         metadata = objects.metadata
         assert isinstance(objects.store, Remote)
         self.store = objects.store
-        index = metadata.codecs.shard_index
-        # For zarr-python the chunks of a shard are to be an array: with codecs before, it is none.
-        alone = not objects.zarr_only or len(self._node.get("codecs", ())) == 1
-        self._index = index if alone else None
+        self._index = index = metadata.codecs.shard_index if metadata.indexed else None
         self._axes = [] if index is None else list(index.axes)
         self._address = address = Address.of(objects.store.path) / objects.key
         ANSWERED.add(address.root)
@@ -128,7 +119,7 @@ class _Fetched:
         self._coming: dict[tuple[int, ...], Future[Answer | None]] = {}
         whole = self._index is None
         self._versions = Noted(0 if whole else objects.count)  # also of those that were forgotten
-        self._lock, self.decoding = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         nbytes = int(np.prod(metadata.object_shape)) * metadata.dtype.itemsize
         self._whole = StoredObjects(
             lambda number: address / metadata.name(objects.place(number)),
@@ -151,36 +142,6 @@ class _Fetched:
         """How many indices of shards are kept, or read at a time."""
         nbytes = 1 if self._index is None else self._index.nbytes
         return max(1, min(_MOST_INDICES, scratch_share() // 4 // nbytes))
-
-    @cached_property
-    def _node(self) -> dict[str, Any]:
-        """What the array's metadata file holds."""
-        name = "zarr.json" if self.objects.metadata.version == 3 else ".zarray"
-        text = self.store.read(join(self.objects.key, name))
-        node: dict[str, Any] = json.loads(text or b"{}")
-        return node
-
-    @property
-    def metadata(self) -> tuple[str, bytes]:
-        """The metadata file by which a library decodes what is fetched: its name and bytes."""
-        version, node = self.objects.metadata.version, dict(self._node)
-        if version == 2:
-            return ".zarray", json.dumps({**node, "dimension_separator": "."}).encode()
-        keys = {"name": "default", "configuration": {"separator": "/"}}
-        if self._index is not None:
-            options = node["codecs"][0]["configuration"]
-            grid = {"chunk_shape": options["chunk_shape"]}
-            node["chunk_grid"] = {"name": "regular", "configuration": grid}
-            node["codecs"] = options["codecs"]
-        return "zarr.json", json.dumps({**node, "chunk_key_encoding": keys}).encode()
-
-    def names(self, places: Ints) -> list[str]:
-        """Return the name of the object that a library reads for each chunk."""
-        if self._index is None:
-            places = places // self.objects.metadata.chunks_per_object
-        if self.objects.metadata.version == 2:
-            return [".".join(map(str, place)) or "0" for place in places.tolist()]
-        return ["/".join(("c", *map(str, place))) for place in places.tolist()]
 
     def soon(self, places: Ints) -> list[Soon]:
         """Return what decoding chunks will take out of the store."""
@@ -296,7 +257,7 @@ class _Fetched:
             ) from error
 
 
-class _Remote(ZarrReader):
+class RemoteReader(ZarrReader):
     """Chunks of an array in a store, fetched; each object is compared with what it was at first."""
 
     def __init__(
@@ -313,62 +274,6 @@ class _Remote(ZarrReader):
         """Return what decoding chunks will take out of the store."""
         return self._fetched.soon(places)
 
-
-class _Decoded(_Remote, DirectReader):
-    """Decoded here, each into its place."""
-
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         self._write(places, outs, self._fetched.take(places).__getitem__)
-
-
-class _ByZarr(_Remote):
-    """Decoded by zarr-python, out of a dict."""
-
-    own_threads = True
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: one for name, one in super().__getstate__().items() if name != "_memory"}
-
-    def _decode(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
-        for start in range(0, len(places), _CHUNKS_AT_ONCE):
-            some = slice(start, start + _CHUNKS_AT_ONCE)
-            stored = self._fetched.take(places[some])
-            names = self._fetched.names(places[some])
-            each = zip(names, stored, strict=True)
-            here = {name: _buffer(bytes(data)) for name, data in each if data is not None}
-            stored.clear()
-            with self._fetched.decoding:  # another thread may need the same object
-                self._memory.update(here)
-                try:
-                    super()._decode(places[some], outs[some])
-                finally:
-                    for name in here:
-                        del self._memory[name]
-
-    @cached_property
-    def _memory(self) -> dict[str, Any]:
-        name, text = self._fetched.metadata
-        return {name: _buffer(text)}
-
-    @cached_property
-    def _by_zarr(self) -> Any:
-        from zarr.storage import MemoryStore
-
-        try:
-            return by_zarr(MemoryStore(self._memory), "", self.objects.metadata.version)
-        except Exception as error:  # as `ZarrReader._by_zarr`
-            raise self._unreadable(error) from error
-
-
-def _buffer(data: bytes) -> Any:
-    from zarr.core.buffer import default_buffer_prototype
-
-    return default_buffer_prototype().buffer.from_bytes(data)
-
-
-def remote_reader(
-    objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
-) -> ZarrReader:
-    """Return the reader of an array in a store: decoded here where that can be."""
-    return (_ByZarr if objects.zarr_only else _Decoded)(objects, missing, opened)

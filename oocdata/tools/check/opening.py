@@ -24,9 +24,9 @@ from oocdata.errors import MissingKeyError, SourceError, TrailingBytesError, Tru
 from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import Missing, format_of
 from oocdata.formats.stored import opened as file_opened
-from oocdata.formats.zarr.direct import reader_of
 from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
+from oocdata.formats.zarr.shards import reader_of
 from oocdata.formats.zarr.store import Store, join, store_of
 from oocdata.tools.check.ranges import Ranges, ranges_of
 from oocdata.tools.check.rows import Fault, kind_of
