@@ -283,11 +283,7 @@ def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) ->
     # What somebody writes to is read anew each time, never cached.
     chunked = found.kind in ("chunked", "compact") and dataset.file.mode == "r"
     chunk_shape = _chunk_shape(dataset)
-    storage = replace(
-        storage,
-        reading=storage.reading + as_stored(storage.packed),
-        chunks=chunk_shape if chunked else None,
-    )
+    storage = _read_by(storage, found.kind, chunks=chunk_shape if chunked else None)
     through = ThroughLibrary(target, chunk_shape, storage)
     return Chunked(through) if chunked else through
 
@@ -361,7 +357,7 @@ def _direct(
     `axes` are the sample axes.
     """
     shape, file = dataset.shape, file_of(version)
-    in_place = replace(storage, reading=READING["contiguous"] + as_stored(storage.packed))
+    in_place = _read_by(storage, "contiguous")
     offset = offset_of(dataset.id) if found.kind == "contiguous" else None
     if offset is not None:
         end = offset + prod(shape) * stored.itemsize
@@ -370,8 +366,8 @@ def _direct(
                 f"the file must hold {end} bytes; got {version.nbytes}. It was cut short."
             )
         strides = contiguous_strides(shape, stored.itemsize)
-        in_place = replace(in_place, strides=strides)
-        return Strided(file, stored, shape, strides, offset, in_place, axis=rules.axis)
+        described = replace(in_place, strides=strides)
+        return Strided(file, stored, shape, strides, offset, described, axis=rules.axis)
     if found.kind != "chunked" or not prod(shape):
         return None
     edges = any(length % step for length, step in zip(shape, dataset.chunks, strict=True))
@@ -380,12 +376,7 @@ def _direct(
     table = ChunkTable(version, storage.key or "", dataset.chunks, rules.axis)
     table_bytes = ChunkTable.BYTES * dataset.id.get_num_chunks()
     chunk_shape = _chunk_shape(dataset)
-    described = replace(
-        storage,
-        reading=READING["decoded"] + as_stored(storage.packed),
-        chunks=chunk_shape,
-        table_bytes=table_bytes,
-    )
+    described = _read_by(storage, "decoded", chunks=chunk_shape, table_bytes=table_bytes)
     if not found.filters and not rules.fill:
         strides = contiguous_strides(dataset.chunks, stored.itemsize)
         in_place = replace(in_place, table_bytes=table_bytes)
@@ -399,6 +390,10 @@ def _direct(
     decoder = ChunkDecoder(found.filters, stored, dataset.chunks)
     fill = unwritten(dataset) if rules.fill else None
     return Chunked(FilteredChunks(file, table, decoder, shape, chunk_shape, fill, described))
+
+
+def _read_by(storage: Storage, how: str, **changes: Any) -> Storage:
+    return replace(storage, reading=READING[how] + as_stored(storage.packed), **changes)
 
 
 def _chunk_shape(dataset: Any) -> tuple[int, ...]:

@@ -208,10 +208,6 @@ class Objects:
         """Return the rows of an object, as `rows` does."""
         return self._rows([place[self.axis]], self.metadata.object_shape)
 
-    def number(self, place: Sequence[int]) -> int:
-        """Return the number of the object at a place in the grid."""
-        return int(np.ravel_multi_index(tuple(place), self.grid)) if self.grid else 0
-
     def place(self, number: int) -> tuple[int, ...]:
         """Return the place of an object in the grid."""
         return tuple(map(int, np.unravel_index(number, self.grid))) if self.grid else ()

@@ -113,16 +113,22 @@ class _Fetched:
         self.store = objects.store
         self._index = index = metadata.codecs.shard_index if metadata.indexed else None
         self._axes = [] if index is None else list(index.axes)
-        self._address = address = Address.of(objects.store.path) / objects.key
+        address = Address.of(objects.store.path) / objects.key
         ANSWERED.add(address.root)
-        self._indices: dict[tuple[int, ...], tuple[StoredFile, Ints] | None] = {}
-        self._coming: dict[tuple[int, ...], Future[Answer | None]] = {}
+
+        def at(number: int) -> Address:
+            return address / metadata.name(objects.place(number))
+
+        self._at = at
+        """Where an object lies; refers to nothing that refers to it."""
+        self._indices: dict[int, tuple[StoredFile, Ints] | None] = {}
+        self._coming: dict[int, Future[Answer | None]] = {}
         whole = self._index is None
         self._versions = Noted(0 if whole else objects.count)  # also of those that were forgotten
         self._lock = threading.Lock()
         nbytes = int(np.prod(metadata.object_shape)) * metadata.dtype.itemsize
         self._whole = StoredObjects(
-            lambda number: address / metadata.name(objects.place(number)),
+            at,
             objects.count if whole else 0,
             nbytes,  # compressed by how much is not known: or they exceed the bound
             self.store.cache,
@@ -181,46 +187,42 @@ class _Fetched:
     def _located(self, places: Ints) -> Iterator[tuple[StoredFile, Ints, Ints, Ints]]:
         """Yield shards, which of the chunks each holds, and where they lie in it."""
         per = np.array(self.objects.metadata.chunks_per_object)
-        shards, which = np.unique(places // per, axis=0, return_inverse=True)
-        each, most = list(map(tuple, shards.tolist())), self._most_indices
+        shards, which = np.unique(self.objects.numbered(places), return_inverse=True)
+        each, most = shards.tolist(), self._most_indices
         some = (self._indices_of(each[at : at + most]) for at in range(0, len(each), most))
         for number, index in enumerate(chain.from_iterable(some)):
             if index is None:
                 continue
             file, addresses = index
-            chunks = np.flatnonzero(which.ravel() == number)
+            chunks = np.flatnonzero(which == number)
             offsets, sizes = addresses[(*(places[chunks] % per).T[self._axes],)].T
             there = offsets >= 0
             if there.any():
                 yield file, chunks[there], offsets[there], sizes[there]
 
-    def _indices_of(
-        self, shards: Sequence[tuple[int, ...]]
-    ) -> list[tuple[StoredFile, Ints] | None]:
+    def _indices_of(self, shards: Sequence[int]) -> list[tuple[StoredFile, Ints] | None]:
         """Return shards with the addresses of their chunks; None for one that is not there."""
-        index, metadata = self._index, self.objects.metadata
-        assert index is not None
-        begin, end = index.part
+        assert self._index is not None
+        begin, end = self._index.part
         with self._lock:
             known = {shard: self._indices[shard] for shard in shards if shard in self._indices}
             asked = [shard for shard in shards if shard not in known]
             for shard in asked:  # what another thread has asked for, comes for both
                 if shard not in self._coming:
-                    address = self._address / metadata.name(shard)
-                    get = partial(link().get_if_there, address, begin, end)
+                    get = partial(link().get_if_there, self._at(shard), begin, end)
                     self._coming[shard] = link().start(get)
             coming = {shard: self._coming[shard] for shard in asked}
         try:
             for shard, done in coming.items():
                 known[shard] = found = self._index_in(shard, done)
                 version = hash(None if found is None else found[0].version) or 1
-                if not self._versions.first(self.objects.number(shard), version):
+                if not self._versions.first(shard, version):
                     raise ChangedError(
                         "the object must be as it was when it was first read; it was written "
                         "anew. Open the array again.",
-                        path=(self._address / metadata.name(shard)).url,
+                        path=self._at(shard).url,
                         key=self.objects.where["key"],
-                        **self.objects.rows_of(shard),
+                        **self.objects.rows_of(self.objects.place(shard)),
                     )
         finally:
             with self._lock:
@@ -233,16 +235,15 @@ class _Fetched:
             self._indices.update({shard: known[shard] for shard in asked})
         return [known[shard] for shard in shards]
 
-    def _index_in(
-        self, shard: tuple[int, ...], done: Future[Answer | None]
-    ) -> tuple[StoredFile, Ints] | None:
+    def _index_in(self, shard: int, done: Future[Answer | None]) -> tuple[StoredFile, Ints] | None:
         """Return a shard with the addresses of its chunks, when its index has come."""
-        index, address = self._index, self._address / self.objects.metadata.name(shard)
+        index, address = self._index, self._at(shard)
+        rows = self.objects.rows_of(self.objects.place(shard))
         assert index is not None
         try:
             answer = done.result()
         except SourceError as error:
-            raise self._about(error, self.objects.rows_of(shard)) from error
+            raise self._about(error, rows) from error
         if answer is None:
             return None
         file = StoredFile(ObjectVersion.of(address, answer, self.store.cache))
@@ -253,7 +254,7 @@ class _Fetched:
                 f"the index of a shard must be readable; {error}. Restore the object.",
                 path=address.url,
                 key=self.objects.key or None,
-                **self.objects.rows_of(shard),
+                **rows,
             ) from error
 
 
