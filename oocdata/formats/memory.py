@@ -98,14 +98,12 @@ def _is_mapped(file: int, address: int) -> bool:
                 lines = maps.readlines()  # by address; there are thousands
         except OSError:
             return False
-    places = [bisect_right(lines, one, key=_first_address) for one in (known, address)]
+    places = [
+        bisect_right(lines, one, key=lambda line: int(line.partition("-")[0], 16))
+        for one in (known, address)
+    ]
     known_file, file_there = (lines[place - 1].split(None, 5)[3:5] for place in places)
     return known_file == file_there
-
-
-def _first_address(line: str) -> int:
-    """Return where a map begins, by its line in the kernel's list."""
-    return int(line.partition("-")[0], 16)
 
 
 def open_object(target: Any, *, axis: int | str = 0) -> Source:

@@ -41,7 +41,7 @@ from oocdata.memory import cache_share
 if TYPE_CHECKING:
     import zipfile
 
-__all__ = ["list_npz", "open_npy", "open_npz", "open_raw"]
+__all__ = ["as_fields", "list_npz", "open_npy", "open_npz", "open_raw"]
 
 _ZIP_STORED = 0  # APPNOTE 4.4.5
 _ZIP_METHODS = {8: "deflate", 12: "bzip2", 14: "lzma", 93: "zstd"}
@@ -76,7 +76,7 @@ def open_npy(
 
 def _dtype_of(given: Any) -> np.dtype[Any]:
     try:
-        return named_dtype(_fields(given))
+        return named_dtype(as_fields(given))
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"`dtype` must be a NumPy dtype; got {given!r}.") from error
 
@@ -122,12 +122,12 @@ def open_raw(
     return _strided(version, tuple(lengths), stored, False, start, held, axis, described, whole)
 
 
-def _fields(dtype: Any) -> Any:
+def as_fields(dtype: Any) -> Any:
     """Return fields as NumPy takes them, lists of tuples, of what may have been JSON."""
     fields = isinstance(dtype, list | tuple) and all(isinstance(one, list | tuple) for one in dtype)
     if not fields:
         return dtype
-    return [(name, _fields(kind), *map(tuple, shape)) for name, kind, *shape in dtype]
+    return [(name, as_fields(kind), *map(tuple, shape)) for name, kind, *shape in dtype]
 
 
 def list_npz(path: str) -> list[str]:

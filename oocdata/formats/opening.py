@@ -71,11 +71,13 @@ def open_source(
     `axis` only says along which axis files are put end to end and which places errors call rows:
     its first axis. A source has no sample axes.
     """
+    several = isinstance(target, list | tuple)
+    each = target if several else [target]
     if store is not None:
         from oocdata.stores.given import in_store  # not for `import oocdata`
 
-        several = isinstance(target, list | tuple)
-        target = [in_store(store, one) for one in target] if several else in_store(store, target)
+        each = [in_store(store, one) for one in each]
+        target = each if several else each[0]
     if not (missing is None or (isinstance(missing, str) and missing in ("error", "fill"))):
         raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
     if not (format is None or (isinstance(format, str) and format == "text")):
@@ -90,15 +92,16 @@ def open_source(
             raise ArgumentError(f"`pictures` must be an oocdata.Pictures; got {pictures!r}.")
     if key is not None:
         keys_of(key)
-    several = isinstance(axis, Sequence) and not isinstance(axis, str)
-    outermost: Any = (axis[0] if axis else 0) if several else axis  # type: ignore[index]
+    outermost: Any = axis
+    if isinstance(axis, Sequence) and not isinstance(axis, str):
+        outermost = axis[0] if axis else 0
     options: dict[str, Any] = {
         "axis": outermost, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
         "external": as_flag("external", external), "verify": verify, "field": field,
         "decode": as_flag("decode", decode), "pad": pad, "format": format, "pictures": pictures,
     }  # fmt: skip
     cache = None if cache is None else as_path("cache", cache)
-    if any(isinstance(one, str) and is_url(one) for one in _each(target)):
+    if any(isinstance(one, str) and is_url(one) for one in each):
         from oocdata.stores.versions import one_look  # not for `import oocdata`
 
         with one_look(cache):
@@ -109,10 +112,6 @@ def open_source(
             "To keep mapped rows: `.cache(folder)`."
         )
     return _open_source(target, key, options)
-
-
-def _each(target: Any) -> Sequence[Any]:
-    return target if isinstance(target, list | tuple) else (target,)
 
 
 def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Source:

@@ -21,6 +21,7 @@ from oocdata.engines.dtypes import is_small_float, named_dtype
 from oocdata.engines.source import Annotations, check_dtype, check_stored
 from oocdata.errors import SourceError, UnknownFormatError, UnsupportedDtypeError
 from oocdata.formats.codecs import grid_of
+from oocdata.formats.npy import as_fields
 from oocdata.formats.zarr.attributes import fill_value_of, names_and_attributes
 from oocdata.formats.zarr.codecs import CodecChain, describe_v2, describe_v3, named
 
@@ -312,7 +313,7 @@ def _lengths(name: str, value: Any, at_least: int, ndim: int | None = None) -> t
 
 def _dtype_v2(value: Any) -> np.dtype[Any]:
     if isinstance(value, list):
-        return check_stored(_structured(value))
+        return check_stored(np.dtype(as_fields(value)))
     dtype = np.dtype(str(value))
     if str(value)[0] not in "<>|" or (dtype.str[0] != "|" and str(value)[0] == "|"):
         raise ValueError(f"dtype must say its byte order; got {value!r}")
@@ -322,15 +323,6 @@ def _dtype_v2(value: Any) -> np.dtype[Any]:
             "Save what all rows hold and where each begins as two arrays, for oocdata.ragged."
         )
     return check_dtype(dtype)
-
-
-def _structured(fields: list[Any]) -> np.dtype[Any]:
-    """Return the dtype of structured rows, whose fields may be structured."""
-    kinds = []
-    for name, kind, *shape in fields:
-        inner = _structured(kind) if isinstance(kind, list) else np.dtype(kind)
-        kinds.append((str(name), inner, *map(tuple, shape)))
-    return np.dtype(kinds)
 
 
 def unreadable(reason: str) -> UnknownFormatError:
