@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from glob import has_magic
 from itertools import takewhile
@@ -18,8 +18,8 @@ from oocdata.formats.dimensions import choose_key, listed
 from oocdata.index import is_several
 
 __all__ = [
-    "Axis", "Key", "Missing", "datasets", "is_pattern", "keys_of", "matches_of", "matching",
-    "natural", "said", "shared_steps", "tree_of", "unmatched",
+    "GROUP", "Axis", "Key", "Missing", "datasets", "found_by", "is_pattern", "keys_of",
+    "matches_of", "natural", "said", "shared_steps", "tree_of",
 ]  # fmt: skip
 
 _digits = re.compile(r"(\d+)").split
@@ -35,6 +35,9 @@ Children: TypeAlias = Callable[[str], Iterable[str]]
 """Returns the names of what lies right below a group, given with a slash before each step."""
 
 _MOST_TRIED = 50
+
+GROUP = object()
+"""What lies at the name of a group; see `found_by`."""
 
 
 def is_pattern(key: str) -> bool:
@@ -120,20 +123,46 @@ def matches_of(key: Key, names: Sequence[str], path: str) -> list[str]:
     >>> matches_of(["b", "run_*"], ["run_10", "run_2", "b", "c"], "a.npz")
     ['b', 'run_2', 'run_10']
     """
-    known = {name.strip("/"): name for name in names}
+    known = {f"/{name.strip('/')}": name for name in names}
     tree = tree_of(names)
-    found: dict[str, None] = {}
+    each = found_by(
+        key,
+        lambda group: tree.get(group, []),
+        lambda name: known.get(name) or (GROUP if name in tree else None),
+        path,
+    )
+    return [found or known.get(name) or choose_key(names, name[1:], path) for name, found in each]
+
+
+def found_by(
+    key: Key, children: Children, look: Callable[[str], Any], path: str
+) -> Iterator[tuple[str, Any]]:
+    """Yield the names of datasets that a pattern matches, or several keys name, each once.
+
+    `look` returns what lies at a name: None for nothing, `GROUP` for a group. That of a dataset is
+    yielded with its name; None with one that a key names, whatever lies there. A pattern that
+    matches no dataset is an error. A key that looks like a pattern is a name where what lies there
+    is true.
+    """
+    seen: set[str] = set()
     for one in keys_of(key):
-        if one.strip("/") in known or not is_pattern(one):
-            found[known.get(one.strip("/")) or choose_key(names, one, path)] = None
+        exact = f"/{one.strip('/')}"
+        if not is_pattern(one) or look(exact):
+            seen.add(exact)
+            yield exact, None
             continue
-        every = [name.strip("/") for name in matching(one, lambda group: tree.get(group, []))]
-        some = [known[name] for name in every if name in known]
-        if not some:
-            groups = [f"/{name}" for name in every if f"/{name}" in tree]
-            raise unmatched(one, lambda group: tree.get(group, []), path, groups)
-        found.update(dict.fromkeys(some))
-    return list(found)
+        none, groups = True, []
+        for name in matching(one, children):
+            found = look(name)
+            if found is GROUP:
+                groups.append(name)
+            elif found is not None:
+                none = False
+                if name not in seen:
+                    yield name, found
+                seen.add(name)
+        if none:
+            raise unmatched(one, children, path, groups)
 
 
 def said(key: Key) -> str:

@@ -10,7 +10,6 @@ Specification, version 3.0.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -75,16 +74,7 @@ from oocdata.formats.hdf5.varying import (
     texts_of,
 )
 from oocdata.formats.hdf5.virtual import inspect_storage
-from oocdata.formats.patterns import (
-    Axis,
-    Key,
-    Missing,
-    is_pattern,
-    keys_of,
-    matching,
-    said,
-    unmatched,
-)
+from oocdata.formats.patterns import GROUP, Axis, Key, Missing, found_by, is_pattern, said
 from oocdata.formats.stored import absolute, file_of, is_url
 
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
@@ -176,37 +166,27 @@ def _open_several(names: Names, key: Key, wanted: _Wanted) -> Source:
     path = absolute(names.file.filename)
     alone = partial(_open_one, names.file, wanted=wanted)
     found = Datasets(path, wanted.axis, fill=wanted.missing == "fill", alone=alone)
-    seen: set[object] = set()
-    for one in keys_of(key):
-        exact = f"/{one.strip('/')}", names.opened(one)
-        matched = exact[1] is None and is_pattern(one)
-        for name, opened in _matches(names, one, path) if matched else [exact]:
-            address = names.address(name)
-            if matched and address in seen:  # of several names of one dataset, the first counts
-                continue
-            seen.add(address)
-            found.add(name, opened)
-    return found.source(said(key), wanted.opened(path, key))
 
-
-def _matches(names: Names, pattern: str, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield name and identifier of each dataset that a pattern matches.
-
-    The identifier is None for what lies in another file, or can't be opened.
-    """
-    none, groups = True, []
-    for name in matching(pattern, names.below):
+    def look(name: str) -> Any:
+        """Return the identifier of a dataset in a tuple; an empty one if it is in another file."""
         opened = names.opened(name)
         if names.address(name) is None:
-            continue
+            return None
         is_group = isinstance(opened, h5g.GroupID)
         if is_group and not is_one_array(group_attributes(names.file, name)):
-            groups.append(name)
+            return GROUP
+        return () if opened is None else (opened,)
+
+    seen: set[object] = set()
+    for name, matched in found_by(key, names.below, look, path):
+        address = names.address(name)
+        if (
+            matched is not None and address in seen
+        ):  # of several names of one dataset, the first counts
             continue
-        none = False
-        yield name, opened
-    if none:
-        raise unmatched(pattern, names.below, path, groups)
+        seen.add(address)
+        found.add(name, *(matched or (names.opened(name),)))
+    return found.source(said(key), wanted.opened(path, key))
 
 
 def from_dataset(

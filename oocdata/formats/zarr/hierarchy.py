@@ -15,7 +15,7 @@ from oocdata.errors import (
 )
 from oocdata.formats.anndata import is_one_array, joined
 from oocdata.formats.dimensions import Named, choose_key, data_variables
-from oocdata.formats.patterns import Key, is_pattern, keys_of, matching, tree_of, unmatched
+from oocdata.formats.patterns import GROUP, Key, found_by, tree_of
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
 from oocdata.formats.zarr.store import Archive, Folder, Store, join
 
@@ -134,25 +134,12 @@ def find_arrays(store: Store, key: Key) -> Iterator[_Found]:
             known.update(tree_of(list_arrays(store)))
         return known.get(group, [])
 
-    seen: set[str] = set()
-    for one in keys_of(key):
-        if not is_pattern(one) or _node(store, one.strip("/")):
-            seen.add(one.strip("/"))
-            yield find_array(store, one)
-            continue
-        count, groups = len(seen), []
-        for name in matching(one, below):
-            place = name.strip("/")
-            if place in seen or _node(store, place) is None:
-                continue
-            found = _found(store, place)
-            if found is None:
-                groups.append(name)
-                continue
-            seen.add(place)
-            yield found
-        if len(seen) == count:
-            raise unmatched(one, below, store.path, groups)
+    def look(name: str) -> Any:
+        place = name.strip("/")
+        return None if _node(store, place) is None else _found(store, place) or GROUP
+
+    for name, found in found_by(key, below, look, store.path):
+        yield found or find_array(store, name)
 
 
 def _found(store: Store, key: str) -> _Found | None:
