@@ -28,9 +28,7 @@ __all__ = [
     "dimension_names",
     "is_dimension_only",
     "is_plain",
-    "is_varying",
     "stored_dtype",
-    "varying_dtype",
 ]
 
 READING = {
@@ -79,11 +77,12 @@ def as_complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-def stored_dtype(dataset: Any) -> np.dtype[Any]:
-    """Return the dtype of an open dataset as stored, checked, without metadata of h5py.
+def stored_dtype(dataset: Any) -> tuple[np.dtype[Any], bool]:
+    """Return the dtype of an open dataset as stored, and whether rows are of varying length.
 
-    Of rows of varying length, that of their numbers. Text, references, rows without a field of
-    numbers, and what stands for an empty array, are an `UnsupportedDtypeError`.
+    Checked, without metadata of h5py; of rows of varying length that of their numbers, or an
+    object's. Text, references, rows without a field of numbers, and what stands for an empty array,
+    are an `UnsupportedDtypeError`.
     """
     try:
         stored: np.dtype[Any] = dataset.dtype
@@ -92,11 +91,11 @@ def stored_dtype(dataset: Any) -> np.dtype[Any]:
             f"elements must be bool, integer, float or complex numbers; h5py knows no dtype for "
             f"these: {error}."
         ) from error
-    varying = varying_dtype(dataset)
+    varying = _varying_numbers(dataset)
     if varying is not None:
-        return check_stored(drop_metadata(varying))
-    if is_varying(dataset):
-        return stored
+        return check_stored(drop_metadata(varying)), True
+    if _is_bytes(dataset):
+        return stored, True
     if stored.kind == "O":
         reference = "ref" in (stored.metadata or {})
         what = "references" if reference else "text or rows of varying length"
@@ -111,7 +110,7 @@ def stored_dtype(dataset: Any) -> np.dtype[Any]:
             f"an array must hold an element; this one was empty, and {stood_for}."
         )
     # In its metadata h5py keeps the names of an enum.
-    return check_stored(as_complex(drop_metadata(stored)))
+    return check_stored(as_complex(drop_metadata(stored))), False
 
 
 def _overlap(dtype: np.dtype[Any]) -> bool:
@@ -132,7 +131,7 @@ def _stands_for_none(dataset: Any, stored: np.dtype[Any]) -> str | None:
     return None
 
 
-def varying_dtype(dataset: Any) -> np.dtype[Any] | None:
+def _varying_numbers(dataset: Any) -> np.dtype[Any] | None:
     """Return the dtype of numbers in rows of varying length; None for other datasets, and bytes."""
     try:
         found = h5py.check_vlen_dtype(dataset.dtype)
@@ -142,7 +141,7 @@ def varying_dtype(dataset: Any) -> np.dtype[Any] | None:
     return found if numbers else None
 
 
-def is_varying(dataset: Any) -> bool:
+def _is_bytes(dataset: Any) -> bool:
     """Return whether rows are texts or sequences of bytes, each of its own length."""
     kind = dataset.dtype
     text = h5py.check_string_dtype(kind)

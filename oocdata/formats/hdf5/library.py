@@ -259,4 +259,4 @@ def _read(dataset: Any, box: tuple[slice, ...], dtype: np.dtype[Any], fill: bool
     dataset.id.read(h5s.create_simple(counts), space, numbers)
     if numbers.dtype == dtype or numbers.dtype.hasobject:
         return numbers
-    return numbers.view(stored_dtype(dataset))
+    return numbers.view(stored_dtype(dataset)[0])

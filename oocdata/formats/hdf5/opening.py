@@ -44,7 +44,6 @@ from oocdata.formats.hdf5.description import (
     dimension_names,
     is_plain,
     stored_dtype,
-    varying_dtype,
 )
 from oocdata.formats.hdf5.file import (
     little_metadata,
@@ -228,7 +227,7 @@ def _can_be_reopened(dataset: Any) -> bool:
 def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) -> Source:
     """Return the source of an open dataset; through the object itself where `version` is None."""
     path = version.path if version else dataset.file.filename
-    stored = stored_dtype(dataset)
+    stored, is_varying = stored_dtype(dataset)
     if dataset.shape is None:
         raise ArgumentError(
             f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
@@ -246,10 +245,8 @@ def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) ->
         if version is None
         else partial(_read_annotations, path, key),
     )
-    varying = varying_dtype(dataset)
-    if varying is not None or (stored.hasobject and not stored.names):
-        rows_of = stored if varying is None else varying
-        return _varying(dataset, version, rows_of, rules, found, storage)
+    if is_varying:
+        return _varying(dataset, version, stored, rules, found, storage)
     about = dataset.shape, stored.newbyteorder("="), rules, found.kind
     target: OnDisk | UsersObject
     if version is None:
