@@ -40,7 +40,8 @@ before an equals sign: so the command line finds them (`arguments_named`), to na
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sized
+from collections.abc import Collection, Iterable, Iterator, Sized
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -221,6 +222,24 @@ class SourceError(OocdataError, OSError):
         # OSError's own __reduce__ would lose the keywords when a worker process sends the error.
         where = {name: getattr(self, name) for name in ("path", "key", "rows", "count")}
         return (partial(type(self), **where), (self.message,))
+
+
+@contextmanager
+def concerning(path: str | None, key: str | None = None) -> Iterator[None]:
+    """Name file and dataset in an error of storage that is raised in a block without them.
+
+    Examples
+    --------
+    >>> with concerning("a.h5", "/u"):
+    ...     raise SourceError("rows must be there; some are not.")
+    Traceback (most recent call last):
+    oocdata.errors.SourceError: rows must be there; some are not. [file 'a.h5', dataset '/u']
+    """
+    try:
+        yield
+    except SourceError as error:
+        error.path, error.key = error.path or path, error.key or key
+        raise
 
 
 def place(

@@ -18,7 +18,7 @@ from oocdata.engines.axes import sample_axes
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.sparse import SparseRows
 from oocdata.engines.wrapped import Relabelled
-from oocdata.errors import ArgumentError, UnknownFormatError
+from oocdata.errors import ArgumentError, UnknownFormatError, concerning
 from oocdata.formats.dimensions import as_text
 
 __all__ = ["Group", "is_one_array", "joined", "open_group"]
@@ -80,25 +80,21 @@ def open_group(group: Group, axis: Any) -> Source:
 
     A matrix that is stored by columns is refused, and so are numbers with a mask.
     """
-    kind = _encoding(group.attributes)
-    if kind in _NULLABLE:
-        raise UnknownFormatError(
-            f"`key` must name one array; this {kind} group holds values and a mask of those that "
-            "are missing. Open both, and choose the rows that are there: "
-            f"ooc.open(path, '{group.key}/values')[~np.asarray(ooc.open(path, '{group.key}/mask'))]"
-            ".",
-            path=group.path,
-            key=group.key,
-        )
-    if kind == "csc_matrix":
-        raise UnknownFormatError(
-            "a sparse matrix must be stored by rows (csr_matrix); this one is stored by columns "
-            "(csc_matrix), so that one row lies all over it. Write it by rows once: adata.X = "
-            "adata.X.tocsr().",
-            path=group.path,
-            key=group.key,
-        )
-    return _categories(group) if kind == "categorical" else _sparse(group, axis)
+    kind, key = _encoding(group.attributes), group.key
+    with concerning(group.path, key):
+        if kind in _NULLABLE:
+            raise UnknownFormatError(
+                f"`key` must name one array; this {kind} group holds values and a mask of those "
+                "that are missing. Open both, and choose the rows that are there: "
+                f"ooc.open(path, '{key}/values')[~np.asarray(ooc.open(path, '{key}/mask'))]."
+            )
+        if kind == "csc_matrix":
+            raise UnknownFormatError(
+                "a sparse matrix must be stored by rows (csr_matrix); this one is stored by "
+                "columns (csc_matrix), so that one row lies all over it. Write it by rows once: "
+                "adata.X = adata.X.tocsr()."
+            )
+        return _categories(group) if kind == "categorical" else _sparse(group, axis)
 
 
 def _encoding(attributes: Mapping[str, Any]) -> str:
@@ -112,9 +108,7 @@ def _sparse(group: Group, axis: Any) -> Source:
     shape = np.asarray(() if given is None else given)
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
         raise UnknownFormatError(
-            f"a sparse matrix must have an attribute `shape` of two lengths; got {given!r}.",
-            path=group.path,
-            key=group.key,
+            f"a sparse matrix must have an attribute `shape` of two lengths; got {given!r}."
         )
     rows, columns = map(int, shape)
     data, indices, indptr = map(group.member, ("data", "indices", "indptr"))

@@ -33,21 +33,8 @@ def kept_beside(
 ) -> Opened:
     """Return what is made of a file, by which it is made where there is none yet.
 
-    Parameters
-    ----------
-    version : FileVersion
-        Of the file.
-    kind : str
-        Part of the name of what is kept.
-    opened : callable
-        Opens it by its path; None where the path leads to nothing whole.
-    write : callable
-        Writes it to a file, which gets its name when it is whole.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If it can be written nowhere; and as `write` raises.
+    `kind` is part of its name. `opened` opens it by its path, and returns None where the path leads
+    to nothing whole; `write` writes it. If it can be written nowhere, it is a `SourceError`.
     """
     from hashlib import blake2b  # not for `import oocdata`
 

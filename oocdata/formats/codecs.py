@@ -13,47 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.buffers import empty
-from oocdata.errors import MissingDependencyError
 
-__all__ = ["codecs", "decompress", "room_for", "write_chunk"]
+__all__ = ["codecs", "decompress", "grid_of", "room_for", "write_chunk"]
 
 _BLOSC_HEADER_BYTES = 16
 
 
 def codecs() -> Any:
-    """Return imagecodecs, whose decoders write where they are told.
+    """Return imagecodecs, whose decoders write where they are told; it takes long to import."""
+    import imagecodecs
 
-    Raises
-    ------
-    oocdata.errors.MissingDependencyError
-        If it can't be imported.
-    """
-    try:
-        import imagecodecs
-    except ImportError as error:
-        raise MissingDependencyError(
-            "chunks are decoded by imagecodecs, which can't be imported here. Install it: "
-            "pip install imagecodecs."
-        ) from error
     return imagecodecs
 
 
 def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
-    """Return the bytes that a codec made of `data`.
+    """Return the bytes that a codec made `data` of; in `out`, if it is known how many they are.
 
-    Parameters
-    ----------
-    codec : str
-        As imagecodecs names it: ``"deflate"`` (zlib's format), ``"gzip"``, ``"zstd"``, …; or
-        ``"crc32c"``, a checksum behind the bytes; empty for bytes that are as they were.
-    data : bytes_like
-    out : ndarray of uint8 or None
-        Where they go, if it is known how many they are.
-
-    Raises
-    ------
-    ValueError, RuntimeError
-        If they don't decode, or not to as many bytes as `out` has.
+    Codecs have the names of imagecodecs: ``"deflate"`` (zlib's format), ``"gzip"``, ``"zstd"``, …;
+    or ``"crc32c"``, a checksum behind the bytes; empty for bytes that are as they were. Bytes that
+    don't decode, or not to as many as `out` has, are a `ValueError` or `RuntimeError`.
 
     Examples
     --------
@@ -126,6 +104,17 @@ def _check_blosc(data: Any) -> None:
         raise ValueError(f"its Blosc header says {said} bytes, but it has {size}")
 
 
+def grid_of(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return how many chunks there are along each axis.
+
+    Examples
+    --------
+    >>> grid_of((10, 3), (4, 3))
+    (3, 1)
+    """
+    return tuple(-(-length // step) for length, step in zip(shape, chunk_shape, strict=True))
+
+
 def room_for(nbytes: int) -> memoryview:
     """Return memory for encoded chunks of up to so many bytes, recycled and not cleared.
 
@@ -142,16 +131,8 @@ def write_chunk(
 ) -> None:
     """Decode a chunk straight into its place where that is one run of bytes as stored.
 
-    Parameters
-    ----------
-    out : ndarray
-        The part of the chunk that lies in the array, of any strides, in native byte order.
-    stored : numpy.dtype
-        With its byte order.
-    chunk_shape : tuple of int
-        Of the whole chunk.
-    decode : callable
-        Fills the bytes of a whole chunk.
+    `out` is the part of the chunk that lies in the array, of any strides, in native byte order;
+    `stored` has the byte order that is stored. `decode` fills the bytes of a whole chunk.
 
     Examples
     --------

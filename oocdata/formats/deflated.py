@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from oocdata.engines.files import File, Version
 from oocdata.engines.soon import Soon
 from oocdata.engines.source import Storage
-from oocdata.errors import DamagedChunkError
+from oocdata.errors import DamagedChunkError, concerning
 from oocdata.formats.stored import opened, refused_in
 
 __all__ = ["DeflatedMember"]
@@ -26,29 +26,16 @@ __all__ = ["DeflatedMember"]
 
 @dataclass(frozen=True, slots=True)
 class DeflatedMember:
-    """A compressed array in a ZIP archive; a `oocdata.engines.chunked.ChunkReader`.
-
-    Attributes
-    ----------
-    member : str
-        Its name in the archive.
-    part : (int, int)
-        Where its header begins in the file, and where its bytes end.
-    stored : numpy.dtype
-        As it lies there.
-    fortran : bool
-    skipped : int
-        Bytes of the ``.npy`` header.
-    """
+    """A compressed array in a ZIP archive; a `oocdata.engines.chunked.ChunkReader`."""
 
     version: Version
-    member: str
-    part: tuple[int, int]
+    member: str  #: its name in the archive
+    part: tuple[int, int]  #: where its header begins in the file, and where its bytes end
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
-    stored: np.dtype[Any]
+    stored: np.dtype[Any]  #: as it lies there
     fortran: bool
-    skipped: int
+    skipped: int  #: bytes of the ``.npy`` header
     described: Storage = field(compare=False, repr=False)
     file: File = field(compare=False, repr=False)
 
@@ -101,15 +88,10 @@ class DeflatedMember:
         # What a damaged archive raises is anything: zlib.error, struct.error, BadZipFile, …
         except Exception as error:
             self.check()  # bytes that were written over are not damaged
-            if (refused := refused_in(error)) is not None:
-                raise type(refused)(
-                    refused.message, path=self.version.path, key=self.described.key
+            with concerning(self.version.path, self.described.key):
+                raise refused_in(error) or DamagedChunkError(
+                    f"a member must decode; {error}. Its bytes are damaged: restore the file."
                 ) from error
-            raise DamagedChunkError(
-                f"a member must decode; {error}. Its bytes are damaged: restore the file.",
-                path=self.version.path,
-                key=self.described.key,
-            ) from error
         if not plain:
             out[...] = whole.T if self.fortran else whole
 

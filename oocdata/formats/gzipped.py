@@ -13,7 +13,7 @@ from functools import partial
 from typing import IO
 
 from oocdata.engines.files import FileVersion
-from oocdata.errors import DamagedChunkError, TruncatedFileError
+from oocdata.errors import DamagedChunkError, TruncatedFileError, concerning
 from oocdata.formats.beside import kept_beside
 
 __all__ = ["head_of", "is_gzip", "unpacked"]
@@ -37,16 +37,9 @@ def head_of(path: str) -> bytes:
 
 
 def unpacked(version: FileVersion) -> FileVersion:
-    """Return the file beside one of gzip that holds the same, unpacked.
-
-    Raises
-    ------
-    oocdata.errors.DamagedChunkError, oocdata.errors.TruncatedFileError
-        If it can't be unpacked whole.
-    oocdata.errors.SourceError
-        If there is no room on the disk.
-    """
-    return kept_beside(version, "unpacked", FileVersion.of, partial(_unpack, version))
+    """Return the file beside one of gzip that holds the same, unpacked."""
+    with concerning(version.path):
+        return kept_beside(version, "unpacked", FileVersion.of, partial(_unpack, version))
 
 
 def _unpack(version: FileVersion, file: IO[bytes]) -> None:
@@ -62,12 +55,10 @@ def _unpack(version: FileVersion, file: IO[bytes]) -> None:
     except EOFError as error:
         raise TruncatedFileError(
             f"the file must end as gzip's do; it stops after {version.nbytes} bytes. It was cut "
-            "short.",
-            path=version.path,
+            "short."
         ) from error
     except (gzip.BadGzipFile, zlib.error) as error:
         raise DamagedChunkError(
             f"the file must unpack; {str(error).rstrip('.')}. It was damaged after it was written. "
-            "Copy it again from where it came from.",
-            path=version.path,
+            "Copy it again from where it came from."
         ) from error

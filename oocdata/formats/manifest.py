@@ -57,22 +57,12 @@ _SUFFIX = ".manifest"
 
 @dataclass(frozen=True, slots=True)
 class RowChecksums:
-    """The checksums of one dataset's rows: an entry of ``datasets``.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(rows, *element)``.
-    dtype : str
-        As delivered, in little-endian byte order, e.g. ``"<f4"``.
-    axis : int
-        The row axis in storage.
-    """
+    """The checksums of one dataset's rows: an entry of ``datasets``."""
 
     key: str | None
-    shape: tuple[int, ...]
-    dtype: str
-    axis: int
+    shape: tuple[int, ...]  #: ``(rows, *element)``
+    dtype: str  #: as delivered, in little-endian byte order, e.g. ``"<f4"``
+    axis: int  #: the row axis in storage
     unit_rows: int
     member: str
 
@@ -90,18 +80,10 @@ class RowChecksums:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What ``manifest.json`` says; the tables are read when they are needed.
+    """What ``manifest.json`` says; the tables are read when they are needed."""
 
-    Attributes
-    ----------
-    path : str
-        Of the manifest.
-    name : str
-        The last part of the path of what it was written of.
-    """
-
-    path: str
-    name: str
+    path: str  #: of the manifest
+    name: str  #: the last part of the path of what it was written of
     datasets: tuple[RowChecksums, ...]
 
     @classmethod
@@ -204,13 +186,7 @@ def _unreadable(path: str, reason: object) -> ManifestError:
 
 
 def unit_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Return how many rows share a checksum: one, or as many small ones as 512 bytes take.
-
-    Raises
-    ------
-    oocdata.errors.UnsupportedDtypeError
-        For rows of unequal length.
-    """
+    """Return how many rows share a checksum: one, or as many small ones as 512 bytes take."""
     if dtype.hasobject:
         raise UnsupportedDtypeError(
             "rows must be of one length to have checksums; these are bytes of unequal length."
@@ -220,18 +196,9 @@ def unit_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 
 
 def checksums_of(rows: NDArray[Any], unit: int) -> NDArray[np.uint64]:
-    r"""Return the checksums of rows, a unit of them at a time; the last unit may be shorter.
+    """Return the checksums of rows, shape (n, *element), in either byte order.
 
-    Parameters
-    ----------
-    rows : ndarray, shape (n, *element)
-        In either byte order.
-    unit : int
-        Rows to a checksum.
-
-    Returns
-    -------
-    ndarray of uint64, shape (ceil(n / unit),)
+    `unit` of them share a checksum; the last unit may be shorter.
     """
     from xxhash import xxh3_64_intdigest  # not for `import oocdata`
 

@@ -26,13 +26,7 @@ __all__ = ["open_array", "open_object"]
 
 
 def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
-    """Open an ndarray; a ``numpy.memmap`` is read from its file.
-
-    Raises
-    ------
-    oocdata.errors.UnsupportedDtypeError
-        If batches can't hold its dtype.
-    """
+    """Open an ndarray; a ``numpy.memmap`` is read from its file."""
     if isinstance(array, np.ma.MaskedArray):
         raise UnsupportedDtypeError(
             "an array must not be masked, because batches have no mask; got a masked array. "
@@ -105,24 +99,16 @@ def _is_mapped(file: int, address: int) -> bool:
                 lines = maps.readlines()  # by address; there are thousands
         except OSError:
             return False
-    places = [bisect_right(lines, one, key=_first_address) for one in (known, address)]
+    places = [
+        bisect_right(lines, one, key=lambda line: int(line.partition("-")[0], 16))
+        for one in (known, address)
+    ]
     known_file, file_there = (lines[place - 1].split(None, 5)[3:5] for place in places)
     return known_file == file_there
 
 
-def _first_address(line: str) -> int:
-    """Return where a map begins, by its line in the kernel's list."""
-    return int(line.partition("-")[0], 16)
-
-
 def open_object(target: Any, *, axis: int | str = 0) -> Source:
-    """Open any object with shape, dtype and slicing.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-        If it has not all three.
-    """
+    """Open any object with shape, dtype and slicing."""
     if not all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__")):
         raise UnknownFormatError(
             "`target` must be a path, an array, or an object with shape, dtype and slicing; got "

@@ -41,7 +41,7 @@ from oocdata.memory import cache_share
 if TYPE_CHECKING:
     import zipfile
 
-__all__ = ["list_npz", "open_npy", "open_npz", "open_raw"]
+__all__ = ["as_fields", "list_npz", "open_npy", "open_npz", "open_raw"]
 
 _ZIP_STORED = 0  # APPNOTE 4.4.5
 _ZIP_METHODS = {8: "deflate", 12: "bzip2", 14: "lzma", 93: "zstd"}
@@ -53,17 +53,8 @@ def open_npy(
     """Open a ``.npy`` file of any header version, order and byte order.
 
     Errors call places along `axis` rows, here and in all functions of this module. A file that need
-    not be `whole` may be cut short, or be too long. `dtype` says which small float of ml_dtypes is
-    meant by the raw bytes as which NumPy saves it.
-
-    Raises
-    ------
-    oocdata.errors.TruncatedFileError, oocdata.errors.TrailingBytesError
-        If the file is not exactly as long as its header says.
-    oocdata.errors.UnsupportedDtypeError
-        For object arrays (pickles), text, dates.
-    oocdata.errors.UnknownFormatError
-        If the header can't be read.
+    not be `whole` may be cut short, or be too long; any other must be as long as its header says.
+    `dtype` says which small float of ml_dtypes is meant by the raw bytes as which NumPy saves it.
     """
     with opened(path) as (file, version):
         shape, fortran, stored = _read_header(file, path, None)
@@ -85,7 +76,7 @@ def open_npy(
 
 def _dtype_of(given: Any) -> np.dtype[Any]:
     try:
-        return named_dtype(_fields(given))
+        return named_dtype(as_fields(given))
     except (TypeError, ValueError) as error:
         raise ArgumentError(f"`dtype` must be a NumPy dtype; got {given!r}.") from error
 
@@ -101,21 +92,8 @@ def open_raw(
 ) -> Source:
     """Open raw binary: numbers in C order from byte `offset` to the end of the file.
 
-    Parameters
-    ----------
-    dtype : dtype_like
-        As stored; ``">f4"`` for big-endian.
-    shape : sequence of int
-        One entry may be -1: worked out from the length of the file.
-    offset : int
-        Bytes to skip.
-    whole : bool
-        As for `open_npy`.
-
-    Raises
-    ------
-    oocdata.errors.TruncatedFileError, oocdata.errors.TrailingBytesError
-        If dtype, shape and offset do not account for the file to the byte.
+    One entry of `shape` may be -1: worked out from the length of the file. Dtype, shape and offset
+    must account for the file to the byte, if it must be `whole`; see `open_npy`.
     """
     version = version_of(path)
     stored = _dtype_of(dtype)
@@ -144,12 +122,12 @@ def open_raw(
     return _strided(version, tuple(lengths), stored, False, start, held, axis, described, whole)
 
 
-def _fields(dtype: Any) -> Any:
+def as_fields(dtype: Any) -> Any:
     """Return fields as NumPy takes them, lists of tuples, of what may have been JSON."""
     fields = isinstance(dtype, list | tuple) and all(isinstance(one, list | tuple) for one in dtype)
     if not fields:
         return dtype
-    return [(name, _fields(kind), *map(tuple, shape)) for name, kind, *shape in dtype]
+    return [(name, as_fields(kind), *map(tuple, shape)) for name, kind, *shape in dtype]
 
 
 def list_npz(path: str) -> list[str]:
@@ -162,16 +140,9 @@ def list_npz(path: str) -> list[str]:
 def open_npz(path: str, key: Key | None = None, *, axis: int | str = 0) -> Source:
     """Open a member of an ``.npz``; `key` only where there are several.
 
-    A stored one (``numpy.savez``) is read by byte offsets; a compressed one is decoded whole.
-
-    A pattern, or several keys, is one array of several members.
-
-    Raises
-    ------
-    oocdata.errors.CompressedMemberError
-        If the member is compressed, and larger than the cache. The message says how to convert.
-    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
-        The message lists what is there.
+    A stored one (``numpy.savez``) is read by byte offsets; a compressed one is decoded whole, and
+    refused if it is larger than the cache. A pattern, or several keys, is one array of several
+    members.
     """
     names = list_npz(path)
     if key is None or (isinstance(key, str) and (key in names or not is_pattern(key))):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -24,7 +24,16 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats import memory, npy
-from oocdata.formats.patterns import Key, datasets, is_pattern, keys_of, matches_of, natural
+from oocdata.formats.patterns import (
+    Axis,
+    Key,
+    Missing,
+    datasets,
+    is_pattern,
+    keys_of,
+    matches_of,
+    natural,
+)
 from oocdata.formats.recognising import Format, format_of, picture_format, refuse_stream
 from oocdata.formats.stored import is_url
 from oocdata.index import as_flag, as_path
@@ -36,9 +45,6 @@ __all__ = [
     "Axis", "Format", "Missing", "files_matching", "format_of", "list_datasets", "local_path",
     "match_datasets", "open_source", "refuse",
 ]  # fmt: skip
-
-Missing: TypeAlias = Literal["error", "fill"]
-Axis: TypeAlias = int | str | Sequence[int | str]
 
 
 def open_source(
@@ -65,11 +71,13 @@ def open_source(
     `axis` only says along which axis files are put end to end and which places errors call rows:
     its first axis. A source has no sample axes.
     """
+    several = isinstance(target, list | tuple)
+    each = target if several else [target]
     if store is not None:
         from oocdata.stores.given import in_store  # not for `import oocdata`
 
-        several = isinstance(target, list | tuple)
-        target = [in_store(store, one) for one in target] if several else in_store(store, target)
+        each = [in_store(store, one) for one in each]
+        target = each if several else each[0]
     if not (missing is None or (isinstance(missing, str) and missing in ("error", "fill"))):
         raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
     if not (format is None or (isinstance(format, str) and format == "text")):
@@ -84,15 +92,16 @@ def open_source(
             raise ArgumentError(f"`pictures` must be an oocdata.Pictures; got {pictures!r}.")
     if key is not None:
         keys_of(key)
-    several = isinstance(axis, Sequence) and not isinstance(axis, str)
-    outermost: Any = (axis[0] if axis else 0) if several else axis  # type: ignore[index]
+    outermost: Any = axis
+    if isinstance(axis, Sequence) and not isinstance(axis, str):
+        outermost = axis[0] if axis else 0
     options: dict[str, Any] = {
         "axis": outermost, "dtype": dtype, "shape": shape, "offset": offset, "missing": missing,
         "external": as_flag("external", external), "verify": verify, "field": field,
         "decode": as_flag("decode", decode), "pad": pad, "format": format, "pictures": pictures,
     }  # fmt: skip
     cache = None if cache is None else as_path("cache", cache)
-    if any(isinstance(one, str) and is_url(one) for one in _each(target)):
+    if any(isinstance(one, str) and is_url(one) for one in each):
         from oocdata.stores.versions import one_look  # not for `import oocdata`
 
         with one_look(cache):
@@ -105,63 +114,46 @@ def open_source(
     return _open_source(target, key, options)
 
 
-def _each(target: Any) -> Sequence[Any]:
-    return target if isinstance(target, list | tuple) else (target,)
-
-
 def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Source:
-    verify, pictures, outermost = options["verify"], options["pictures"], options["axis"]
+    verify, pictures, manifest = options["verify"], options["pictures"], None
     if isinstance(target, list | tuple):
         files = _picture_files(target, pictures)
         if files:
             return _rows(_open_pictures(files, key, options), options)
         return _open_parts(list(target), key, options)
-    if not isinstance(target, str | os.PathLike):
-        manifest = _manifest_of(verify, None)
-        source = _open_object(target, key, options)
-        return _rows(source if manifest is None else _verified(source, manifest), options)
-    path = local_path(os.fspath(target))
-    found = files_matching(path)
+    path = local_path(os.fspath(target)) if isinstance(target, str | os.PathLike) else None
+    found = None if path is None else files_matching(path)
     if found is not None:
         return open_source(found, key, **options)
-    manifest = _manifest_of(verify, path)
+    if verify is not None and verify is not False:
+        from oocdata.formats.verified import manifest_of, verified  # not for `import oocdata`
+
+        manifest = manifest_of(verify, path)
+    if path is None:
+        source = _open_object(target, key, options)
+        return _rows(source if manifest is None else verified(source, manifest), options)
     each = manifest is not None or pictures is not None
     if each and key is not None and _names_several(path, key):
-        return _open_each(path, key, {**options, "axis": outermost, "verify": manifest})
+        return _open_each(path, key, {**options, "verify": manifest})
     try:
         try:
             source = _open_path(path, key, options)
         except MismatchedPartsError:  # looked at one by one, datasets are decoded, or filled up
             if key is None or not _names_several(path, key):
                 raise
-            return _open_each(path, key, {**options, "axis": outermost})
+            return _open_each(path, key, options)
         if options["pad"] is not None and is_ragged(source):
             about = source.storage()
             told = {"path": about.path, "key": about.key, "opened": about.opened}
             source = joined([source], 0, options["pad"], told)
-        if manifest is None:
-            return _rows(source, options)
-        (row_axis,) = axis_numbers(outermost, len(source.shape), source.storage())
-        return _rows(_verified(source, manifest, path, row_axis), options)
+        if manifest is not None:
+            (axis,) = axis_numbers(options["axis"], len(source.shape), source.storage())
+            source = verified(source, manifest, path=path, axis=axis)
+        return _rows(source, options)
     except SourceError:
         raise
     except OSError as error:
         raise SourceError(f"the file must be readable; {error}.", path=path) from error
-
-
-def _manifest_of(verify: Any, path: str | None) -> str | None:
-    """Return the manifest that `verify` means; None for no verification."""
-    if verify is None or verify is False:
-        return None
-    from oocdata.formats.verified import manifest_of  # not for `import oocdata`
-
-    return manifest_of(verify, path)
-
-
-def _verified(source: Source, manifest: str, path: str | None = None, axis: int = 0) -> Source:
-    from oocdata.formats.verified import verified  # not for `import oocdata`
-
-    return verified(source, manifest, path=path, axis=axis)
 
 
 def files_matching(path: str) -> list[str] | None:
@@ -276,6 +268,12 @@ def refuse(what: str, **given: Any) -> None:
         )
 
 
+_TAKEN: dict[Format, tuple[str, ...]] = {
+    "npy": ("dtype",), "npz": (), "text": ("format",), "tfrecord": ("format",),
+    "hdf5": ("missing", "external"), "zarr": ("missing",),
+}  # fmt: skip
+"""Options that each format takes."""
+
 _NAMELESS = ("npy", "text", "tfrecord", "picture")
 """Formats that hold one array, which has no name."""
 
@@ -319,10 +317,7 @@ def _is_file(url: str) -> bool:
 def local_path(path: str) -> str:
     """Return a path with the home folder written out, and without the ``file://`` of a URL.
 
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If a URL holds a credential, or is that of a file on another machine.
+    A URL that holds a credential, or is that of a file on another machine, is an `ArgumentError`.
 
     Examples
     --------
@@ -357,30 +352,29 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     kind = "text" if options["format"] == "text" and os.path.isfile(path) else format_of(path)
     if kind == "picture":
         return _open_pictures([path], key, options)
-    what = f"'{path}', which is {kind}"
+    given = _only(f"'{path}', which is {kind}", options, *_TAKEN[kind])
     if kind in _NAMELESS:
         _no_key(key, f".{kind}" if kind == "npy" else kind)
-    if kind in ("text", "tfrecord"):
-        given = _only(what, options, "format")["format"]
-        # Not for `import oocdata`.
-        if kind == "text":
-            from oocdata.formats.lines import open_lines
+    # Others than NumPy's not for `import oocdata`.
+    if kind == "npy":
+        return npy.open_npy(path, **given)
+    if kind == "npz":
+        return npy.open_npz(path, key, **given)
+    if kind == "text":
+        from oocdata.formats.lines import open_lines
 
-            return open_lines(path, format=given)
+        return open_lines(path, format=given["format"])
+    if kind == "tfrecord":
         from oocdata.formats.tfrecord import open_tfrecord
 
         return open_tfrecord(path)
-    if kind == "npy":
-        return npy.open_npy(path, **_only(what, options, "dtype"))
-    if kind == "npz":
-        return npy.open_npz(path, key, **_only(what, options))
     if kind == "hdf5":
         from oocdata.formats import hdf5
 
-        return hdf5.open_hdf5(path, key, **_only(what, options, "missing", "external"))
+        return hdf5.open_hdf5(path, key, **given)
     from oocdata.formats import zarr
 
-    return zarr.open_zarr(path, key, **_only(what, options, "missing"))
+    return zarr.open_zarr(path, key, **given)
 
 
 def list_datasets(path: str) -> list[str | None]:
@@ -401,15 +395,8 @@ def list_datasets(path: str) -> list[str | None]:
 
 
 def match_datasets(path: str, key: Key) -> list[str]:
-    """Return the keys of the datasets in a file that a pattern matches, or several keys name.
-
-    Raises
-    ------
-    oocdata.errors.MissingKeyError
-        If it matches none.
-    """
-    names = [name for name in list_datasets(path) if name]
-    return matches_of(key, names, path)
+    """Return the keys of the datasets in a file that a pattern matches, or several keys name."""
+    return matches_of(key, [name for name in list_datasets(path) if name], path)
 
 
 def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Source:

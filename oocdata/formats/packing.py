@@ -16,7 +16,7 @@ from oocdata.engines.dates import Dates
 from oocdata.engines.decoded import Decoded, Packing
 from oocdata.engines.ragged_rows import is_ragged
 from oocdata.engines.source import Source
-from oocdata.errors import UnsupportedDtypeError
+from oocdata.errors import UnsupportedDtypeError, concerning
 from oocdata.formats.dimensions import PACKING, SCALED, TIME, VALID, as_text, is_time, packing
 from oocdata.formats.times import dates_of
 
@@ -41,27 +41,22 @@ def decoded(source: Source) -> Source:
         )
     storage = source.storage()
     attributes = storage.annotations().attributes
-    try:
-        numbers = packing_of(source.dtype, attributes)
-    except UnsupportedDtypeError as error:
-        error.path, error.key = storage.path, storage.key
-        raise
-    found: Packing | Dates | None = numbers
     changed = dict.fromkeys(PACKING)
-    if is_time(attributes) and source.dtype.kind in "iuf":
-        plain = Packing(source.dtype, (), None, None, source.dtype)
-        found = dates_of(numbers or plain, attributes, storage.path, storage.key)
-        changed |= dict.fromkeys(TIME)
-    if found is None:
-        return source
-    if is_ragged(source):
-        raise UnsupportedDtypeError(
-            "rows of varying length must not be packed to be decoded; these are "
-            f"({packing(attributes)}). Leave out decode=True, and scale what is delivered as "
-            "stored with `.map`.",
-            path=storage.path,
-            key=storage.key,
-        )
+    with concerning(storage.path, storage.key):
+        numbers = packing_of(source.dtype, attributes)
+        found: Packing | Dates | None = numbers
+        if is_time(attributes) and source.dtype.kind in "iuf":
+            plain = Packing(source.dtype, (), None, None, source.dtype)
+            found = dates_of(numbers or plain, attributes)
+            changed |= dict.fromkeys(TIME)
+        if found is None:
+            return source
+        if is_ragged(source):
+            raise UnsupportedDtypeError(
+                "rows of varying length must not be packed to be decoded; these are "
+                f"({packing(attributes)}). Leave out decode=True, and scale what is delivered as "
+                "stored with `.map`."
+            )
     if any(name in attributes for name in SCALED):
         changed |= dict.fromkeys(VALID)
     return Decoded(source, found, packing(attributes), changed)
@@ -70,10 +65,7 @@ def decoded(source: Source) -> Source:
 def packing_of(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing | None:
     """Return how numbers of a stored dtype are packed, by their attributes; None if they are not.
 
-    Raises
-    ------
-    oocdata.errors.UnsupportedDtypeError
-        If they are scaled by several numbers, or by text.
+    Scales that are several numbers, or text, are an `UnsupportedDtypeError`.
 
     Examples
     --------

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import translate
 from glob import has_magic
 from itertools import takewhile
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.source import Source
@@ -18,8 +18,8 @@ from oocdata.formats.dimensions import choose_key, listed
 from oocdata.index import is_several
 
 __all__ = [
-    "Key", "datasets", "is_pattern", "keys_of", "matches_of", "matching", "natural", "said",
-    "shared_steps", "tree_of", "unmatched",
+    "GROUP", "Axis", "Key", "Missing", "datasets", "found_by", "is_pattern", "keys_of",
+    "matches_of", "natural", "said", "shared_steps", "tree_of",
 ]  # fmt: skip
 
 _digits = re.compile(r"(\d+)").split
@@ -27,10 +27,17 @@ _digits = re.compile(r"(\d+)").split
 Key: TypeAlias = str | Sequence[str]
 """The name of a dataset, a pattern, or several of them."""
 
+Axis: TypeAlias = int | str | Sequence[int | str]
+Missing: TypeAlias = Literal["error", "fill"]
+"""Arguments of `oocdata.open`."""
+
 Children: TypeAlias = Callable[[str], Iterable[str]]
 """Returns the names of what lies right below a group, given with a slash before each step."""
 
 _MOST_TRIED = 50
+
+GROUP = object()
+"""What lies at the name of a group; see `found_by`."""
 
 
 def is_pattern(key: str) -> bool:
@@ -58,13 +65,7 @@ def natural(name: str) -> list[Any]:
 
 
 def keys_of(key: Key) -> list[str]:
-    """Return several keys as a list, checked.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If they are no names, or none, or one is named twice, or has ``**``.
-    """
+    """Return several keys as a list, checked: names, none twice, and none with ``**``."""
     keys: list[Any] = [key] if isinstance(key, str) or not is_several(key) else list(key)
     if not keys or not all(isinstance(one, str) for one in keys):
         raise ArgumentError(
@@ -115,30 +116,53 @@ def tree_of(names: Iterable[str]) -> dict[str, list[str]]:
 def matches_of(key: Key, names: Sequence[str], path: str) -> list[str]:
     """Return which of a file's datasets a pattern matches, or several keys name, in their order.
 
-    Raises
-    ------
-    oocdata.errors.MissingKeyError
-        If a key is none of the names, or a pattern matches none; the message says what comes near.
+    The error of a key that is none of the names, or matches none, says what comes near.
 
     Examples
     --------
     >>> matches_of(["b", "run_*"], ["run_10", "run_2", "b", "c"], "a.npz")
     ['b', 'run_2', 'run_10']
     """
-    known = {name.strip("/"): name for name in names}
+    known = {f"/{name.strip('/')}": name for name in names}
     tree = tree_of(names)
-    found: dict[str, None] = {}
+    each = found_by(
+        key,
+        lambda group: tree.get(group, []),
+        lambda name: known.get(name) or (GROUP if name in tree else None),
+        path,
+    )
+    return [found or known.get(name) or choose_key(names, name[1:], path) for name, found in each]
+
+
+def found_by(
+    key: Key, children: Children, look: Callable[[str], Any], path: str
+) -> Iterator[tuple[str, Any]]:
+    """Yield the names of datasets that a pattern matches, or several keys name, each once.
+
+    `look` returns what lies at a name: None for nothing, `GROUP` for a group. That of a dataset is
+    yielded with its name; None with one that a key names, whatever lies there. A pattern that
+    matches no dataset is an error. A key that looks like a pattern is a name where what lies there
+    is true.
+    """
+    seen: set[str] = set()
     for one in keys_of(key):
-        if one.strip("/") in known or not is_pattern(one):
-            found[known.get(one.strip("/")) or choose_key(names, one, path)] = None
+        exact = f"/{one.strip('/')}"
+        if not is_pattern(one) or look(exact):
+            seen.add(exact)
+            yield exact, None
             continue
-        every = [name.strip("/") for name in matching(one, lambda group: tree.get(group, []))]
-        some = [known[name] for name in every if name in known]
-        if not some:
-            groups = [f"/{name}" for name in every if f"/{name}" in tree]
-            raise unmatched(one, lambda group: tree.get(group, []), path, groups)
-        found.update(dict.fromkeys(some))
-    return list(found)
+        none, groups = True, []
+        for name in matching(one, children):
+            found = look(name)
+            if found is GROUP:
+                groups.append(name)
+            elif found is not None:
+                none = False
+                if name not in seen:
+                    yield name, found
+                seen.add(name)
+        if none:
+            raise unmatched(one, children, path, groups)
 
 
 def said(key: Key) -> str:
@@ -180,15 +204,9 @@ def matching(pattern: str, children: Children) -> list[str]:
 def unmatched(
     pattern: str, children: Children, path: str, groups: Sequence[str]
 ) -> MissingKeyError:
-    """Return the error of a pattern that matches no dataset; it says what is there instead.
+    """Return the error of a pattern that matches no dataset, only groups or nothing.
 
-    Parameters
-    ----------
-    pattern : str
-    children : callable
-    path : str
-    groups : sequence of str
-        What it matches that is no dataset.
+    It says what is there instead.
     """
     if groups:
         below = [f"{pattern.rstrip('/')}/{name}" for name in sorted(children(groups[0]))]
@@ -219,19 +237,10 @@ def datasets(
     opened: Mapping[str, Any],
     pad: float | None = None,
 ) -> Source:
-    """Return datasets of one file end to end; each is an episode.
+    """Return datasets of one file, found by a key, end to end along an axis; each is an episode.
 
-    Parameters
-    ----------
-    sources : sequence of Source
-    axis : int or str
-        Along which they are put end to end.
-    key : str or sequence of str
-        The pattern or names that they were found by.
-    opened : mapping
-        Arguments of `oocdata.open` that open them again, besides the key.
-    pad : number, optional
-        As `oocdata.engines.unlike.joined` takes it.
+    `opened` are arguments of `oocdata.open` that open them again, besides the key; `pad` is as
+    `oocdata.engines.unlike.joined` takes it.
     """
     first = sources[0]
     (along,) = axis_numbers(axis, len(first.shape), first.storage())

@@ -83,12 +83,7 @@ _NOT_AT_A_URL: dict[str, tuple[bytes | str, ...]] = {
 def format_of(path: str) -> Format:
     """Return the format of a file, a folder or an object, by what is in it.
 
-    Raises
-    ------
-    oocdata.errors.MissingFileError
-        The message lists files of a similar name.
-    oocdata.errors.UnknownFormatError
-        The message lists what can be opened. A pipe or a device is not opened to see what it is.
+    A pipe or a device is not opened to see what it is.
     """
     if is_url(path):
         return _format_at(path)
@@ -220,14 +215,8 @@ def _refuse_foreign(
 ) -> None:
     """Raise if something is known that is not opened as it is.
 
-    Parameters
-    ----------
-    names : iterable of str
-        Of the file, or of the members of a folder or an archive.
-    head : bytes
-        The file's first bytes, 32 or more where it has them.
-    at_url : bool
-        The file lies at a URL, where fewer formats are opened.
+    `names` are of the file, or of the members of a folder or an archive; `head` its first bytes, 32
+    or more where it has them. `at_url`: fewer formats are opened there.
     """
     # One of several files: train.tfrecord-00003-of-00128.
     ends = [re.sub(r"(\.tf\w+)-\d+-of-\d+$", r"\1", name.lower()) for name in names]

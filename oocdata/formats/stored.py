@@ -42,13 +42,11 @@ def version_of(path: str) -> Version:
 
 def file_of(version: Version) -> File:
     """Return what reads a version of a file or of an object."""
-    if isinstance(version, FileVersion):
-        return OpenFile(version)
-    from oocdata.stores.files import StoredFile
-    from oocdata.stores.versions import ObjectVersion
-
-    assert isinstance(version, ObjectVersion)
-    return StoredFile(version)
+    return (
+        OpenFile(version)
+        if isinstance(version, FileVersion)
+        else stored_file(version.path, version)
+    )
 
 
 @contextmanager

@@ -45,24 +45,17 @@ _DATE = re.compile(
 )
 
 
-def dates_of(
-    packing: Packing, attributes: Mapping[str, Any], path: str | None, key: str | None
-) -> Dates:
+def dates_of(packing: Packing, attributes: Mapping[str, Any]) -> Dates:
     """Return how times are packed, by the attributes and how their numbers are.
 
-    Raises
-    ------
-    oocdata.errors.UnsupportedDtypeError
-        For a calendar or a unit that datetime64 hasn't, and a date that is none.
+    A calendar or a unit that datetime64 hasn't, and a date that is none, are an error.
     """
     units, calendar = as_text(attributes["units"]), as_text(attributes.get("calendar")).lower()
     if calendar not in ("", *_CALENDARS):
         raise UnsupportedDtypeError(
             f"times must be in the standard calendar to be decoded; these are in {calendar!r}, "
             "which has other days than datetime64. Leave out decode=True, and the numbers are "
-            f"delivered as stored ({units}); cftime.num2date makes dates of them.",
-            path=path,
-            key=key,
+            f"delivered as stored ({units}); cftime.num2date makes dates of them."
         )
     word, _, date = units.partition(" since ")
     unit, found = _NANOSECONDS.get(word.strip().lower()), _DATE.fullmatch(date.strip())
@@ -74,9 +67,7 @@ def dates_of(
         raise UnsupportedDtypeError(
             "times must be a number of days, hours, minutes or seconds since a date to be decoded, "
             f"e.g. 'hours since 1900-01-01'; got {units!r}. Leave out decode=True, and the numbers "
-            "are delivered as stored.",
-            path=path,
-            key=key,
+            "are delivered as stored."
         ) from None
     return Dates(packing, unit, since, rounded)
 

@@ -14,7 +14,7 @@ from oocdata.box import Extent
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.wrapped import Wrapped
-from oocdata.errors import ArgumentError, ChecksumError, ManifestError
+from oocdata.errors import ArgumentError, ChecksumError, ManifestError, concerning
 from oocdata.formats.manifest import Manifest, checksums_of, manifest_path
 from oocdata.formats.stored import is_url
 
@@ -28,23 +28,12 @@ class Verified(Wrapped):
     """A source whose rows are compared with their checksums whenever they are read.
 
     A box that is part of a row, or delivered in another dtype, is taken from the whole row.
-
-    Attributes
-    ----------
-    axis : int
-        The axis along which the manifest numbers rows.
-    checksums : Source
-        Of each unit of rows, shape ``(units,)`` uint64.
-    unit_rows : int
-        Rows to a checksum; where several share one, all of them are read.
-    manifest : str
-        The file of the checksums.
     """
 
-    axis: int
-    checksums: Source
-    unit_rows: int
-    manifest: str
+    axis: int  #: along which the manifest numbers rows
+    checksums: Source  #: of each unit of rows, shape ``(units,)`` uint64
+    unit_rows: int  #: to a checksum; where several share one, all of them are read
+    manifest: str  #: the file of the checksums
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
@@ -54,13 +43,7 @@ class Verified(Wrapped):
         return replace(inner, reading=reading, strides=None, opened=opened)
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``, after its rows were found to be as they must.
-
-        Raises
-        ------
-        oocdata.errors.ChecksumError
-            With the rows that are not.
-        """
+        """Write ``out[i] = the box at origins[i]``; rows are compared first."""
         if out.size == 0:
             return
         axis, unit = self.axis, self.unit_rows
@@ -123,18 +106,8 @@ class Verified(Wrapped):
 def verified(source: Source, manifest: str, *, path: str | None = None, axis: int = 0) -> Source:
     """Return a source that compares every row with the manifest of a path.
 
-    Parameters
-    ----------
-    path : str, optional
-        What was opened: rows of the same file are compared along the axis that its manifest was
-        written for.
-    axis : int
-        The axis that numbers rows where the manifest was written for another file.
-
-    Raises
-    ------
-    oocdata.errors.MissingFileError, oocdata.errors.ManifestError
-        If there is no such manifest, or it is damaged, or of other data.
+    If `path`, which was opened, is what the manifest was written for, rows are compared along the
+    axis that it was written for; those of another file along `axis`.
     """
     storage = source.storage()
     known = Manifest.read(os.path.abspath(manifest))
@@ -143,28 +116,22 @@ def verified(source: Source, manifest: str, *, path: str | None = None, axis: in
         axis = rows.axis % max(1, len(rows.shape))
     shape = source.shape
     front = (*shape[axis : axis + 1], *shape[:axis], *shape[axis + 1 :])
-    known.check(rows, front, source.dtype)
-    table = known.table(rows.member)
-    if table.shape != (rows.units,):
-        raise ManifestError(
-            f"the manifest must hold {rows.units} checksums; it holds {table.shape[0]}. Write it "
-            "anew from data that you trust.",
-            path=known.path,
-            key=rows.key,
-        )
+    with concerning(known.path, rows.key):
+        known.check(rows, front, source.dtype)
+        table = known.table(rows.member)
+        if table.shape != (rows.units,):
+            raise ManifestError(
+                f"the manifest must hold {rows.units} checksums; it holds {table.shape[0]}. Write "
+                "it anew from data that you trust."
+            )
     return Verified(source, axis, table, rows.unit_rows, known.path)
 
 
 def manifest_of(verify: object, path: str | None, name: str = "verify") -> str | None:
     """Return the manifest that `verify` means; None for no verification.
 
-    Parameters
-    ----------
-    verify : bool, str, path or None
-    path : str or None
-        What is opened; None for an object, which has nothing beside it.
-    name : str
-        Of the argument, for messages.
+    `path` is what is opened; None for an object, which has nothing beside it. `name` is that of the
+    argument, for messages.
 
     Examples
     --------

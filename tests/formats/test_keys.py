@@ -146,6 +146,12 @@ def test_a_list_of_keys_keeps_its_order(path: Path) -> None:
     assert_array_equal(np.asarray(again), np.asarray(view))
 
 
+def test_a_pattern_may_match_what_was_named_before(path: Path) -> None:
+    view = ooc.open(path, ["data/demo_1/obs/u", "data/demo_1/obs/[u]", PATTERN])
+    assert view.shape == WHOLE.shape
+    assert view.parts.names[0].strip("/") == "data/demo_1/obs/u"
+
+
 def test_files_times_keys(tmp_path: Path) -> None:
     for number in range(3):
         parts = [part + 1000 * number for part in PARTS[: 4 + number]]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from numpy.testing import assert_array_equal
+from zarr.storage import LocalStore, LoggingStore
 
 import oocdata as ooc
 from oocdata.describe import as_json, from_json
@@ -335,3 +336,20 @@ def test_categories_of_anndata_before_0_8(tmp_path: Path) -> None:
         made = file.create_dataset("obs/__categories/type", data=names, dtype=h5py.string_dtype())
         file["obs/type"].attrs["categories"] = made.ref
     assert ooc.open(tmp_path / "a.h5ad", "obs/type").categories == ("B cell", "T cell")
+
+
+def test_absent_chunks_of_texts_are_told(tmp_path: Path) -> None:
+    """Also where asking for each at the opening is not known to be cheap."""
+    texts = np.array([f"row {number}" for number in range(12)], object)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # strings are no part of the specification yet
+        zarr.create_array(tmp_path / "a", shape=12, chunks=3, dtype=str)[:] = texts
+        (tmp_path / "a/c/2").unlink()
+        store = LoggingStore(LocalStore(tmp_path / "a"), log_level="ERROR")
+        array = zarr.open_array(store, mode="r")
+    with pytest.warns(MissingChunkWarning, match="some chunks"):
+        view = ooc.open(array)
+    assert np.asarray(view)[5:10].tolist() == [b"row 5", b"", b"", b"", b"row 9"]
+    with pytest.raises(MissingChunkError) as got:
+        ooc.open(array, missing="error")
+    assert got.value.rows == (6, 7, 8)

@@ -44,8 +44,8 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, MissingKeyError, SeveralDatasetsError
 from oocdata.formats.zarr import from_array, list_zarr, open_zarr
-from oocdata.formats.zarr.direct import DirectReader, ShardReader
 from oocdata.formats.zarr.readers import ZarrReader
+from oocdata.formats.zarr.shards import ShardReader
 from oocdata.testing import SourceConformance, sample_array
 
 FULL = {"write_empty_chunks": True}
@@ -67,6 +67,14 @@ def reader_of(source: Source) -> ZarrReader:
     return source.reader
 
 
+def kind_of(source: Source) -> str:
+    """Return how chunks are decoded: here, here out of shards, or by zarr-python."""
+    reader = reader_of(source)
+    if reader.objects.metadata.zarr_only:
+        return "zarr"
+    return "shards" if isinstance(reader, ShardReader) else "here"
+
+
 def options_for(array: NDArray[Any], **options: Any) -> dict[str, Any]:
     """Return codecs made for the array at hand."""
     return {name: option(array) if callable(option) else option for name, option in options.items()}
@@ -77,7 +85,7 @@ class Written(SourceConformance):
 
     dtypes = ("<f4", "<i2")
     options: ClassVar[dict[str, Any]] = {}
-    reader: type = DirectReader
+    reader: str = "here"
     folder: ClassVar[Path]
 
     @pytest.fixture(autouse=True, scope="class")
@@ -94,7 +102,7 @@ class Written(SourceConformance):
 
     def make(self, folder: Path, array: NDArray[Any]) -> Source:
         source = open_zarr(str(self.path(array)))
-        assert type(reader_of(source)) is self.reader
+        assert kind_of(source) == self.reader
         return source
 
 
@@ -115,7 +123,7 @@ class TestV3(Written):
 
 class TestV2Filters(Written):
     dtypes = ("<i2", ">i4", "|u1")
-    reader = ZarrReader
+    reader = "zarr"
     options: ClassVar[dict[str, Any]] = {
         "zarr_format": 2,
         "filters": lambda array: [numcodecs.Delta(array.dtype.str)],
@@ -133,7 +141,7 @@ def _delta_v3(array: NDArray[Any]) -> list[Any]:
 
 ENCODINGS: dict[str, tuple[type, dict[str, Any]]] = {
     "v2, Fortran, slashes, blosc": (
-        DirectReader,
+        "here",
         {
             "zarr_format": 2,
             "order": "F",
@@ -141,16 +149,16 @@ ENCODINGS: dict[str, tuple[type, dict[str, Any]]] = {
             "compressors": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.BITSHUFFLE),
         },
     ),
-    "v2, zlib": (DirectReader, {"zarr_format": 2, "compressors": numcodecs.Zlib(3)}),
-    "v2, raw": (DirectReader, {"zarr_format": 2, "compressors": None}),
+    "v2, zlib": ("here", {"zarr_format": 2, "compressors": numcodecs.Zlib(3)}),
+    "v2, raw": ("here", {"zarr_format": 2, "compressors": None}),
     "v2, chunks longer than the array": (
-        DirectReader,
+        "here",
         {"zarr_format": 2, "chunks": (100, 4, 4, 4)},
     ),
-    "v3, raw": (DirectReader, {"compressors": None}),
-    "v3, single rows": (DirectReader, {"chunks": (1, 3, 5, 4)}),
+    "v3, raw": ("here", {"compressors": None}),
+    "v3, single rows": ("here", {"chunks": (1, 3, 5, 4)}),
     "v3, transposed, big-endian": (
-        DirectReader,
+        "here",
         {
             "filters": [_transposed(4)],
             "serializer": BytesCodec(endian="big"),
@@ -159,7 +167,7 @@ ENCODINGS: dict[str, tuple[type, dict[str, Any]]] = {
         },
     ),
     "v3, index first": (
-        ShardReader,
+        "shards",
         {
             "chunks": (8, 3, 5, 4),
             "compressors": None,
@@ -171,9 +179,9 @@ ENCODINGS: dict[str, tuple[type, dict[str, Any]]] = {
             ),
         },
     ),
-    "v3, shards": (ShardReader, {"chunks": (2, 3, 3, 3), "shards": (8, 6, 6, 6)}),
+    "v3, shards": ("shards", {"chunks": (2, 3, 3, 3), "shards": (8, 6, 6, 6)}),
     "v3, transposed shards": (
-        ShardReader,
+        "shards",
         {
             "chunks": (8, 8, 8, 8),
             "filters": [_transposed(4)],
@@ -182,7 +190,7 @@ ENCODINGS: dict[str, tuple[type, dict[str, Any]]] = {
         },
     ),
     "v3, nested shards": (
-        ZarrReader,
+        "zarr",
         {
             "chunks": (8, 8, 8, 8),
             "compressors": None,
@@ -192,11 +200,11 @@ ENCODINGS: dict[str, tuple[type, dict[str, Any]]] = {
         },
     ),
     "v3, filter of numcodecs": (
-        ZarrReader,
+        "zarr",
         {"filters": _delta_v3},
     ),
     "v3, shards, filter of numcodecs": (
-        ZarrReader,
+        "zarr",
         {
             "chunks": (2, 3, 5, 4),
             "shards": (6, 3, 5, 4),
@@ -213,7 +221,7 @@ def test_every_encoding_reads_as_it_was_written(tmp_path: Path, name: str) -> No
     with _quiet():
         write(tmp_path / "a.zarr", array, **options_for(array, **options))
     source = open_zarr(str(tmp_path / "a.zarr"))
-    assert type(reader_of(source)) is reader
+    assert kind_of(source) == reader
     check_boxes(source, array)
     assert_array_equal(View.of(source, (3, 0)).take([5, 88, 0]), _rows(array, [5, 88, 0]))
     stored = ooc.open("a.zarr", store=obstore.store.LocalStore(tmp_path), missing="fill")
@@ -273,7 +281,7 @@ def array_in_memory(folder: Path, array: NDArray[Any]) -> Source:
 def array_on_disk(folder: Path, array: NDArray[Any]) -> Source:
     group = zarr.create_group(folder / "g.zarr")
     source = from_array(write(group.store, array, name="deep/a"))
-    assert isinstance(reader_of(source), DirectReader)
+    assert kind_of(source) == "here"
     return source
 
 
@@ -282,7 +290,7 @@ def array_in_a_wrapped_store(folder: Path, array: NDArray[Any]) -> Source:
     write(folder / "a.zarr", array)
     wrapped = LoggingStore(zarr.storage.LocalStore(folder / "a.zarr"), log_level="ERROR")
     source = from_array(zarr.open_array(wrapped, mode="r"))
-    assert isinstance(reader_of(source), ZarrReader)
+    assert kind_of(source) == "here"
     return source
 
 

@@ -40,9 +40,9 @@ from oocdata.errors import (
     MissingChunkWarning,
     SourceError,
 )
-from oocdata.formats.zarr import direct, open_zarr
-from oocdata.formats.zarr.direct import DirectReader, ShardReader
+from oocdata.formats.zarr import open_zarr, readers, shards
 from oocdata.formats.zarr.readers import ZarrReader
+from oocdata.formats.zarr.shards import ShardReader
 from oocdata.memory import DEFAULT_MEMORY, scratch_share, set_memory
 from oocdata.testing import SourceConformance, sample_array
 
@@ -70,7 +70,7 @@ class TestConformance(SourceConformance):
         if not (folder / "a.zarr").exists():
             write(folder / "a.zarr", array, **V2, compressors=numcodecs.Blosc())
         source = open_zarr(str(folder / "a.zarr"))
-        assert type(reader_of(source)) is DirectReader
+        assert type(reader_of(source)) is ZarrReader
         return source
 
 
@@ -119,7 +119,7 @@ def test_what_is_decoded_here(tmp_path: Path, options: dict[str, Any], here: boo
     array = sample_array((23, 3, 5, 4))
     write(tmp_path / "a.zarr", array, **options)
     source = open_zarr(str(tmp_path / "a.zarr"))
-    assert isinstance(reader_of(source), DirectReader) == here
+    assert (not reader_of(source).objects.metadata.zarr_only) == here
     check_boxes(source, array)
     assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
 
@@ -137,7 +137,7 @@ def test_gzip_of_several_members(tmp_path: Path, end: bytes, damaged: bool) -> N
         members = gzip.compress(raw[:100]) + gzip.compress(raw[100:]) + end
         (tmp_path / f"a.zarr/{row}.0.0").write_bytes(members)
     source = open_zarr(str(tmp_path / "a.zarr"))
-    assert type(reader_of(source)) is DirectReader
+    assert type(reader_of(source)) is ZarrReader
     if damaged:
         with pytest.raises(DamagedChunkError, match="every chunk must decode"):
             View.of(source)[0]
@@ -148,14 +148,11 @@ def test_gzip_of_several_members(tmp_path: Path, end: bytes, damaged: bool) -> N
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 @pytest.mark.parametrize("options", [{}, {"shards": (6, 4)}], ids=["chunks", "shards"])
 def test_archives(tmp_path: Path, options: dict[str, Any], compression: int) -> None:
-    """Parts of a compressed member can't be read alone, so shards in one are for zarr-python."""
     array, path = sample_array((23, 4)), tmp_path / "a.zip"
     with ZipStore(path, mode="w", compression=compression) as store:
         write(store, array, chunks=(2, 4), compressors=ZstdCodec(), **options)
     source = open_zarr(str(path))
-    kind = ShardReader if options else DirectReader
-    if options and compression != zipfile.ZIP_STORED:
-        kind = ZarrReader
+    kind = ShardReader if options else ZarrReader
     assert type(reader_of(source)) is kind
     check_boxes(source, array)
     assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
@@ -260,7 +257,7 @@ def test_a_chunk_takes_what_is_stored_of_it_beside_its_place(
     write(tmp_path / "a.zarr", array, **V2, chunks=(1, 512, 512), compressors=numcodecs.Blosc())
     source = open_zarr(str(tmp_path / "a.zarr"))
     view, slots, lock = View.of(source), source._slots, Lock()  # type: ignore[attr-defined]
-    decode, now, most = direct.decompress, [0], [0]
+    decode, now, most = readers.decompress, [0], [0]
 
     def counting(codec: str, data: memoryview, out: NDArray[np.uint8]) -> Any:
         beside = 0 if np.may_share_memory(out, slots.memory) else out.nbytes
@@ -273,7 +270,7 @@ def test_a_chunk_takes_what_is_stored_of_it_beside_its_place(
             with lock:
                 now[0] -= len(data) + beside
 
-    monkeypatch.setattr(direct, "decompress", counting)
+    monkeypatch.setattr(readers, "decompress", counting)
     set_memory(12 << 20)
     try:
         with ThreadPoolExecutor(4) as threads:
@@ -327,7 +324,8 @@ def test_which_shards_are_decoded_here(tmp_path: Path, codec: dict[str, Any], he
             serializer=ShardingCodec(chunk_shape=(2, 3, 5), **codec),
         )  # fmt: skip
     source = open_zarr(str(tmp_path / "a.zarr"), missing="fill")
-    assert (type(reader_of(source)) is ShardReader) == here
+    reader = reader_of(source)
+    assert (isinstance(reader, ShardReader) and not reader.objects.metadata.zarr_only) == here
     check_boxes(source, array)
     assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
 
@@ -364,7 +362,7 @@ def test_one_index_is_kept_however_large_it_is(
 ) -> None:
     array = sample_array((24, 4))
     sharded(tmp_path / "a", array)
-    monkeypatch.setattr(direct, "_INDEX_BYTES", 51)
+    monkeypatch.setattr(shards, "_INDEX_BYTES", 51)
     source = open_zarr(str(tmp_path / "a"))
     assert source.storage().table_bytes == 4 * 8 + (16 * 3 + 4)
     assert_array_equal(View.of(source)[...], array)

@@ -172,19 +172,17 @@ def test_a_chunk_written_in_place_while_it_is_read(
     options, chunk = KINDS[kind]
     write(tmp_path / "a", **options)
     source = open_zarr(str(tmp_path / "a"))
-    owner: Any = ZarrReader if kind == "v2 lzma" else os
-    name = "_decode" if kind == "v2 lzma" else "preadv"
-    reads = getattr(owner, name)
+    reads = os.preadv
 
     def meanwhile(*arguments: Any) -> Any:
         found = reads(*arguments)
         path = tmp_path / "a" / chunk
-        if owner is not os or os.fstat(arguments[0]).st_ino == path.stat().st_ino:
+        if os.fstat(arguments[0]).st_ino == path.stat().st_ino:
             with open(path, "r+b") as file:
                 file.write(file.read(1))
         return found
 
-    monkeypatch.setattr(owner, name, meanwhile)
+    monkeypatch.setattr(os, "preadv", meanwhile)
     with pytest.raises(SourceError, match="written anew") as got:
         read(source, 5)
     assert got.value.rows == (4, 5, 6, 7)
@@ -639,7 +637,7 @@ def test_an_array_in_memory_resized_since_open() -> None:
     stored = write(MemoryStore())
     source = from_array(stored)
     stored.resize((17, 6, 5))
-    with pytest.raises(UnknownFormatError, match=r"its shape is now \(17, 6, 5\)"):
+    with pytest.raises(UnknownFormatError, match=r"as when it was opened; it has \(17, 6, 5\)"):
         read(source, 16)
 
 
@@ -888,7 +886,7 @@ def test_opening_a_sharded_archive_reads_its_indices_alone(
         )
         array[...] = rng.integers(1, 255, array.shape, "u1")
     taken = 0
-    read_whole, read_part = zipfile.ZipFile.read, os.pread
+    read_whole, read_part = zipfile.ZipExtFile.read, os.preadv
 
     def whole(*arguments: Any, **options: Any) -> bytes:
         nonlocal taken
@@ -896,13 +894,13 @@ def test_opening_a_sharded_archive_reads_its_indices_alone(
         taken += len(found)
         return found
 
-    def part(*arguments: Any) -> bytes:
+    def part(*arguments: Any) -> int:
         nonlocal taken
         found = read_part(*arguments)
-        taken += len(found)
+        taken += found
         return found
 
-    monkeypatch.setattr(zipfile.ZipFile, "read", whole)
-    monkeypatch.setattr(os, "pread", part)
+    monkeypatch.setattr(zipfile.ZipExtFile, "read", whole)
+    monkeypatch.setattr(os, "preadv", part)
     open_as_it_is(str(tmp_path / "a.zip"), missing=missing)
     assert 0 < taken < 4096  # of 256 KiB

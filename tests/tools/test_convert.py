@@ -168,7 +168,7 @@ def test_a_bad_layout_is_decoded_once(
 ) -> None:
     from oocdata.engines.readers import SourceChunks
     from oocdata.formats.hdf5.filtered import FilteredChunks
-    from oocdata.formats.zarr.direct import DirectReader
+    from oocdata.formats.zarr.readers import ZarrReader
 
     values = numbers((3000, 16, 16), "float64")
     path = tmp_path / f"a{source if source != 'fortran' else '.npy'}"
@@ -177,7 +177,7 @@ def test_a_bad_layout_is_decoded_once(
     else:
         store(path, values, (3000, 2, 2))
     decoded: list[Any] = []
-    for reader in (FilteredChunks, DirectReader, SourceChunks):
+    for reader in (FilteredChunks, ZarrReader, SourceChunks):
 
         def counted(self: Any, places: Any, outs: Any, read: Any = reader.read_chunks) -> None:
             # A fingerprint is made with the process's own memory, in which whole rows fit.

@@ -50,36 +50,17 @@ def can_decode(filters: tuple[int, ...], edges: bool) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ChunkDecoder:
-    """Undoes a dataset's filters, one chunk at a time; safe to use from several threads.
+    """Undoes a dataset's filters, one chunk at a time; safe to use from several threads."""
 
-    Attributes
-    ----------
-    filters : tuple of int
-        In the order in which they were applied.
-    stored : numpy.dtype
-        With its byte order.
-    """
-
-    filters: tuple[int, ...]
-    stored: np.dtype[Any]
+    filters: tuple[int, ...]  #: in the order in which they were applied
+    stored: np.dtype[Any]  #: with its byte order
     chunk_shape: tuple[int, ...]
 
     def decode(self, data: Any, skipped: int, out: NDArray[Any]) -> None:
-        """Write a chunk's numbers.
+        """Write a chunk's numbers to the part of it that lies in the array, of any strides.
 
-        Parameters
-        ----------
-        data : bytes_like
-            As stored.
-        skipped : int
-            Bit i is set where filter i was not applied to this chunk.
-        out : ndarray
-            The part of the chunk that lies in the array, of any strides, in native byte order.
-
-        Raises
-        ------
-        ValueError, RuntimeError
-            If the bytes don't decode, or fail their checksum.
+        Bit i of `skipped` is set where filter i was not applied to this chunk. Bytes that don't
+        decode, or fail their checksum, are a `ValueError` or `RuntimeError`.
         """
         applied = [n for place, n in enumerate(self.filters) if not skipped >> place & 1]
         undo = partial(self._undo, data, applied)

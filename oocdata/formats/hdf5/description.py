@@ -8,17 +8,17 @@ from itertools import pairwise
 from operator import itemgetter
 from typing import Any
 
+import h5py
 import numpy as np
 from numpy.lib.format import drop_metadata
 
 from oocdata.engines.source import Annotations, Storage, check_stored, unit_of
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import PACKING, TIME, as_text, packing
-from oocdata.formats.hdf5.file import fill_value, hdf5_library
+from oocdata.formats.hdf5.file import fill_value
 from oocdata.formats.hdf5.storage import Stored, codec_name
 
 __all__ = [
-    "DECODED",
     "EMPTY",
     "READING",
     "all_values",
@@ -28,9 +28,7 @@ __all__ = [
     "dimension_names",
     "is_dimension_only",
     "is_plain",
-    "is_varying",
     "stored_dtype",
-    "varying_dtype",
 ]
 
 READING = {
@@ -38,13 +36,10 @@ READING = {
     "chunked": "whole chunks through h5py, kept while their rows are needed",
     "compact": "whole from the file's header through h5py",
     "virtual": "runs of rows through h5py, which puts them together from their sources",
+    "decoded": "whole chunks, decoded in threads without HDF5's lock and kept while their rows are "
+    "needed",
 }
-"""How each kind of storage is read."""
-
-DECODED = (
-    "whole chunks, decoded in threads without HDF5's lock and kept while their rows are needed"
-)
-"""How filtered chunks are read whose filters are undone here."""
+"""How each kind of storage is read; filtered chunks whose filters are undone here are decoded."""
 
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 
@@ -82,51 +77,40 @@ def as_complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return dtype
 
 
-def stored_dtype(dataset: Any, path: str, key: str | None) -> np.dtype[Any]:
-    """Return the dtype of an open dataset as stored, checked, without metadata of h5py.
+def stored_dtype(dataset: Any) -> tuple[np.dtype[Any], bool]:
+    """Return the dtype of an open dataset as stored, and whether rows are of varying length.
 
-    Of rows of varying length, that of their numbers.
-
-    Raises
-    ------
-    oocdata.errors.UnsupportedDtypeError
-        For text, references, rows without a field of numbers, and what stands for an empty array.
+    Checked, without metadata of h5py; of rows of varying length that of their numbers, or an
+    object's. Text, references, rows without a field of numbers, and what stands for an empty array,
+    are an `UnsupportedDtypeError`.
     """
     try:
         stored: np.dtype[Any] = dataset.dtype
     except (TypeError, ValueError) as error:  # ValueError: floats longer than any of NumPy's
         raise UnsupportedDtypeError(
             f"elements must be bool, integer, float or complex numbers; h5py knows no dtype for "
-            f"these: {error}.",
-            path=path,
-            key=key,
+            f"these: {error}."
         ) from error
-    varying = varying_dtype(dataset)
+    varying = _varying_numbers(dataset)
     if varying is not None:
-        return check_stored(drop_metadata(varying), path, key)
-    if is_varying(dataset):
-        return stored
+        return check_stored(drop_metadata(varying)), True
+    if _is_bytes(dataset):
+        return stored, True
     if stored.kind == "O":
         reference = "ref" in (stored.metadata or {})
         what = "references" if reference else "text or rows of varying length"
-        raise UnsupportedDtypeError(
-            f"elements must be numbers of a fixed size; got {what}.", path=path, key=key
-        )
+        raise UnsupportedDtypeError(f"elements must be numbers of a fixed size; got {what}.")
     if _overlap(stored):
         raise UnsupportedDtypeError(
             "every field must have the size of a number of NumPy's; h5py takes some of these for "
-            f"larger ones, which would lie over others: {stored}. Save the fields on their own.",
-            path=path,
-            key=key,
+            f"larger ones, which would lie over others: {stored}. Save the fields on their own."
         )
     if (stood_for := _stands_for_none(dataset, stored)) is not None:
         raise UnsupportedDtypeError(
-            f"an array must hold an element; this one was empty, and {stood_for}.",
-            path=path,
-            key=key,
+            f"an array must hold an element; this one was empty, and {stood_for}."
         )
     # In its metadata h5py keeps the names of an enum.
-    return check_stored(as_complex(drop_metadata(stored)), path, key)
+    return check_stored(as_complex(drop_metadata(stored))), False
 
 
 def _overlap(dtype: np.dtype[Any]) -> bool:
@@ -147,31 +131,31 @@ def _stands_for_none(dataset: Any, stored: np.dtype[Any]) -> str | None:
     return None
 
 
-def varying_dtype(dataset: Any) -> np.dtype[Any] | None:
+def _varying_numbers(dataset: Any) -> np.dtype[Any] | None:
     """Return the dtype of numbers in rows of varying length; None for other datasets, and bytes."""
     try:
-        found = hdf5_library().check_vlen_dtype(dataset.dtype)
+        found = h5py.check_vlen_dtype(dataset.dtype)
     except TypeError:  # of numbers that NumPy hasn't
         return None
     numbers = isinstance(found, np.dtype) and not found.hasobject and found not in _BYTES
     return found if numbers else None
 
 
-def is_varying(dataset: Any) -> bool:
+def _is_bytes(dataset: Any) -> bool:
     """Return whether rows are texts or sequences of bytes, each of its own length."""
-    library, kind = hdf5_library(), dataset.dtype
-    text = library.check_string_dtype(kind)
-    inner = None if text else library.check_vlen_dtype(kind)
+    kind = dataset.dtype
+    text = h5py.check_string_dtype(kind)
+    inner = None if text else h5py.check_vlen_dtype(kind)
     long = (text and text.length is None) or (inner is not None and np.dtype(inner) in _BYTES)
     return bool(long and dataset.ndim)
 
 
 def is_plain(dataset: Any) -> bool:
     """Return whether the bytes are what the dtype says (not so for bfloat16 or 12-bit integers)."""
-    h5t, kind = hdf5_library().h5t, dataset.id.get_type()
+    kind = dataset.id.get_type()
     if dataset.dtype.kind == "S":  # else HDF5 turns what stands for the end of text into zeros
-        return bool(kind.get_strpad() == h5t.STR_NULLPAD)
-    return bool(h5t.py_create(dataset.dtype, logical=True) == kind)
+        return bool(kind.get_strpad() == h5py.h5t.STR_NULLPAD)
+    return bool(h5py.h5t.py_create(dataset.dtype, logical=True) == kind)
 
 
 def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storage:
@@ -268,9 +252,9 @@ def annotations_of(dataset: Any) -> Annotations:
     there = [name for name in dataset.attrs if name not in left_out]
     attributes = dict.fromkeys(there) | attributes_of(dataset, there)
     told = attributes.get("categories")
-    if isinstance(told, hdf5_library().Reference) and told:  # AnnData before 0.8
+    if isinstance(told, h5py.Reference) and told:  # AnnData before 0.8
         attributes["categories"] = tuple(all_values(dataset.file[told]))
-    if names := hdf5_library().check_enum_dtype(dataset.dtype):
+    if names := h5py.check_enum_dtype(dataset.dtype):
         attributes["categories"] = _by_code(names)
     return Annotations(attributes, fill_value(dataset))
 
@@ -287,7 +271,7 @@ def attributes_of(dataset: Any, names: Iterable[str]) -> dict[str, Any]:
 
 def all_values(dataset: Any) -> Any:
     """Return all values of an open dataset as Python's, text too."""
-    text = hdf5_library().check_string_dtype(dataset.dtype) is not None
+    text = h5py.check_string_dtype(dataset.dtype) is not None
     return (dataset.asstr() if text else dataset)[()].tolist()
 
 

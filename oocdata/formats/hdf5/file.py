@@ -26,6 +26,7 @@ from oocdata.errors import (
     SourceError,
     TruncatedFileError,
     UnknownFormatError,
+    concerning,
     place,
 )
 from oocdata.formats.stored import is_url, stored_file
@@ -65,30 +66,24 @@ _METADATA_BYTES = 2 << 20
 
 
 def hdf5_library() -> Any:
-    """Return the module ``h5py``."""
-    try:
-        return importlib.import_module("h5py")
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"HDF5 files need h5py; {error}. Install it: pip install h5py."
-        ) from error
+    """Return the module ``h5py``, which takes long to import."""
+    import h5py
+
+    return h5py
 
 
 def hdf5_lock() -> AbstractContextManager[Any]:
     """Return the one lock under which h5py calls HDF5, which a thread may take again."""
-    hdf5_library()
-    lock: AbstractContextManager[Any] = importlib.import_module("h5py._objects").phil
+    lock: AbstractContextManager[Any] = hdf5_library()._objects.phil
     return lock
 
 
 @contextmanager
 def readable(path: str, key: str | None = None) -> Iterator[None]:
-    """Turn what h5py raises over damaged metadata into a clear error."""
+    """Turn what h5py raises over damaged metadata into a clear error; see `concerning`."""
     try:
-        yield
-    except SourceError as error:  # of a store, told without what is read of it
-        error.key = error.key or key
-        raise
+        with concerning(path, key):
+            yield
     except OocdataError:
         raise
     except (OSError, KeyError, ValueError, RuntimeError) as error:
@@ -122,23 +117,22 @@ def unwritten(dataset: Any) -> bytes:
 
 def open_file(path: str, version: Version | None = None) -> Any:
     """Open an ``h5py.File`` for reading; of an object in a store, that version if one is given."""
-    h5py = hdf5_library()
-    try:
-        file = h5py.File(_stream(path, version) if is_url(path) else path, "r")
-    except SourceError:  # of a store
-        raise
-    except FileNotFoundError as error:
-        raise MissingFileError("the file must exist; there is none.", path=path) from error
-    except OSError as error:
-        raise _why(error, path) from error
-    if file.mode == "r":
-        return file
-    file.close()  # of what the writer has open, it is only another handle
-    raise SourceError(
-        "the file must not be open for writing; this process writes to it, and what is on disk may "
-        "be older. Close it, or pass the open dataset: ooc.open(file[key]).",
-        path=path,
-    )
+    with concerning(path):
+        try:
+            file = hdf5_library().File(_stream(path, version) if is_url(path) else path, "r")
+        except SourceError:  # of a store
+            raise
+        except FileNotFoundError as error:
+            raise MissingFileError("the file must exist; there is none.") from error
+        except OSError as error:
+            raise _why(error) from error
+        if file.mode == "r":
+            return file
+        file.close()  # of what the writer has open, it is only another handle
+        raise SourceError(
+            "the file must not be open for writing; this process writes to it, and what is on disk "
+            "may be older. Close it, or pass the open dataset: ooc.open(file[key])."
+        )
 
 
 def _stream(url: str, version: Version | None) -> MetadataStream:
@@ -196,49 +190,39 @@ def little_metadata(file: Any) -> Iterator[None]:
         file.id.set_mdc_config(before)
 
 
-def _why(error: OSError, path: str) -> SourceError:
+def _why(error: OSError) -> SourceError:
     words = said(error)
     if isinstance(error, BlockingIOError) or "already open for write" in words:
         return SourceError(
             f"the file must not be open for writing elsewhere; it is locked ({words}). Close the "
             "writer, or copy the file. If its writer was killed: h5clear -s. If the file system "
-            "knows no locks and nobody writes: set HDF5_USE_FILE_LOCKING=FALSE.",
-            path=path,
+            "knows no locks and nobody writes: set HDF5_USE_FILE_LOCKING=FALSE."
         )
     if error.errno == errno.EMFILE:
         return SourceError(
             "the process must be allowed to open one more file; it is not. Raise the limit "
-            "(ulimit -n).",
-            path=path,
+            "(ulimit -n)."
         )
     if "truncated file" in words:
         return TruncatedFileError(
             f"the file must be as long as its superblock says; HDF5 says: {words}. It was cut "
-            "short, or its writer is not done.",
-            path=path,
+            "short, or its writer is not done."
         )
     if error.errno or "already open for read-only" in words or "flag values" in words:
-        return SourceError(f"the file must be readable; HDF5 says: {words}.", path=path)
+        return SourceError(f"the file must be readable; HDF5 says: {words}.")
     return UnknownFormatError(
         f"the HDF5 header must be readable; HDF5 says: {words}. Was the file cut short or "
-        "overwritten?",
-        path=path,
+        "overwritten?"
     )
 
 
 def find_beside(own: str, name: str, variable: str) -> str | None:
-    """Return the file that HDF5 would open for a name inside another file, or None.
+    """Return the file that HDF5 would open for a name inside another file, `own`, or None.
 
     The order of search is HDF5's (``H5F_prefix_open_file``): the name itself if absolute, then its
-    last part; the folders of an environment variable; the folder of the file; the current folder;
-    the folder where the file lies once symbolic links are resolved.
-
-    Parameters
-    ----------
-    own, name : str
-        The file that holds the name, and the name.
-    variable : str
-        ``"HDF5_VDS_PREFIX"`` or ``"HDF5_EXT_PREFIX"``.
+    last part; the folders of an environment variable (``HDF5_VDS_PREFIX``, ``HDF5_EXT_PREFIX``);
+    the folder of the file; the current folder; the folder where the file lies once symbolic links
+    are resolved.
     """
     if is_url(own):
         return None

@@ -28,27 +28,15 @@ __all__ = ["FilteredChunks"]
 
 @dataclass(frozen=True, slots=True)
 class FilteredChunks:
-    """The chunks of a filtered dataset; a `oocdata.engines.chunked.ChunkReader`.
-
-    Attributes
-    ----------
-    file : File
-    table : ChunkTable
-        Where they lie, in one dataset or in several.
-    decoder : ChunkDecoder
-        Of whole stored chunks, which may reach over the shape.
-    shape, chunk_shape : tuple of int
-    fill : bytes or None
-        One number as stored, as which reads what was never written; None where that is an error.
-    described : Storage
-    """
+    """The chunks of a filtered dataset; a `oocdata.engines.chunked.ChunkReader`."""
 
     file: File = field(compare=False, repr=False)
-    table: ChunkTable
-    decoder: ChunkDecoder
+    table: ChunkTable  #: where they lie, in one dataset or in several
+    decoder: ChunkDecoder  #: of whole stored chunks, which may reach over the shape
     shape: tuple[int, ...]
     chunk_shape: tuple[int, ...]
     fill: bytes | None
+    """One number as stored, as which reads what was never written; None where that is an error."""
     described: Storage = field(compare=False, repr=False)
 
     own_threads = False

@@ -13,17 +13,25 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 from weakref import WeakKeyDictionary
 
+import h5py
 import numpy as np
+from h5py import h5d, h5p, h5s
 from numpy.typing import NDArray
 
 from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.objects import Sliced
 from oocdata.engines.source import Storage
-from oocdata.errors import ArgumentError, DamagedChunkError, MissingFileError, SourceError, place
+from oocdata.errors import (
+    ArgumentError,
+    DamagedChunkError,
+    MissingFileError,
+    SourceError,
+    concerning,
+    place,
+)
 from oocdata.formats.hdf5.description import stored_dtype
 from oocdata.formats.hdf5.file import (
     compare_open,
-    hdf5_library,
     hdf5_lock,
     open_file,
     readable,
@@ -46,12 +54,7 @@ _MOST_OPEN = 64
 class ThroughLibrary(Sliced):
     """A dataset that HDF5 reads: by boxes, as a `Source`, or by whole chunks, as a `ChunkReader`.
 
-    Parameters
-    ----------
-    target : OnDisk or UsersObject
-    chunk_shape : tuple of int
-        What HDF5 decodes together.
-    storage : Storage
+    `chunk_shape` is what HDF5 decodes together.
     """
 
     own_threads = True
@@ -74,7 +77,8 @@ class ThroughLibrary(Sliced):
 
     def check(self) -> None:
         """Raise if a file is not what it was."""
-        with hdf5_lock():
+        rules = self.target.rules
+        with hdf5_lock(), concerning(rules.path, rules.key):
             self.target.opened().check()
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
@@ -84,29 +88,16 @@ class ThroughLibrary(Sliced):
             out[...] = self.found(tuple(slice(first, first + n) for first, n in ends))
 
     def found(self, box: tuple[slice, ...]) -> NDArray[Any]:
-        """Return the numbers of a box.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            With the rows of the box.
-        """
-        rules: Rules = self.target.rules
+        """Return the numbers of a box; errors have its rows."""
         with reading(self.target, range(box[self.axis].start, box[self.axis].stop)) as dataset:
-            return _read(dataset, box, self.dtype, rules.fill)
+            return _read(dataset, box, self.dtype, self.target.rules.fill)
 
 
 @contextmanager
 def reading(target: OnDisk | UsersObject, rows: Rows) -> Iterator[Any]:
-    """Provide the open dataset for a read of some rows, under HDF5's lock.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        With the rows, if HDF5 can't read them or a file is not what it was.
-    """
+    """Provide the open dataset for a read of some rows, under HDF5's lock; errors have the rows."""
     rules = target.rules
-    with hdf5_lock():
+    with hdf5_lock(), concerning(rules.path, rules.key):
         opened = target.opened()
         try:
             yield opened.dataset
@@ -118,35 +109,24 @@ def reading(target: OnDisk | UsersObject, rows: Rows) -> Iterator[Any]:
                     f"a chunk must decode; HDF5 says: {words}. Its bytes are damaged: restore "
                     "the file.",
                     rows=rows,
-                    **rules.about,
                 ) from error
             raise SourceError(
-                f"the rows must be readable; HDF5 says: {words}.", rows=rows, **rules.about
+                f"the rows must be readable; HDF5 says: {words}.", rows=rows
             ) from error
         opened.check(rows)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class OnDisk:
-    """A dataset by path and name; each process opens it when it first reads.
-
-    Attributes
-    ----------
-    kind : str
-        See `oocdata.formats.hdf5.storage.Stored`.
-    filters : tuple of int
-        Filters that the process must have.
-    outside : tuple of FileVersion
-        Other files that hold bytes of it.
-    """
+    """A dataset by path and name; each process opens it when it first reads."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     rules: Rules
-    kind: str
+    kind: str  #: see `oocdata.formats.hdf5.storage.Stored`
     version: Version
-    filters: tuple[int, ...]
-    outside: tuple[FileVersion, ...]
+    filters: tuple[int, ...]  #: that the process must have
+    outside: tuple[FileVersion, ...]  #: other files that hold bytes of it
 
     def opened(self) -> _Opened:
         """Return the open dataset; HDF5's lock must be held."""
@@ -181,7 +161,7 @@ class _Opened:
     def __init__(self, disk: OnDisk) -> None:
         # Not `disk` itself, which keeps this open for as long as it is used.
         rules, self._version = disk.rules, disk.version
-        self._about = rules.about
+        self._key = rules.key
         self._outside: tuple[FileVersion, ...] = ()
         self.file = open_file(rules.path)
         self.check()
@@ -192,12 +172,11 @@ class _Opened:
             self._hold_sources(disk)
 
     def _open(self, kind: str) -> Any:
-        h5py = hdf5_library()
-        access = h5py.h5p.create(h5py.h5p.DATASET_ACCESS)
+        access = h5p.create(h5p.DATASET_ACCESS)
         if kind != "virtual":  # there it would be the sources' cache
             access.set_chunk_cache(1, 0, 1.0)
-        name = self._about["key"].encode("utf-8", "surrogateescape")
-        return h5py.Dataset(h5py.h5d.open(self.file.id, name, access))
+        name = (self._key or "").encode("utf-8", "surrogateescape")
+        return h5py.Dataset(h5d.open(self.file.id, name, access))
 
     def _hold_sources(self, disk: OnDisk) -> None:
         """Make sure that other files are there now, and open for as long as this is."""
@@ -206,8 +185,7 @@ class _Opened:
         if self._outside != disk.outside:
             raise SourceError(
                 "the other files that hold bytes of the dataset must be as they were when it was "
-                "opened; they have changed. Open it again.",
-                **self._about,
+                "opened; they have changed. Open it again."
             )
         if not self._outside:
             return
@@ -224,36 +202,25 @@ class _Opened:
 
     def check(self, rows: Rows | None = None) -> None:
         """Raise if a file is not what it was; HDF5 reads zeros beyond the end of one cut short."""
-        compare_open(self._version, self.file, self._about["key"], rows)
+        compare_open(self._version, self.file, self._key, rows)
         for other in self._outside:
             what = f"{other.path!r}, which holds bytes of the dataset, must"
             try:
                 same = other.matches(os.stat(other.path))
             except FileNotFoundError as error:
-                raise MissingFileError(
-                    f"{what} be there; it is gone.", rows=rows, **self._about
-                ) from error
+                raise MissingFileError(f"{what} be there; it is gone.", rows=rows) from error
             if not same:
-                raise SourceError(
-                    f"{what} not change while it is read; it did.", rows=rows, **self._about
-                )
+                raise SourceError(f"{what} not change while it is read; it did.", rows=rows)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class UsersObject:
-    """The user's own open ``h5py.Dataset``; it can't leave the process.
-
-    Attributes
-    ----------
-    kind : str
-        See `oocdata.formats.hdf5.storage.Stored`.
-    process : int
-    """
+    """The user's own open ``h5py.Dataset``; it can't leave the process."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     rules: Rules
-    kind: str
+    kind: str  #: see `oocdata.formats.hdf5.storage.Stored`
     dataset: Any
     process: int
 
@@ -262,14 +229,10 @@ class UsersObject:
         if os.getpid() != self.process:
             raise SourceError(
                 "an open HDF5 object must be read in the process that opened it; this is a fork of "
-                "it. Open the array by its path.",
-                **self.rules.about,
+                "it. Open the array by its path."
             )
         if not self.dataset:
-            raise SourceError(
-                "the h5py.Dataset must stay open while it is read; it was closed.",
-                **self.rules.about,
-            )
+            raise SourceError("the h5py.Dataset must stay open while it is read; it was closed.")
         return self
 
     def check(self, rows: Rows | None = None) -> None:
@@ -285,7 +248,6 @@ class UsersObject:
 
 
 def _read(dataset: Any, box: tuple[slice, ...], dtype: np.dtype[Any], fill: bool) -> NDArray[Any]:
-    h5s = hdf5_library().h5s
     start = tuple(part.start for part in box)
     counts = tuple(part.stop - part.start for part in box)
     # Where the file defines no fill value, HDF5 leaves the memory of missing chunks as it is. As
@@ -297,4 +259,4 @@ def _read(dataset: Any, box: tuple[slice, ...], dtype: np.dtype[Any], fill: bool
     dataset.id.read(h5s.create_simple(counts), space, numbers)
     if numbers.dtype == dtype or numbers.dtype.hasobject:
         return numbers
-    return numbers.view(stored_dtype(dataset, "", None))
+    return numbers.view(stored_dtype(dataset)[0])

@@ -12,6 +12,9 @@ from collections import deque
 from contextlib import ExitStack
 from typing import Any
 
+import h5py
+from h5py import h5g, h5l, h5o
+
 from oocdata.errors import (
     ExternalDataError,
     MissingFileError,
@@ -21,7 +24,7 @@ from oocdata.errors import (
 from oocdata.formats.anndata import joined
 from oocdata.formats.dimensions import Named, choose_key, data_variables, listed
 from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
-from oocdata.formats.hdf5.file import find_beside, hdf5_library, open_file
+from oocdata.formats.hdf5.file import find_beside, open_file
 
 __all__ = ["Names", "choose_dataset", "find_dataset", "group_attributes", "list_names"]
 
@@ -32,37 +35,21 @@ _NUMBERS = "biufc"
 
 
 class Names:
-    """Names in an open file; no link into another file is followed.
-
-    Parameters
-    ----------
-    file : h5py.File
-    """
+    """Names in an open file; no link into another file is followed."""
 
     def __init__(self, file: Any) -> None:
-        self.file, self._h5py = file, hdf5_library()
-        self._links = file.id.links
-        self._addresses = {"": self._h5py.h5o.get_info(file.id).addr}
+        self.file, self._links = file, file.id.links
+        self._addresses = {"": h5o.get_info(file.id).addr}
         """Of what names lead to by hard links alone."""
 
     def follow(self, name: str) -> tuple[str, tuple[str, str] | None]:
         """Return a name without the soft links on its way, and where it leaves the file.
 
-        Returns
-        -------
-        name : str
-            Up to the external link, if there is one.
-        way_out : (str, str) or None
-            The file that the external link names, and the path there with what follows the link.
-
-        Raises
-        ------
-        oocdata.errors.MissingKeyError
-            If the name leads nowhere.
+        A name that leads out is returned up to the external link, with the file that the link names
+        and the path there. One that leads nowhere is a `MissingKeyError`.
         """
         if name in self._addresses:
             return name, None
-        h5l = self._h5py.h5l
         steps, here, links = deque(_steps(name)), "", 0
         while steps:
             below = f"{here}/{steps.popleft()}"
@@ -103,16 +90,16 @@ class Names:
         """
         try:
             name, way_out = self.follow(name)
-            return None if way_out else self._h5py.h5o.open(self.file.id, _encoded(name or "/"))
+            return None if way_out else h5o.open(self.file.id, _encoded(name or "/"))
         except (MissingKeyError, KeyError, RuntimeError, ValueError, OSError):
             return None
 
     def below(self, name: str) -> list[str]:
         """Return the names right below a group; none for what is no group, or in another file."""
         group = self.opened(name)
-        if not isinstance(group, self._h5py.h5g.GroupID):
+        if not isinstance(group, h5g.GroupID):
             return []
-        found, here, hard = [], self.follow(name)[0], self._h5py.h5l.TYPE_HARD
+        found, here, hard = [], self.follow(name)[0], h5l.TYPE_HARD
 
         def note(link: bytes, info: Any) -> None:
             found.append(_decoded(link))
@@ -142,7 +129,7 @@ def list_names(file: Any, below: str = "") -> list[str]:
     entered once, so a group that holds itself is no loop. A netCDF dimension that has a length and
     no values is no dataset of the user's.
     """
-    h5g, names = hdf5_library().h5g, Names(file)
+    names = Names(file)
     found: list[str] = []
     groups, seen = deque([below]), {names.address(below)}
     while groups:
@@ -165,9 +152,8 @@ def list_names(file: Any, below: str = "") -> list[str]:
 
 def group_attributes(file: Any, name: str) -> dict[str, Any] | None:
     """Return the attributes of a group in the file itself that say what it is; None for others."""
-    h5py = hdf5_library()
     found = Names(file).opened(name)
-    if not isinstance(found, h5py.h5g.GroupID):
+    if not isinstance(found, h5g.GroupID):
         return None
     attributes = h5py.Group(found).attrs
     known = ("encoding-type", "encoding-version", "shape", "ordered")
@@ -179,15 +165,10 @@ def choose_dataset(file: Any) -> str:
     """Return the name of the only dataset that can be opened as an array.
 
     Scalars, text and empty dataspaces are no candidates; two names of one dataset are one.
-    Coordinates (`dimensions.data_variables`) are candidates where there is nothing else.
-
-    Raises
-    ------
-    oocdata.errors.MissingKeyError, oocdata.errors.SeveralDatasetsError
-        The message lists what is there.
+    Coordinates (`dimensions.data_variables`) are candidates where there is nothing else. The error
+    where there is none, or more than one, lists what is there.
     """
-    h5py, links = hdf5_library(), Names(file)
-    names = list_names(file)
+    links, names = Names(file), list_names(file)
     arrays: dict[object, Named] = {}
     for name in names:
         found = links.opened(name)
@@ -221,25 +202,10 @@ def find_dataset(
 ) -> tuple[Any, str]:
     """Return the dataset of a name and its name in the file where it lies, ``dataset.file``.
 
-    Parameters
-    ----------
-    external : bool
-        Whether external links may be followed, into another file.
-    opened : contextlib.ExitStack
-        Closes the files that external links lead to.
-    links : int
-        External links followed so far.
-
-    Raises
-    ------
-    oocdata.errors.ExternalDataError
-        If the name passes through an external link and `external` is false.
-    oocdata.errors.MissingFileError
-        If the file it links to is not there.
-    oocdata.errors.MissingKeyError
-        If it leads nowhere or to a group; the message lists what is there.
+    Files that external links lead to are closed by `opened`; `links` have been followed so far. The
+    error where a name leads nowhere or to a group lists what is there.
     """
-    h5py, names = hdf5_library(), Names(file)
+    names = Names(file)
     try:
         end, way_out = names.follow(name)
     except MissingKeyError as error:

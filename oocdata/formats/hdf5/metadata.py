@@ -131,21 +131,12 @@ def _chunk_node(axes: int) -> int:
 
 
 class MetadataStream(ObjectStream):
-    """The bytes of an object, as HDF5 reads them; ``repr`` gives its URL, which names the file.
-
-    Parameters
-    ----------
-    file : StoredFile
-
-    Attributes
-    ----------
-    walks : bool
-        All groups will be looked at: then what pieces lead to is followed to the end.
-    """
+    """The bytes of an object, as HDF5 reads them; ``repr`` gives its URL, which names the file."""
 
     def __init__(self, file: StoredFile) -> None:
         super().__init__(file)
         self.walks = False
+        """All groups will be looked at: then what pieces lead to is followed to the end."""
         self._followed: set[int] = set()
         self._unfollowed: dict[int, bytes] = {}
 

@@ -10,14 +10,15 @@ Specification, version 3.0.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
+import h5py
 import numpy as np
+from h5py import h5g
 
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
@@ -25,12 +26,17 @@ from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
-from oocdata.errors import ArgumentError, TruncatedFileError, UnsupportedDtypeError, place
+from oocdata.errors import (
+    ArgumentError,
+    TruncatedFileError,
+    UnsupportedDtypeError,
+    concerning,
+    place,
+)
 from oocdata.formats.anndata import Group, is_one_array, open_group
 from oocdata.formats.dimensions import as_stored
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
-    DECODED,
     READING,
     all_values,
     annotations_of,
@@ -38,10 +44,8 @@ from oocdata.formats.hdf5.description import (
     dimension_names,
     is_plain,
     stored_dtype,
-    varying_dtype,
 )
 from oocdata.formats.hdf5.file import (
-    hdf5_library,
     little_metadata,
     open_file,
     readable,
@@ -69,7 +73,7 @@ from oocdata.formats.hdf5.varying import (
     texts_of,
 )
 from oocdata.formats.hdf5.virtual import inspect_storage
-from oocdata.formats.patterns import Key, is_pattern, keys_of, matching, said, unmatched
+from oocdata.formats.patterns import GROUP, Axis, Key, Missing, found_by, is_pattern, said
 from oocdata.formats.stored import absolute, file_of, is_url
 
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
@@ -82,9 +86,6 @@ took 315 MB."""
 _LARGE = 4 << 10
 """Bytes of a run from which on reading it alone costs less than its share of a whole chunk. Rows of
 784 bytes in h5py's own chunks are 196 runs of 4 bytes, and took 3,000 times as long."""
-
-Missing: TypeAlias = Literal["error", "fill"]
-Axis: TypeAlias = int | str | Sequence[int | str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,19 +120,8 @@ def open_hdf5(
     """Open a dataset of an HDF5 file, or several of them as one array; reads metadata only.
 
     Arguments and errors are those of `oocdata.open`. Of `axis` only the first counts: errors call
-    places along it rows.
-
-    Parameters
-    ----------
-    external : bool
-        Whether the bytes may lie in other HDF5 files (external links, sources of a virtual
-        dataset). Such a file can name any path on the machine.
-
-    Returns
-    -------
-    Source
-        `Strided` for contiguous storage and unfiltered chunks, else `Chunked`; `ThroughLibrary`
-        where only HDF5 knows what lies where.
+    places along it rows. The source is a `Strided` for contiguous storage and unfiltered chunks,
+    else a `Chunked`; a `ThroughLibrary` where only HDF5 knows what lies where.
     """
     wanted = _Wanted(axis, missing, external)
     if external and is_url(path):
@@ -162,7 +152,9 @@ def _open_one(file: Any, name: str, wanted: _Wanted) -> Source:
     with ExitStack() as opened:
         dataset, name = find_dataset(file, name, wanted.external, opened)
         # A name that leads through an external link is described by the file where it ends.
-        return _source(dataset, version_of_open(dataset.file), name, wanted)
+        version = version_of_open(dataset.file)
+        with concerning(version.path, name):
+            return _source(dataset, version, name, wanted)
 
 
 def _values(path: str, group: str, part: str) -> Any:
@@ -177,37 +169,27 @@ def _open_several(names: Names, key: Key, wanted: _Wanted) -> Source:
     path = absolute(names.file.filename)
     alone = partial(_open_one, names.file, wanted=wanted)
     found = Datasets(path, wanted.axis, fill=wanted.missing == "fill", alone=alone)
-    seen: set[object] = set()
-    for one in keys_of(key):
-        exact = f"/{one.strip('/')}", names.opened(one)
-        matched = exact[1] is None and is_pattern(one)
-        for name, opened in _matches(names, one, path) if matched else [exact]:
-            address = names.address(name)
-            if matched and address in seen:  # of several names of one dataset, the first counts
-                continue
-            seen.add(address)
-            found.add(name, opened)
-    return found.source(said(key), wanted.opened(path, key))
 
-
-def _matches(names: Names, pattern: str, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield name and identifier of each dataset that a pattern matches.
-
-    The identifier is None for what lies in another file, or can't be opened.
-    """
-    h5g, none, groups = hdf5_library().h5g, True, []
-    for name in matching(pattern, names.below):
+    def look(name: str) -> Any:
+        """Return the identifier of a dataset in a tuple; an empty one if it is in another file."""
         opened = names.opened(name)
         if names.address(name) is None:
-            continue
+            return None
         is_group = isinstance(opened, h5g.GroupID)
         if is_group and not is_one_array(group_attributes(names.file, name)):
-            groups.append(name)
+            return GROUP
+        return () if opened is None else (opened,)
+
+    seen: set[object] = set()
+    for name, matched in found_by(key, names.below, look, path):
+        address = names.address(name)
+        if (
+            matched is not None and address in seen
+        ):  # of several names of one dataset, the first counts
             continue
-        none = False
-        yield name, opened
-    if none:
-        raise unmatched(pattern, names.below, path, groups)
+        seen.add(address)
+        found.add(name, *(matched or (names.opened(name),)))
+    return found.source(said(key), wanted.opened(path, key))
 
 
 def from_dataset(
@@ -219,7 +201,6 @@ def from_dataset(
     pickled, and is read as `open_hdf5` reads it. Any other (in memory, in a file-like object, open
     for writing) is read through the object, which must stay open.
     """
-    h5py = hdf5_library()
     if not isinstance(dataset, h5py.Dataset) or not dataset:
         raise ArgumentError(f"`dataset` must be an open h5py.Dataset; got {dataset!r}.")
     path, key = dataset.file.filename, dataset.name
@@ -250,7 +231,7 @@ def _can_be_reopened(dataset: Any) -> bool:
 def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) -> Source:
     """Return the source of an open dataset; through the object itself where `version` is None."""
     path = version.path if version else dataset.file.filename
-    stored = stored_dtype(dataset, path, key)
+    stored, is_varying = stored_dtype(dataset)
     if dataset.shape is None:
         raise ArgumentError(
             f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
@@ -268,10 +249,8 @@ def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) ->
         if version is None
         else partial(_read_annotations, path, key),
     )
-    varying = varying_dtype(dataset)
-    if varying is not None or (stored.hasobject and not stored.names):
-        rows_of = stored if varying is None else varying
-        return _varying(dataset, version, rows_of, rules, found, storage)
+    if is_varying:
+        return _varying(dataset, version, stored, rules, found, storage)
     about = dataset.shape, stored.newbyteorder("="), rules, found.kind
     target: OnDisk | UsersObject
     if version is None:
@@ -285,11 +264,7 @@ def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) ->
     # What somebody writes to is read anew each time, never cached.
     chunked = found.kind in ("chunked", "compact") and dataset.file.mode == "r"
     chunk_shape = _chunk_shape(dataset)
-    storage = replace(
-        storage,
-        reading=storage.reading + as_stored(storage.packed),
-        chunks=chunk_shape if chunked else None,
-    )
+    storage = _read_by(storage, found.kind, chunks=chunk_shape if chunked else None)
     through = ThroughLibrary(target, chunk_shape, storage)
     return Chunked(through) if chunked else through
 
@@ -308,16 +283,14 @@ def _varying(
         if dataset.ndim != 1:
             raise UnsupportedDtypeError(
                 "rows of varying length must be numbered by one axis; got an array of shape "
-                f"{shape} of them. Save it as one axis.",
-                **rules.about,
+                f"{shape} of them. Save it as one axis."
             )
         if not dtype.isnative:
             raise UnsupportedDtypeError(
                 f"rows of varying length must be stored in native byte order; got {dtype}, of "
-                "which h5py gives other numbers. Save it in native byte order.",
-                **rules.about,
+                "which h5py gives other numbers. Save it in native byte order."
             )
-    elif hdf5_library().check_string_dtype(dataset.dtype) is not None:
+    elif h5py.check_string_dtype(dataset.dtype) is not None:
         kept = kept_texts(texts_of(dataset), shape, storage)
         if kept is not None:
             return kept
@@ -365,18 +338,17 @@ def _direct(
     `axes` are the sample axes.
     """
     shape, file = dataset.shape, file_of(version)
-    in_place = replace(storage, reading=READING["contiguous"] + as_stored(storage.packed))
+    in_place = _read_by(storage, "contiguous")
     offset = offset_of(dataset.id) if found.kind == "contiguous" else None
     if offset is not None:
         end = offset + prod(shape) * stored.itemsize
         if end > version.nbytes:
             raise TruncatedFileError(
-                f"the file must hold {end} bytes; got {version.nbytes}. It was cut short.",
-                **rules.about,
+                f"the file must hold {end} bytes; got {version.nbytes}. It was cut short."
             )
         strides = contiguous_strides(shape, stored.itemsize)
-        in_place = replace(in_place, strides=strides)
-        return Strided(file, stored, shape, strides, offset, in_place, axis=rules.axis)
+        described = replace(in_place, strides=strides)
+        return Strided(file, stored, shape, strides, offset, described, axis=rules.axis)
     if found.kind != "chunked" or not prod(shape):
         return None
     edges = any(length % step for length, step in zip(shape, dataset.chunks, strict=True))
@@ -385,12 +357,7 @@ def _direct(
     table = ChunkTable(version, storage.key or "", dataset.chunks, rules.axis)
     table_bytes = ChunkTable.BYTES * dataset.id.get_num_chunks()
     chunk_shape = _chunk_shape(dataset)
-    described = replace(
-        storage,
-        reading=DECODED + as_stored(storage.packed),
-        chunks=chunk_shape,
-        table_bytes=table_bytes,
-    )
+    described = _read_by(storage, "decoded", chunks=chunk_shape, table_bytes=table_bytes)
     if not found.filters and not rules.fill:
         strides = contiguous_strides(dataset.chunks, stored.itemsize)
         in_place = replace(in_place, table_bytes=table_bytes)
@@ -418,6 +385,10 @@ def _run_of_row(
         if chunk[axis] < shape[axis]:
             break
     return itemsize
+
+
+def _read_by(storage: Storage, how: str, **changes: Any) -> Storage:
+    return replace(storage, reading=READING[how] + as_stored(storage.packed), **changes)
 
 
 def _chunk_shape(dataset: Any) -> tuple[int, ...]:

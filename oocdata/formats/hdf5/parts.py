@@ -15,7 +15,9 @@ from math import prod
 from operator import mod
 from typing import Any, NamedTuple, TypeAlias
 
+import h5py
 import numpy as np
+from h5py import h5a, h5d, h5g
 from numpy.typing import NDArray
 
 from oocdata.engines.axes import axis_numbers
@@ -24,14 +26,15 @@ from oocdata.engines.concat import Concat, PartTable, check_alike, check_packed,
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.source import Annotations, Source
 from oocdata.engines.strided import Strided, contiguous_strides
+from oocdata.formats.codecs import grid_of
 from oocdata.formats.dimensions import PACKING, TIME, as_text, is_time
 from oocdata.formats.hdf5.decode import can_decode
 from oocdata.formats.hdf5.description import EMPTY, annotations_of, attributes_of
-from oocdata.formats.hdf5.file import hdf5_library, open_file, readable, unwritten
+from oocdata.formats.hdf5.file import open_file, readable, unwritten
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.links import find_dataset
 from oocdata.formats.hdf5.storage import filters_of, offset_of
-from oocdata.formats.hdf5.table import ChunkTable, grid_of
+from oocdata.formats.hdf5.table import ChunkTable
 
 __all__ = ["Datasets"]
 
@@ -70,20 +73,13 @@ class _Part(NamedTuple):
 class Datasets:
     """Datasets of an open file, added one by one, as one source.
 
-    Parameters
-    ----------
-    path : str
-    axis : int, str or sequence of them
-        Along whose first the datasets are put end to end.
-    fill : bool
-        What was never written may read as the fill value.
-    alone : callable
-        Opens one dataset by its name, or raises.
+    They are put end to end along the first of `axis`. With `fill`, what was never written may read
+    as the fill value. `alone` opens one dataset by its name, or raises.
     """
 
     def __init__(self, path: str, axis: Any, *, fill: bool, alone: Callable[[str], Source]) -> None:
         self._path, self._axis, self._fill, self._alone = path, axis, fill, alone
-        self._along, self._h5py = 0, hdf5_library()
+        self._along = 0
         self._about: list[tuple[tuple[int, ...], np.dtype[Any], str, str]] = []
         """Shape, dtype, path and name of each part."""
         self._kinds: dict[Kind, tuple[Any, list[_Part]]] = {}
@@ -96,18 +92,14 @@ class Datasets:
     def add(self, name: str, opened: Any) -> None:
         """Look at one dataset; raises what opening it alone does.
 
-        Parameters
-        ----------
-        name : str
-        opened : h5py.h5d.DatasetID, h5py.h5g.GroupID or None
-            The identifier of the dataset, or of a group that is one array.
+        `opened` is h5py's identifier of the dataset, or of a group that is one array, if any.
         """
-        h5py, number, source = self._h5py, len(self._about), None
+        number, source = len(self._about), None
         if not number:
             source = self._alone(name)
             (self._along,) = axis_numbers(self._axis, len(source.shape), source.storage())
-        if isinstance(opened, h5py.h5d.DatasetID) and not _is_special(opened, h5py.h5a):
-            looked = _look(opened, self._along, self._fill, number, h5py)
+        if isinstance(opened, h5d.DatasetID) and not _is_special(opened):
+            looked = _look(opened, self._along, self._fill, number)
             if looked is not None:
                 kind, part, shape = looked
                 if kind not in self._kinds and 0 not in shape:
@@ -118,7 +110,7 @@ class Datasets:
                     self._about.append((shape, first.dtype, self._path, name))
                     return
         source = source or self._alone(name)
-        if isinstance(opened, h5py.h5g.GroupID):
+        if isinstance(opened, h5g.GroupID):
             self._groups[name] = source.storage().annotations
         self._others[number] = source
         self._about.append((source.shape, source.dtype, self._path, name))
@@ -172,7 +164,7 @@ class Datasets:
 
 
 def _look(
-    dataset: Any, along: int, fill: bool, number: int, h5py: Any
+    dataset: Any, along: int, fill: bool, number: int
 ) -> tuple[Kind, _Part, tuple[int, ...]] | None:
     """Return the kind of a dataset, where it lies, and its shape; None if it is not all there."""
     shape, offset = dataset.shape, offset_of(dataset)
@@ -184,7 +176,7 @@ def _look(
     if offset is None:  # else in one run, in the file itself
         plist = dataset.get_create_plist()
         layout = plist.get_layout()
-        if layout == h5py.h5d.CHUNKED:
+        if layout == h5d.CHUNKED:
             chunk, filters, chunks = plist.get_chunk(), filters_of(plist), dataset.get_num_chunks()
             step = chunk[along]
             if fill:  # chunks that were never written must have one fill value
@@ -196,11 +188,11 @@ def _look(
                 return None
             if not can_decode(filters, any(map(mod, shape, chunk))):
                 return None
-        elif layout != h5py.h5d.CONTIGUOUS or plist.get_external_count() or prod(shape):
+        elif layout != h5d.CONTIGUOUS or plist.get_external_count() or prod(shape):
             return None
     # Chunks that are decoded may be of several lengths; see `_slots`.
     beside = _beside(shape, along), _beside(chunk, along), step if chunk and not filters else 0
-    kind = dataset.get_type().encode(), *beside, filters, filled, _time(dataset, h5py)
+    kind = dataset.get_type().encode(), *beside, filters, filled, _time(dataset)
     nbytes = dataset.get_storage_size()
     return kind, _Part(number, shape[along], step, offset or 0, chunks, nbytes), shape
 
@@ -242,13 +234,13 @@ def _with(shape: tuple[int, ...], axis: int, length: int) -> tuple[int, ...]:
     return (*shape[:axis], length, *shape[axis + 1 :])
 
 
-def _is_special(dataset: Any, h5a: Any) -> bool:
+def _is_special(dataset: Any) -> bool:
     return bool(h5a.get_num_attrs(dataset)) and any(h5a.exists(dataset, name) for name in _SPECIAL)
 
 
-def _time(dataset: Any, h5py: Any) -> tuple[str, ...]:
+def _time(dataset: Any) -> tuple[str, ...]:
     """Return how times count, by their attributes; empty for other numbers."""
-    if not h5py.h5a.get_num_attrs(dataset) or not h5py.h5a.exists(dataset, b"units"):
+    if not h5a.get_num_attrs(dataset) or not h5a.exists(dataset, b"units"):
         return ()
     said = attributes_of(h5py.Dataset(dataset), TIME)
     return tuple(as_text(said.get(name)) for name in TIME) if is_time(said) else ()
@@ -259,10 +251,7 @@ def _joined(
 ) -> tuple[Source, NDArray[np.int64]]:
     """Return one source of datasets that are alike, and where each begins in it.
 
-    Parameters
-    ----------
-    first : Strided or Chunked
-        The source of one of them, alone or of others of its kind.
+    `first` is the source of one of them, alone or of others of its kind.
     """
     lengths, offsets, steps = (
         np.array([getattr(part, name) for part in alike], np.int64)

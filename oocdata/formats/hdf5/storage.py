@@ -13,10 +13,12 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from h5py import h5d
 
 from oocdata.errors import ExternalDataError, MissingChunkError
-from oocdata.formats.hdf5.file import FILTERS, fill_value, hdf5_library, require_filters
-from oocdata.formats.hdf5.table import grid_of, present_chunks
+from oocdata.formats.codecs import grid_of
+from oocdata.formats.hdf5.file import FILTERS, fill_value, require_filters
+from oocdata.formats.hdf5.table import present_chunks
 
 __all__ = [
     "Rules",
@@ -33,26 +35,14 @@ _MOST_ROWS_NAMED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the user accepts, and how errors name the dataset that was asked for.
-
-    Attributes
-    ----------
-    axis : int
-        The row axis in storage.
-    fill : bool
-        What was never written may read as the fill value.
-    external : bool
-        The bytes may lie in other files.
-    depth : int
-        How many virtual datasets lie between it and the one that is inspected.
-    """
+    """What the user accepts, and how errors name the dataset that was asked for."""
 
     path: str
     key: str | None
-    axis: int
-    fill: bool
-    external: bool
-    depth: int = 0
+    axis: int  #: the row axis in storage
+    fill: bool  #: what was never written may read as the fill value
+    external: bool  #: the bytes may lie in other files
+    depth: int = 0  #: virtual datasets between it and the one that is inspected
 
     @property
     def about(self) -> dict[str, Any]:
@@ -62,26 +52,15 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a dataset's bytes are.
+    """Where a dataset's bytes are."""
 
-    Attributes
-    ----------
-    kind : str
-        ``"contiguous"``, ``"chunked"``, ``"compact"`` or ``"virtual"``.
-    filters : tuple of int
-        Filters that reading needs, those of a virtual dataset's sources included.
-    outside : tuple of str
-        Other files that hold bytes of it, as absolute paths.
-    """
-
-    kind: str
-    filters: tuple[int, ...] = ()
-    outside: tuple[str, ...] = ()
+    kind: str  #: ``"contiguous"``, ``"chunked"``, ``"compact"`` or ``"virtual"``
+    filters: tuple[int, ...] = ()  #: that reading needs, also those of a virtual dataset's sources
+    outside: tuple[str, ...] = ()  #: other files that hold bytes of it, as absolute paths
 
 
 def inspect_stored(dataset: Any, rules: Rules) -> Stored:
     """Say how a dataset that is not virtual is stored; see `virtual.inspect_storage`."""
-    h5d = hdf5_library().h5d
     plist = dataset.id.get_create_plist()
     kind = plist.get_layout()
     if kind == h5d.COMPACT:
@@ -96,8 +75,7 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
         name, offset, _ = plist.get_external(0)
         raise ExternalDataError(
             f"the bytes must lie in an HDF5 file; they begin in {os.fsdecode(name)!r}, at byte "
-            f"{offset}. Open that file as raw binary: `dtype`, `shape` and `offset` of `ooc.open`.",
-            **rules.about,
+            f"{offset}. Open that file as raw binary: `dtype`, `shape` and `offset` of `ooc.open`."
         )
     if not rules.fill and dataset.size and offset_of(dataset.id) is None:
         rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
@@ -159,19 +137,12 @@ def missing_error(
 ) -> MissingChunkError:
     """Return the error for rows that would read as the fill value.
 
-    Parameters
-    ----------
-    what : str
-        What is missing, up to and including "was" or "were".
-    rows : range or ndarray
-        The rows concerned, or the first of them.
-    count : int, optional
-        How many rows there are, where `rows` holds only the first.
+    `what` is missing, up to and including "was" or "were"; `count` says how many rows there are,
+    where `rows` holds only the first.
     """
     return MissingChunkError(
         f"every row must have been written; {what} never written, or lost. "
         f'Pass missing="fill" to read the fill value {fill_value(dataset, undefined=0)} there.',
-        **rules.about,
         rows=rows,
         count=count,
     )

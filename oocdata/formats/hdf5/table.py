@@ -12,14 +12,15 @@ from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
+from h5py import h5d, h5s
 from numpy.typing import NDArray
 
 from oocdata.engines.files import Version
 from oocdata.engines.parts import JoinedParts
 from oocdata.errors import MissingChunkError
+from oocdata.formats.codecs import grid_of
 from oocdata.formats.hdf5.file import (
     compare_open,
-    hdf5_library,
     hdf5_lock,
     little_metadata,
     open_file,
@@ -27,44 +28,21 @@ from oocdata.formats.hdf5.file import (
 )
 from oocdata.formats.stored import file_of
 
-__all__ = ["ChunkTable", "PresentChunks", "grid_of", "present_chunks"]
+__all__ = ["ChunkTable", "PresentChunks", "present_chunks"]
 
 _BEYOND = 1 << 62
 """An offset that no file has, and to which a length may be added."""
 
 
-def grid_of(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many chunks there are along each axis.
-
-    Examples
-    --------
-    >>> grid_of((10, 3), (4, 3))
-    (3, 1)
-    """
-    return tuple(-(-length // step) for length, step in zip(shape, chunk_shape, strict=True))
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class PresentChunks:
-    """The chunks that were written, in ascending order.
+    """The chunks that were written, in ascending order; of n chunks, arrays of n numbers."""
 
-    Attributes
-    ----------
-    steps : ndarray of int64, shape (N,)
-        From one chunk to the next along each axis.
-    numbers : ndarray of int64, shape (n,)
-        In C order of the grid.
-    offsets : ndarray of int64, shape (n,)
-        In the file.
-    sizes, skipped : ndarray of uint32, shape (n,)
-        Bytes as stored; bit i of `skipped` is set where filter i was not applied.
-    """
-
-    steps: NDArray[np.int64]
-    numbers: NDArray[np.int64]
-    offsets: NDArray[np.int64]
-    sizes: NDArray[np.uint32]
-    skipped: NDArray[np.uint32]
+    steps: NDArray[np.int64]  #: from one chunk to the next along each axis
+    numbers: NDArray[np.int64]  #: in C order of the grid
+    offsets: NDArray[np.int64]  #: in the file
+    sizes: NDArray[np.uint32]  #: bytes as stored
+    skipped: NDArray[np.uint32]  #: bit i is set where filter i was not applied
 
 
 def present_chunks(dataset: Any) -> PresentChunks:
@@ -129,7 +107,7 @@ def _in_order(dataset: Any, listed: array[int], last: array[int]) -> array[int]:
     that axis slowest, whichever it is; ``H5Dchunk_iter`` of HDF5 1.14 counts as if the first axis
     were, so that all places are 0 before the unlimited axis, and no chunk lies at the last one.
     """
-    chunk, h5s = dataset.get_create_plist().get_chunk(), hdf5_library().h5s
+    chunk = dataset.get_create_plist().get_chunk()
     most = dataset.get_space().get_simple_extent_dims(True)
     endless = [axis for axis, length in enumerate(most) if length == h5s.UNLIMITED]
     if len(endless) != 1:
@@ -157,24 +135,14 @@ class ChunkTable:
     """Where each chunk of a dataset lies; read from the file when it is first asked.
 
     Also the `oocdata.engines.strided.ChunkOffsets` of a dataset without filters.
-
-    Attributes
-    ----------
-    version : Version
-    key : str
-    chunk_shape : tuple of int
-        As stored.
-    axis : int
-        Whose places errors call rows.
-    parts : JoinedParts or None
-        Datasets whose chunks are numbered on from one to the next; `key` is then not used.
     """
 
     version: Version
     key: str
     chunk_shape: tuple[int, ...]
-    axis: int
+    axis: int  #: whose places errors call rows
     parts: JoinedParts | None = None
+    """Datasets whose chunks are numbered on from one to the next; `key` is then not used."""
     _read: list[PresentChunks] = field(default_factory=list, compare=False, repr=False)
     """The chunks, once they were read."""
 
@@ -189,15 +157,8 @@ class ChunkTable:
     ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
         """Return where the chunks at places in the grid, shape (k, N), lie.
 
-        Returns
-        -------
-        offsets, sizes, skipped : ndarray, shape (k,)
-            As in `PresentChunks`; the offset is -1 for a chunk that was never written.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            If the file is another one by now, or its metadata can't be read.
+        Offsets, sizes and skipped filters, as in `PresentChunks`; the offset is -1 for a chunk that
+        was never written. A file that is another one by now is a `SourceError`.
         """
         chunks = self._loaded()
         numbers = places @ chunks.steps
@@ -228,10 +189,11 @@ class ChunkTable:
         parts, path = self.parts, self.version.path
         key = None if parts else self.key
         beside = _beside(self)
-        found = None if beside is None else _read_kept(beside)
-        if found is not None:
-            self._read.append(found)
-            return found
+        kept = None if beside is None else beside.read()
+        if kept is not None:
+            with np.load(BytesIO(kept)) as arrays:
+                self._read.append(PresentChunks(*(arrays[one] for one in PresentChunks.__slots__)))
+            return self._read[0]
         # HDF5's own lock, so that there is no second one to wait for while holding this one.
         with hdf5_lock():
             if not self._read:
@@ -243,7 +205,7 @@ class ChunkTable:
                     # At the path may lie another file by now.
                     compare_open(self.version, file, key)
                     keys = parts.keys if parts else (self.key,)
-                    first, h5d = file[keys[0]], hdf5_library().h5d
+                    first = file[keys[0]]
                     grid = list(grid_of(first.shape, self.chunk_shape))
                     if parts:
                         grid[parts.axis] = parts.stop // parts.unit
@@ -251,36 +213,22 @@ class ChunkTable:
                     each = (h5d.open(file.id, name) for name in names)
                     self._read.append(_listed(each, tuple(grid), self.chunk_shape, parts))
                     if beside is not None:
-                        _keep(beside, self._read[0])
+                        memory, found = BytesIO(), self._read[0]
+                        arrays = {one: getattr(found, one) for one in PresentChunks.__slots__}
+                        np.savez(memory, allow_pickle=False, **arrays)
+                        beside.keep(memory.getvalue())
             return self._read[0]
 
 
-def _beside(table: ChunkTable) -> tuple[Any, str] | None:
-    """Return where the table of a file in a store is kept, and under which name; None without."""
-    if not table.version.cache:
-        return None
+def _beside(table: ChunkTable) -> Any:
+    """Return where the table of a file in a store is kept; None without a cache folder."""
     entry = getattr(file_of(table.version), "entry", None)
+    if entry is None:
+        return None
     parts = table.parts
     about: list[Any] = [table.key, table.chunk_shape, table.axis]
     if parts is not None:
         steps = None if parts.steps is None else parts.steps.tolist()
         about += [parts.keys, parts.lengths.tolist(), parts.axis, parts.unit, steps]
     which = blake2b(repr(about).encode(errors="surrogateescape"), digest_size=16)
-    return None if entry is None else (entry, f"chunks_{which.hexdigest()}")
-
-
-def _read_kept(beside: tuple[Any, str]) -> PresentChunks | None:
-    entry, name = beside
-    kept = entry.blob(name).read()
-    if kept is None:
-        return None
-    with np.load(BytesIO(kept)) as arrays:
-        return PresentChunks(*(arrays[one] for one in PresentChunks.__slots__))
-
-
-def _keep(beside: tuple[Any, str], chunks: PresentChunks) -> None:
-    entry, name = beside
-    file = BytesIO()
-    arrays = {one: getattr(chunks, one) for one in PresentChunks.__slots__}
-    np.savez(file, allow_pickle=False, **arrays)
-    entry.blob(name).keep(file.getvalue())
+    return entry.blob(f"chunks_{which.hexdigest()}")

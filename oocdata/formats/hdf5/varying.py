@@ -17,6 +17,7 @@ from math import prod
 from typing import Any, NoReturn
 
 import numpy as np
+from h5py import h5s
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
@@ -26,7 +27,6 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import pieces
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError, SourceError, UnsupportedDtypeError
-from oocdata.formats.hdf5.file import hdf5_library
 from oocdata.formats.hdf5.library import OnDisk, reading
 from oocdata.memory import cache_share
 
@@ -62,12 +62,7 @@ def kept_texts(
 ) -> MemoryArray | None:
     """Keep texts of varying length as UTF-8 bytes of dtype ``S``; None if they are too much.
 
-    Parameters
-    ----------
-    pieces : iterable of ndarray
-        Of ``bytes``, along the first axis; no more are asked for than can be kept.
-    shape : tuple of int
-    storage : Storage
+    `pieces` hold ``bytes``, along the first axis; no more are asked for than can be kept.
     """
     # A half of what may be kept; the other is for chunks.
     most, longest, found = min(_MOST_TEXT, cache_share() // 2), 1, []
@@ -101,15 +96,7 @@ def not_kept(storage: Storage, shape: tuple[int, ...]) -> UnsupportedDtypeError:
 
 
 class VaryingRows:
-    """Rows of ``bytes`` that HDF5 reads from its heap; a `oocdata.engines.source.Source`.
-
-    Parameters
-    ----------
-    target : OnDisk
-        Of dtype object.
-    storage : Storage
-        With the `row_sizes`.
-    """
+    """Rows of ``bytes`` that HDF5 reads from its heap; a `oocdata.engines.source.Source`."""
 
     def __init__(self, target: OnDisk, storage: Storage) -> None:
         self.target, self.shape, self.dtype = target, target.shape, target.dtype
@@ -145,15 +132,9 @@ class VaryingRows:
 
 
 class VaryingNumbers:
-    """Rows of varying length of one dataset; a `Source` that is located.
+    """Rows of varying length of one dataset of one axis; a `Source` that is located.
 
-    Parameters
-    ----------
-    target : OnDisk
-        Of one axis.
-    references : Source
-        The dataset as `REFERENCE`.
-    storage : Storage
+    `references` is the dataset as `REFERENCE`.
     """
 
     inner: tuple[int, ...] = ()
@@ -229,7 +210,7 @@ def _read_heap(target: OnDisk, points: Ints) -> list[Any]:
         space = dataset.id.get_space()
         space.select_elements(wanted)
         found = np.empty(len(wanted), dataset.dtype)
-        dataset.id.read(hdf5_library().h5s.create_simple(found.shape), space, found)
+        dataset.id.read(h5s.create_simple(found.shape), space, found)
     return [found[place] for place in which.tolist()]
 
 

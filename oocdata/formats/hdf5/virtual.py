@@ -15,6 +15,7 @@ from math import prod
 from typing import Any
 
 import numpy as np
+from h5py import h5d, h5s
 from numpy.typing import NDArray
 
 from oocdata.errors import (
@@ -22,8 +23,9 @@ from oocdata.errors import (
     MissingFileError,
     MissingKeyError,
     UnknownFormatError,
+    concerning,
 )
-from oocdata.formats.hdf5.file import find_beside, hdf5_library, open_file
+from oocdata.formats.hdf5.file import find_beside, open_file
 from oocdata.formats.hdf5.links import find_dataset
 from oocdata.formats.hdf5.storage import Rules, Stored, inspect_stored, missing_error
 
@@ -35,26 +37,15 @@ _MOST_NESTED = 8
 def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     """Say how a dataset is stored, after checking that all of it can be read.
 
-    Every mapping of a virtual dataset is followed.
-
-    Raises
-    ------
-    oocdata.errors.ExternalDataError
-        If bytes lie in other files and the rules don't accept that; no such file is touched.
-    oocdata.errors.MissingChunkError, oocdata.errors.MissingFileError
-        If some of it was never written, or a file that it needs is not there.
-    oocdata.errors.MissingDependencyError
-        If a filter is needed that this process can't have.
-    oocdata.errors.UnknownFormatError
-        If mappings of a virtual dataset overlap, have no end, or are nested too deep.
+    Every mapping of a virtual dataset is followed. A file that the rules don't accept is not
+    touched. Mappings that overlap, have no end, or are nested too deep, are refused.
     """
-    if dataset.id.get_create_plist().get_layout() != hdf5_library().h5d.VIRTUAL:
+    if dataset.id.get_create_plist().get_layout() != h5d.VIRTUAL:
         return inspect_stored(dataset, rules)
     if rules.depth > _MOST_NESTED:
         raise UnknownFormatError(
             f"virtual datasets must be nested at most {_MOST_NESTED} deep; these are deeper, or "
-            "hold themselves.",
-            **rules.about,
+            "hold themselves."
         )
     own = dataset.file.filename
     mappings = dataset.virtual_sources()
@@ -64,8 +55,7 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
         raise ExternalDataError(
             f"the sources of a virtual dataset must lie in the file itself; {elsewhere[0]!r}"
             f"{f' and {len(elsewhere) - 1} more' if len(elsewhere) > 1 else ''} does not. If you "
-            "trust the file, pass external=True.",
-            **rules.about,
+            "trust the file, pass external=True."
         )
     filters: dict[int, None] = {}
     outside: dict[str, None] = {}
@@ -75,8 +65,7 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
             raise UnknownFormatError(
                 "the sources of a virtual dataset must be countable; got a mapping without end "
                 f"({mapping.file_name!r}, {mapping.dset_name!r}), of which nobody can say what is "
-                "missing. Open its sources instead, several as a list.",
-                **rules.about,
+                "missing. Open its sources instead, several as a list."
             )
         path: str | None = own
         if not _is_own(own, mapping.file_name):
@@ -88,7 +77,6 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
             raise MissingFileError(
                 f"the source file {mapping.file_name!r} of a virtual dataset must be there; it is "
                 'not. Pass missing="fill" to read the fill value there.',
-                **rules.about,
                 rows=_rows(mapping, rules),
             )
         at = (path, mapping.dset_name)
@@ -101,7 +89,8 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
                 inner = replace(
                     rules, path=home, key=mapping.dset_name, axis=0, depth=rules.depth + 1
                 )
-                storage = inspect_storage(source, inner)
+                with concerning(home, mapping.dset_name):
+                    storage = inspect_storage(source, inner)
             filters.update(dict.fromkeys(storage.filters))
             outside.update(dict.fromkeys(storage.outside))
             if home != own:
@@ -141,18 +130,17 @@ def _is_own(own: str, name: str) -> bool:
 
 
 def _is_open_ended(mapping: Any) -> bool:
-    unlimited = hdf5_library().h5s.UNLIMITED
     numbered = "%b" in mapping.file_name or "%b" in mapping.dset_name
     return numbered or any(
-        unlimited in (*space.get_regular_hyperslab()[2], *space.get_regular_hyperslab()[3])
+        h5s.UNLIMITED in (*space.get_regular_hyperslab()[2], *space.get_regular_hyperslab()[3])
         for space in (mapping.vspace, mapping.src_space)
         if _is_regular(space)
     )
 
 
 def _is_regular(space: Any) -> bool:
-    hyperslabs = hdf5_library().h5s.SEL_HYPERSLABS
-    return bool(space.get_select_type() == hyperslabs and space.is_regular_hyperslab())
+    hyperslabs = space.get_select_type() == h5s.SEL_HYPERSLABS
+    return bool(hyperslabs and space.is_regular_hyperslab())
 
 
 def _rows(mapping: Any, rules: Rules) -> range:
@@ -163,7 +151,7 @@ def _rows(mapping: Any, rules: Rules) -> range:
 def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
     """Return whether the source dataset holds all that is mapped from it."""
     space = mapping.src_space
-    if space.get_select_type() == hdf5_library().h5s.SEL_ALL:
+    if space.get_select_type() == h5s.SEL_ALL:
         return prod(shape) == int(mapping.vspace.get_select_npoints())
     last = space.get_select_bounds()[1]
     return len(last) == len(shape) and all(
@@ -172,17 +160,11 @@ def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
 
 
 def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> NDArray[np.int64]:
-    """Return the rows that no mapping covers whole.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-        If two mappings overlap.
-    """
+    """Return the rows that no mapping covers whole; mappings that overlap are refused."""
     none = np.empty(0, np.int64)
     if not dataset.size:
         return none
-    h5s, shape = hdf5_library().h5s, dataset.shape
+    shape = dataset.shape
     left = dataset.id.get_space()
     left.select_hyperslab((0,) * len(shape), (1,) * len(shape), None, shape)
     for mapping in mappings:
@@ -203,8 +185,7 @@ def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> NDArray[np.int64]
             raise UnknownFormatError(
                 "the sources of a virtual dataset must not overlap, because HDF5 reads there now "
                 f"one and now another; {mapping.dset_name!r} in {mapping.file_name!r} lies over "
-                "others. Write it anew without, or open the sources.",
-                **rules.about,
+                "others. Write it anew without, or open the sources."
             )
     if not left.get_select_npoints():
         return none

@@ -10,6 +10,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
+from oocdata.errors import UnknownFormatError
 from oocdata.formats.zarr.store import Status, Store, calm
 
 __all__ = ["Held"]
@@ -17,8 +18,6 @@ __all__ = ["Held"]
 
 class Held(Store):
     """The store of an open ``zarr.Array``; pickling pickles the array, with what it holds."""
-
-    zarr_only = "a store that is a Python object"
 
     def __init__(self, array: zarr.Array[Any]) -> None:
         store = str(array.store)
@@ -55,6 +54,12 @@ class Held(Store):
         # Its size may cost reading it: one byte passes every check that needs no size.
         return Status(1, 1) if sync(self.array.store.exists(name)) else None
 
-    def open_by_zarr(self, key: str, version: int) -> Any:
-        """Return the array itself."""
-        return self.array
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise if the user has changed the shape of the array."""
+        if self.array.shape != shape:
+            raise UnknownFormatError(
+                f"the array must have the shape {shape}, as when it was opened; it has "
+                f"{self.array.shape}. Open it again.",
+                path=self.path,
+                key=self.array.path or None,
+            )

@@ -20,6 +20,8 @@ import numpy as np
 from oocdata.engines.dtypes import is_small_float, named_dtype
 from oocdata.engines.source import Annotations, check_dtype, check_stored
 from oocdata.errors import SourceError, UnknownFormatError, UnsupportedDtypeError
+from oocdata.formats.codecs import grid_of
+from oocdata.formats.npy import as_fields
 from oocdata.formats.zarr.attributes import fill_value_of, names_and_attributes
 from oocdata.formats.zarr.codecs import CodecChain, describe_v2, describe_v3, named
 
@@ -59,6 +61,8 @@ class ArrayMetadata:
     dimensions: tuple[str, ...]
     """Names of the axes, empty for an axis without; none where no axis has a name."""
     annotations: Annotations = field(compare=False, repr=False)
+    node: dict[str, Any] = field(compare=False, repr=False)
+    """What the metadata file holds, without attributes."""
 
     def annotate(self) -> Annotations:
         """Return attributes and fill value."""
@@ -80,6 +84,29 @@ class ArrayMetadata:
         return "" if self.fill_known else f"the fill value {self.fill_value}"
 
     @property
+    def indexed(self) -> bool:
+        """Whether chunks of shards lie at the addresses of an index, and decode on their own."""
+        if self.codecs.shard_index is None:
+            return False
+        return not self.zarr_only or len(self.node["codecs"]) == 1
+
+    def alone(self) -> tuple[str, bytes, str]:
+        """Return the metadata of an array that is one stored object, or one chunk of a shard.
+
+        The name and the bytes of its metadata file, and the name of its object.
+        """
+        shape = self.chunk_shape if self.indexed else self.object_shape
+        node, place = {**self.node, "shape": shape}, ["0"] * len(shape)
+        if self.version == 2:
+            node |= {"chunks": shape, "dimension_separator": "."}
+            return ".zarray", json.dumps(node).encode(), ".".join(place) or "0"
+        node["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": shape}}
+        node["chunk_key_encoding"] = {"name": "default"}
+        if self.indexed:
+            node["codecs"] = node["codecs"][0]["configuration"]["codecs"]
+        return "zarr.json", json.dumps(node).encode(), "/".join(("c", *place))
+
+    @property
     def sharded(self) -> bool:
         """Whether a stored object holds several chunks."""
         return self.codecs.chunk_shape is not None
@@ -92,9 +119,7 @@ class ArrayMetadata:
     @property
     def grid(self) -> tuple[int, ...]:
         """Stored objects along each axis."""
-        return tuple(
-            -(-length // step) for length, step in zip(self.shape, self.object_shape, strict=True)
-        )
+        return grid_of(self.shape, self.object_shape)
 
     @property
     def chunks_per_object(self) -> tuple[int, ...]:
@@ -128,40 +153,38 @@ class ArrayMetadata:
         return f"chunks of {self.chunk_shape}"
 
 
-def load_json(text: bytes, path: str, key: str | None) -> dict[str, Any]:
+def load_json(text: bytes) -> dict[str, Any]:
     """Return the JSON object that a metadata file holds, or raise `UnknownFormatError`."""
     try:
         node = json.loads(text)
     except ValueError as error:  # JSON and UTF-8 errors are both ValueError
-        raise unreadable(f"must be JSON; {error}", path, key) from error
+        raise unreadable(f"must be JSON; {error}") from error
     if not isinstance(node, dict):
-        raise unreadable(f"must be a JSON object; got {type(node).__name__}", path, key)
+        raise unreadable(f"must be a JSON object; got {type(node).__name__}")
     return node
 
 
 def parse_array(
-    text: bytes, version: int, path: str, key: str | None, attributes: bytes | None = None
+    node: dict[str, Any], version: int, attributes: bytes | None = None
 ) -> ArrayMetadata:
     """Return what a ``.zarray`` (version 2) or ``zarr.json`` (version 3) says about an array.
 
-    `attributes` are what a ``.zattrs`` holds, which stands beside ``.zarray``; path and key are for
-    messages. Dates, objects other than text and grids that are not regular are refused.
+    `attributes` are what a ``.zattrs`` holds, which stands beside ``.zarray``. Dates, objects other
+    than text and grids that are not regular are refused.
 
     Examples
     --------
-    >>> text = b'''{"zarr_format": 2, "shape": [10, 3], "chunks": [4, 3], "dtype": ">f4",
-    ...            "order": "C", "compressor": {"id": "zstd", "level": 3}, "filters": null,
-    ...            "fill_value": null}'''
-    >>> metadata = parse_array(text, 2, "a.zarr", None)
+    >>> node = {"zarr_format": 2, "shape": [10, 3], "chunks": [4, 3], "dtype": ">f4", "order": "C",
+    ...         "compressor": {"id": "zstd", "level": 3}, "filters": None, "fill_value": None}
+    >>> metadata = parse_array(node, 2)
     >>> metadata.dtype, metadata.grid, metadata.codecs.text, metadata.name((2, 0))
     (dtype('float32'), (3, 1), 'zstd 3', '2.0')
     """
-    node = load_json(text, path, key)
     annotated = node
     if version == 2:
         annotated = {}
         with suppress(UnknownFormatError):
-            annotated = load_json(attributes or b"", path, key)
+            annotated = load_json(attributes or b"")
     try:
         if node["zarr_format"] != version:
             raise ValueError(f"zarr_format must be {version}; got {node['zarr_format']!r}")
@@ -172,18 +195,18 @@ def parse_array(
         names, others = names_and_attributes(
             version, annotated, fill_value, len(shape), stored["dtype"]
         )
-    except SourceError as error:
-        error.path, error.key = path, key
+    except SourceError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else f"is wrong: {error}"
-        raise unreadable(reason, path, key) from error
+        raise unreadable(reason) from error
     return ArrayMetadata(
         version=version,
         shape=shape,
         fill_value=json.dumps(node["fill_value"]),
         dimensions=names,
         annotations=Annotations(others, fill_value),
+        node={name: one for name, one in node.items() if name != "attributes"},
         **stored,
     )
 
@@ -290,7 +313,7 @@ def _lengths(name: str, value: Any, at_least: int, ndim: int | None = None) -> t
 
 def _dtype_v2(value: Any) -> np.dtype[Any]:
     if isinstance(value, list):
-        return check_stored(_structured(value))
+        return check_stored(np.dtype(as_fields(value)))
     dtype = np.dtype(str(value))
     if str(value)[0] not in "<>|" or (dtype.str[0] != "|" and str(value)[0] == "|"):
         raise ValueError(f"dtype must say its byte order; got {value!r}")
@@ -302,17 +325,6 @@ def _dtype_v2(value: Any) -> np.dtype[Any]:
     return check_dtype(dtype)
 
 
-def _structured(fields: list[Any]) -> np.dtype[Any]:
-    """Return the dtype of structured rows, whose fields may be structured."""
-    kinds = []
-    for name, kind, *shape in fields:
-        inner = _structured(kind) if isinstance(kind, list) else np.dtype(kind)
-        kinds.append((str(name), inner, *map(tuple, shape)))
-    return np.dtype(kinds)
-
-
-def unreadable(reason: str, path: str, key: str | None) -> UnknownFormatError:
+def unreadable(reason: str) -> UnknownFormatError:
     """Return the error for metadata that break a rule."""
-    return UnknownFormatError(
-        f"the Zarr metadata {reason}. Was the file damaged or cut short?", path=path, key=key
-    )
+    return UnknownFormatError(f"the Zarr metadata {reason}. Was the file damaged or cut short?")

@@ -50,17 +50,6 @@ class Objects:
         self.versions = self._unknown()
         self.where: dict[str, Any] = {"path": store.path, "key": key or None}
 
-    @property
-    def zarr_only(self) -> str:
-        """Why zarr-python must read the chunks; empty where they are decoded here."""
-        store, reason = self.store, self.store.zarr_only or self.metadata.zarr_only
-        if reason or not self.metadata.sharded or store.is_remote:
-            return reason
-        if not store.reads_parts:
-            return "shards in a compressed archive"
-        # What is kept of an index must be of the shard's present version, which is compared.
-        return "so many shards" if store.versioned and self.versions is None else ""
-
     def _unknown(self) -> NDArray[np.int64] | None:
         """Return a version for each object, none of them known; None where none are kept."""
         if not self.store.versioned or self.count > _MOST_VERSIONS:
@@ -218,10 +207,6 @@ class Objects:
     def rows_of(self, place: Sequence[int]) -> dict[str, Any]:
         """Return the rows of an object, as `rows` does."""
         return self._rows([place[self.axis]], self.metadata.object_shape)
-
-    def number(self, place: Sequence[int]) -> int:
-        """Return the number of the object at a place in the grid."""
-        return int(np.ravel_multi_index(tuple(place), self.grid)) if self.grid else 0
 
     def place(self, number: int) -> tuple[int, ...]:
         """Return the place of an object in the grid."""

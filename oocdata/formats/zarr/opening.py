@@ -13,23 +13,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Extent
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
-from oocdata.errors import DamagedChunkError, OocdataError
+from oocdata.errors import concerning
 from oocdata.formats.anndata import Group, open_group
-from oocdata.formats.patterns import Key, datasets, is_pattern
+from oocdata.formats.codecs import grid_of
+from oocdata.formats.patterns import Key, Missing, datasets, is_pattern
 from oocdata.formats.zarr.chunk_files import chunk_files
-from oocdata.formats.zarr.direct import reader_of
 from oocdata.formats.zarr.hierarchy import (
     find_array,
     find_arrays,
     group_attributes,
     list_arrays,
 )
-from oocdata.formats.zarr.metadata import ArrayMetadata, parse_array
+from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import Missing, first_line
+from oocdata.formats.zarr.readers import ZarrReader
+from oocdata.formats.zarr.shards import reader_of
 from oocdata.formats.zarr.store import Store, join, store_of
 
 if TYPE_CHECKING:
@@ -65,13 +67,13 @@ def open_zarr(
     if key is not None and (not isinstance(key, str) or is_pattern(key)):
         sources = [
             _found(store, name, metadata, axis, missing, opened)
-            for name, metadata in find_arrays(store, key, path)
+            for name, metadata in find_arrays(store, key)
         ]
         # A name may look like a pattern.
         if not isinstance(key, str) or (sources[0].storage().key or "") != key.strip("/"):
             return datasets(sources, axis, key, opened)
         return sources[0]
-    name, metadata = find_array(store, key, path)
+    name, metadata = find_array(store, key)
     return _found(store, name, metadata, axis, missing, opened)
 
 
@@ -88,19 +90,22 @@ def _found(
         return _open(store, name, metadata, axis, missing, {**opened, "key": name or None})
 
     def member(part: str) -> Source:
-        found = find_array(store, join(name, part), store.path)
-        return _found(store, *found, 0, missing, opened)
+        return _found(store, *find_array(store, join(name, part)), 0, missing, opened)
 
-    attributes = group_attributes(store, name, store.path) or {}
+    attributes = group_attributes(store, name) or {}
     values = partial(_values, store, name)
     return open_group(Group(store.path, name, attributes, member, values), axis)
 
 
 def _values(store: Store, group: str, part: str) -> Any:
     """Return all values of an array in a group, text too."""
-    key = join(group, part)
-    version = 2 if store.read(join(key, "zarr.json")) is None else 3
-    return store.open_by_zarr(key, version)[:].tolist()
+    name, metadata = find_array(store, join(group, part))
+    assert metadata is not None
+    source = _open(store, name, metadata, 0, None, None)
+    found = np.empty((1, *source.shape), source.dtype)
+    source.read(np.zeros((1, found.ndim - 1), np.int64), Extent.of(source.shape), found)
+    values = found[0].tolist()
+    return [text.decode() for text in values] if metadata.dtype.kind == "O" else values
 
 
 def from_array(
@@ -127,8 +132,8 @@ def from_array(
         return open_zarr(str(array.store.root), array.path or None, axis=axis, missing=missing)
     store = Held(array)
     text, attributes = store.metadata()
-    version = array.metadata.zarr_format
-    metadata = parse_array(text, version, store.path, array.path or None, attributes)
+    with concerning(store.path, array.path or None):
+        metadata = parse_array(load_json(text), array.metadata.zarr_format, attributes)
     return _open(store, array.path, metadata, axis, missing, None)
 
 
@@ -137,7 +142,7 @@ def list_zarr(path: str) -> list[str]:
 
     Folders and archives are walked; at a URL the group's consolidated metadata are read.
     """
-    return list_arrays(store_of(path), path)
+    return list_arrays(store_of(path))
 
 
 def _open(
@@ -155,28 +160,24 @@ def _open(
     if metadata.dtype.kind == "O":
         from oocdata.formats.hdf5.varying import kept_texts, not_kept
 
-        kept = kept_texts(_texts(objects), reader.shape, reader.storage())
+        kept = kept_texts(_texts(reader), reader.shape, reader.storage())
         if kept is None:
             raise not_kept(reader.storage(), reader.shape)
         return kept
     return chunk_files(reader) or Chunked(reader)
 
 
-def _texts(objects: Objects) -> Iterator[NDArray[Any]]:
+def _texts(reader: ZarrReader) -> Iterator[NDArray[Any]]:
     """Yield texts of varying length as HDF5 has them, bytes in UTF-8, a row of chunks at a time."""
-    metadata, array = objects.metadata, None
-    step = metadata.object_shape[0]
-    for start in range(0, metadata.shape[0], step):
-        try:
-            array = array or objects.store.open_by_zarr(objects.key, metadata.version)
-            found = np.asarray(array[start : start + step])
-        except OocdataError:
-            raise
-        except Exception as error:  # each codec fails in its own way
-            raise DamagedChunkError(
-                f"every chunk must decode; {type(error).__name__}: {first_line(error)}.",
-                **objects.where,
-            ) from error
-        texts = np.empty(found.size, object)
-        texts[:] = [str(text).encode() for text in found.ravel().tolist()]
-        yield texts.reshape(found.shape)
+    (length, *others), steps = reader.shape, reader.chunk_shape
+    for start in range(0, length, steps[0]):
+        found = np.empty((min(steps[0], length - start), *others), object)
+        places = np.indices(grid_of(found.shape, steps)).reshape(len(steps), -1).T
+        outs = [
+            found[tuple(slice(at, at + n) for at, n in zip(origin, steps, strict=True))]
+            for origin in (places * steps).tolist()
+        ]
+        places[:, 0] = start // steps[0]
+        reader.read_chunks(places, outs)
+        found.reshape(-1)[:] = [str(text).encode() for text in found.flat]
+        yield found

@@ -1,18 +1,16 @@
 """Zarr hierarchies in object stores and behind HTTP.
 
-Stored chunks are fetched within the one bound on requests, and decoded here, or out of memory by
-zarr-python. Of shards, only the chunks that are wanted are fetched, by the addresses in the shard's
-index: for zarr-python they are then objects of their own.
+Stored chunks are fetched within the one bound on requests. Of shards, only the chunks that are
+wanted are fetched, by the addresses in the shard's index.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -23,11 +21,10 @@ from oocdata.engines.files import Version
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.soon import Soon
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
-from oocdata.formats.zarr.direct import DirectReader
-from oocdata.formats.zarr.metadata import parse_array
+from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.readers import Missing, ZarrReader
-from oocdata.formats.zarr.store import Status, Store, calm, join
+from oocdata.formats.zarr.readers import ZarrReader
+from oocdata.formats.zarr.store import Status, Store
 from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answer import Answer
@@ -39,13 +36,7 @@ from oocdata.stores.looking import small
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.versions import Noted, ObjectVersion, cache_folder
 
-__all__ = ["Remote", "remote_reader"]
-
-_CHUNKS_AT_ONCE = 16
-"""Handed to zarr-python at a time: the others arrive meanwhile."""
-
-_TEXTS = 64 << 10
-"""Bytes of a chunk of texts, about."""
+__all__ = ["Remote", "RemoteReader"]
 
 _MOST_INDICES = 4096
 """Indices of shards that are kept, within a quarter of what memory has for tables."""
@@ -111,45 +102,33 @@ class Remote(Store):
             return None
         return [name for name, is_folder in list_names(self.address / key) if is_folder]
 
-    def open_by_zarr(self, key: str, version: int) -> Any:
-        """Return an array, opened by zarr-python; all that is stored of it is fetched."""
-        name = "zarr.json" if version == 3 else ".zarray"
-        text = self.read(join(key, name)) or b""
-        metadata = parse_array(text, 3 if version == 3 else 2, self.path, key or None)
-        lengths = zip(metadata.shape, metadata.object_shape, strict=True)
-        grid = np.ndindex(*(-(-length // step) for length, step in lengths))
-        names = [metadata.name(place) for place in grid]
-        here = self.address / key
-        objects = StoredObjects(lambda number: here / names[number], len(names), _TEXTS)
-        each = zip(names, objects.take(range(len(names))), strict=True)
-        stored = {name: one for name, one in each if one is not None}
-        memory = {name: _buffer(bytes(one)) for name, one in {name: text, **stored}.items()}
-        return _opened(memory, 3 if version == 3 else 2)
-
 
 class _Fetched:
-    """The stored chunks of an array in a `Remote`, fetched; each has a name for zarr-python."""
+    """The stored chunks of an array in a `Remote`, fetched."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
         metadata = objects.metadata
         assert isinstance(objects.store, Remote)
         self.store = objects.store
-        index = metadata.codecs.shard_index
-        # For zarr-python the chunks of a shard are to be an array: with codecs before, it is none.
-        alone = not objects.zarr_only or len(self._node.get("codecs", ())) == 1
-        self._index = index if alone else None
+        self._index = index = metadata.codecs.shard_index if metadata.indexed else None
         self._axes = [] if index is None else list(index.axes)
-        self._address = address = Address.of(objects.store.path) / objects.key
+        address = Address.of(objects.store.path) / objects.key
         ANSWERED.add(address.root)
-        self._indices: dict[tuple[int, ...], tuple[StoredFile, Ints] | None] = {}
-        self._coming: dict[tuple[int, ...], Future[Answer | None]] = {}
+
+        def at(number: int) -> Address:
+            return address / metadata.name(objects.place(number))
+
+        self._at = at
+        """Where an object lies; refers to nothing that refers to it."""
+        self._indices: dict[int, tuple[StoredFile, Ints] | None] = {}
+        self._coming: dict[int, Future[Answer | None]] = {}
         whole = self._index is None
         self._versions = Noted(0 if whole else objects.count)  # also of those that were forgotten
-        self._lock, self.decoding = threading.Lock(), threading.Lock()
+        self._lock = threading.Lock()
         nbytes = int(np.prod(metadata.object_shape)) * metadata.dtype.itemsize
         self._whole = StoredObjects(
-            lambda number: address / metadata.name(objects.place(number)),
+            at,
             objects.count if whole else 0,
             nbytes,  # compressed by how much is not known: or they exceed the bound
             self.store.cache,
@@ -169,36 +148,6 @@ class _Fetched:
         """How many indices of shards are kept, or read at a time."""
         nbytes = 1 if self._index is None else self._index.nbytes
         return max(1, min(_MOST_INDICES, scratch_share() // 4 // nbytes))
-
-    @cached_property
-    def _node(self) -> dict[str, Any]:
-        """What the array's metadata file holds."""
-        name = "zarr.json" if self.objects.metadata.version == 3 else ".zarray"
-        text = self.store.read(join(self.objects.key, name))
-        node: dict[str, Any] = json.loads(text or b"{}")
-        return node
-
-    @property
-    def metadata(self) -> tuple[str, bytes]:
-        """The metadata file by which a library decodes what is fetched: its name and bytes."""
-        version, node = self.objects.metadata.version, dict(self._node)
-        if version == 2:
-            return ".zarray", json.dumps({**node, "dimension_separator": "."}).encode()
-        keys = {"name": "default", "configuration": {"separator": "/"}}
-        if self._index is not None:
-            options = node["codecs"][0]["configuration"]
-            grid = {"chunk_shape": options["chunk_shape"]}
-            node["chunk_grid"] = {"name": "regular", "configuration": grid}
-            node["codecs"] = options["codecs"]
-        return "zarr.json", json.dumps({**node, "chunk_key_encoding": keys}).encode()
-
-    def names(self, places: Ints) -> list[str]:
-        """Return the name of the object that a library reads for each chunk."""
-        if self._index is None:
-            places = places // self.objects.metadata.chunks_per_object
-        if self.objects.metadata.version == 2:
-            return [".".join(map(str, place)) or "0" for place in places.tolist()]
-        return ["/".join(("c", *map(str, place))) for place in places.tolist()]
 
     def soon(self, places: Ints) -> list[Soon]:
         """Return what decoding chunks will take out of the store."""
@@ -238,46 +187,42 @@ class _Fetched:
     def _located(self, places: Ints) -> Iterator[tuple[StoredFile, Ints, Ints, Ints]]:
         """Yield shards, which of the chunks each holds, and where they lie in it."""
         per = np.array(self.objects.metadata.chunks_per_object)
-        shards, which = np.unique(places // per, axis=0, return_inverse=True)
-        each, most = list(map(tuple, shards.tolist())), self._most_indices
+        shards, which = np.unique(self.objects.numbered(places), return_inverse=True)
+        each, most = shards.tolist(), self._most_indices
         some = (self._indices_of(each[at : at + most]) for at in range(0, len(each), most))
         for number, index in enumerate(chain.from_iterable(some)):
             if index is None:
                 continue
             file, addresses = index
-            chunks = np.flatnonzero(which.ravel() == number)
+            chunks = np.flatnonzero(which == number)
             offsets, sizes = addresses[(*(places[chunks] % per).T[self._axes],)].T
             there = offsets >= 0
             if there.any():
                 yield file, chunks[there], offsets[there], sizes[there]
 
-    def _indices_of(
-        self, shards: Sequence[tuple[int, ...]]
-    ) -> list[tuple[StoredFile, Ints] | None]:
+    def _indices_of(self, shards: Sequence[int]) -> list[tuple[StoredFile, Ints] | None]:
         """Return shards with the addresses of their chunks; None for one that is not there."""
-        index, metadata = self._index, self.objects.metadata
-        assert index is not None
-        begin, end = index.part
+        assert self._index is not None
+        begin, end = self._index.part
         with self._lock:
             known = {shard: self._indices[shard] for shard in shards if shard in self._indices}
             asked = [shard for shard in shards if shard not in known]
             for shard in asked:  # what another thread has asked for, comes for both
                 if shard not in self._coming:
-                    address = self._address / metadata.name(shard)
-                    get = partial(link().get_if_there, address, begin, end)
+                    get = partial(link().get_if_there, self._at(shard), begin, end)
                     self._coming[shard] = link().start(get)
             coming = {shard: self._coming[shard] for shard in asked}
         try:
             for shard, done in coming.items():
                 known[shard] = found = self._index_in(shard, done)
                 version = hash(None if found is None else found[0].version) or 1
-                if not self._versions.first(self.objects.number(shard), version):
+                if not self._versions.first(shard, version):
                     raise ChangedError(
                         "the object must be as it was when it was first read; it was written "
                         "anew. Open the array again.",
-                        path=(self._address / metadata.name(shard)).url,
+                        path=self._at(shard).url,
                         key=self.objects.where["key"],
-                        **self.objects.rows_of(shard),
+                        **self.objects.rows_of(self.objects.place(shard)),
                     )
         finally:
             with self._lock:
@@ -290,16 +235,15 @@ class _Fetched:
             self._indices.update({shard: known[shard] for shard in asked})
         return [known[shard] for shard in shards]
 
-    def _index_in(
-        self, shard: tuple[int, ...], done: Future[Answer | None]
-    ) -> tuple[StoredFile, Ints] | None:
+    def _index_in(self, shard: int, done: Future[Answer | None]) -> tuple[StoredFile, Ints] | None:
         """Return a shard with the addresses of its chunks, when its index has come."""
-        index, address = self._index, self._address / self.objects.metadata.name(shard)
+        index, address = self._index, self._at(shard)
+        rows = self.objects.rows_of(self.objects.place(shard))
         assert index is not None
         try:
             answer = done.result()
         except SourceError as error:
-            raise self._about(error, self.objects.rows_of(shard)) from error
+            raise self._about(error, rows) from error
         if answer is None:
             return None
         file = StoredFile(ObjectVersion.of(address, answer, self.store.cache))
@@ -310,11 +254,11 @@ class _Fetched:
                 f"the index of a shard must be readable; {error}. Restore the object.",
                 path=address.url,
                 key=self.objects.key or None,
-                **self.objects.rows_of(shard),
+                **rows,
             ) from error
 
 
-class _Remote(ZarrReader):
+class RemoteReader(ZarrReader):
     """Chunks of an array in a store, fetched; each object is compared with what it was at first."""
 
     def __init__(
@@ -331,69 +275,6 @@ class _Remote(ZarrReader):
         """Return what decoding chunks will take out of the store."""
         return self._fetched.soon(places)
 
-
-class _Decoded(_Remote, DirectReader):
-    """Decoded here, each into its place."""
-
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         self._write(places, outs, self._fetched.take(places).__getitem__)
-
-
-class _ByZarr(_Remote):
-    """Decoded by zarr-python, out of a dict."""
-
-    own_threads = True
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: one for name, one in super().__getstate__().items() if name != "_memory"}
-
-    def _decode(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
-        for start in range(0, len(places), _CHUNKS_AT_ONCE):
-            some = slice(start, start + _CHUNKS_AT_ONCE)
-            stored = self._fetched.take(places[some])
-            names = self._fetched.names(places[some])
-            each = zip(names, stored, strict=True)
-            here = {name: _buffer(bytes(data)) for name, data in each if data is not None}
-            stored.clear()
-            with self._fetched.decoding:  # another thread may need the same object
-                self._memory.update(here)
-                try:
-                    super()._decode(places[some], outs[some])
-                finally:
-                    for name in here:
-                        del self._memory[name]
-
-    @cached_property
-    def _memory(self) -> dict[str, Any]:
-        name, text = self._fetched.metadata
-        return {name: _buffer(text)}
-
-    @cached_property
-    def _by_zarr(self) -> Any:
-        try:
-            return _opened(self._memory, self.objects.metadata.version)
-        except Exception as error:  # as `ZarrReader._by_zarr`
-            raise self._unreadable(error) from error
-
-
-def _opened(memory: dict[str, Any], version: Any) -> Any:
-    """Return the array that a dict holds, opened by zarr-python."""
-    import zarr
-    from zarr.storage import MemoryStore
-
-    with calm():
-        return zarr.open_array(MemoryStore(memory), mode="r", zarr_format=version)
-
-
-def _buffer(data: bytes) -> Any:
-    from zarr.core.buffer import default_buffer_prototype
-
-    return default_buffer_prototype().buffer.from_bytes(data)
-
-
-def remote_reader(
-    objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
-) -> ZarrReader:
-    """Return the reader of an array in a store: decoded here where that can be."""
-    return (_ByZarr if objects.zarr_only else _Decoded)(objects, missing, opened)

@@ -1,7 +1,7 @@
 """Where the files of a Zarr hierarchy lie: a folder, a ZIP archive, or a URL (`remote`).
 
-A `Store` reads metadata files and stored objects, tells their versions, and opens an array by
-zarr-python. `held.Held` is the fourth, one that the user opened.
+A `Store` reads metadata files and stored objects, and tells their versions. `held.Held` is the
+fourth, one that the user opened.
 """
 
 from __future__ import annotations
@@ -42,8 +42,6 @@ class Store:
     """Whether its objects lie in a store, or behind HTTP."""
     versioned = False
     """Whether each object has a version of its own."""
-    zarr_only = ""
-    """Why zarr-python must read it; empty where it need not."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -64,11 +62,8 @@ class Store:
         return None if whole is None else (whole, Status(len(whole), 1))
 
     def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
-        """Return where an object's bytes lie: file, offset and length; None where there is none.
-
-        Only where `reads_parts`, in a folder or an archive.
-        """
-        raise NotImplementedError
+        """Return where an object's bytes lie as they are: file, offset and length; or None."""
+        return None
 
     def prefetch(self, names: Sequence[str]) -> None:
         """Ask at once for metadata files that may be read, where each would be a round trip."""
@@ -86,18 +81,8 @@ class Store:
         """Return the version of the file in which an object lies; None where there is no file."""
         return None
 
-    def zarr_store(self) -> Any:
-        """Return what zarr-python opens: a path, or a store of its own."""
-        return self.path
-
-    def open_by_zarr(self, key: str, version: int) -> Any:
-        """Return an array, opened by zarr-python."""
-        import zarr
-
-        with calm():
-            return zarr.open_array(
-                self.zarr_store(), path=key, mode="r", zarr_format=3 if version == 3 else 2
-            )
+    def check(self, shape: tuple[int, ...]) -> None:
+        """Raise if the array is known to have another shape by now."""
 
 
 class Folder(Store):
@@ -197,10 +182,8 @@ class Archive(Store):
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
         """Return the bytes of a member, or a part of them."""
-        if (start or stop) and self.reads_parts:
-            found = self.locate(name)
-            if found is None:
-                return None
+        found = self.locate(name) if start or stop else None
+        if found is not None:
             file, offset, nbytes = found
             start, stop, _ = slice(start, stop).indices(nbytes)
             part = bytearray(max(0, stop - start))
@@ -209,15 +192,18 @@ class Archive(Store):
         if name not in self.names:
             return None
         try:
-            return self._archive.read(name)[start:stop]
+            begin, end, _ = slice(start, stop).indices(self._archive.getinfo(name).file_size)
+            with self._archive.open(name) as member:
+                member.seek(begin)
+                return member.read(end - begin)
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise UnknownFormatError(
                 f"the member {name!r} must be readable; {error}.", path=self.path
             ) from error
 
     def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
-        """Return where the bytes of a member that is not compressed lie (APPNOTE 4.3.7)."""
-        if name not in self.names:
+        """Return where the bytes of a member lie, unless some are compressed (APPNOTE 4.3.7)."""
+        if name not in self.names or not self.reads_parts:
             return None
         member, header = self._archive.getinfo(name), bytearray(30)
         self._file.opened().read_into(memoryview(header), member.header_offset)
@@ -234,12 +220,6 @@ class Archive(Store):
     def file(self, name: str) -> FileVersion | None:
         """Return the version of the archive."""
         return FileVersion.of(self.path)
-
-    def zarr_store(self) -> Any:
-        """Return a store of zarr-python."""
-        from zarr.storage import ZipStore
-
-        return ZipStore(self.path, mode="r", read_only=True)
 
 
 @contextmanager

@@ -28,16 +28,17 @@ from oocdata.errors import (
     TruncatedFileError,
 )
 from oocdata.formats.anndata import is_one_array
+from oocdata.formats.codecs import grid_of
 from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes
 from oocdata.formats.hdf5.storage import offset_of
-from oocdata.formats.hdf5.table import grid_of, present_chunks
+from oocdata.formats.hdf5.table import present_chunks
 from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import Missing, format_of
 from oocdata.formats.stored import opened as file_opened
-from oocdata.formats.zarr.direct import reader_of
 from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
+from oocdata.formats.zarr.shards import reader_of
 from oocdata.formats.zarr.store import Store, join, store_of
 from oocdata.tools.check.result import Finding
 from oocdata.tools.check.rows import ranges_of
@@ -123,7 +124,7 @@ def _opened_zarr(opening: Opening) -> Opened:
     assert opening.key is None or isinstance(opening.key, str)
     store = store_of(opening.target)
     missing: Missing = "fill" if store.listable else "error"
-    name, metadata = find_array(store, opening.key, opening.target)
+    name, metadata = find_array(store, opening.key)
     if metadata is None:  # a group that is one array
         return Opening.of(opening, missing=missing).view(), list(_absent_below(store, name))
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
@@ -139,7 +140,7 @@ def _absent_below(store: Store, group: str) -> Iterator[Finding]:
     """Yield what is not stored of each array of a group; which rows that concerns is not told."""
     for part in _PARTS if store.listable else ():
         with suppress(MissingKeyError):
-            name, metadata = find_array(store, join(group, part), store.path)
+            name, metadata = find_array(store, join(group, part))
             if metadata is not None:
                 for one in _absent(Objects(store, name, metadata, 0)):
                     yield Finding(one.kind, one.reason)

@@ -98,7 +98,7 @@ class Listing:
                 is_array = isinstance(one, hdf5_library().h5d.DatasetID)
                 return Array(tuple(one.shape or ()), one.dtype) if is_array else None
             if self.kind == "zarr":
-                one = find_array(self._inside, name, self.path)[1]
+                one = find_array(self._inside, name)[1]
                 return None if one is None else Array(one.shape, one.dtype, one.dimensions)
             source = open_view(self.path, name or None).source
             return Array(tuple(source.shape), source.dtype)
@@ -108,9 +108,9 @@ class Listing:
         """Return the attributes of an array or a group; empty for what is neither."""
         kept: dict[str, Any] = {}
         if self.kind == "zarr":
-            kept.update(group_attributes(self._inside, name, self.path) or {})
+            kept.update(group_attributes(self._inside, name) or {})
             with suppress(SourceError):
-                array = find_array(self._inside, name, self.path)[1]
+                array = find_array(self._inside, name)[1]
                 kept.update({} if array is None else array.annotations.attributes)
         found = self._inside.opened(f"/{name}" if name else "") if self.kind == "hdf5" else None
         if found is not None:

@@ -1,0 +1,135 @@
+"""Read the chunks of Zarr shards by the addresses in a shard's index."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.engines.files import Descriptor, OpenFile
+from oocdata.engines.runs import announce
+from oocdata.formats.codecs import room_for
+from oocdata.formats.patterns import Missing
+from oocdata.formats.zarr.objects import Objects
+from oocdata.formats.zarr.readers import FAILURES, ZarrReader
+
+__all__ = ["ShardReader", "reader_of"]
+
+_INDEX_BYTES = 4 << 20
+"""Of the indices of shards that are kept, for an array."""
+
+
+class ShardReader(ZarrReader):
+    """Chunks of shards, which lie at the addresses in a shard's index."""
+
+    def __init__(
+        self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(objects, missing, opened)
+        index = objects.metadata.codecs.shard_index
+        assert index is not None
+        # What is kept of an index must be of the shard's present version, which is compared.
+        compared = objects.versions is not None or not objects.store.versioned
+        keeps = self.file is not None and compared
+        self._index, self._most = index, max(1, _INDEX_BYTES // index.nbytes) if keeps else 0
+        tables = self._storage.table_bytes + min(objects.count, self._most) * index.nbytes
+        self._storage = replace(self._storage, table_bytes=tables)
+        self._shards: dict[int, _Shard | None] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_shards": {}}
+
+    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
+        """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
+        numbers = self.objects.numbers(places)
+        self.objects.note(numbers)
+        found = self._located(places)
+        for file, offset, nbytes in list(filter(None, found))[1:]:
+            if isinstance(file, Descriptor):  # or each would wait for the disk in turn
+                announce([file.number], [offset], [nbytes])
+
+        def stored(number: int) -> Any:
+            where = found[number]
+            return None if where is None else self._read(*where)
+
+        self._write(places, outs, stored)
+        self.objects.compare(numbers)
+
+    def _located(self, places: NDArray[np.int64]) -> list[_Where | None]:
+        """Return where chunks lie: file, offset and length; None for one that is not there."""
+        metadata = self.objects.metadata
+        inside = (places % metadata.chunks_per_object)[:, self._index.axes].tolist()
+        found: list[_Where | None] = []
+        shards: dict[int, _Shard | None] = {}
+        for at, number in enumerate(self.objects.numbered(places)):
+            try:
+                if number not in shards:
+                    shards[number] = self._shard(number)
+                shard = shards[number]
+                offset, nbytes = (-1, 0) if shard is None else shard.addresses[*inside[at]].tolist()
+                if shard is None or offset < 0:
+                    found.append(None)
+                    continue
+                file = shard.file if isinstance(shard.file, str) else shard.file.opened()
+            except FAILURES as error:
+                self._failed(places, at, error)
+            found.append((file, shard.first + offset, nbytes))
+        return found
+
+    def _shard(self, number: int) -> _Shard | None:
+        """Return where the chunks of a shard lie; None where it is not there."""
+        shards = self._shards  # another thread may begin anew
+        if number in shards:
+            return shards[number]
+        found = self._read_shard(self.objects.name(self.objects.place(number)))
+        if len(shards) >= self._most:
+            shards = self._shards = {}
+        if self._most:
+            shards[number] = found
+        return found
+
+    def _read_shard(self, name: str) -> _Shard | None:
+        """Read the index of a shard; `ValueError` if it is damaged."""
+        store, index = self.objects.store, self._index
+        found = store.locate(name)
+        stored = store.read(name, *index.part)
+        if stored is None:
+            return None
+        file, first, nbytes = found or (name, 0, sys.maxsize)
+        try:
+            return _Shard(file, first, index.addresses(stored, nbytes))
+        except ValueError as error:
+            raise ValueError(f"the index of a shard can't be read: {error}") from error
+
+    def _read(self, file: Descriptor | str, offset: int, nbytes: int) -> Any:
+        if isinstance(file, str):
+            return self.objects.store.read(file, offset, offset + nbytes)
+        memory = room_for(nbytes)[:nbytes]
+        file.read_into(memory, offset)
+        return memory
+
+
+class _Shard(NamedTuple):
+    file: OpenFile | str
+    """By name, where it is not in a file or compressed there."""
+    first: int
+    """Where it begins in the file."""
+    addresses: NDArray[np.int64]
+
+
+_Where: TypeAlias = tuple[Descriptor | str, int, int]
+
+
+def reader_of(
+    objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
+) -> ZarrReader:
+    """Return the reader of an array."""
+    if objects.store.is_remote:
+        from oocdata.formats.zarr.remote import RemoteReader  # not for `import oocdata`
+
+        return RemoteReader(objects, missing, opened)
+    return (ShardReader if objects.metadata.indexed else ZarrReader)(objects, missing, opened)
