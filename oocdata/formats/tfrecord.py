@@ -12,13 +12,13 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.byte_rows import ByteRows, sliced
+from oocdata.engines.byte_rows import ByteRows, Frame
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, TruncatedFileError, UnknownFormatError
 from oocdata.formats.offsets import open_rows
 
-__all__ = ["is_tfrecord", "open_tfrecord", "without_frames"]
+__all__ = ["is_tfrecord", "open_tfrecord"]
 
 Ints = NDArray[np.int64]
 
@@ -42,10 +42,8 @@ def is_tfrecord(head: bytes) -> bool:
     return len(head) >= _HEAD and int(_masked(head[:8])[0]) == told
 
 
-def without_frames(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-    """Return records without what frames them, each compared with its checksum."""
-    records = sliced(stored, starts + _HEAD, stops - _TAIL)
-    tails = stored[(stops - _TAIL)[:, None] + np.arange(_TAIL)]
+def _check_records(records: list[bytes], tails: NDArray[np.uint8]) -> None:
+    """Raise if a record is not what its checksum says."""
     damaged = np.flatnonzero(_masked(*records) != tails.view("<u4")[:, 0])
     if len(damaged):
         raise DamagedChunkError(
@@ -53,7 +51,6 @@ def without_frames(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list
             "The file was damaged after it was written. Copy it again from where it came from.",
             rows=damaged,
         )
-    return records
 
 
 def open_tfrecord(path: str) -> ByteRows:
@@ -80,8 +77,9 @@ def open_tfrecord(path: str) -> ByteRows:
     ...     ooc.open(f"{folder}/train.tfrecord").take([1, 0])
     array([b'second', b'first'], dtype=object)
     """
+    frame = Frame(_HEAD, _TAIL, _check_records)
     described = Storage("TFRecord", reading="each record by its offset, its checksum compared")
-    return open_rows(path, "records", _record_starts, without_frames, described)
+    return open_rows(path, "records", _record_starts, frame, described)
 
 
 def _record_starts(version: FileVersion) -> Iterator[Ints]:

@@ -24,6 +24,7 @@ import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.spec import leaves
 from oocdata.describe import fingerprint, from_json
+from oocdata.engines import byte_rows
 from oocdata.engines.byte_rows import ByteRows, largest_rows, size_counts
 from oocdata.engines.files import FileVersion
 from oocdata.engines.memory_array import MemoryArray
@@ -572,6 +573,38 @@ class TestRecords:
         good = np.ones(len(view), np.bool_)
         good[np.concatenate(finding.rows)] = False
         assert len(view.filter(good).take(np.arange(5))) == 5
+
+    def test_large_ones_go_straight_into_their_bytes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tmp_path / "a.tfrecord"
+        rows = [np.random.default_rng(0).bytes(100_000 * number) for number in (1, 3, 0, 2)]
+        write_records(path, rows)
+
+        def small(shape: tuple[int, ...], dtype: Any) -> Any:
+            assert shape[0] <= 32, "they would be copied from it"  # but for the empty one by itself
+            return np.empty(shape, dtype)
+
+        monkeypatch.setattr(byte_rows, "empty", small)
+        view = ooc.open(path)
+        order = [3, 2, 0, 1, 1]
+        assert view.take(order).tolist() == [rows[row] for row in order]
+        (batch,) = view.batches(4).to_tf()
+        assert batch.numpy().tolist() == rows
+        assert hash(view[0]) == hash(rows[0])
+        whole, status = bytearray(path.read_bytes()), path.stat()
+        whole[-20] ^= 1
+        path.write_bytes(whole)
+        os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+        with pytest.raises(DamagedChunkError, match="must have the checksum") as raised:
+            ooc.open(path).take([1, 3, 0])
+        assert raised.value.rows == (3,)
+        view = ooc.open(path)
+        with open(path, "r+b") as file:
+            file.truncate(len(whole) - 10)
+        with pytest.raises(SourceError) as raised:
+            view.take([0, 3])
+        assert 3 in raised.value.rows
 
     def test_a_file_that_is_cut_short(self, tmp_path: Path) -> None:
         path = tmp_path / "a.tfrecord"
