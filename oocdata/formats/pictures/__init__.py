@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from oocdata.formats.pictures.files import open_pictures
 from oocdata.formats.pictures.options import Pictures
-from oocdata.formats.pictures.rows import open_picture_rows
+from oocdata.formats.pictures.reader import open_picture_rows
 
 __all__ = ["Pictures", "open_picture_rows", "open_pictures"]

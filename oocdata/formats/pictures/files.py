@@ -1,4 +1,4 @@
-"""Files that hold a picture each, as one array: its chunks are the pictures."""
+"""Files that hold a picture each, as one array of their bytes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from oocdata.box import Extent
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import Descriptor, version_number
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError
 from oocdata.formats.pictures.options import Pictures
-from oocdata.formats.pictures.reader import opened_pictures
+from oocdata.formats.pictures.reader import open_picture_rows
 
 __all__ = ["PictureFiles", "open_pictures"]
 
@@ -23,7 +25,7 @@ _PATH_BYTES = 64
 
 
 class PictureFiles:
-    """The bytes of pictures that are files; `EncodedPictures`.
+    """The bytes of files, a row each; a `oocdata.engines.source.Source` of objects.
 
     Opening it asks for no file: 100,000 of them on a network would take minutes. A file's version
     is noted when it is first read, and compared whenever it is read again.
@@ -35,30 +37,45 @@ class PictureFiles:
     """
 
     def __init__(self, paths: Sequence[str]) -> None:
-        self.paths, self.grid = tuple(paths), (len(paths),)
+        self.paths, self.shape, self.dtype = tuple(paths), (len(paths),), np.dtype(object)
         self._versions = np.zeros(len(paths), np.int64)  # 0: not read yet
 
     def __reduce__(self) -> Any:
         return PictureFiles, (self.paths,)  # another process notes the versions as this one did
 
     @cached_property
-    def stored(self) -> Storage:
+    def _stored(self) -> Storage:
         """How the files are stored."""
         more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
         return Storage(
             "picture files",
             f"{self.paths[0]}{more}",
-            layout="one picture a file",
+            layout="file",
             codec="none",
-            reading="each picture decoded as a whole, in threads",
             row_files=self.paths,
             opened={"target": list(self.paths)},
             table_bytes=sum(map(len, self.paths)) + _PATH_BYTES * len(self.paths),
         )
 
-    def bytes_of(self, place: tuple[int, ...]) -> bytes:
+    def storage(self) -> Storage:
+        """Return how the files are stored."""
+        return self._stored
+
+    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+        rows = (origins + np.arange(extent.lengths[0]) * extent.strides[0]).ravel().tolist()
+        found = np.empty(len(rows), object)
+        for place, row in enumerate(rows):
+            try:
+                found[place] = self._bytes(row)
+            except SourceError as error:
+                error.path = self.paths[row]
+                error.concern([row])
+                raise
+        out[...] = found.reshape(out.shape)
+
+    def _bytes(self, row: int) -> bytes:
         """Return the bytes of a file, if it is the version that was read before."""
-        (row,) = place
         file = Descriptor(self.paths[row])
         with file as number:
             status = os.fstat(number)
@@ -75,12 +92,6 @@ class PictureFiles:
             file.compare()
         self._versions[row] = which
         return data
-
-    def concern(self, error: SourceError, place: tuple[int, ...]) -> None:
-        """Say which file an error is about."""
-        (row,) = place
-        error.path = self.paths[row]
-        error.concern([row])
 
 
 def open_pictures(
@@ -118,4 +129,4 @@ def open_pictures(
     """
     here = os.getcwd()
     files = [path if path.startswith("/") else os.path.join(here, path) for path in paths]
-    return opened_pictures(PictureFiles(files), wanted, axis)
+    return open_picture_rows(PictureFiles(files), wanted, axis=axis)

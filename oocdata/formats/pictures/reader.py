@@ -1,4 +1,7 @@
-"""Pictures of one shape, each decoded as a whole from its bytes, wherever those lie."""
+"""Pictures of one shape, each decoded as a whole from its bytes, which are rows of an array.
+
+In HDF5, Zarr, `.npy`, records of a file; or files, a row each.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Extent
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.decoding import scratch
-from oocdata.engines.source import Storage, check_dtype
-from oocdata.errors import EmptyError, MismatchedPartsError, SourceError
+from oocdata.engines.source import Source, Storage, check_dtype
+from oocdata.errors import (
+    EmptyError,
+    MismatchedPartsError,
+    SourceError,
+    UnsupportedDtypeError,
+)
 from oocdata.formats.pictures.decoding import (
     as_stored,
     converted,
@@ -28,7 +37,7 @@ from oocdata.formats.pictures.decoding import (
 from oocdata.formats.pictures.options import Pictures
 from oocdata.memory import scratch_share
 
-__all__ = ["PictureReader", "opened_pictures"]
+__all__ = ["PictureReader", "open_picture_rows"]
 
 _DECODING = 3
 """Bytes that decoding takes for each one of a picture that is not resized, the file counted."""
@@ -37,39 +46,16 @@ _LARGE = 16 << 20
 """Scratch memory from which on it is given back at once. Decoding so much takes 100 ms, this 5."""
 
 
-class EncodedPictures(Protocol):
-    """Where the bytes of pictures lie.
-
-    Attributes
-    ----------
-    grid : tuple of int
-        How many pictures there are along each axis that numbers them.
-    stored : Storage
-        Without what is known of pictures once they are decoded.
-    """
-
-    @property
-    def grid(self) -> tuple[int, ...]: ...
-
-    @property
-    def stored(self) -> Storage: ...
-
-    def bytes_of(self, place: tuple[int, ...]) -> bytes:
-        """Return the bytes of a picture."""
-        ...
-
-    def concern(self, error: SourceError, place: tuple[int, ...]) -> None:
-        """Say which picture an error is about."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class PictureReader:
     """Pictures of one shape as chunks; a `oocdata.engines.chunked.ChunkReader`.
 
     Attributes
     ----------
-    encoded : EncodedPictures
+    source : Source
+        Of the bytes of pictures: of ``bytes`` objects or text of a fixed length, a picture each; or
+        of uint8, along whose last axis the bytes lie. What follows on the end of a picture is not
+        looked at: rows are as long as the longest.
     wanted : Pictures or None
         How they are resized and converted; None: as stored.
     element : tuple of int
@@ -79,7 +65,7 @@ class PictureReader:
         Format of the first.
     """
 
-    encoded: EncodedPictures
+    source: Source
     wanted: Pictures | None
     element: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -88,14 +74,20 @@ class PictureReader:
     own_threads = False
 
     @property
+    def grid(self) -> tuple[int, ...]:
+        """How many pictures there are along each axis that numbers them."""
+        shape = self.source.shape
+        return shape[:-1] if self.source.dtype == np.uint8 else shape
+
+    @property
     def axes(self) -> int:
         """How many axes number the pictures."""
-        return len(self.encoded.grid)
+        return len(self.grid)
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Of the array: pictures, and what each of them has."""
-        return (*self.encoded.grid, *self.element)
+        return (*self.grid, *self.element)
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
@@ -107,11 +99,16 @@ class PictureReader:
 
     def storage(self) -> Storage:
         """Return how the pictures are stored."""
-        stored = self.encoded.stored
+        stored = self.source.storage()
+        decoded, layout = "each picture decoded as a whole, in threads", "one picture a "
+        if not stored.row_files:
+            decoded, layout = f"{decoded}; its bytes: {stored.reading}", f"{layout}row; "
         names = stored.dimensions[: self.axes]
         pictures = {} if self.wanted is None else {"pictures": self.wanted}
         return replace(
             stored,
+            layout=layout + stored.layout,
+            reading=decoded,
             codec=self.kind if stored.codec == "none" else f"{self.kind}, {stored.codec}",
             chunks=self.chunk_shape,
             chunk_bytes=None,
@@ -130,23 +127,38 @@ class PictureReader:
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Decode pictures; see `oocdata.engines.chunked.ChunkReader.read_chunks`."""
         for place, out in zip(places[:, : self.axes].tolist(), outs, strict=True):
-            try:
-                self._decode(self.encoded.bytes_of(tuple(place)), out[(0,) * self.axes])
-            except SourceError as error:
-                self.encoded.concern(error, tuple(place))
-                raise
+            with self._concerning(place):
+                self._decode(self._bytes_of(place), out[(0,) * self.axes])
 
     def first(self) -> tuple[NDArray[Any], str]:
         """Decode the first picture, whose shape and dtype all have; return its format too."""
-        place = (0,) * self.axes
-        try:
-            data = self.encoded.bytes_of(place)
+        place = [0] * self.axes
+        with self._concerning(place):
+            data = self._bytes_of(place)
             kind = format_of_bytes(data)
             if self.wanted is None:
                 return as_stored(kind, data), kind
             return converted(data, self.wanted, partial(_room, self.most_scratch)), kind
+
+    def _bytes_of(self, place: list[int]) -> bytes:
+        """Return the bytes of a picture."""
+        within = self.source.shape[self.axes :]
+        row = np.empty((1, *[1] * self.axes, *within), self.source.dtype)
+        origin = np.array([[*place, *[0] * len(within)]])
+        self.source.read(origin, Extent.of(row.shape[1:]), row)
+        data: bytes = row.item() if row.dtype.hasobject else row.tobytes()
+        return data
+
+    @contextmanager
+    def _concerning(self, place: list[int]) -> Iterator[None]:
+        """Say which picture an error is about."""
+        try:
+            yield
         except SourceError as error:
-            self.encoded.concern(error, place)
+            storage = self.source.storage()
+            path = storage.row_files[place[0]] if storage.row_files else storage.path
+            error.path, error.key = error.path or path, error.key or storage.key
+            error.concern(place[:1])
             raise
 
     def _decode(self, data: bytes, out: NDArray[Any]) -> None:
@@ -208,21 +220,55 @@ def _give_back() -> None:
         trim(0)
 
 
-def opened_pictures(encoded: EncodedPictures, wanted: Pictures | None, axis: int | str) -> Chunked:
-    """Return pictures as one array: the first is decoded, for the shape of all.
+def open_picture_rows(source: Source, wanted: Pictures | None, *, axis: int | str = 0) -> Chunked:
+    """Open rows of bytes as the pictures that they encode.
+
+    Parameters
+    ----------
+    source : Source
+        See `PictureReader`.
+    wanted : Pictures
+    axis : int or str
 
     Raises
     ------
+    oocdata.errors.UnsupportedDtypeError
+        If rows are no bytes.
     oocdata.errors.SourceError
-        If the first can't be delivered. Others are first looked at when they are read.
+        If the first can't be delivered, for the shape of all. Others are first looked at when they
+        are read.
     oocdata.errors.EmptyError
         If there is none.
+
+    Examples
+    --------
+    >>> import io, h5py, tempfile, oocdata as ooc
+    >>> from PIL import Image
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with h5py.File(f"{folder}/a.h5", "w") as file:
+    ...         rows = file.create_dataset("images", (3,), h5py.vlen_dtype(np.uint8))
+    ...         for number in range(3):
+    ...             encoded = io.BytesIO()
+    ...             Image.new("RGB", (6, 4), (number, 0, 0)).save(encoded, "PNG")
+    ...             rows[number] = np.frombuffer(encoded.getvalue(), np.uint8)
+    ...     pictures = ooc.open(f"{folder}/a.h5", "images", pictures=ooc.Pictures())
+    ...     pictures, pictures[2][0, 0].tolist()
+    (<View: 3 rows of (4, 6, 3) uint8>, [2, 0, 0])
     """
-    if not prod(encoded.grid):
+    storage, dtype = source.storage(), source.dtype
+    if not (dtype.kind in "OS" or (dtype == np.uint8 and len(source.shape) > 1)):
+        raise UnsupportedDtypeError(
+            "`pictures` must be given for picture files, or rows of the bytes of such (of varying "
+            f"length, or uint8 of shape (rows, bytes)); got {dtype} of shape {source.shape}. "
+            "Pictures as numbers are opened without it.",
+            path=storage.path,
+            key=storage.key,
+        )
+    reader = PictureReader(source, wanted, (), np.dtype(np.uint8), "")
+    if not prod(reader.grid):
         raise EmptyError("there must be a picture, whose shape is that of all; got none.")
-    reader = PictureReader(encoded, wanted, (), np.dtype(np.uint8), "")
     found, kind = reader.first()
-    check_dtype(found.dtype, encoded.stored.path, encoded.stored.key)
+    check_dtype(found.dtype, storage.path, storage.key)
     pictures = Chunked(replace(reader, element=found.shape, dtype=found.dtype, kind=kind))
     axis_numbers(axis, len(pictures.shape), pictures.storage())
     return pictures
