@@ -37,25 +37,10 @@ _HEADER = 4096
 def open_rows(
     path: str, kind: str, scan: Scan, framing: Framing, described: Storage, **opened: Any
 ) -> ByteRows:
-    """Open a file of rows of unequal length, as it is or compressed by gzip.
+    """Open a file of rows of unequal length, called `kind`, as it is or compressed by gzip.
 
-    Parameters
-    ----------
-    path : str
-    kind : str
-        What its rows are: ``"lines"``.
-    scan : callable
-        Finds where they begin.
-    framing : Framing
-    described : Storage
-        Its format, and how it is read.
-    **opened
-        What `oocdata.open` was given besides the path.
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If the file can't be read, or its offsets can be written nowhere.
+    `described` tells its format, and how it is read; `opened` is what `oocdata.open` was given
+    besides the path. A `SourceError` if it can't be read, or its offsets can be written nowhere.
     """
     version = FileVersion.of(path)
     plain = unpacked(version) if is_gzip(path) else version

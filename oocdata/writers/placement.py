@@ -28,7 +28,8 @@ __all__ = ["COMPLETE", "Placement"]
 COMPLETE = ".oocdata-complete"
 """What follows the name of the result in the name of a complete one that can't have it."""
 
-_SUFFIXES: dict[Format, str] = {"npy": ".npy", "hdf5": ".h5", "zarr": ".zarr"}
+
+_SUFFIX: dict[Format, str] = {"hdf5": "h5"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ class Placement:
     @property
     def result(self) -> str:
         """Its path while it is made."""
-        return os.path.join(self.folder, f"result{_SUFFIXES[self.format]}")
+        return os.path.join(self.folder, f"result.{_SUFFIX.get(self.format, self.format)}")
 
     @property
     def reopened(self) -> str:
@@ -134,22 +135,15 @@ class Placement:
             self._refuse(f"'{self.path}'")
             return
         mine = (self.key or "").strip("/")
-        others = [key for key in found if key != mine]
         if self.format == "zarr" and not mine:
             if found != [""]:
-                holding = f" with the arrays {_named(others)}" if others else ""
+                holding = f" with the arrays {_named(found)}" if found else ""
                 raise ArgumentError(
                     f"'{self.path}' is a group{holding}, which is never replaced as a whole. Give "
                     "a key, or delete it yourself."
                 )
             self._refuse(f"'{self.path}'")
             return
-        for other in others:
-            if other.startswith(f"{mine}/") or mine.startswith(f"{other}/") or not other:
-                raise ArgumentError(
-                    f"an array must not lie inside another one, or have the name of a group; "
-                    f"'{self.path}' holds {other!r}, and the key is {self.key!r}."
-                )
         if (check_group if self.format == "zarr" else check_file)(self.path, mine):
             self._refuse(f"{self.key!r} in '{self.path}'")
 

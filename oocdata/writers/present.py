@@ -109,8 +109,8 @@ def check_node(node: dict[str, Any], place: str) -> None:
     """Raise unless metadata are of a group into which an array may be put."""
     if node.get("node_type") != "group":
         raise ArgumentError(
-            f"an array is put into a group of Zarr version 3; '{place}' is none. Choose another "
-            "name."
+            f"an array is put into a group of Zarr version 3, not inside another one; '{place}' is "
+            "none. Choose another name."
         )
     if "consolidated_metadata" in node:
         raise ArgumentError(

@@ -18,12 +18,7 @@ __all__ = ["Box", "Target", "fitted", "format_by_suffix", "holds", "target_key"]
 Box: TypeAlias = tuple[slice, ...]
 """A box of an array: the places that it has along each axis."""
 
-_SUFFIXES: dict[str, Format] = {
-    ".npy": "npy",
-    ".h5": "hdf5",
-    ".hdf5": "hdf5",
-    ".zarr": "zarr",
-}
+_SUFFIXES: dict[str, Format] = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
 
 
 def format_by_suffix(path: str) -> Format:

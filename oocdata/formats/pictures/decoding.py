@@ -60,15 +60,7 @@ _MORE_BYTES = {"WEBP": 8}
 
 
 def format_of_bytes(data: bytes) -> str:
-    """Return the format of the one picture that bytes are.
-
-    Raises
-    ------
-    oocdata.errors.TruncatedFileError, oocdata.errors.UnknownFormatError
-        If it is empty or a JPEG without an end, or no picture.
-    oocdata.errors.UnsupportedDtypeError
-        If it is a TIFF of several pages.
-    """
+    """Return the format of the one whole picture that bytes are, or raise."""
     if not data:
         raise TruncatedFileError("a row must hold a picture; it is empty.")
     found = picture_format(data[:16])
@@ -87,25 +79,8 @@ def format_of_bytes(data: bytes) -> str:
 def as_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """Return the numbers of a picture as they are stored, in `out` if that is given.
 
-    Parameters
-    ----------
-    kind : str
-        From `format_of_bytes`.
-    data : bytes
-    out : ndarray, optional
-        C-contiguous, of the picture's shape and dtype.
-
-    Returns
-    -------
-    ndarray, shape (height, width) or (height, width, channels)
-        Colours of a palette are looked up, but for TIFF. Not turned as EXIF says.
-
-    Raises
-    ------
-    ValueError
-        If `out` has another shape or dtype.
-    oocdata.errors.DamagedChunkError
-        If the bytes don't decode.
+    Colours of a palette are looked up, but for TIFF; it is not turned as EXIF says. A `ValueError`
+    if `out`, which is C-contiguous, has another shape or dtype.
     """
     given: dict[str, Any] = {"index": 0} if kind == "GIF" else {}
     # Of TIFF some decode by way of opacity; others write unsigned numbers whatever `out` is of.
@@ -207,23 +182,9 @@ def shape_told(data: bytes) -> tuple[int, ...] | None:
 
 
 def converted(data: bytes, wanted: Pictures, room: Room) -> NDArray[Any]:
-    """Return the numbers of a picture as they are wanted.
+    """Return the numbers of a picture as they are wanted; `room` counts what decoding takes.
 
-    Parameters
-    ----------
-    data : bytes
-    wanted : Pictures
-    room : callable
-        Counts the memory that decoding takes.
-
-    Returns
-    -------
-    ndarray, shape (height, width) or (height, width, channels)
-
-    Raises
-    ------
-    oocdata.errors.SourceError
-        If the bytes don't decode, or not without loss.
+    A `SourceError` if the bytes don't decode, or not without loss.
     """
     kind, library = format_of_bytes(data), _pillow()
     try:
@@ -324,13 +285,7 @@ def _neighbours(
 
 
 def _mode(image: Any, wanted: Pictures) -> str:
-    """Return the mode of Pillow that a picture is wanted in.
-
-    Raises
-    ------
-    oocdata.errors.UnsupportedDtypeError
-        If Pillow would lose something.
-    """
+    """Return the mode of Pillow that a picture is wanted in; raise if it would lose something."""
     stored, natural = image.mode, _natural(image)
     raw = image.tile[0][3] if image.tile else ""
     raw = raw if isinstance(raw, str) or not raw else raw[0]
