@@ -9,7 +9,6 @@ cache folder may hold what was fetched of objects (`oocdata.stores.folder`).
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -144,7 +143,9 @@ def _fill(
     with _locked(place):
         if os.path.exists(os.path.join(place, "whole")):
             return  # whoever had the lock has written it
-        done, count = _rows_done(place) if all(map(os.path.exists, paths)) else 0, len(dataset)
+        done, count = 0, len(dataset)
+        if all(map(os.path.exists, paths)):
+            done = int(_noted(place, "rows") or 0)
         if not done:  # of arrays that are no longer there
             with suppress(FileNotFoundError):
                 os.unlink(os.path.join(place, "rows"))
@@ -192,12 +193,13 @@ def _locked(place: str) -> Iterator[None]:
                 return
 
 
-def _rows_done(place: str) -> int:
+def _noted(place: str, name: str) -> str:
+    """Return what a note says, which was written whole; nothing where there is none."""
     try:
-        with open(os.path.join(place, "rows"), encoding="utf-8") as file:
-            return int(json.load(file))
-    except (OSError, ValueError):
-        return 0
+        with open(os.path.join(place, name), encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
 
 
 _NAMES = re.compile(r"(lock|((whole|rows|of)(\.new)?)|\d+\.npy)")
@@ -257,7 +259,7 @@ def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
             found.append(
                 WrittenCache(
                     path,
-                    _made_of(path),
+                    _noted(path, "of") or "elements of a dataset",
                     "whole" in names,
                     sum(one.st_blocks * 512 for one in each.values()),
                     max(
@@ -268,11 +270,3 @@ def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
                 )
             )
     return sorted(found, key=lambda one: (-one.used, one.path))
-
-
-def _made_of(place: str) -> str:
-    try:
-        with open(os.path.join(place, "of"), encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return "elements of a dataset"  # that it does not name

@@ -10,7 +10,6 @@ the number of chunks, so there is a save whenever they are many.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from typing import Any
@@ -117,12 +116,14 @@ class Hdf5Storage:
         if self._target.growing and box[0].stop > self._open().shape[0]:
             self._open().resize(box[0].stop, axis=0)
 
-        def encode(chunk: tuple[tuple[int, ...], Box]) -> tuple[tuple[int, ...], Any, int]:
-            place, part = chunk
-            whole = padded(self._target, self._target.chunks or (), values[part])
+        chunks = self._target.chunks or ()
+
+        def encode(cell: Box) -> tuple[tuple[int, ...], Any, int]:
+            whole = padded(self._target, chunks, values[relative(cell, box)])
+            place = tuple(part.start for part in cell)
             return place, *encode_chunk(self._target.codec, whole)
 
-        with closing(in_order(self._threads, encode, self._chunks(box))) as encoded:
+        with closing(in_order(self._threads, encode, cells(box, chunks))) as encoded:
             for place, data, skipped in encoded:
                 dataset = self._open()
                 with writable(self._path, self._target.key):
@@ -131,11 +132,6 @@ class Hdf5Storage:
                 if self._unsaved >= _MOST_UNSAVED:
                     del dataset  # or the file would stay open
                     self.save()
-
-    def _chunks(self, box: Box) -> Iterator[tuple[tuple[int, ...], Box]]:
-        """Yield where each chunk of a box begins, and which part of the box it is."""
-        for cell in cells(box, self._target.chunks or ()):
-            yield tuple(part.start for part in cell), relative(cell, box)
 
     def _open(self) -> Any:
         if self._dataset is None:
