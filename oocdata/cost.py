@@ -236,8 +236,7 @@ def fetching(loader: Loader) -> Fetching | None:
         addressed.append(cost_of(others))
         chunks += sum(chunks_of(requests).values())
         elements += len(positions)
-    stored = [source.storage() for source in dataset.sources()]
-    in_folder = all(storage.cache for storage in stored if storage.is_remote)
+    in_folder = not dataset.is_far
     once, share, most = 1.0, 1.0, inf
     used = _used(dataset) if chunks or in_folder else (0.0, 0.0)
     if chunks:

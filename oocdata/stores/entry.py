@@ -170,12 +170,36 @@ class Entry:
             with self._folder.lock:
                 self._forget(number, opened[number][0])
             return False
-        now = time.monotonic()
-        for segment, descriptor in opened.values():
-            if now - segment.touched > SECONDS_A_USE:
-                segment.touched = now
-                with suppress(OSError):
-                    os.utime(descriptor.number)  # says which ones go first
+        for one in opened.values():
+            _note_use(*one)
+        return True
+
+    def read_into(self, memory: memoryview, offset: int) -> bool:
+        """Fill memory with one run, as `read_runs` does; also False where it is in two files.
+
+        A chunk of 20 KB takes 6 µs so, and 33 by tables of runs.
+        """
+        number, within = divmod(offset, self._size)
+        end = offset + len(memory)
+        if not memory or within + len(memory) > self._size:
+            return False
+        with self._folder.lock:
+            segment = self._segments.get(number)
+            pages = self._have[offset // self._page : -(-end // self._page)]
+            if segment is None or not pages.all():
+                return False
+            try:
+                descriptor = segment.opened()
+            except SourceError:
+                self._forget(number, segment)
+                return False
+        try:
+            descriptor.read_into(memory, self._data_at + within)
+        except UnfinishedError:
+            with self._folder.lock:
+                self._forget(number, segment)
+            return False
+        _note_use(segment, descriptor)
         return True
 
     def _opened(
@@ -265,7 +289,7 @@ class Entry:
                 continue  # perhaps another process has made it anew
             if not create:
                 return None
-            self._folder.make_room(data_at(-(-nbytes // self._page)))
+            self._folder.make_room(HEADER + 4 * (-(-nbytes // self._page)))
             make(path, self._header, length)
         return None  # somebody deletes what is made, again and again
 
@@ -291,6 +315,15 @@ class Entry:
             self._left += int(part.sum())
             part[:] = False
             del self._segments[number]
+
+
+def _note_use(segment: Segment, descriptor: Descriptor) -> None:
+    """Set when a file was last used, which says which ones go first."""
+    now = time.monotonic()
+    if now - segment.touched > SECONDS_A_USE:
+        segment.touched = now
+        with suppress(OSError):
+            os.utime(descriptor.number)
 
 
 def _write_all(file: int, data: NDArray[np.uint8], offset: int) -> None:

@@ -181,6 +181,8 @@ class StoredFile:
 
     def read_into(self, memory: memoryview, offset: int) -> None:
         """Fill memory with the bytes from an offset on."""
+        if self.entry is not None and self.entry.read_into(memory, offset):
+            return
         target = np.frombuffer(memory, np.uint8)
         place = np.array([target.ctypes.data])
         self.read_runs(np.array([offset]), place, len(memory), target)

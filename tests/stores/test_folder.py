@@ -30,7 +30,7 @@ from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.stores import entry as entries
 from oocdata.stores.entry import Entry
 from oocdata.stores.folder import CacheFolder
-from oocdata.stores.segments import HEADER
+from oocdata.stores.segments import HEADER, data_at
 
 PAGE, SEGMENT = 64, 4096
 SIZES = {"large": 10_001, "tiny": 70, "whole": 2 * SEGMENT, "empty": 0}
@@ -288,6 +288,33 @@ def test_one_instance_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert (folder.page, folder.segment) == (4096, 32 << 20)
     free = os.statvfs(tmp_path)
     assert folder.limit == pytest.approx(min(64 << 30, free.f_bavail * free.f_frsize // 2), rel=0.1)
+
+
+@pytest.mark.parametrize("pages", [1, 512, 8192])
+def test_pages_lie_in_a_file_as_they_do_in_the_object(pages: int) -> None:
+    """The kernel's cache has larger parts then, and copies faster out of them."""
+    assert data_at(pages) % (64 << 10) == 0
+
+
+def test_one_run_is_read_as_many_are(folder: CacheFolder) -> None:
+    entry, data = opened(folder), DATA["large"]
+    write(entry, data, *ranges((0, 20 * PAGE), (SEGMENT, 10_001)))
+    for start, stop, is_there in (
+        (0, 1, True),
+        (5, 700, True),
+        (SEGMENT, 2 * SEGMENT, True),
+        (2 * SEGMENT, 10_001, True),
+        (2 * SEGMENT - 5, 2 * SEGMENT + 5, False),  # of two files
+        (19 * PAGE, 20 * PAGE + 1, False),  # not all of it was written
+        (SEGMENT - 1, SEGMENT, False),
+        (7, 7, False),
+    ):
+        out = bytearray(stop - start)
+        assert entry.read_into(memoryview(out), start) == is_there
+        assert not is_there or bytes(out) == data[start:stop].tobytes()
+    os.truncate(segment_files(folder, entry)[0], 5000)
+    assert not entry.read_into(memoryview(bytearray(900)), 0)
+    assert 0 in pages(*entry.missing(*ranges((0, 900))))
 
 
 def test_a_long_name(folder: CacheFolder) -> None:
@@ -777,7 +804,7 @@ def test_a_page_is_there_only_with_its_checksum(
 
     monkeypatch.setattr(entries, "_write_all", noted)
     entry.write(0, DATA["large"][:SEGMENT].tobytes())
-    assert order == [4096, 2048]  # the page before its checksum
+    assert order == [65536, 2048]  # the page before its checksum
 
 
 def test_a_blob_that_is_damaged_or_cut_is_not_there(folder: CacheFolder) -> None:
