@@ -29,10 +29,10 @@ def is_url(path: str) -> bool:
 
 def stored_file(url: str, version: Version | None = None) -> StoredFile:
     """Return the object at a URL as it is now, or a version of it."""
-    from oocdata.stores.files import StoredFile  # not for `import oocdata`
+    from oocdata.stores.files import StoredFile, of_version  # not for `import oocdata`
     from oocdata.stores.versions import ObjectVersion
 
-    return StoredFile(version) if isinstance(version, ObjectVersion) else StoredFile.at(url)
+    return of_version(version) if isinstance(version, ObjectVersion) else StoredFile.at(url)
 
 
 def version_of(path: str) -> Version:
@@ -44,11 +44,11 @@ def file_of(version: Version) -> File:
     """Return what reads a version of a file or of an object."""
     if isinstance(version, FileVersion):
         return OpenFile(version)
-    from oocdata.stores.files import StoredFile
+    from oocdata.stores.files import of_version
     from oocdata.stores.versions import ObjectVersion
 
     assert isinstance(version, ObjectVersion)
-    return StoredFile(version)
+    return of_version(version)
 
 
 @contextmanager

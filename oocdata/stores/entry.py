@@ -1,9 +1,8 @@
 """An object in the cache folder: which of its bytes are missing, keeping and reading them.
 
 A byte for each page says that it is there, and was checked by this process or written by it. Such
-pages are read as from any local file, by the kernel, many runs at once. Reading 32 runs of 64 KB
-takes 1.2 times the processor's time that they take from one file, 32 runs of 1 MB 1.05 times. All
-others are read and compared with their checksums first, once a process: 0.7 s a GiB.
+pages are read as from any local file, by the kernel, many runs at once. All others are read and
+compared with their checksums first, once a process: 0.7 s a GiB.
 
 What is known of pages goes with the segment that it was set for: whoever finds its file deleted
 forgets both, and they are looked at together with the descriptor that is read. So nobody reads the
@@ -13,7 +12,7 @@ holes of a file that was made later under the same name.
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Iterable
 from contextlib import suppress
 from itertools import chain
 from typing import TYPE_CHECKING, Any
@@ -23,18 +22,9 @@ from numpy.typing import NDArray
 
 from oocdata.engines.files import Descriptor
 from oocdata.engines.runs import UnfinishedError, read_runs
-from oocdata.errors import ArgumentError, MissingFileError, SourceError
-from oocdata.stores.pieces import cut, pages_of, ranges_of
-from oocdata.stores.segments import (
-    HEADER,
-    SECONDS_A_USE,
-    Blob,
-    Segment,
-    data_at,
-    make,
-    page_sums,
-    unlink_damaged,
-)
+from oocdata.errors import MissingFileError, SourceError
+from oocdata.stores.pieces import Pieces, pages_of, ranges_of
+from oocdata.stores.segments import HEADER, Blob, Segment, data_at, make, page_sums, unlink_damaged
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
@@ -59,20 +49,13 @@ class Entry:
         self._page, self._size = folder.page, folder.segment
         self._pages = self._size // self._page
         self._data_at = data_at(self._pages)
-        self._header = {"name": name, "version": version, "nbytes": nbytes}
         # Memory is given as they are set: 16 MiB for 64 GiB.
         self._have = np.zeros(-(-nbytes // self._page), np.bool_)
-        self._left = self._have.size
         self._segments: dict[int, Segment] = {}
 
     # What is there ------------------------------------------------------------------------------
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of the object is known to be in the folder."""
-        return not self._left
-
-    def missing(self, starts: Ints, lengths: Ints | int) -> tuple[Ints, Ints]:
+    def missing(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
         """Return which bytes of some ranges are not in the folder, or damaged there.
 
         They are to fetch, and to give to `write`: ranges that ascend and don't touch, from border
@@ -88,90 +71,68 @@ class Entry:
         ...     [part.tolist() for part in entry.missing(np.array([8000, 100]), np.array([9, 5]))]
         [[4096], [4096]]
         """
-        ends = self._ends(starts, lengths)
-        some = ends > starts
-        pages = pages_of(starts[some] // self._page, (ends[some] - 1) // self._page)
-        if self._have[pages].all():
-            return pages[:0], pages[:0]
-        pages = np.unique(pages)
-        numbers = pages // self._pages
-        for number in np.unique(numbers[~self._have[pages]]).tolist():
-            self._check(number, pages[numbers == number])
-        pages = pages[~self._have[pages]]
-        if not pages.size:
-            return pages, pages
-        first, past = ranges_of(pages)
+        some = lengths > 0
+        pages = self._pages_of(starts[some], lengths[some])
+        if not self._have[pages].all():
+            pages = np.unique(pages)
+            numbers = pages // self._pages
+            for number in np.unique(numbers[~self._have[pages]]).tolist():
+                self._check(number, pages[numbers == number])
+        first, past = ranges_of(pages[~self._have[pages]])
         return first * self._page, np.minimum(past * self._page, self.nbytes) - first * self._page
 
-    def _ends(self, starts: Ints, lengths: Ints | int) -> Ints:
-        """Return where ranges end; raise if one is not in the object."""
-        ends: Ints = starts + lengths
-        if starts.size and (starts.min() < 0 or ends.max() > self.nbytes):
-            raise ArgumentError(
-                f"ranges must be in the object, which has {self.nbytes} bytes; got one from "
-                f"{starts.min()}, and one to {ends.max()}."
-            )
-        return ends
+    def _pages_of(self, starts: Ints, lengths: Ints) -> Ints:
+        return pages_of(starts // self._page, (starts + lengths - 1) // self._page)
 
     def _check(self, number: int, pages: Ints) -> None:
-        """Note those of a segment's pages that are there and right."""
+        """Note those of a segment's pages that have the checksum that is written of them."""
         looked = self._look(number)
         if looked is None:
             return
         segment, descriptor = looked
-        pages = pages[~self._have[pages]]
+        pages = pages[~self._have[pages]]  # more of them where the file is another by now
+        table, first = np.zeros(self._pages, "<u4"), number * self._pages
         with suppress(OSError):
-            right = self._right(descriptor.number, pages - number * self._pages)
-            self._add(number, segment, pages[right])
-
-    def _right(self, file: int, pages: Ints) -> NDArray[np.bool_]:
-        """Return which pages of an open segment have the checksum that is written of them."""
-        table = np.zeros(self._pages, "<u4")
-        os.preadv(file, [table.data], HEADER)
-        sums, right = table[pages], np.zeros(pages.size, np.bool_)
-        there = sums.nonzero()[0]
-        places = (self._data_at + pages[there] * self._page).tolist()
-        right[there] = page_sums(os.pread(file, self._page, at) for at in places) == sums[there]
-        return right
+            os.preadv(descriptor.number, [table.data], HEADER)
+            pages = pages[table[pages - first] > 0]
+            places = (self._data_at + (pages - first) * self._page).tolist()
+            sums = page_sums(os.pread(descriptor.number, self._page, at) for at in places)
+            self._add(number, segment, pages[sums == table[pages - first]])
 
     # Reading ------------------------------------------------------------------------------------
 
-    def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> bool:
+    def read_runs(self, runs: Pieces) -> bool:
         """Read runs of bytes into memory, as `oocdata.engines.runs.read_runs` does from a file.
 
         Return False where bytes are not there (any more), or were never asked for by `missing`:
         then memory holds a part of them or nothing.
         """
-        self._ends(offsets, lengths)
-        counts = np.broadcast_to(lengths, offsets.shape)
-        if not counts.all():
-            some = counts > 0
-            offsets, addresses, counts = offsets[some], addresses[some], counts[some]
-        runs = cut(offsets, addresses, counts, self._size)
-        each = sorted(set(runs[3].tolist()))
+        begins = np.arange(0, self.nbytes, self._size)
+        runs, numbers = runs.within(begins, begins + self._size)
+        each = np.unique(numbers)
         few = [each[at : at + _SEGMENTS_AT_ONCE] for at in range(0, len(each), _SEGMENTS_AT_ONCE)]
         if len(few) == 1:
-            return self._read_few(runs, target)
-        return all(self._read_few(runs[:, np.isin(runs[3], some)], target) for some in few)
+            return self._read_few(runs, numbers)
+        some = (np.isin(numbers, part) for part in few)
+        return all(self._read_few(runs.of(these), numbers[these]) for these in some)
 
-    def _read_few(self, runs: Ints, target: Any) -> bool:
-        offsets, addresses, lengths, numbers = runs
+    def _read_few(self, runs: Pieces, numbers: Ints) -> bool:
         each = numbers.tolist()
-        opened = self._opened(set(each), offsets, offsets + lengths)
+        opened = self._opened(set(each), self._pages_of(runs.offsets, runs.counts))
         if opened is None:
             return False
         descriptors = {number: one[1].number for number, one in opened.items()}
         files = np.array([descriptors[number] for number in each])
-        places = offsets - numbers * self._size + self._data_at
+        places = runs.offsets - numbers * self._size + self._data_at
         try:
-            read_runs(files, places, addresses, lengths, target)
+            read_runs(files, places, runs.addresses, runs.counts, None)
         except UnfinishedError as error:  # it was cut, or the disk fails
             number = each[error.run]
             with self._folder.lock:
                 self._forget(number, opened[number][0])
             return False
         for one in opened.values():
-            _note_use(*one)
+            one[0].note_use(one[1])
         return True
 
     def read_into(self, memory: memoryview, offset: int) -> bool:
@@ -180,33 +141,26 @@ class Entry:
         A chunk of 20 KB takes 6 µs so, and 33 by tables of runs.
         """
         number, within = divmod(offset, self._size)
-        end = offset + len(memory)
         if not memory or within + len(memory) > self._size:
             return False
-        with self._folder.lock:
-            segment = self._segments.get(number)
-            pages = self._have[offset // self._page : -(-end // self._page)]
-            if segment is None or not pages.all():
-                return False
-            try:
-                descriptor = segment.opened()
-            except SourceError:
-                self._forget(number, segment)
-                return False
+        pages = slice(offset // self._page, -(-(offset + len(memory)) // self._page))
+        opened = self._opened((number,), pages)
+        if opened is None:
+            return False
+        segment, descriptor = opened[number]
         try:
             descriptor.read_into(memory, self._data_at + within)
         except UnfinishedError:
             with self._folder.lock:
                 self._forget(number, segment)
             return False
-        _note_use(segment, descriptor)
+        segment.note_use(descriptor)
         return True
 
     def _opened(
-        self, numbers: set[int], starts: Ints, ends: Ints
+        self, numbers: Iterable[int], pages: Ints | slice
     ) -> dict[int, tuple[Segment, Descriptor]] | None:
-        """Return the segments of ranges, open; None where a page is not there."""
-        pages = pages_of(starts // self._page, (ends - 1) // self._page)
+        """Return segments, open; None where one of the pages that are read is not there."""
         found = {}
         with self._folder.lock:
             if not self._have[pages].all():
@@ -217,7 +171,8 @@ class Entry:
                     found[number] = segment, segment.opened()
                 except SourceError:
                     self._forget(number, segment)
-        return found if len(found) == len(numbers) else None
+                    return None
+        return found
 
     # Writing ------------------------------------------------------------------------------------
 
@@ -227,15 +182,10 @@ class Entry:
         A `CacheFolderWarning`, once, if the disk is full or the folder is gone: from then on
         nothing is kept.
         """
-        given = np.frombuffer(data, np.uint8)
+        given, size = np.frombuffer(data, np.uint8), self._size
         end = start + given.size
-        whole = end % self._page == 0 or end == self.nbytes
-        if start % self._page or not whole or not 0 <= start <= end <= self.nbytes:
-            raise ArgumentError(
-                f"`start` must begin a page of {self._page} bytes, and data must end one, or the "
-                f"object at {self.nbytes}; got bytes {start} to {end}."
-            )
-        size = self._size
+        assert not start % self._page
+        assert not end % self._page or end == self.nbytes
         for number in range(start // size, -(-end // size)):
             low, high = max(start, number * size), min(end, (number + 1) * size)
             try:
@@ -276,7 +226,7 @@ class Entry:
                 try:
                     segment = known or Segment(path, length)
                     descriptor = segment.opened()
-                    if segment.is_there(descriptor.number):
+                    if segment.is_there(descriptor):
                         self._segments[number] = segment
                         return segment, descriptor
                 except MissingFileError:
@@ -290,14 +240,13 @@ class Entry:
             if not create:
                 return None
             self._folder.make_room(HEADER + 4 * (-(-nbytes // self._page)))
-            make(path, self._header, length)
+            make(path, {"name": self.name, "version": self.version, "nbytes": self.nbytes}, length)
         return None  # somebody deletes what is made, again and again
 
     def _add(self, number: int, segment: Segment, pages: Ints) -> None:
         """Note pages that were read from a segment or written to it, while it is in use."""
         with self._folder.lock:
             if self._segments.get(number) is segment:
-                self._left -= int(pages.size - self._have[pages].sum())
                 self._have[pages] = True
 
     def give_up_deleted(self) -> None:
@@ -305,25 +254,14 @@ class Entry:
         with self._folder.lock:
             for number, segment in list(self._segments.items()):
                 descriptor = segment._descriptor
-                if descriptor is not None and not segment.is_there(descriptor.number):
+                if descriptor is not None and not segment.is_there(descriptor):
                     self._forget(number, segment)
 
     def _forget(self, number: int, segment: Segment | None) -> None:
         """Forget a segment and its pages, unless it is another by now; under the lock."""
         if segment is not None and self._segments.get(number) is segment:
-            part = self._have[number * self._pages : (number + 1) * self._pages]
-            self._left += int(part.sum())
-            part[:] = False
+            self._have[number * self._pages : (number + 1) * self._pages] = False
             del self._segments[number]
-
-
-def _note_use(segment: Segment, descriptor: Descriptor) -> None:
-    """Set when a file was last used, which says which ones go first."""
-    now = time.monotonic()
-    if now - segment.touched > SECONDS_A_USE:
-        segment.touched = now
-        with suppress(OSError):
-            os.utime(descriptor.number)
 
 
 def _write_all(file: int, data: NDArray[np.uint8], offset: int) -> None:

@@ -7,11 +7,14 @@ same time; a read takes what was asked for, and asks for the rest itself.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,40 +27,41 @@ from oocdata.stores.answer import Answer
 from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, count_block, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
-from oocdata.stores.held import Asked, Shared
+from oocdata.stores.held import Asked, to_fetch
 from oocdata.stores.link import ANSWERED, link
-from oocdata.stores.pieces import Pieces, joined
+from oocdata.stores.pieces import Pieces
 from oocdata.stores.versions import ObjectVersion, looked_at, note
 
 if TYPE_CHECKING:
     from oocdata.stores.entry import Entry
 
-__all__ = ["StoredFile"]
+__all__ = ["StoredFile", "of_version"]
 
 Ints = NDArray[np.int64]
 
 
 class StoredFile:
-    """One version of an object in a store; picklable.
+    """One version of an object in a store; picklable, and one for all who read it.
 
     What engines ask of `oocdata.engines.files.OpenFile`: it is its own descriptor, since nothing
     is open.
     """
 
-    number = -1
+    number, is_remote = -1, True
     """The kernel knows no such file."""
 
-    def __init__(self, version: ObjectVersion) -> None:
-        self.version = version
+    def __init__(self, version: ObjectVersion, entry: Entry | None) -> None:
+        self.version, self.entry = version, entry
         self.address = Address.of(version.path)
         ANSWERED.add(self.address.root)
-        self.shared = Shared.of(version)
-        self.entry = _entry(version)
+        #: Whoever looks for what was asked for holds it until it has asked for the rest.
+        self.lock = threading.Lock()
+        self.asked: list[Asked] = []
 
-    def __reduce__(self) -> tuple[type[StoredFile], tuple[ObjectVersion]]:
+    def __reduce__(self) -> tuple[Callable[..., StoredFile], tuple[ObjectVersion]]:
         if is_given(self.version.path):
             raise ArgumentError(refused(self.version.path))
-        return StoredFile, (self.version,)
+        return of_version, (self.version,)
 
     @classmethod
     def at(cls, url: str) -> StoredFile:
@@ -68,17 +72,17 @@ class StoredFile:
             return known
         answer = link().start(lambda: link().get(address, 0, BEGINNING)).result()
         assert answer is not None
-        note(address, found := cls.of(address, answer))
+        note(address, found := cls.beginning(address, answer))
         return found
 
     @classmethod
-    def of(cls, address: Address, answer: Answer) -> StoredFile:
+    def beginning(cls, address: Address, answer: Answer) -> StoredFile:
         """Return the object of which an answer is the beginning."""
         version = ObjectVersion.of(address, answer)
         if not version.tag:  # it may be another one, which was written in the same second
             forget(version)
         keep(version, 0, bytes(answer.data))
-        return cls(version)
+        return of_version(version)
 
     # As of a file of the kernel's.
 
@@ -107,58 +111,27 @@ class StoredFile:
         beyond = np.flatnonzero(offsets + counts > self.version.nbytes)
         if len(beyond):
             raise UnfinishedError(int(beyond[0]), None)
-        runs = Pieces(np.arange(len(offsets)), offsets, addresses, counts)
+        left, entry = Pieces(np.arange(len(offsets)), offsets, addresses, counts), self.entry
         if not counts.all():
-            runs = runs.of(np.flatnonzero(counts))
-            if not len(runs.runs):
-                return
-        if self.entry is None or not self._read_kept(self.entry, runs):
-            self._read_fetched(runs)
-
-    def _read_kept(self, entry: Entry, runs: Pieces) -> bool:
-        """Read runs out of the cache folder, and what it lacks out of what is fetched into it.
-
-        Return False where others delete what it holds meanwhile.
-        """
-        if entry.read_runs(runs.offsets, runs.addresses, runs.counts, None):
-            return True
-        starts, lengths = entry.missing(runs.offsets, runs.counts)
-        if len(starts):
-            # What lies between two ranges and is fetched with them is kept too.
-            starts, stops = joined(starts, lengths)
-            lengths = stops - starts
-            fetched = np.empty(lengths.sum(), np.uint8)
-            begins = np.cumsum(lengths) - lengths
-            places = fetched.ctypes.data + begins
-            try:
-                self._read_fetched(Pieces(np.arange(len(starts)), starts, places, lengths))
-            except UnfinishedError as error:
-                first = np.flatnonzero(runs.offsets + runs.counts > starts[error.run])[0]
-                raise UnfinishedError(int(runs.runs[first]), error.cause) from error.cause
-            each = zip(starts.tolist(), begins.tolist(), lengths.tolist(), strict=True)
-            for start, begin, length in each:
-                entry.write(start, fetched[begin : begin + length])
-            runs, found = runs.within(starts, stops)
-            here = np.flatnonzero(found >= 0)
-            some, which = runs.of(here), found[here]
-            _copy(fetched.data, some.offsets - starts[which] + begins[which], some)
-            runs = runs.of(np.flatnonzero(found < 0))
-        return entry.read_runs(runs.offsets, runs.addresses, runs.counts, None)
-
-    def _read_fetched(self, left: Pieces) -> None:
-        """Read runs out of what was asked for, and ask for the rest."""
-        with self.shared.lock:
-            asked = list(self.shared.asked)
+            left = left.of(np.flatnonzero(counts))
+        if entry is not None and entry.read_runs(left):
+            return
+        with self.lock:
+            asked = list(self.asked)
         for one in asked:
             left = self._take(one, left)
-            if not len(left.runs):
+        # By the folder, and at last without it, where others delete what it holds meanwhile.
+        for folder in (entry, None):
+            runs = np.stack((left.offsets, left.counts, np.zeros_like(left.runs)))
+            with Asked(self, runs, folder, at_once=True) as own:
+                left = self._take(own, left)
+            if not len(left.runs) or (folder is not None and folder.read_runs(left)):
                 return
-        with Asked(self, left.offsets, left.counts, at_once=True) as own:
-            left = self._take(own, left)
-        assert not len(left.runs)  # nobody else takes of it
 
     def _take(self, asked: Asked, wanted: Pieces) -> Pieces:
         """Copy what lies in ranges that were asked for; return what does not, or not any more."""
+        if not len(asked.starts) or not len(wanted.runs):
+            return wanted
         pieces, found = wanted.within(asked.starts, asked.stops)
         order = np.argsort(found, kind="stable")
         borders = [*np.flatnonzero(np.diff(found[order], prepend=-2)).tolist(), len(order)]
@@ -189,16 +162,6 @@ class StoredFile:
 
     # Said to be read soon.
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StoredFile) and self.version == other.version
-
-    def __hash__(self) -> int:
-        return hash(self.version)
-
-    def is_far(self) -> bool:
-        """Return whether some of it is not in the cache folder."""
-        return self.entry is None or not self.entry.is_whole
-
     def soon(self, offsets: Ints, lengths: Ints | int) -> list[Soon]:
         """Return what says that runs of bytes will be read; see `oocdata.engines.files.File`."""
         counts = np.broadcast_to(np.asarray(lengths, np.int64), offsets.shape)
@@ -212,14 +175,12 @@ class StoredFile:
         others = _runs(wanted, [not one for one in of_all])
         with ExitStack() as stack:
             # Or two who need the same both find that nobody has asked for it.
-            with self.shared.lock:
+            with self.lock:
                 # What is read stays listed until nobody looks: see `AskAhead`.
-                runs = self._not_asked(self._missing(wanted, of_all)), others
-                offsets, counts, turns = np.concatenate(runs, axis=1)
-                inside = offsets + counts <= self.version.nbytes  # reading them says that not
-                if inside.any():
-                    asked = Asked(self, offsets[inside], counts[inside], turns[inside])
-                    stack.enter_context(asked)
+                runs = self._not_asked(_once(_runs(wanted, of_all)))
+                runs = np.concatenate((runs, others), axis=1)
+                runs = runs[:, runs[0] + runs[1] <= self.version.nbytes]  # reading them says it
+                stack.enter_context(Asked(self, runs, self.entry))
             yield
 
     def has_room(self) -> bool:
@@ -228,32 +189,21 @@ class StoredFile:
 
     def cost(self, wanted: Sequence[Soon]) -> Cost:
         """Return what it takes to ask for runs of bytes; nothing for those that are kept."""
-        offsets, counts, _ = self._missing(wanted)
-        if not len(offsets):
-            return Cost()
-        starts, stops = joined(offsets, counts)
+        starts, stops = to_fetch(_runs(wanted), self.entry)
         return Cost(len(starts), int((stops - starts).sum()))
 
     def fetch_all(self, wanted: Sequence[Soon]) -> int:
         """Fetch runs for nobody; see `oocdata.engines.soon.Asks`."""
         found = 0
-        with Asked(self, *_once(_runs(wanted))) as asked:
+        with Asked(self, _once(_runs(wanted)), None) as asked:
             for number in range(len(asked.starts)):
                 found += len(asked.take(number).data)
                 asked.drop(number)
         return found
 
-    def _missing(self, wanted: Sequence[Soon], some: Sequence[bool] | None = None) -> Ints:
-        """Return the runs that are not in the cache folder, each once; as `_runs` does."""
-        runs = _once(_runs(wanted, some))
-        if self.entry is None or not runs.size:
-            return runs
-        missing = self.entry.missing(*runs[:2])
-        return np.stack((*missing, np.zeros_like(missing[0])))
-
     def _not_asked(self, runs: Ints) -> Ints:
         """Return the runs that nobody has asked for yet."""
-        for other in list(self.shared.asked):
+        for other in list(self.asked):
             offsets, counts, turns = runs
             pieces, found = Pieces(turns, offsets, offsets, counts).within(
                 other.starts, other.stops
@@ -304,6 +254,19 @@ class StoredFile:
         return block
 
 
+def of_version(version: ObjectVersion) -> StoredFile:
+    """Return the file of a version, the same for as long as it is in use."""
+    entry = None
+    if version.cache:
+        which = f"{version.tag} {version.modified}"
+        entry = CacheFolder.at(version.cache).entry(version.path, which, version.nbytes)
+    with _lock:
+        found = _files.get((version, version.cache))
+        if found is None or found.entry is not entry:  # that folder could not be written
+            found = _files[version, version.cache] = StoredFile(version, entry)
+    return found
+
+
 def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:
     """Write pieces, which begin at these places of what was fetched, to where they go."""
     each = zip(begins.tolist(), pieces.addresses.tolist(), pieces.counts.tolist(), strict=True)
@@ -330,9 +293,16 @@ def _once(runs: Ints) -> Ints:
     return runs[:, first]
 
 
-def _entry(version: ObjectVersion) -> Entry | None:
-    """Return where an object is kept; None where it is not."""
-    if not version.cache:
-        return None
-    which = f"{version.tag} {version.modified}"
-    return CacheFolder.at(version.cache).entry(version.path, which, version.nbytes)
+_lock = threading.Lock()
+_files: WeakValueDictionary[tuple[ObjectVersion, str], StoredFile] = WeakValueDictionary()
+
+
+def _new_locks_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    for file in list(_files.values()):
+        file.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_locks_after_fork)

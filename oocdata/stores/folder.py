@@ -82,7 +82,7 @@ class CacheFolder:
     ...     entry = folder.entry("s3://bucket/a.npy", '"etag"', 10_000)
     ...     entry.write(0, bytes(range(256)) * 32)
     ...     out = np.zeros(3, np.uint8)
-    ...     entry.read_runs(np.array([4100]), np.array([out.ctypes.data]), 3, out)
+    ...     entry.read_into(memoryview(out), 4100)
     ...     [(one.name, one.size, one.nbytes) for one in folder.show()]
     True
     [('s3://bucket/a.npy', 10000, 12288)]

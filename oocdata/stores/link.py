@@ -30,7 +30,7 @@ from oocdata.stores.address import obstore
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError, TornError, is_silent, may_pass, told
 from oocdata.stores.given import FileSystem
-from oocdata.stores.room import Room
+from oocdata.stores.room import Request, Room
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -154,6 +154,10 @@ class Link(Room):
         if self._ending:
             task.cancel()
         return task
+
+    def begin(self, request: Request[Any]) -> None:
+        """Begin to fetch an answer: it has room."""
+        request.task = self.task(request.fetch(), request.done)
 
     # Requests.
 

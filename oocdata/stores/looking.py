@@ -32,7 +32,7 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     if error is None:
         answer = beginning.result()
         assert answer is not None
-        note(address, StoredFile.of(address, answer))
+        note(address, StoredFile.beginning(address, answer))
     elif not isinstance(error, SourceError):
         raise error
     found = zip(each, below, strict=True)
@@ -54,7 +54,7 @@ def look(urls: Iterable[str]) -> None:
     for one, done in zip(each, begun, strict=True):
         answer = None if done.exception() is not None else done.result()
         if answer is not None:
-            note(one, StoredFile.of(one, answer))
+            note(one, StoredFile.beginning(one, answer))
 
 
 def small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from oocdata.engines.soon import Cost, Soon
@@ -18,6 +19,7 @@ from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.held import Held
 from oocdata.stores.link import link
+from oocdata.stores.room import Request
 from oocdata.stores.segments import Blob
 from oocdata.stores.versions import Noted
 
@@ -44,7 +46,7 @@ class StoredObjects:
         self._versions = Noted(count)
         # 1 for an object that is in the cache folder, and of that version.
         self._files = Noted(count if cache else 0)
-        self._asked: dict[int, tuple[Held[Answer | None], int]] = {}
+        self._asked: dict[int, Held[Answer | None]] = {}
 
     @property
     def nbytes(self) -> int:
@@ -61,7 +63,7 @@ class StoredObjects:
                 if numbers:
                     held = stack.enter_context(self._held(numbers, at_once=False))
                     stack.callback(self._forget, numbers)
-                    self._asked.update({one: (held, place) for place, one in enumerate(numbers)})
+                    self._asked.update(dict.fromkeys(numbers, held))
             yield
 
     def _forget(self, numbers: Sequence[int]) -> None:
@@ -69,8 +71,9 @@ class StoredObjects:
             self._asked.pop(number, None)
 
     def _held(self, numbers: Sequence[int], *, at_once: bool) -> Held[Answer | None]:
-        sizes = [int(self._usual)] * len(numbers)
-        return Held(sizes, lambda place: self._fetch(numbers[place]), at_once=at_once)
+        size = int(self._usual)
+        requests = {one: Request(partial(self._fetch, one), size, size) for one in numbers}
+        return Held(requests, at_once=at_once)
 
     def has_room(self) -> bool:
         """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""
@@ -101,23 +104,15 @@ class StoredObjects:
         found: dict[int, Any] = {}
         for number in numbers:
             with self._lock:
-                held, place = self._asked.get(number, (None, 0))
-            if held is None:
-                continue
-            try:
-                answer = held.take(place)
-            except CancelledError:
-                continue
-            found[number] = None if answer is None else answer.data
-            held.drop(place)
+                held = self._asked.get(number)
+            if held is not None:
+                with suppress(CancelledError):
+                    found[number] = _taken(held, number)
         found.update(self._near([number for number in numbers if number not in found]))
         left = [number for number in dict.fromkeys(numbers) if number not in found]
         if left:
             with self._held(left, at_once=True) as own:  # which nobody else takes of
-                for place, number in enumerate(left):
-                    answer = own.take(place)
-                    found[number] = None if answer is None else answer.data
-                    own.drop(place)
+                found.update((number, _taken(own, number)) for number in left)
         return [found[number] for number in numbers]
 
     def _near(self, numbers: Sequence[int]) -> dict[int, Any]:
@@ -182,6 +177,13 @@ class StoredObjects:
         about = json.dumps([answer.tag, answer.modified]).encode()
         length = len(about).to_bytes(_LENGTH, "little")
         return self._blob(number).keep(length + about + bytes(answer.data))
+
+
+def _taken(held: Held[Answer | None], number: int) -> Any:
+    """Return the bytes of an object, which is not held any more; None for an absent one."""
+    answer = held.take(number)
+    held.drop(number)
+    return None if answer is None else answer.data
 
 
 def _sign(answer: Answer | None) -> int:

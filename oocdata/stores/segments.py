@@ -83,15 +83,14 @@ class Segment(OpenFile):
     length from when it is made.
     """
 
-    __slots__ = ("_identity", "touched")
+    __slots__ = ("_identity", "_touched")
 
     _flags = os.O_RDWR
 
     def __init__(self, path: str, nbytes: int) -> None:
         super().__init__(FileVersion(path, 0, 0, nbytes, None, None))
         self._identity: str | None = None
-        #: When the file's time of last use was set, by the monotonic clock.
-        self.touched = -np.inf
+        self._touched = -np.inf  # when the file's time of last use was set
         self.opened()
 
     def _accept(self, descriptor: Descriptor) -> None:
@@ -105,10 +104,18 @@ class Segment(OpenFile):
                 path=self.version.path,
             )
 
-    def is_there(self, descriptor: int) -> bool:
+    def is_there(self, descriptor: Descriptor) -> bool:
         """Return whether the file that is open still has a name, and all its bytes."""
-        status = os.fstat(descriptor)
+        status = os.fstat(descriptor.number)
         return status.st_nlink > 0 and status.st_size == self.version.nbytes
+
+    def note_use(self, descriptor: Descriptor) -> None:
+        """Set when the file was last used, which says which ones go first."""
+        now = time.monotonic()
+        if now - self._touched > SECONDS_A_USE:
+            self._touched = now
+            with suppress(OSError):
+                os.utime(descriptor.number)
 
 
 def make(path: str, header: dict[str, Any], nbytes: int, content: bytes = b"") -> None:
