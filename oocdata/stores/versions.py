@@ -71,16 +71,11 @@ class Noted:
         """Return what was noted of an object."""
         return int(self._each[number]) if len(self._each) else 0
 
-    def set(self, number: int, noted: int) -> None:
-        """Note it."""
-        if len(self._each):
-            self._each[number] = noted
-
     def first(self, number: int, noted: int) -> bool:
         """Note it where nothing was; return False if something else was."""
         before = self.get(number)
-        if not before:
-            self.set(number, noted)
+        if len(self._each):
+            self._each[number] = before or noted
         return before in (0, noted)
 
 
