@@ -1,15 +1,17 @@
 """The cache folder: what was fetched is kept, within a limit, for all processes and runs.
 
-Of an object, bytes are kept in segments of 32 MiB, a file each. A version of it is known by its
-name, its version and its size, whose digest names the files; each file says in its header what it
-is a part of. So there is no table that could be wrong, and no lock between processes: what a folder
-holds is what lies in it.
+Of an object that is read in parts there is a file of those that were fetched, of one that is read
+whole a file with all of it. A version of an object is known by its name, its version and its size,
+whose digest names the files; each says in its header what it is a part of. So there is no table
+that could be wrong, and no lock between processes: what a folder holds is what lies in it.
 
 A process looks how much that is after it wrote a sixteenth of the limit, and deletes the files that
-were used longest ago until there is room for as much again. So one process stays within the limit,
-and each further one that writes at the same time may exceed it by a sixteenth. A file may be
-deleted while it is read: whoever has it open reads on. Its space comes free when those have closed
-it: at once in the process that deleted it, in others when they next look how much there is.
+were used longest ago until there is room for as much again; but none that was in use in the last
+minutes: instead, what is fetched is not kept. So of what exceeds the limit a part stays, instead of
+all being fetched again and again. One process stays within the limit, and each further one that
+writes at the same time may exceed it by a sixteenth. A file may be deleted while it is read:
+whoever has it open reads on. Its space comes free when those have closed it: at once in the process
+that deleted it, in others when they next look how much there is.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
@@ -30,7 +33,7 @@ from oocdata.engines.whole import whole_file
 from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count
 from oocdata.stores.entry import Entry
-from oocdata.stores.segments import read_header
+from oocdata.stores.kept import read_header
 
 __all__ = ["CacheFolder", "CachedObject"]
 
@@ -44,6 +47,12 @@ _STEP = 16
 """After so many parts of the limit a process looks how much there is."""
 
 _BLOCK = 4096
+
+_IN_USE = 120.0
+"""Seconds since the last use of a file that may be in use; it is noted once a minute."""
+
+_LOOKED_AGAIN = 10.0
+"""Seconds after which a process looks again whether there is room, where there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +104,6 @@ class CacheFolder:
     ranges of 64 KB at random places, 6 % more bytes than are wanted (pages of 16 KiB: 25 %).
     The checksums of a GiB take 0.25 s of the processor, with pages of 64 KiB 0.19 s."""
 
-    segment = 32 << 20
-    """Bytes that are deleted together."""
-
     def __init__(self, path: str | os.PathLike[str], *, limit: int | None = None) -> None:
         self.path = _absolute(path)
         try:
@@ -126,10 +132,11 @@ class CacheFolder:
         _folders.add(self)
 
     def _begin_anew(self) -> None:
-        #: Held while pages and segments of entries are looked at or changed, together.
+        #: Held while the pages and files of entries are looked at or changed, together.
         self.lock = threading.Lock()
         self._room = threading.Lock()
         self._allowed = 0  # so it looks how much there is before the next write
+        self._full_until = 0.0
 
     @staticmethod
     def is_at(path: str | os.PathLike[str]) -> bool:
@@ -192,7 +199,8 @@ class CacheFolder:
                 f"{error.strerror or error}."
             ) from error
         with self._room:
-            self._delete_beyond(nbytes)
+            self._full_until = 0.0
+            self._delete_beyond(nbytes, unused=0)
 
     # Objects ------------------------------------------------------------------------------------
 
@@ -249,6 +257,7 @@ class CacheFolder:
             with suppress(FileNotFoundError):
                 os.unlink(path)
                 freed += nbytes
+        self._full_until = 0.0
         self._give_up_deleted()
         return freed
 
@@ -273,18 +282,25 @@ class CacheFolder:
             if self._written + nbytes > self._allowed:
                 limit = self.limit
                 allowed = max(limit // _STEP, nbytes)
-                if allowed > limit or not self._delete_beyond(limit - allowed):
+                if allowed > limit or time.monotonic() < self._full_until:
+                    return False
+                if not self._delete_beyond(limit - allowed):
+                    self._full_until = time.monotonic() + _LOOKED_AGAIN
                     return False
                 self._written, self._allowed = 0, allowed
             self._written += nbytes
         return True
 
-    def _delete_beyond(self, most: int) -> bool:
-        """Delete what was used longest ago, until files take so many bytes; return if they do."""
+    def _delete_beyond(self, most: int, unused: float = _IN_USE) -> bool:
+        """Delete what was used longest ago, until files take so many bytes; return if they do.
+
+        None that was used in the last seconds, so many.
+        """
+        newest = time.time() - unused
         files = sorted(self.files())
         total = sum(nbytes for _, _, nbytes in files)
-        for _, path, nbytes in files:
-            if total <= most:
+        for used, path, nbytes in files:
+            if total <= most or used > newest:
                 break
             with suppress(OSError):
                 os.unlink(path)

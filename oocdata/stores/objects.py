@@ -20,7 +20,7 @@ from oocdata.stores.folder import CacheFolder
 from oocdata.stores.held import Held
 from oocdata.stores.link import link
 from oocdata.stores.room import Request
-from oocdata.stores.segments import Blob
+from oocdata.stores.kept import Blob
 from oocdata.stores.versions import Noted
 
 __all__ = ["StoredObjects"]
