@@ -170,17 +170,19 @@ class StoredFile:
     @contextmanager
     def asking(self, wanted: Sequence[Soon]) -> Iterator[None]:
         """Have runs under way for as long as a block takes; see `oocdata.engines.soon`."""
+        entry = self.entry
+        if entry is not None and not len(entry.missing(*self._runs(wanted)[:2])[0]):
+            yield
+            return
         # What whoever asked first reads is in the cache for all, or in the folder.
-        of_all = [one.cached or self.entry is not None for one in wanted]
-        others = _runs(wanted, [not one for one in of_all])
+        of_all = [one.cached or entry is not None for one in wanted]
+        others = self._runs(wanted, [not one for one in of_all])
         with ExitStack() as stack:
             # Or two who need the same both find that nobody has asked for it.
             with self.lock:
                 # What is read stays listed until nobody looks: see `AskAhead`.
-                runs = self._not_asked(_once(_runs(wanted, of_all)))
-                runs = np.concatenate((runs, others), axis=1)
-                runs = runs[:, runs[0] + runs[1] <= self.version.nbytes]  # reading them says it
-                stack.enter_context(Asked(self, runs, self.entry))
+                runs = self._not_asked(_once(self._runs(wanted, of_all)))
+                stack.enter_context(Asked(self, np.concatenate((runs, others), axis=1), entry))
             yield
 
     def has_room(self) -> bool:
@@ -189,17 +191,31 @@ class StoredFile:
 
     def cost(self, wanted: Sequence[Soon]) -> Cost:
         """Return what it takes to ask for runs of bytes; nothing for those that are kept."""
-        starts, stops = to_fetch(_runs(wanted), self.entry)
+        starts, stops = to_fetch(self._runs(wanted), self.entry)
         return Cost(len(starts), int((stops - starts).sum()))
 
     def fetch_all(self, wanted: Sequence[Soon]) -> int:
         """Fetch runs for nobody; see `oocdata.engines.soon.Asks`."""
         found = 0
-        with Asked(self, _once(_runs(wanted)), None) as asked:
+        with Asked(self, _once(self._runs(wanted)), None) as asked:
             for number in range(len(asked.starts)):
                 found += len(asked.take(number).data)
                 asked.drop(number)
         return found
+
+    def _runs(self, wanted: Sequence[Soon], some: Sequence[bool] | None = None) -> Ints:
+        """Return offsets and lengths of runs, and the number of the read that takes them: in rows.
+
+        Each read takes its runs in the order in which they lie. Of all that is wanted, or of
+        `some`; those beyond the object are left out, since reading them says it.
+        """
+        found = [np.zeros((3, 0), np.int64)]
+        for number, one in enumerate(wanted):
+            if some is None or some[number]:
+                offsets, counts = one.wanted
+                found.append(np.stack((offsets, counts, np.full_like(offsets, number))))
+        runs = np.concatenate(found, axis=1)
+        return runs[:, runs[0] + runs[1] <= self.version.nbytes]
 
     def _not_asked(self, runs: Ints) -> Ints:
         """Return the runs that nobody has asked for yet."""
@@ -272,19 +288,6 @@ def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:
     each = zip(begins.tolist(), pieces.addresses.tolist(), pieces.counts.tolist(), strict=True)
     for begin, address, count in each:
         write_memory(address, data[begin : begin + count])
-
-
-def _runs(wanted: Sequence[Soon], some: Sequence[bool] | None = None) -> Ints:
-    """Return offsets and lengths of runs, and the number of the read that takes them: in rows.
-
-    Each read takes its runs in the order in which they lie. Of all that is wanted, or of `some`.
-    """
-    found = [np.zeros((3, 0), np.int64)]
-    for number, one in enumerate(wanted):
-        if some is None or some[number]:
-            offsets, counts = one.wanted
-            found.append(np.stack((offsets, counts, np.full_like(offsets, number))))
-    return np.concatenate(found, axis=1)
 
 
 def _once(runs: Ints) -> Ints:

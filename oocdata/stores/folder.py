@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import inf
+from tempfile import TemporaryFile
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
@@ -108,21 +110,17 @@ class CacheFolder:
         self.path = _absolute(path)
         try:
             os.makedirs(os.path.join(self.path, _OBJECTS), exist_ok=True)
-            _check_writable(self.path)
+            TemporaryFile(dir=os.path.join(self.path, _OBJECTS)).close()
             free = os.statvfs(self.path)
-            usual = min(_MOST, free.f_bavail * free.f_frsize // 2)
-            if not os.path.exists(self._settings_path):
-                self._save(limit or usual)
+            if not self.is_at(path):
+                self._save(limit or min(_MOST, free.f_bavail * free.f_frsize // 2))
         except OSError as error:
-            raise ArgumentError(
-                f"`cache` must be a folder that can be written; '{self.path}' can't: "
-                f"{error.strerror or error}."
-            ) from error
+            raise self._unwritable("`cache` must be", error) from error
         found = self._settings()
-        if found is None or found.get("form") != _FORM:
+        if found.get("form") != _FORM:
             raise ArgumentError(
-                f"`cache` must be a folder of this version of oocdata; '{self._settings_path}' is "
-                "of none. Choose another folder, or delete that one."
+                f"`cache` must be a folder of this version of oocdata; '{self.path}/{_SETTINGS}' "
+                "is of none. Choose another folder, or delete that one."
             )
         self._limit = int(found["limit"])
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
@@ -137,6 +135,10 @@ class CacheFolder:
         self._room = threading.Lock()
         self._allowed = 0  # so it looks how much there is before the next write
         self._full_until = 0.0
+
+    def _unwritable(self, rule: str, error: OSError) -> ArgumentError:
+        why = error.strerror or error
+        return ArgumentError(f"{rule} a folder that can be written; '{self.path}' can't: {why}.")
 
     @staticmethod
     def is_at(path: str | os.PathLike[str]) -> bool:
@@ -161,28 +163,20 @@ class CacheFolder:
 
     # Settings -----------------------------------------------------------------------------------
 
-    @property
-    def _settings_path(self) -> str:
-        return os.path.join(self.path, _SETTINGS)
-
-    def _settings(self) -> dict[str, Any] | None:
-        try:
-            with open(self._settings_path, encoding="utf-8") as file:
-                found = json.load(file)
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
+    def _settings(self) -> dict[str, Any]:
+        path, found = os.path.join(self.path, _SETTINGS), None
+        with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        return found if isinstance(found, dict) else {}
 
     def _save(self, limit: int) -> None:
-        with whole_file(self._settings_path) as file:
+        with whole_file(os.path.join(self.path, _SETTINGS)) as file:
             file.write(json.dumps({"form": _FORM, "limit": limit}).encode())
 
     @property
     def limit(self) -> int:
         """Bytes on the disk that objects may take, in all processes together."""
-        found = self._settings()
-        if found is not None:
-            self._limit = int(found["limit"])
+        self._limit = int(self._settings().get("limit", self._limit))
         return self._limit
 
     def set_limit(self, nbytes: int) -> None:
@@ -194,13 +188,9 @@ class CacheFolder:
         try:
             self._save(nbytes)
         except OSError as error:
-            raise ArgumentError(
-                f"`limit` must be set in a folder that can be written; '{self.path}' can't: "
-                f"{error.strerror or error}."
-            ) from error
+            raise self._unwritable("`limit` must be set in", error) from error
         with self._room:
-            self._full_until = 0.0
-            self._delete_beyond(nbytes, unused=0)
+            self._delete(nbytes)
 
     # Objects ------------------------------------------------------------------------------------
 
@@ -238,28 +228,17 @@ class CacheFolder:
             found.setdefault(os.path.basename(one[1]).partition(".")[0], []).append(one)
         shown = []
         for files in found.values():
-            header = next(filter(None, (_header(path) for _, path, _ in files)), None)
-            shown.append(
-                CachedObject(
-                    "?" if header is None else header["name"],
-                    "?" if header is None else header["version"],
-                    0 if header is None else header["nbytes"],
-                    sum(nbytes for _, _, nbytes in files),
-                    max(used for used, _, _ in files),
-                )
-            )
+            unknown: dict[str, Any] = {"name": "?", "version": "?", "nbytes": 0}
+            header = next(filter(None, (_header(path) for _, path, _ in files)), unknown)
+            on_disk, used = sum(one[2] for one in files), max(one[0] for one in files)
+            of = header["name"], header["version"], header["nbytes"]
+            shown.append(CachedObject(*of, on_disk, used))
         return sorted(shown, key=lambda one: (-one.used, one.name))
 
     def clear(self) -> int:
         """Delete what is kept, and return the bytes on the disk that come free."""
-        freed = 0
-        for _, path, nbytes in list(self.files()):
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-                freed += nbytes
-        self._full_until = 0.0
-        self._give_up_deleted()
-        return freed
+        with self._room:
+            return self._delete(0)
 
     # Room ---------------------------------------------------------------------------------------
 
@@ -280,38 +259,34 @@ class CacheFolder:
             return False
         with self._room:
             if self._written + nbytes > self._allowed:
-                limit = self.limit
+                limit, now = self.limit, time.monotonic()
                 allowed = max(limit // _STEP, nbytes)
-                if allowed > limit or time.monotonic() < self._full_until:
+                if allowed > limit or now < self._full_until:
                     return False
-                if not self._delete_beyond(limit - allowed):
-                    self._full_until = time.monotonic() + _LOOKED_AGAIN
+                self._delete(limit - allowed, before=time.time() - _IN_USE)
+                if self.nbytes > limit - allowed:
+                    self._full_until = now + _LOOKED_AGAIN
                     return False
                 self._written, self._allowed = 0, allowed
             self._written += nbytes
         return True
 
-    def _delete_beyond(self, most: int, unused: float = _IN_USE) -> bool:
-        """Delete what was used longest ago, until files take so many bytes; return if they do.
+    def _delete(self, most: int, before: float = inf) -> int:
+        """Delete what was used longest ago, and before a time, until files take so many bytes.
 
-        None that was used in the last seconds, so many.
+        Return the bytes on the disk that come free.
         """
-        newest = time.time() - unused
-        files = sorted(self.files())
+        self._full_until, freed, files = 0.0, 0, sorted(self.files())
         total = sum(nbytes for _, _, nbytes in files)
         for used, path, nbytes in files:
-            if total <= most or used > newest:
+            if total - freed <= most or used > before:
                 break
             with suppress(OSError):
                 os.unlink(path)
-            if not os.path.lexists(path):
-                total -= nbytes
-        self._give_up_deleted()
-        return total <= most
-
-    def _give_up_deleted(self) -> None:
+                freed += nbytes
         for entry in list(self._entries.values()):
             entry.give_up_deleted()
+        return freed
 
     def stop(self, error: OSError) -> None:
         """Write no more in this process, and say so once."""
@@ -330,13 +305,6 @@ class CacheFolder:
 
 def _absolute(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(os.path.expanduser(os.fspath(path)))
-
-
-def _check_writable(path: str) -> None:
-    tried = os.path.join(path, _OBJECTS, f"{os.urandom(8).hex()}.new")
-    with open(tried, "xb"):
-        pass
-    os.unlink(tried)
 
 
 def _header(path: str) -> dict[str, Any] | None:

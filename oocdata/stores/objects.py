@@ -18,9 +18,9 @@ from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.held import Held
+from oocdata.stores.kept import Blob
 from oocdata.stores.link import link
 from oocdata.stores.room import Request
-from oocdata.stores.kept import Blob
 from oocdata.stores.versions import Noted
 
 __all__ = ["StoredObjects"]
