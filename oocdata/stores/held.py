@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Generic, Self, TypeVar
@@ -43,7 +42,6 @@ class Held(Generic[Made]):
 
     def __init__(self, requests: dict[int, Request[Made]], *, at_once: bool = False) -> None:
         self.requests, self.at_once = requests, at_once
-        self._closed = threading.Event()
 
     def __enter__(self) -> Self:
         if self.requests:
@@ -60,8 +58,15 @@ class Held(Generic[Made]):
 
     def begin(self) -> None:
         """Ask for all."""
-        link().ask(self.requests.values())
-        link().call(self._begin)
+        each = self.requests.values()
+        link().ask(each)
+        link().call(partial(link().enter, each, at_once=self.at_once))
+
+    def close(self) -> None:
+        """Hold nothing any more; what is under way is given up. May be called again."""
+        if self.requests:
+            # The last first: else what is given up makes room for what will be.
+            link().call(partial(link().leave, *reversed(self.requests.values())))
 
     def take(self, number: int) -> Made:
         """Return an answer; wait for it. `CancelledError` if it is not held any more."""
@@ -84,23 +89,6 @@ class Held(Generic[Made]):
     def drop(self, number: int) -> None:
         """Hold an answer no more."""
         link().call(partial(link().leave, self.requests[number]))
-
-    def close(self) -> None:
-        """Hold nothing any more, and ask for nothing; what is under way is given up."""
-        if self.requests and not self._closed.is_set():
-            self._closed.set()
-            link().call(self._leave)
-
-    # In the loop.
-
-    def _begin(self) -> None:
-        if not self._closed.is_set():
-            link().enter(self.requests.values(), at_once=self.at_once)
-
-    def _leave(self) -> None:
-        # The last first: else what is given up makes room for what will be.
-        for request in reversed(self.requests.values()):
-            link().leave(request)
 
 
 class Asked(Held[Answer]):

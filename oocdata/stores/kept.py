@@ -155,6 +155,8 @@ class Blob:
         self._folder = folder
         self._header = {"name": name, "version": version, "nbytes": nbytes}
         self._path = folder.file(folder.stem(name, version, nbytes), part)
+        #: What is said of the bytes, of numbers and text; with those.
+        self.about: Any = None
 
     @property
     def is_there(self) -> bool:
@@ -173,11 +175,13 @@ class Blob:
         except (OSError, SourceError):
             return None
         wanted = header.get("length"), header.get("checksum")
-        return content if wanted == (len(content), _sum(content)) else None
+        self.about = header.get("about")
+        return content if wanted == (len(content), self._sum(content)) else None
 
     def keep(self, data: bytes) -> bool:
         """Keep bytes as `Entry.write` does; return whether they are kept."""
-        header = self._header | {"length": len(data), "checksum": _sum(memoryview(data))}
+        checked = {"length": len(data), "checksum": self._sum(memoryview(data))}
+        header = {**self._header, **checked, "about": self.about}
         try:
             if self._folder.make_room(_HEADER + len(data)):
                 with suppress(FileNotFoundError):
@@ -188,6 +192,6 @@ class Blob:
             self._folder.stop(error)
         return False
 
-
-def _sum(data: memoryview) -> int:
-    return int(page_sums(data, max(1, len(data)))[:1].sum())
+    def _sum(self, data: memoryview) -> int:
+        both = (page_sums(part, 1 << 30) for part in (data, memoryview(repr(self.about).encode())))
+        return int(np.bitwise_xor.reduce(np.concatenate([*both])))

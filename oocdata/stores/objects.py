@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -24,9 +23,6 @@ from oocdata.stores.room import Request
 from oocdata.stores.versions import Noted
 
 __all__ = ["StoredObjects"]
-
-_LENGTH = 4
-"""Bytes that say how long the version of a kept object is written."""
 
 
 class StoredObjects:
@@ -119,31 +115,26 @@ class StoredObjects:
         return [found[number] for number in numbers]
 
     async def _fetch(self, number: int) -> Answer | None:
-        known = self._versions.get(number)
+        """Return an object as the store has it; that which is kept, where it is the same."""
+        known, address, answer = self._versions.get(number), self._address(number), None
         kept = await asyncio.to_thread(self._kept, number) if self._folder else None
         if kept is not None and known == _sign(kept):  # it was asked for since the opening
             return kept
-        answer = await self._asked_for(number, kept)
+        with suppress(MissingFileError):
+            unless = "" if kept is None or known else kept.tag
+            answer = await link().get(address, unless=unless) or kept
+        if not self._versions.first(number, _sign(answer)):
+            how = "it was written anew" if answer is not None else "it was deleted"
+            raise ChangedError(
+                f"the object must be as it was when it was first read; {how}. Open the array "
+                "again.",
+                path=address.url,
+            )
         if answer is not None:
             self._usual += (len(answer.data) - self._usual) / 8
             if answer is not kept and self._folder and answer.tag:
                 await asyncio.to_thread(self._keep, number, answer)
         return answer
-
-    async def _asked_for(self, number: int, kept: Answer | None) -> Answer | None:
-        """Return an object as the store has it; that which is kept, where it is the same."""
-        address, answer = self._address(number), None
-        is_new = not self._versions.get(number)
-        with suppress(MissingFileError):
-            unless = kept.tag if kept is not None and is_new else ""
-            answer = await link().get(address, unless=unless) or kept
-        if self._versions.first(number, _sign(answer)):
-            return answer
-        how = "it was written anew" if answer is not None else "it was deleted"
-        raise ChangedError(
-            f"the object must be as it was when it was first read; {how}. Open the array again.",
-            path=address.url,
-        )
 
     def _blob(self, number: int) -> Blob:
         assert self._folder is not None
@@ -155,16 +146,14 @@ class StoredObjects:
 
     def _kept(self, number: int) -> Answer | None:
         """Return an object as it is kept in the folder; None where it is not."""
-        kept = self._blob(number).read()
-        if kept is None:
-            return None
-        end = _LENGTH + int.from_bytes(kept[:_LENGTH], "little")
-        return Answer(kept[end:], len(kept) - end, *json.loads(bytes(kept[_LENGTH:end])))
+        blob = self._blob(number)
+        data = blob.read()
+        return None if data is None else Answer(data, len(data), *blob.about)
 
     def _keep(self, number: int, answer: Answer) -> None:
-        about = json.dumps([answer.tag, answer.modified]).encode()
-        length = len(about).to_bytes(_LENGTH, "little")
-        self._blob(number).keep(length + about + bytes(answer.data))
+        blob = self._blob(number)
+        blob.about = [answer.tag, answer.modified]
+        blob.keep(bytes(answer.data))
 
 
 def _taken(held: Held[Answer | None], number: int) -> Any:

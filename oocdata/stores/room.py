@@ -91,19 +91,20 @@ class Room:
             self._now[request] = None
             self.serve()
 
-    def leave(self, request: Request[Any]) -> None:
-        """Let an answer go, which is held, under way or waits."""
-        self._now.pop(request, None)
-        self._later.pop(request, None)
-        with self._lock:
-            if request in self._granted:
-                del self._granted[request]
-                self.held -= request.nbytes
-            self._read.pop(request, None)
-            if request.is_asked:
-                request.is_asked = False
-                self._asked -= request.nbytes
-        request.end()
+    def leave(self, *requests: Request[Any]) -> None:
+        """Let answers go, which are held, under way or wait."""
+        for request in requests:
+            self._now.pop(request, None)
+            self._later.pop(request, None)
+            with self._lock:
+                if request in self._granted:
+                    del self._granted[request]
+                    self.held -= request.nbytes
+                self._read.pop(request, None)
+                if request.is_asked:
+                    request.is_asked = False
+                    self._asked -= request.nbytes
+            request.end()
         self.serve()
 
     def serve(self) -> None:
@@ -136,8 +137,7 @@ class Room:
             over -= one.nbytes
         if over > 0 and len(given_up) < len(self._granted):
             return False
-        for one in given_up:
-            self.leave(one)
+        self.leave(*given_up)
         return True
 
     def _least_wanted(self, *, is_waited_for: bool) -> Iterator[Request[Any]]:

@@ -214,11 +214,11 @@ class Noting(Room):
         assert not request.done.cancelled()
         self.fetched.add(request)
 
-    def leave(self, request: Request[Any]) -> None:
-        if request in self.fetched and self._serving:
+    def leave(self, *requests: Request[Any]) -> None:
+        for request in self.fetched.intersection(requests) if self._serving else ():
             assert not request.is_waited_for or request.is_taken
-        self.fetched.discard(request)
-        super().leave(request)
+        self.fetched.difference_update(requests)
+        super().leave(*requests)
 
 
 @settings(max_examples=200, deadline=None)
@@ -248,8 +248,7 @@ def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> Non
                 room.serve()
             number = next(numbers)
             if number >= len(requests):
-                for request in reversed(requests):
-                    room.leave(request)
+                room.leave(*reversed(requests))
                 left.remove(who)
             elif not requests[number].done.cancelled():
                 waiting[who] = requests[number]
