@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Descriptor
 from oocdata.engines.runs import UnfinishedError
 from oocdata.errors import MissingFileError, SourceError
-from oocdata.stores.kept import Blob, KeptFile, make, page_sums, unlink_damaged
+from oocdata.stores.kept import Blob, KeptFile, make, page_sums
 from oocdata.stores.pieces import Pieces, pages_of, ranges_of
 
 if TYPE_CHECKING:
@@ -182,6 +182,7 @@ class Entry:
         header = {"name": self.name, "version": self.version, "nbytes": self.nbytes}
         length = self._sums_at + 4 * self._have.size
         for _ in range(3):
+            is_damaged = False
             with self._folder.lock:
                 known = self._file
                 try:
@@ -193,13 +194,12 @@ class Entry:
                 except MissingFileError:
                     pass
                 except SourceError:  # it was cut, or is none
-                    if create and known is None:
-                        unlink_damaged(self.path, length)
+                    is_damaged = True
                 self._forget_file()
             if known is None:  # else perhaps another process has made it anew
                 if not create:
                     return None
-                make(self.path, header, length)
+                make(self.path, header, length, replaces=is_damaged)
         return None  # somebody deletes what is made, again and again
 
     def _add(self, kept: KeptFile, pages: Ints) -> None:

@@ -10,8 +10,9 @@ import io
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -23,14 +24,13 @@ from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.engines.soon import Cost, Soon
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
-from oocdata.stores.answer import Answer
 from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, count_block, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
 from oocdata.stores.held import Asked, to_fetch
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.pieces import Pieces
-from oocdata.stores.versions import ObjectVersion, looked_at, note
+from oocdata.stores.versions import ObjectVersion, once
 
 if TYPE_CHECKING:
     from oocdata.stores.entry import Entry
@@ -63,26 +63,15 @@ class StoredFile:
             raise ArgumentError(refused(self.version.path))
         return of_version, (self.version,)
 
-    @classmethod
-    def at(cls, url: str) -> StoredFile:
-        """Return the object at a URL as it is now; fetches its beginning."""
-        address = Address.of(url)
-        known = looked_at().get(address)
-        if isinstance(known, cls):
-            return known
-        answer = link().start(lambda: link().get(address, 0, BEGINNING)).result()
-        assert answer is not None
-        note(address, found := cls.beginning(address, answer))
-        return found
+    @staticmethod
+    def asked_at(address: Address) -> Future[StoredFile]:
+        """Ask for the beginning of an object as it is now: once within `one_look`."""
+        return once((StoredFile, address), lambda: link().start(partial(_beginning, address)))
 
-    @classmethod
-    def beginning(cls, address: Address, answer: Answer) -> StoredFile:
-        """Return the object of which an answer is the beginning."""
-        version = ObjectVersion.of(address, answer)
-        if not version.tag:  # it may be another one, which was written in the same second
-            forget(version)
-        keep(version, 0, bytes(answer.data))
-        return of_version(version)
+    @staticmethod
+    def at(url: str) -> StoredFile:
+        """Return the object at a URL as it is now."""
+        return StoredFile.asked_at(Address.of(url)).result()
 
     # As of a file of the kernel's.
 
@@ -268,6 +257,16 @@ class StoredFile:
             count_block(self.version)
             keep(self.version, start, block)
         return block
+
+
+async def _beginning(address: Address) -> StoredFile:
+    answer = await link().get(address, 0, BEGINNING)
+    assert answer is not None
+    version = ObjectVersion.of(address, answer)
+    if not version.tag:  # it may be another one, which was written in the same second
+        forget(version)
+    keep(version, 0, bytes(answer.data))
+    return of_version(version)
 
 
 def of_version(version: ObjectVersion) -> StoredFile:

@@ -27,7 +27,7 @@ from oocdata.errors import SourceError
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
 
-__all__ = ["Blob", "KeptFile", "make", "page_sums", "read_header", "unlink_damaged"]
+__all__ = ["Blob", "KeptFile", "make", "page_sums", "read_header"]
 
 SECONDS_A_USE = 60.0
 """The time of a file's last use is set so often, at most."""
@@ -98,8 +98,13 @@ class KeptFile(OpenFile):
                 os.utime(descriptor.number)
 
 
-def make(path: str, header: dict[str, Any], nbytes: int, content: bytes = b"") -> None:
-    """Make a file of so many bytes and its header, unless another process has made it."""
+def make(
+    path: str, header: dict[str, Any], nbytes: int, content: bytes = b"", *, replaces: bool = False
+) -> None:
+    """Make a file of so many bytes and its header; leave one that another process made meanwhile.
+
+    One that is to be replaced is not left.
+    """
     short = {  # of a long name, the beginning
         part: header[part].encode("ascii", "replace")[:most].decode()
         for part, most in (("name", 1000), ("version", 200))
@@ -108,7 +113,7 @@ def make(path: str, header: dict[str, Any], nbytes: int, content: bytes = b"") -
     with suppress(FileExistsError):
         os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone stays so
     try:
-        with whole_file(path, sync=False, replaces=False) as file:
+        with whole_file(path, sync=False, replaces=replaces) as file:
             file.write(content)
             file.seek(nbytes)
             file.write(_MAGIC + text.encode().ljust(_HEADER - len(_MAGIC)))
@@ -116,14 +121,6 @@ def make(path: str, header: dict[str, Any], nbytes: int, content: bytes = b"") -
         if not os.path.isdir(os.path.dirname(path)):
             raise
         # else it was deleted, with all that is there, before it had its name
-
-
-def unlink_damaged(path: str, nbytes: int) -> None:
-    """Delete a file without a header, or that was cut."""
-    with suppress(OSError), open(path, "rb") as file:
-        status = os.fstat(file.fileno())
-        if status.st_size != nbytes + _HEADER or read_header(file.fileno()) is None:
-            os.unlink(path)
 
 
 def read_header(file: int) -> dict[str, Any] | None:
@@ -184,9 +181,7 @@ class Blob:
         header = {**self._header, **checked, "about": self.about}
         try:
             if self._folder.make_room(_HEADER + len(data)):
-                with suppress(FileNotFoundError):
-                    os.unlink(self._path)
-                make(self._path, header, len(data), data)
+                make(self._path, header, len(data), data, replaces=True)
                 return True
         except OSError as error:
             self._folder.stop(error)

@@ -620,10 +620,10 @@ def test_what_another_process_makes_meanwhile_stays(
     entry, other = (opened(small(tmp_path / "cache")) for _ in range(2))
     usual = entries.make
 
-    def after_the_other(*arguments: Any) -> None:
+    def after_the_other(*arguments: Any, **options: Any) -> None:
         monkeypatch.setattr(entries, "make", usual)
         other.write(0, DATA["large"][:PAGE].tobytes())
-        usual(*arguments)
+        usual(*arguments, **options)
 
     monkeypatch.setattr(entries, "make", after_the_other)
     entry.write(PAGE, DATA["large"][PAGE : 2 * PAGE].tobytes())
