@@ -271,10 +271,11 @@ def _metadata(reading: Reading) -> Advice | None:
     files = reading.storage.files
     if not reading.storage.is_remote or not reading.storage.format.startswith("HDF5"):
         return None
-    from oocdata.stores.blocks import BLOCK, blocks_of_metadata
+    from oocdata.stores.blocks import BLOCK
+    from oocdata.stores.files import of_version
     from oocdata.stores.versions import ObjectVersion
 
-    blocks = max(blocks_of_metadata(one) for one in files if isinstance(one, ObjectVersion))
+    blocks = max(of_version(one).blocks for one in files if isinstance(one, ObjectVersion))
     if blocks < _SCATTERED:
         return None
     name = basename(files[0].path)

@@ -24,7 +24,7 @@ from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.engines.soon import Cost, Soon
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
-from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, count_block, forget, keep, kept
+from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
 from oocdata.stores.held import Asked, to_fetch
@@ -57,6 +57,8 @@ class StoredFile:
         #: Whoever looks for what was asked for holds it until it has asked for the rest.
         self.lock = threading.Lock()
         self.asked: list[Asked] = []
+        #: How many blocks were fetched one after the other, for its metadata.
+        self.blocks = 0
 
     def __reduce__(self) -> tuple[Callable[..., StoredFile], tuple[ObjectVersion]]:
         if is_given(self.version.path):
@@ -111,8 +113,8 @@ class StoredFile:
             left = self._take(one, left)
         # By the folder, and at last without it, where others delete what it holds meanwhile.
         for folder in (entry, None):
-            runs = np.stack((left.offsets, left.counts, np.zeros_like(left.runs)))
-            with Asked(self, runs, folder, at_once=True) as own:
+            at_once = left._replace(runs=np.zeros_like(left.runs))  # read as they lie
+            with Asked(self, at_once, folder, at_once=True) as own:
                 left = self._take(own, left)
             if not len(left.runs) or (folder is not None and folder.read_runs(left)):
                 return
@@ -160,7 +162,7 @@ class StoredFile:
     def asking(self, wanted: Sequence[Soon]) -> Iterator[None]:
         """Have runs under way for as long as a block takes; see `oocdata.engines.soon`."""
         entry = self.entry
-        if entry is not None and not len(entry.missing(*self._runs(wanted)[:2])[0]):
+        if entry is not None and not len(to_fetch(self._runs(wanted), entry)[0]):
             yield
             return
         # What whoever asked first reads is in the cache for all, or in the folder.
@@ -170,8 +172,11 @@ class StoredFile:
             # Or two who need the same both find that nobody has asked for it.
             with self.lock:
                 # What is read stays listed until nobody looks: see `AskAhead`.
-                runs = self._not_asked(_once(self._runs(wanted, of_all)))
-                stack.enter_context(Asked(self, np.concatenate((runs, others), axis=1), entry))
+                runs = _once(self._runs(wanted, of_all))
+                for other in list(self.asked):
+                    runs, found = runs.within(other.starts, other.stops)
+                    runs = runs.of(found < 0)
+                stack.enter_context(Asked(self, runs.and_(others), entry))
             yield
 
     def has_room(self) -> bool:
@@ -192,30 +197,17 @@ class StoredFile:
                 asked.drop(number)
         return found
 
-    def _runs(self, wanted: Sequence[Soon], some: Sequence[bool] | None = None) -> Ints:
-        """Return offsets and lengths of runs, and the number of the read that takes them: in rows.
+    def _runs(self, wanted: Sequence[Soon], some: Sequence[bool] | None = None) -> Pieces:
+        """Return the runs of all that is wanted, or of `some`, as pieces that go nowhere.
 
-        Each read takes its runs in the order in which they lie. Of all that is wanted, or of
-        `some`; those beyond the object are left out, since reading them says it.
+        Those beyond the object are left out, since reading them says it.
         """
-        found = [np.zeros((3, 0), np.int64)]
+        runs = Pieces(*[np.zeros(0, np.int64)] * 4)
         for number, one in enumerate(wanted):
             if some is None or some[number]:
                 offsets, counts = one.wanted
-                found.append(np.stack((offsets, counts, np.full_like(offsets, number))))
-        runs = np.concatenate(found, axis=1)
-        return runs[:, runs[0] + runs[1] <= self.version.nbytes]
-
-    def _not_asked(self, runs: Ints) -> Ints:
-        """Return the runs that nobody has asked for yet."""
-        for other in list(self.asked):
-            offsets, counts, turns = runs
-            pieces, found = Pieces(turns, offsets, offsets, counts).within(
-                other.starts, other.stops
-            )
-            left = pieces.of(np.flatnonzero(found < 0))
-            runs = np.stack((left.offsets, left.counts, left.runs))
-        return runs
+                runs = runs.and_(Pieces(np.full_like(offsets, number), offsets, offsets, counts))
+        return runs.of(runs.offsets + runs.counts <= self.version.nbytes)
 
     # As of a stream, for headers and metadata.
 
@@ -254,7 +246,7 @@ class StoredFile:
             except UnfinishedError as error:
                 raise error.cause or error from None
             block = bytes(fetched)
-            count_block(self.version)
+            self.blocks += 1
             keep(self.version, start, block)
         return block
 
@@ -289,10 +281,10 @@ def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:
         write_memory(address, data[begin : begin + count])
 
 
-def _once(runs: Ints) -> Ints:
+def _once(runs: Pieces) -> Pieces:
     """Return runs without those that stood there before."""
-    first = np.unique(runs[:2], axis=1, return_index=True)[1]
-    return runs[:, first]
+    each = np.stack((runs.offsets, runs.counts))
+    return runs.of(np.unique(each, axis=1, return_index=True)[1])
 
 
 _lock = threading.Lock()

@@ -28,9 +28,10 @@ Ints = NDArray[np.int64]
 Made = TypeVar("Made")
 
 
-def to_fetch(runs: Ints, folder: Entry | None) -> tuple[Ints, Ints]:
+def to_fetch(runs: Pieces, folder: Entry | None) -> tuple[Ints, Ints]:
     """Return where the ranges start and stop that are fetched for runs: what no folder holds."""
-    return joined(*(runs[:2] if folder is None else folder.missing(*runs[:2])))
+    each = runs.offsets, runs.counts
+    return joined(*(each if folder is None else folder.missing(*each)))
 
 
 class Held(Generic[Made]):
@@ -94,17 +95,15 @@ class Held(Generic[Made]):
 class Asked(Held[Answer]):
     """Runs of one object that will be read, fetched as ranges that ascend.
 
-    Of each run there are the offset, the length, and a number that says in which order they are
-    read. What is in a folder is not fetched, and what is fetched is kept there.
+    What is in a folder is not fetched, and what is fetched is kept there.
     """
 
     def __init__(
-        self, file: StoredFile, runs: Ints, folder: Entry | None, *, at_once: bool = False
+        self, file: StoredFile, runs: Pieces, folder: Entry | None, *, at_once: bool = False
     ) -> None:
         self.file, self.folder = file, folder
         self.starts, self.stops = starts, stops = to_fetch(runs, folder)
-        offsets, counts, turns = runs
-        pieces, found = Pieces(turns, offsets, offsets, counts).within(starts, stops)
+        pieces, found = runs.within(starts, stops)
         pieces, found = pieces.of(found >= 0), found[found >= 0]  # the others are in the folder
         wanted = np.bincount(found, pieces.counts, len(starts)).astype(np.int64).tolist()
         first = np.full(len(starts), np.iinfo(np.int64).max)

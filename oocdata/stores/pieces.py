@@ -24,7 +24,10 @@ and no part lies in a gap alone."""
 
 
 class Pieces(NamedTuple):
-    """Runs of bytes, or parts of them: the run of each, where it begins, where it goes."""
+    """Runs of bytes, or parts of them: where each begins, where it goes, how long it is.
+
+    `runs` is the number of the run, or says in which order they are read.
+    """
 
     runs: Ints
     offsets: Ints
@@ -34,6 +37,10 @@ class Pieces(NamedTuple):
     def of(self, some: NDArray[Any]) -> Pieces:
         """Return some of them."""
         return Pieces(*(column[some] for column in self))
+
+    def and_(self, more: Pieces) -> Pieces:
+        """Return them and more."""
+        return Pieces(*(np.concatenate(both) for both in zip(self, more, strict=True)))
 
     def within(self, starts: Ints, stops: Ints) -> tuple[Pieces, Ints]:
         """Return them cut at the borders of ranges, and the range in which each lies; -1 for none.

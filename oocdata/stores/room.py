@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
@@ -35,9 +35,13 @@ class Request(Generic[Made]):
         self.fetch, self.nbytes, self.left = fetch, nbytes, left
         self.done: Future[Made] = Future()
         self.task: asyncio.Task[Made] | None = None
-        #: Somebody has read of it; somebody is about to, and would wait for ever without it.
         self.is_taken = self.is_waited_for = False
         self.is_asked = False
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody is about to read it, and would wait for ever without it."""
+        return self.is_waited_for and not self.is_taken
 
     def end(self) -> None:
         """Hold the answer no more, and give up what is under way; in the loop."""
@@ -66,8 +70,8 @@ class Room:
         self.held = self.most_held = 0
         self._asked = 0
         self._granted: dict[Request[Any], None] = {}
-        self._now: dict[Request[Any], None] = {}
-        self._later: dict[Request[Any], None] = {}
+        #: Those that somebody waits for, those that are read next, and those for later.
+        self._waiting: tuple[dict[Request[Any], None], ...] = {}, {}, {}
         self._read: dict[Request[Any], None] = {}  # to the end; the first that was read, first
         self._lock = threading.Lock()
         self._serving = False
@@ -77,25 +81,26 @@ class Room:
         raise NotImplementedError
 
     def enter(self, requests: Iterable[Request[Any]], *, at_once: bool) -> None:
-        """Have answers fetched as soon as there is room; `at_once` if somebody waits for them."""
+        """Have answers fetched as soon as there is room; `at_once` if they are read next."""
         for request in requests:
             request.is_waited_for = at_once
-            (self._now if at_once else self._later)[request] = None
+            self._waiting[1 if at_once else 2][request] = None
         self.serve()
 
     def hurry(self, request: Request[Any]) -> None:
         """Have an answer fetched before all that nobody waits for."""
         request.is_waited_for = True
-        if request in self._later:
-            del self._later[request]
-            self._now[request] = None
-            self.serve()
+        for queue in self._waiting[1:]:
+            if request in queue:
+                del queue[request]
+                self._waiting[0][request] = None
+                self.serve()
 
     def leave(self, *requests: Request[Any]) -> None:
         """Let answers go, which are held, under way or wait."""
         for request in requests:
-            self._now.pop(request, None)
-            self._later.pop(request, None)
+            for queue in self._waiting:
+                queue.pop(request, None)
             with self._lock:
                 if request in self._granted:
                     del self._granted[request]
@@ -113,10 +118,10 @@ class Room:
             return
         self._serving = True
         try:
-            for queue in (self._now, self._later):
+            for queue in self._waiting:
                 while queue:
                     request = next(iter(queue))
-                    if not self._make_room(request, is_waited_for=queue is self._now):
+                    if not self._make_room(request, is_waited_for=queue is self._waiting[0]):
                         return
                     del queue[request]
                     self._granted[request] = None
@@ -127,10 +132,15 @@ class Room:
             self._serving = False
 
     def _make_room(self, request: Request[Any], *, is_waited_for: bool) -> bool:
-        """Return whether an answer may be fetched; give others up for it."""
+        """Return whether an answer may be fetched; give others up for one that is waited for."""
         over = self.held + request.nbytes - scratch_share()
+        with self._lock:
+            may_go = list(self._read)
+        # Whoever waits for one that has room reads it soon, and others may have that.
+        if is_waited_for and not any(one.is_awaited for one in self._granted):
+            may_go += [one for one in reversed(self._granted) if one not in self._read]
         given_up = []
-        for one in self._least_wanted(is_waited_for=is_waited_for):
+        for one in may_go:
             if over <= 0:
                 break
             given_up.append(one)
@@ -140,16 +150,6 @@ class Room:
         self.leave(*given_up)
         return True
 
-    def _least_wanted(self, *, is_waited_for: bool) -> Iterator[Request[Any]]:
-        """Yield the answers that may be given up, in that order."""
-        with self._lock:
-            read = list(self._read)
-        yield from read
-        # Whoever waits for one that has room reads it soon, and others may have that.
-        awaited = (one.is_waited_for and not one.is_taken for one in self._granted)
-        if is_waited_for and not any(awaited):
-            yield from [one for one in reversed(self._granted) if one not in read]
-
     # In any thread.
 
     def note_read(self, request: Request[Any], nbytes: int) -> bool:
@@ -158,9 +158,8 @@ class Room:
             request.left -= nbytes
             request.is_taken = True
             if request.left <= 0 and request in self._granted:
-                self._read.pop(request, None)
                 self._read[request] = None
-        return bool(self._now or self._later)
+        return any(self._waiting)
 
     def ask(self, requests: Iterable[Request[Any]]) -> None:
         """Count answers as asked for, until they are let go."""

@@ -256,7 +256,7 @@ def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> Non
             assert room.held <= max(bound, largest)
         assert (room.held, room._asked) == (0, 0)
         assert room.most_held <= max(bound, largest)
-        assert not any((room._now, room._later, room._read, room._granted))
+        assert not any((*room._waiting, room._read, room._granted))
 
 
 async def never() -> None:
