@@ -205,6 +205,22 @@ def test_a_folder_without_room(server: RangeServer, tmp_path: Path, layout: str)
         assert_array_equal(read(view, epoch), ROWS)
 
 
+@pytest.mark.parametrize("layout", ["npy", "zarr"])
+def test_of_what_exceeds_the_limit_a_part_stays(
+    server: RangeServer, tmp_path: Path, layout: str
+) -> None:
+    """What is in use is not deleted to make room for more of it."""
+    name, key = LAYOUTS[layout]
+    CacheFolder(tmp_path / "kept", limit=400_000)
+    view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
+    assert_array_equal(read(view), ROWS)
+    fetched = server.nbytes
+    for epoch in (1, 2):
+        server.reset()
+        assert_array_equal(read(view, epoch), ROWS)
+        assert server.nbytes < 0.7 * fetched
+
+
 def test_a_folder_without_room_makes_nothing_be_fetched_twice(
     server: RangeServer, tmp_path: Path
 ) -> None:
