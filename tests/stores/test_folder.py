@@ -270,6 +270,8 @@ def test_one_run_is_read_as_many_are(folder: CacheFolder) -> None:
         (SEGMENT, 10_001, True),
         (19 * PAGE, 20 * PAGE + 1, False),  # not all of it was written
         (SEGMENT - 1, SEGMENT, False),
+        (9_990, 10_002, False),  # beyond the object
+        (20_000, 20_002, False),
     ):
         out = bytearray(stop - start)
         assert entry.read_into(memoryview(out), start) == is_there
