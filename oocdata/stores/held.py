@@ -118,7 +118,7 @@ class Asked(Held[Answer]):
         if not self.at_once:  # else for whoever waits alone: another would take what it still needs
             self.file.asked.append(self)
 
-    async def _range(self, number: int) -> Answer:
+    async def _range(self, number: int, _: Request[Answer]) -> Answer:
         file, start, stop = self.file, int(self.starts[number]), int(self.stops[number])
         answer = await link().get(file.address, start, stop, tag=file.version.tag)
         assert answer is not None

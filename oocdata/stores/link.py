@@ -162,7 +162,7 @@ class Link(Room):
 
     def begin(self, request: Request[Any]) -> None:
         """Begin to fetch an answer: it has room."""
-        request.task = self.task(request.fetch(), request.done)
+        request.task = self.task(request.fetch(request), request.done)
 
     # Requests.
 

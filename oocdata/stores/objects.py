@@ -114,7 +114,7 @@ class StoredObjects:
                 found.update((number, _taken(own, number)) for number in left)
         return [found[number] for number in numbers]
 
-    async def _fetch(self, number: int) -> Answer | None:
+    async def _fetch(self, number: int, request: Request[Answer | None]) -> Answer | None:
         """Return an object as the store has it; that which is kept, where it is the same."""
         known, address, answer = self._versions.get(number), self._address(number), None
         kept = await asyncio.to_thread(self._kept, number) if self._folder else None
@@ -132,8 +132,11 @@ class StoredObjects:
             )
         if answer is not None:
             self._usual += (len(answer.data) - self._usual) / 8
-            if answer is not kept and self._folder and answer.tag:
-                await asyncio.to_thread(self._keep, number, answer)
+            is_kept = answer is kept
+            if not is_kept and self._folder and answer.tag:
+                is_kept = await asyncio.to_thread(self._keep, number, answer)
+            if is_kept:
+                link().keep_elsewhere(request)
         return answer
 
     def _blob(self, number: int) -> Blob:
@@ -150,10 +153,10 @@ class StoredObjects:
         data = blob.read()
         return None if data is None else Answer(data, len(data), *blob.about)
 
-    def _keep(self, number: int, answer: Answer) -> None:
+    def _keep(self, number: int, answer: Answer) -> bool:
         blob = self._blob(number)
         blob.about = [answer.tag, answer.modified]
-        blob.keep(bytes(answer.data))
+        return blob.keep(bytes(answer.data))
 
 
 def _taken(held: Held[Answer | None], number: int) -> Any:

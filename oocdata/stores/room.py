@@ -30,7 +30,7 @@ class Request(Generic[Made]):
     __slots__ = ("done", "fetch", "is_asked", "is_taken", "is_waited_for", "left", "nbytes", "task")
 
     def __init__(
-        self, fetch: Callable[[], Coroutine[Any, Any, Made]], nbytes: int, left: int
+        self, fetch: Callable[[Any], Coroutine[Any, Any, Made]], nbytes: int, left: int
     ) -> None:
         self.fetch, self.nbytes, self.left = fetch, nbytes, left
         self.done: Future[Made] = Future()
@@ -135,10 +135,10 @@ class Room:
         """Return whether an answer may be fetched; give others up for one that is waited for."""
         over = self.held + request.nbytes - scratch_share()
         with self._lock:
-            may_go = list(self._read)
+            may_go = [one for one in self._read if one.done.done() and not one.is_awaited]
         # Whoever waits for one that has room reads it soon, and others may have that.
         if is_waited_for and not any(one.is_awaited for one in self._granted):
-            may_go += [one for one in reversed(self._granted) if one not in self._read]
+            may_go += [one for one in reversed(self._granted) if one not in may_go]
         given_up = []
         for one in may_go:
             if over <= 0:
@@ -149,6 +149,12 @@ class Room:
             return False
         self.leave(*given_up)
         return True
+
+    def keep_elsewhere(self, request: Request[Any]) -> None:
+        """Note that a folder has an answer, so that its room goes before that of others."""
+        with self._lock:
+            if request in self._granted:
+                self._read[request] = None
 
     # In any thread.
 

@@ -259,7 +259,7 @@ def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> Non
         assert not any((*room._waiting, room._read, room._granted))
 
 
-async def never() -> None:
+async def never(request: object) -> None:
     raise AssertionError
 
 

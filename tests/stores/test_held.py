@@ -26,7 +26,7 @@ def asked(fetch: Any, *sizes: int, at_once: bool = False) -> Held[Any]:
 def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:
     made: dict[int, weakref.ref[Answer]] = {}
 
-    async def fetch(number: int) -> Answer:
+    async def fetch(number: int, request: object) -> Answer:
         answer = Answer()
         made[number] = weakref.ref(answer)
         return answer
@@ -48,7 +48,7 @@ def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:
 def test_an_answer_that_failed_makes_room_before_its_block_ends() -> None:
     """Whoever waits for room, while another thread still has it asked for."""
 
-    async def fetch(number: int) -> int:
+    async def fetch(number: int, request: object) -> int:
         if number == 0:
             raise ValueError("it is not there")
         return number
