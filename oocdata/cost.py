@@ -134,16 +134,17 @@ def amplification(loader: Loader) -> float:
     return max(1.0, (_decoded(loader) + addressed) / (chunked + addressed))
 
 
-def _decoded(loader: Loader, budget: int | None = None) -> float:
+def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> float:
     """Return the bytes decoded for an element, over some steps of an epoch.
 
-    Chunks are kept within a budget, by default that of the cache.
+    Chunks are kept within a budget, by default that of the cache. Several `readers`, which take
+    runs in turns, share it and no chunks.
     """
     together, steps = loader.steps_together, len(loader)
     share = loader.batch_size // loader.num_shards
     storages: dict[int, Storage] = {}
-    cache: OrderedDict[tuple[int, int], int] = OrderedDict()
-    budget, held = cache_share() if budget is None else budget, 0
+    caches: list[OrderedDict[tuple[int, int], int]] = [OrderedDict() for _ in range(readers)]
+    budget, held = (cache_share() if budget is None else budget) // readers, [0] * readers
 
     def asked(run: int) -> tuple[int, Chunks]:
         """Return the elements of a run of the first epoch, and the chunks that it asks for."""
@@ -152,19 +153,19 @@ def _decoded(loader: Loader, budget: int | None = None) -> float:
         draw = Draw(loader.seed, 0, start, 0, positions)
         return len(positions), chunks_of(loader.dataset.requests(positions, draw), storages)
 
-    def read(chunks: Chunks) -> int:
-        """Return the bytes decoded for a read; keep those used last, at least those of one."""
-        nonlocal held
-        decoded = 0
+    def read(run: int, chunks: Chunks) -> int:
+        """Return the bytes decoded for a run; keep those used last, at least those of one."""
+        reader, decoded = run % readers, 0
+        cache = caches[reader]
         for chunk, nbytes in chunks.items():
             if chunk in cache:
                 cache.move_to_end(chunk)
                 continue
             decoded += nbytes
             cache[chunk] = nbytes
-            held += nbytes
-            while held > budget and len(cache) > 1:
-                held -= cache.popitem(last=False)[1]
+            held[reader] += nbytes
+            while held[reader] > budget and len(cache) > 1:
+                held[reader] -= cache.popitem(last=False)[1]
         return decoded
 
     touched = len(asked(0)[1])
@@ -181,12 +182,12 @@ def _decoded(loader: Loader, budget: int | None = None) -> float:
             span = max(span, 2 * mixed // (share * together))
         before = np.linspace(max(0, walked.start - span), walked.start, most // 2, endpoint=False)
         for run in np.unique(before.astype(np.int64)).tolist():
-            read(asked(run)[1])
+            read(run, asked(run)[1])
     decoded = elements = 0
     for run in walked:
         count, chunks = asked(run)
         elements += count
-        decoded += read(chunks)
+        decoded += read(run, chunks)
     return decoded / max(1, elements)
 
 
@@ -236,22 +237,24 @@ def fetching(loader: Loader) -> Fetching | None:
         addressed.append(cost_of(others))
         chunks += sum(chunks_of(requests).values())
         elements += len(positions)
-    stored = [source.storage() for source in dataset.sources()]
-    in_folder = all(storage.cache for storage in stored if storage.is_remote)
+    in_folder = not dataset.is_far
     once, share, most = 1.0, 1.0, inf
     used = _used(dataset) if chunks or in_folder else (0.0, 0.0)
     if chunks:
         # Chunks that several reads share come once, as long as they stay in memory, or in a folder;
         # those that were there before the steps that are followed have come, too.
-        decoded = _decoded(loader, 1 << 62 if in_folder else None)
+        # Each worker process fetches those that it needs, unless they share a folder.
+        readers = 1 if in_folder else max(1, loader.workers)
+        decoded = _decoded(loader, 1 << 62 if in_folder else None, readers)
         once = min(1.0, max(decoded, used[0]) * elements / chunks)
     if in_folder:
         most = used[1] * loader.steps.length
     if nbytes := _sum(*blocked).nbytes:  # which stay in memory: as many places as meet them all
         places = np.linspace(0, len(dataset) - 1, min(len(dataset), _MOST_TOUCHES)).astype(np.int64)
         of_blocks = _soons(dataset.requests(places, Draw(positions=places)))[1]
-        share = cost_of(of_blocks).nbytes / nbytes
+        share = cost_of(of_blocks).nbytes / nbytes * (1 if in_folder else max(1, loader.workers))
     times = steps / walked
+    share = min(share, times)
     epoch = _sum(
         _times(chunked, times * once), _times(blocked, share), _times(addressed, times, most)
     )

@@ -207,7 +207,7 @@ class Loader:
             self.batch_bytes,
             share_chunks=scattered,
             objects=objects,
-            far=self.dataset.is_remote,
+            far=self.dataset.is_far,
         )
         if order is None:
             return together

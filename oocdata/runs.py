@@ -50,7 +50,8 @@ def steps_together(
 ) -> int:
     """Return how many steps of an epoch to read at once.
 
-    Where bytes lie in a store (`far`), they are cut so that more runs fit side by side.
+    Where each epoch fetches bytes from a store (`far`), they are cut so that more runs fit side by
+    side.
 
     With `share_chunks` the more the better: each row costs the decoding of a chunk, unless others
     of the same read lie in it too.

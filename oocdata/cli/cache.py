@@ -30,7 +30,8 @@ def cache(
 
     It holds what was fetched of objects in stores and behind HTTP, and the elements of datasets
     that .cache(FOLDER) in Python wrote. Objects stay within the limit: what was used longest ago
-    goes first. Datasets stay until they are cleared.
+    goes first, but for what is in use: of an array that exceeds the limit, a part is kept.
+    Datasets stay until they are cleared.
 
     Processes that run may go on: they read what they have open, and fetch again what they miss.
 

@@ -255,6 +255,12 @@ class Dataset(Described, Splitting):
         """Whether anything is read from a store."""
         return any(source.storage().is_remote for source in self.sources())
 
+    @cached_property
+    def is_far(self) -> bool:
+        """Whether something is fetched from a store whenever it is read: no folder keeps it."""
+        stored = (source.storage() for source in self.sources())
+        return any(storage.is_remote and not storage.cache for storage in stored)
+
     def take(self, positions: ArrayLike) -> Batch:
         """Read the elements at positions as one batch.
 

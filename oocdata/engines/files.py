@@ -101,12 +101,13 @@ class File(Protocol):
         """Raise `SourceError` if it is another version by now."""
         ...
 
-    def is_far(self) -> bool:
-        """Return whether it is worth while to ask for bytes before they are read."""
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is worth while to ask for bytes before they are read."""
         ...
 
     def soon(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Soon]:
-        """Return what says that runs of bytes will be read; nothing of what is not far."""
+        """Return what says that runs of bytes will be read; nothing of what is not remote."""
         ...
 
 
@@ -311,6 +312,7 @@ class OpenFile:
 
     __slots__ = ("__weakref__", "_descriptor", "version")
 
+    is_remote = False
     _flags = os.O_RDONLY
 
     def __init__(self, version: FileVersion) -> None:
@@ -351,10 +353,6 @@ class OpenFile:
     def check(self, key: str | None = None) -> None:
         """Raise if the file is another version; see `FileVersion.compare`."""
         self.opened().compare(key)
-
-    def is_far(self) -> bool:
-        """Return False: the kernel reads it."""
-        return False
 
     def soon(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Soon]:
         """Return nothing."""

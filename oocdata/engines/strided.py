@@ -173,7 +173,7 @@ class Strided:
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of a store; see `oocdata.engines.soon`."""
-        if not self.file.is_far():
+        if not self.file.is_remote:
             return []
         plan = plan_box(
             extent.lengths, extent.strides, self.strides, self.stored.itemsize, None, holes=False
@@ -231,7 +231,7 @@ class Strided:
 
     def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
         """Return what `read_runs` will take out of a store; see `ragged.soon_ragged`."""
-        if not self.file.is_far():
+        if not self.file.is_remote:
             return []
         if not self._holds_runs:
             return soon_points(self, starts, lengths)

@@ -29,10 +29,10 @@ def is_url(path: str) -> bool:
 
 def stored_file(url: str, version: Version | None = None) -> StoredFile:
     """Return the object at a URL as it is now, or a version of it."""
-    from oocdata.stores.files import StoredFile  # not for `import oocdata`
+    from oocdata.stores.files import StoredFile, of_version  # not for `import oocdata`
     from oocdata.stores.versions import ObjectVersion
 
-    return StoredFile(version) if isinstance(version, ObjectVersion) else StoredFile.at(url)
+    return of_version(version) if isinstance(version, ObjectVersion) else StoredFile.at(url)
 
 
 def version_of(path: str) -> Version:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from oocdata.engines.runs import UnfinishedError
@@ -13,10 +13,7 @@ from oocdata.stores.versions import ObjectVersion
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
-__all__ = [
-    "BEGINNING", "BLOCK", "KEPT", "ObjectStream", "blocks_of_metadata", "count_block", "forget",
-    "keep", "kept",
-]  # fmt: skip
+__all__ = ["BEGINNING", "BLOCK", "KEPT", "ObjectStream", "forget", "keep", "kept"]
 
 BLOCK = 256 << 10
 """Of metadata, so much is fetched at a time; on a connection that has been in use it is sent in
@@ -29,29 +26,9 @@ that is new. A block takes it five round trips then."""
 KEPT = 16 << 20
 """Bytes of pieces that are kept, for all objects."""
 
-_COUNTED = 4096
-"""Objects of which it is known how many blocks were fetched."""
-
 _lock = threading.Lock()
 _pieces: OrderedDict[tuple[ObjectVersion, int], bytes] = OrderedDict()
 _held = 0
-_fetched: Counter[ObjectVersion] = Counter()
-
-
-def blocks_of_metadata(version: ObjectVersion) -> int:
-    """Return how many blocks were fetched of an object one after the other, for its metadata.
-
-    Its beginning, which comes when it is opened, is not counted.
-    """
-    return _fetched[version]
-
-
-def count_block(version: ObjectVersion) -> None:
-    """Count one more."""
-    with _lock:
-        _fetched[version] += 1
-        if len(_fetched) > _COUNTED:
-            _fetched.clear()
 
 
 def kept(version: ObjectVersion, start: int) -> bytes:

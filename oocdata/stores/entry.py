@@ -1,40 +1,28 @@
 """An object in the cache folder: which of its bytes are missing, keeping and reading them.
 
 A byte for each page says that it is there, and was checked by this process or written by it. Such
-pages are read as from any local file, by the kernel, many runs at once. Reading 32 runs of 64 KB
-takes 1.2 times the processor's time that they take from one file, 32 runs of 1 MB 1.05 times. All
+pages are read as from any local file, at the same places, by the kernel, many runs at once. All
 others are read and compared with their checksums first, once a process: 0.7 s a GiB.
 
-What is known of pages goes with the segment that it was set for: whoever finds its file deleted
-forgets both, and they are looked at together with the descriptor that is read. So nobody reads the
-holes of a file that was made later under the same name.
+What is known of pages goes with the file that it was set for: whoever finds that deleted forgets
+both, and they are looked at together with the descriptor that is read. So nobody reads the holes of
+a file that was made later under the same name.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.files import Descriptor
-from oocdata.engines.runs import UnfinishedError, read_runs
-from oocdata.errors import ArgumentError, MissingFileError, SourceError
-from oocdata.stores.pieces import cut, pages_of, ranges_of
-from oocdata.stores.segments import (
-    HEADER,
-    SECONDS_A_USE,
-    Blob,
-    Segment,
-    data_at,
-    make,
-    page_sums,
-    unlink_damaged,
-)
+from oocdata.engines.runs import UnfinishedError
+from oocdata.errors import MissingFileError, SourceError
+from oocdata.stores.kept import Blob, KeptFile, make, page_sums
+from oocdata.stores.pieces import Pieces, pages_of, ranges_of
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
@@ -43,8 +31,8 @@ __all__ = ["Entry"]
 
 Ints = NDArray[np.int64]
 
-_SEGMENTS_AT_ONCE = 64
-"""Open while pages of them are read."""
+_PAGES_AT_ONCE = 256
+"""Read to be compared with their checksums."""
 
 
 class Entry:
@@ -55,24 +43,17 @@ class Entry:
 
     def __init__(self, folder: CacheFolder, name: str, version: str, nbytes: int):
         self.name, self.version, self.nbytes = name, version, nbytes
-        self._folder, self._stem = folder, folder.stem(name, version, nbytes)
-        self._page, self._size = folder.page, folder.segment
-        self._pages = self._size // self._page
-        self._data_at = data_at(self._pages)
-        self._header = {"name": name, "version": version, "nbytes": nbytes}
+        self._folder, self._page = folder, folder.page
+        self.path = folder.file(folder.stem(name, version, nbytes), "pages")
+        pages = -(-nbytes // self._page)
+        self._sums_at = pages * self._page
         # Memory is given as they are set: 16 MiB for 64 GiB.
-        self._have = np.zeros(-(-nbytes // self._page), np.bool_)
-        self._left = self._have.size
-        self._segments: dict[int, Segment] = {}
+        self._have = np.zeros(pages, np.bool_)
+        self._file: KeptFile | None = None
 
     # What is there ------------------------------------------------------------------------------
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether all of the object is known to be in the folder."""
-        return not self._left
-
-    def missing(self, starts: Ints, lengths: Ints | int) -> tuple[Ints, Ints]:
+    def missing(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
         """Return which bytes of some ranges are not in the folder, or damaged there.
 
         They are to fetch, and to give to `write`: ranges that ascend and don't touch, from border
@@ -88,213 +69,170 @@ class Entry:
         ...     [part.tolist() for part in entry.missing(np.array([8000, 100]), np.array([9, 5]))]
         [[4096], [4096]]
         """
-        ends = self._ends(starts, lengths)
-        some = ends > starts
-        pages = pages_of(starts[some] // self._page, (ends[some] - 1) // self._page)
-        if self._have[pages].all():
-            return pages[:0], pages[:0]
-        pages = np.unique(pages)
-        numbers = pages // self._pages
-        for number in np.unique(numbers[~self._have[pages]]).tolist():
-            self._check(number, pages[numbers == number])
-        pages = pages[~self._have[pages]]
-        if not pages.size:
-            return pages, pages
-        first, past = ranges_of(pages)
+        some = lengths > 0
+        pages = self._pages_of(starts[some], lengths[some])
+        if not self._have[pages].all():
+            pages = np.unique(pages)
+            self._check(pages)
+        first, past = ranges_of(pages[~self._have[pages]])
         return first * self._page, np.minimum(past * self._page, self.nbytes) - first * self._page
 
-    def _ends(self, starts: Ints, lengths: Ints | int) -> Ints:
-        """Return where ranges end; raise if one is not in the object."""
-        ends: Ints = starts + lengths
-        if starts.size and (starts.min() < 0 or ends.max() > self.nbytes):
-            raise ArgumentError(
-                f"ranges must be in the object, which has {self.nbytes} bytes; got one from "
-                f"{starts.min()}, and one to {ends.max()}."
-            )
-        return ends
+    def _pages_of(self, starts: Ints, lengths: Ints) -> Ints:
+        return pages_of(starts // self._page, (starts + lengths - 1) // self._page)
 
-    def _check(self, number: int, pages: Ints) -> None:
-        """Note those of a segment's pages that are there and right."""
-        looked = self._look(number)
+    def _check(self, pages: Ints) -> None:
+        """Note those of some pages that have the checksum that is written of them."""
+        looked = self._look()
         if looked is None:
             return
-        segment, descriptor = looked
-        pages = pages[~self._have[pages]]
-        with suppress(OSError):
-            right = self._right(descriptor.number, pages - number * self._pages)
-            self._add(number, segment, pages[right])
-
-    def _right(self, file: int, pages: Ints) -> NDArray[np.bool_]:
-        """Return which pages of an open segment have the checksum that is written of them."""
-        table = np.zeros(self._pages, "<u4")
-        os.preadv(file, [table.data], HEADER)
-        sums, right = table[pages], np.zeros(pages.size, np.bool_)
-        there = sums.nonzero()[0]
-        places = (self._data_at + pages[there] * self._page).tolist()
-        right[there] = page_sums(os.pread(file, self._page, at) for at in places) == sums[there]
-        return right
+        kept, descriptor = looked
+        file, page = descriptor.number, self._page
+        ranges = (found.tolist() for found in ranges_of(pages[~self._have[pages]]))
+        for first, past in zip(*ranges, strict=True):
+            for at in range(first, past, _PAGES_AT_ONCE):
+                stop = min(past, at + _PAGES_AT_ONCE)
+                nbytes = min(stop * page, self.nbytes) - at * page
+                with suppress(OSError):
+                    noted = np.frombuffer(
+                        os.pread(file, 4 * (stop - at), self._sums_at + 4 * at), "<u4"
+                    )
+                    data = memoryview(os.pread(file, nbytes, at * page) if noted.any() else b"")
+                    if len(data) == nbytes:
+                        self._add(kept, at + np.flatnonzero(page_sums(data, page) == noted))
 
     # Reading ------------------------------------------------------------------------------------
 
-    def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> bool:
-        """Read runs of bytes into memory, as `oocdata.engines.runs.read_runs` does from a file.
+    def read_runs(self, runs: Pieces) -> bool:
+        """Read runs of bytes into memory, as from any file.
 
         Return False where bytes are not there (any more), or were never asked for by `missing`:
         then memory holds a part of them or nothing.
         """
-        self._ends(offsets, lengths)
-        counts = np.broadcast_to(lengths, offsets.shape)
-        if not counts.all():
-            some = counts > 0
-            offsets, addresses, counts = offsets[some], addresses[some], counts[some]
-        runs = cut(offsets, addresses, counts, self._size)
-        each = sorted(set(runs[3].tolist()))
-        few = [each[at : at + _SEGMENTS_AT_ONCE] for at in range(0, len(each), _SEGMENTS_AT_ONCE)]
-        if len(few) == 1:
-            return self._read_few(runs, target)
-        return all(self._read_few(runs[:, np.isin(runs[3], some)], target) for some in few)
-
-    def _read_few(self, runs: Ints, target: Any) -> bool:
-        offsets, addresses, lengths, numbers = runs
-        each = numbers.tolist()
-        opened = self._opened(set(each), offsets, offsets + lengths)
-        if opened is None:
-            return False
-        descriptors = {number: one[1].number for number, one in opened.items()}
-        files = np.array([descriptors[number] for number in each])
-        places = offsets - numbers * self._size + self._data_at
+        if not len(runs.runs):
+            return True
+        opened = self._opened(self._pages_of(runs.offsets, runs.counts))
         try:
-            read_runs(files, places, addresses, lengths, target)
-        except UnfinishedError as error:  # it was cut, or the disk fails
-            number = each[error.run]
-            with self._folder.lock:
-                self._forget(number, opened[number][0])
-            return False
-        now = time.monotonic()
-        for segment, descriptor in opened.values():
-            if now - segment.touched > SECONDS_A_USE:
-                segment.touched = now
-                with suppress(OSError):
-                    os.utime(descriptor.number)  # says which ones go first
-        return True
+            if opened is not None:
+                opened.read_runs(runs.offsets, runs.addresses, runs.counts, None)
+        except UnfinishedError:
+            return self._forget(opened)
+        return opened is not None
 
-    def _opened(
-        self, numbers: set[int], starts: Ints, ends: Ints
-    ) -> dict[int, tuple[Segment, Descriptor]] | None:
-        """Return the segments of ranges, open; None where a page is not there."""
-        pages = pages_of(starts // self._page, (ends - 1) // self._page)
-        found = {}
+    def read_into(self, memory: memoryview, offset: int) -> bool:
+        """Fill memory with one run, as `read_runs` does.
+
+        A chunk of 20 KB takes 5 µs of the processor's time so, and 20 by a table of runs.
+        """
+        end = offset + len(memory)
+        if end > self.nbytes:  # where there are checksums
+            return False
+        opened = self._opened(slice(offset // self._page, -(-end // self._page)))
+        try:
+            if opened is not None:
+                opened.read_into(memory, offset)
+        except UnfinishedError:
+            return self._forget(opened)
+        return opened is not None
+
+    def _opened(self, pages: Ints | slice) -> Descriptor | None:
+        """Return the file, open; None where one of the pages that are read is not there."""
         with self._folder.lock:
-            if not self._have[pages].all():
+            kept = self._file
+            if kept is None or not self._have[pages].all():
                 return None
-            for number in numbers:
-                segment = self._segments[number]
-                try:
-                    found[number] = segment, segment.opened()
-                except SourceError:
-                    self._forget(number, segment)
-        return found if len(found) == len(numbers) else None
+            try:
+                opened = kept.opened()
+            except SourceError:
+                self._forget_file()
+                return None
+        kept.note_use(opened)
+        return opened
 
     # Writing ------------------------------------------------------------------------------------
 
     def write(self, start: int, data: Any) -> None:
-        """Keep whole pages of the object, as far as the folder has room and can be written.
+        """Keep whole pages of the object, if the folder has room and can be written.
 
         A `CacheFolderWarning`, once, if the disk is full or the folder is gone: from then on
         nothing is kept.
         """
-        given = np.frombuffer(data, np.uint8)
-        end = start + given.size
-        whole = end % self._page == 0 or end == self.nbytes
-        if start % self._page or not whole or not 0 <= start <= end <= self.nbytes:
-            raise ArgumentError(
-                f"`start` must begin a page of {self._page} bytes, and data must end one, or the "
-                f"object at {self.nbytes}; got bytes {start} to {end}."
-            )
-        size = self._size
-        for number in range(start // size, -(-end // size)):
-            low, high = max(start, number * size), min(end, (number + 1) * size)
-            try:
-                if self._folder.make_room(high - low):
-                    self._write(number, low - number * size, given[low - start : high - start])
-            except OSError as error:
-                self._folder.stop(error)
-
-    def _write(self, number: int, start: int, data: NDArray[np.uint8]) -> None:
-        """Write pages of a segment, and then their checksums."""
-        found = self._look(number, create=True)
-        if found is None:
-            return
-        segment, descriptor = found
-        page = self._page
-        whole = data.size // page * page
-        rest = [data[whole:]] if whole < data.size else []
-        sums = page_sums(chain(data[:whole].reshape(-1, page), rest)).astype("<u4")
-        _write_all(descriptor.number, data, self._data_at + start)
-        _write_all(descriptor.number, sums.view(np.uint8), HEADER + 4 * (start // page))
-        first = (number * self._size + start) // page
-        self._add(number, segment, np.arange(first, first + sums.size))
+        given, page = memoryview(data).cast("B"), self._page
+        assert not start % page
+        assert not len(given) % page or start + len(given) == self.nbytes
+        try:
+            if not len(given) or not self._folder.make_room(len(given)):
+                return
+            looked = self._look(create=True)
+            if looked is None:
+                return
+            kept, descriptor = looked
+            # Pages first, then their checksums: whoever is killed leaves none that is torn.
+            sums, first = page_sums(given, page).astype("<u4"), start // page
+            _write_all(descriptor.number, given, start)
+            _write_all(descriptor.number, sums.data.cast("B"), self._sums_at + 4 * first)
+            self._add(kept, np.arange(first, first + len(sums)))
+        except OSError as error:
+            self._folder.stop(error)
 
     def blob(self, part: str) -> Blob:
         """Return small bytes that are kept with this version of the object."""
         return Blob(self._folder, self.name, self.version, self.nbytes, part)
 
-    # Segments -----------------------------------------------------------------------------------
+    # The file -----------------------------------------------------------------------------------
 
-    def _look(self, number: int, *, create: bool = False) -> tuple[Segment, Descriptor] | None:
-        """Return a segment that has a file, open; None where there is none."""
-        path = self._folder.file(self._stem, str(number))
-        nbytes = min(self._size, self.nbytes - number * self._size)
-        length = self._data_at + nbytes
+    def _look(self, *, create: bool = False) -> tuple[KeptFile, Descriptor] | None:
+        """Return the file, open; None where there is none."""
+        header = {"name": self.name, "version": self.version, "nbytes": self.nbytes}
+        length = self._sums_at + 4 * self._have.size
         for _ in range(3):
+            is_damaged = False
             with self._folder.lock:
-                known = self._segments.get(number)
+                known = self._file
                 try:
-                    segment = known or Segment(path, length)
-                    descriptor = segment.opened()
-                    if segment.is_there(descriptor.number):
-                        self._segments[number] = segment
-                        return segment, descriptor
+                    kept = known or KeptFile(self.path, length)
+                    descriptor = kept.opened()
+                    if kept.is_there(descriptor):
+                        self._file = kept
+                        return kept, descriptor
                 except MissingFileError:
                     pass
                 except SourceError:  # it was cut, or is none
-                    if create and known is None:
-                        unlink_damaged(path, length)
-                self._forget(number, known)
-            if known is not None:
-                continue  # perhaps another process has made it anew
-            if not create:
-                return None
-            self._folder.make_room(data_at(-(-nbytes // self._page)))
-            make(path, self._header, length)
+                    is_damaged = True
+                self._forget_file()
+            if known is None:  # else perhaps another process has made it anew
+                if not create:
+                    return None
+                make(self.path, header, length, replaces=is_damaged)
         return None  # somebody deletes what is made, again and again
 
-    def _add(self, number: int, segment: Segment, pages: Ints) -> None:
-        """Note pages that were read from a segment or written to it, while it is in use."""
+    def _add(self, kept: KeptFile, pages: Ints) -> None:
+        """Note pages that were read from the file or written to it, while it is in use."""
         with self._folder.lock:
-            if self._segments.get(number) is segment:
-                self._left -= int(pages.size - self._have[pages].sum())
+            if self._file is kept:
                 self._have[pages] = True
 
     def give_up_deleted(self) -> None:
         """Close what others have deleted, or its space on the disk would not come free."""
         with self._folder.lock:
-            for number, segment in list(self._segments.items()):
-                descriptor = segment._descriptor
-                if descriptor is not None and not segment.is_there(descriptor.number):
-                    self._forget(number, segment)
+            descriptor = self._file and self._file._descriptor
+            if self._file and descriptor and not self._file.is_there(descriptor):
+                self._forget_file()
 
-    def _forget(self, number: int, segment: Segment | None) -> None:
-        """Forget a segment and its pages, unless it is another by now; under the lock."""
-        if segment is not None and self._segments.get(number) is segment:
-            part = self._have[number * self._pages : (number + 1) * self._pages]
-            self._left += int(part.sum())
-            part[:] = False
-            del self._segments[number]
+    def _forget(self, descriptor: Descriptor | None) -> bool:
+        """Forget a file that could not be read to its end, unless it is another by now."""
+        with self._folder.lock:
+            if self._file is not None and self._file._descriptor is descriptor:
+                self._forget_file()
+        return False
+
+    def _forget_file(self) -> None:
+        """Forget the file and its pages; under the lock."""
+        if self._file is not None:
+            self._file = None
+            self._have[:] = False
 
 
-def _write_all(file: int, data: NDArray[np.uint8], offset: int) -> None:
-    left = data.data
-    while left:
-        done = os.pwrite(file, left, offset)
-        left, offset = left[done:], offset + done
+def _write_all(file: int, data: memoryview, offset: int) -> None:
+    while data:
+        done = os.pwrite(file, data, offset)
+        data, offset = data[done:], offset + done

@@ -7,11 +7,15 @@ same time; a read takes what was asked for, and asks for the rest itself.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import CancelledError
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,65 +24,56 @@ from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.engines.soon import Cost, Soon
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
-from oocdata.stores.answer import Answer
-from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, count_block, forget, keep, kept
+from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given, refused
-from oocdata.stores.held import Asked, Shared
+from oocdata.stores.held import Asked, to_fetch
 from oocdata.stores.link import ANSWERED, link
-from oocdata.stores.pieces import Pieces, joined
-from oocdata.stores.versions import ObjectVersion, looked_at, note
+from oocdata.stores.pieces import Pieces
+from oocdata.stores.versions import ObjectVersion, once
 
 if TYPE_CHECKING:
     from oocdata.stores.entry import Entry
 
-__all__ = ["StoredFile"]
+__all__ = ["StoredFile", "of_version"]
 
 Ints = NDArray[np.int64]
 
 
 class StoredFile:
-    """One version of an object in a store; picklable.
+    """One version of an object in a store; picklable, and one for all who read it.
 
     What engines ask of `oocdata.engines.files.OpenFile`: it is its own descriptor, since nothing
     is open.
     """
 
-    number = -1
+    number, is_remote = -1, True
     """The kernel knows no such file."""
 
-    def __init__(self, version: ObjectVersion) -> None:
-        self.version = version
+    def __init__(self, version: ObjectVersion, entry: Entry | None) -> None:
+        self.version, self.entry = version, entry
         self.address = Address.of(version.path)
         ANSWERED.add(self.address.root)
-        self.shared = Shared.of(version)
-        self.entry = _entry(version)
+        #: Whoever looks for what was asked for holds it until it has asked for the rest.
+        self.lock = threading.Lock()
+        self.asked: list[Asked] = []
+        #: How many blocks were fetched one after the other, for its metadata.
+        self.blocks = 0
 
-    def __reduce__(self) -> tuple[type[StoredFile], tuple[ObjectVersion]]:
+    def __reduce__(self) -> tuple[Callable[..., StoredFile], tuple[ObjectVersion]]:
         if is_given(self.version.path):
             raise ArgumentError(refused(self.version.path))
-        return StoredFile, (self.version,)
+        return of_version, (self.version,)
 
-    @classmethod
-    def at(cls, url: str) -> StoredFile:
-        """Return the object at a URL as it is now; fetches its beginning."""
-        address = Address.of(url)
-        known = looked_at().get(address)
-        if isinstance(known, cls):
-            return known
-        answer = link().start(lambda: link().get(address, 0, BEGINNING)).result()
-        assert answer is not None
-        note(address, found := cls.of(address, answer))
-        return found
+    @staticmethod
+    def asked_at(address: Address) -> Future[StoredFile]:
+        """Ask for the beginning of an object as it is now: once within `one_look`."""
+        return once((StoredFile, address), lambda: link().start(partial(_beginning, address)))
 
-    @classmethod
-    def of(cls, address: Address, answer: Answer) -> StoredFile:
-        """Return the object of which an answer is the beginning."""
-        version = ObjectVersion.of(address, answer)
-        if not version.tag:  # it may be another one, which was written in the same second
-            forget(version)
-        keep(version, 0, bytes(answer.data))
-        return cls(version)
+    @staticmethod
+    def at(url: str) -> StoredFile:
+        """Return the object at a URL as it is now."""
+        return StoredFile.asked_at(Address.of(url)).result()
 
     # As of a file of the kernel's.
 
@@ -107,58 +102,27 @@ class StoredFile:
         beyond = np.flatnonzero(offsets + counts > self.version.nbytes)
         if len(beyond):
             raise UnfinishedError(int(beyond[0]), None)
-        runs = Pieces(np.arange(len(offsets)), offsets, addresses, counts)
+        left, entry = Pieces(np.arange(len(offsets)), offsets, addresses, counts), self.entry
         if not counts.all():
-            runs = runs.of(np.flatnonzero(counts))
-            if not len(runs.runs):
-                return
-        if self.entry is None or not self._read_kept(self.entry, runs):
-            self._read_fetched(runs)
-
-    def _read_kept(self, entry: Entry, runs: Pieces) -> bool:
-        """Read runs out of the cache folder, and what it lacks out of what is fetched into it.
-
-        Return False where others delete what it holds meanwhile.
-        """
-        if entry.read_runs(runs.offsets, runs.addresses, runs.counts, None):
-            return True
-        starts, lengths = entry.missing(runs.offsets, runs.counts)
-        if len(starts):
-            # What lies between two ranges and is fetched with them is kept too.
-            starts, stops = joined(starts, lengths)
-            lengths = stops - starts
-            fetched = np.empty(lengths.sum(), np.uint8)
-            begins = np.cumsum(lengths) - lengths
-            places = fetched.ctypes.data + begins
-            try:
-                self._read_fetched(Pieces(np.arange(len(starts)), starts, places, lengths))
-            except UnfinishedError as error:
-                first = np.flatnonzero(runs.offsets + runs.counts > starts[error.run])[0]
-                raise UnfinishedError(int(runs.runs[first]), error.cause) from error.cause
-            each = zip(starts.tolist(), begins.tolist(), lengths.tolist(), strict=True)
-            for start, begin, length in each:
-                entry.write(start, fetched[begin : begin + length])
-            runs, found = runs.within(starts, stops)
-            here = np.flatnonzero(found >= 0)
-            some, which = runs.of(here), found[here]
-            _copy(fetched.data, some.offsets - starts[which] + begins[which], some)
-            runs = runs.of(np.flatnonzero(found < 0))
-        return entry.read_runs(runs.offsets, runs.addresses, runs.counts, None)
-
-    def _read_fetched(self, left: Pieces) -> None:
-        """Read runs out of what was asked for, and ask for the rest."""
-        with self.shared.lock:
-            asked = list(self.shared.asked)
+            left = left.of(np.flatnonzero(counts))
+        if entry is not None and entry.read_runs(left):
+            return
+        with self.lock:
+            asked = list(self.asked)
         for one in asked:
             left = self._take(one, left)
-            if not len(left.runs):
+        # By the folder, and at last without it, where others delete what it holds meanwhile.
+        for folder in (entry, None):
+            at_once = left._replace(runs=np.zeros_like(left.runs))  # read as they lie
+            with Asked(self, at_once, folder, at_once=True) as own:
+                left = self._take(own, left)
+            if not len(left.runs) or (folder is not None and folder.read_runs(left)):
                 return
-        with Asked(self, left.offsets, left.counts, at_once=True) as own:
-            left = self._take(own, left)
-        assert not len(left.runs)  # nobody else takes of it
 
     def _take(self, asked: Asked, wanted: Pieces) -> Pieces:
         """Copy what lies in ranges that were asked for; return what does not, or not any more."""
+        if not len(asked.starts) or not len(wanted.runs):
+            return wanted
         pieces, found = wanted.within(asked.starts, asked.stops)
         order = np.argsort(found, kind="stable")
         borders = [*np.flatnonzero(np.diff(found[order], prepend=-2)).tolist(), len(order)]
@@ -181,21 +145,13 @@ class StoredFile:
 
     def read_into(self, memory: memoryview, offset: int) -> None:
         """Fill memory with the bytes from an offset on."""
+        if self.entry is not None and self.entry.read_into(memory, offset):
+            return
         target = np.frombuffer(memory, np.uint8)
         place = np.array([target.ctypes.data])
         self.read_runs(np.array([offset]), place, len(memory), target)
 
     # Said to be read soon.
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, StoredFile) and self.version == other.version
-
-    def __hash__(self) -> int:
-        return hash(self.version)
-
-    def is_far(self) -> bool:
-        """Return whether some of it is not in the cache folder."""
-        return self.entry is None or not self.entry.is_whole
 
     def soon(self, offsets: Ints, lengths: Ints | int) -> list[Soon]:
         """Return what says that runs of bytes will be read; see `oocdata.engines.files.File`."""
@@ -205,19 +161,22 @@ class StoredFile:
     @contextmanager
     def asking(self, wanted: Sequence[Soon]) -> Iterator[None]:
         """Have runs under way for as long as a block takes; see `oocdata.engines.soon`."""
+        entry = self.entry
+        if entry is not None and not len(to_fetch(self._runs(wanted), entry)[0]):
+            yield
+            return
         # What whoever asked first reads is in the cache for all, or in the folder.
-        of_all = [one.cached or self.entry is not None for one in wanted]
-        others = _runs(wanted, [not one for one in of_all])
+        of_all = [one.cached or entry is not None for one in wanted]
+        others = self._runs(wanted, [not one for one in of_all])
         with ExitStack() as stack:
             # Or two who need the same both find that nobody has asked for it.
-            with self.shared.lock:
+            with self.lock:
                 # What is read stays listed until nobody looks: see `AskAhead`.
-                runs = self._not_asked(self._missing(wanted, of_all)), others
-                offsets, counts, turns = np.concatenate(runs, axis=1)
-                inside = offsets + counts <= self.version.nbytes  # reading them says that not
-                if inside.any():
-                    asked = Asked(self, offsets[inside], counts[inside], turns[inside])
-                    stack.enter_context(asked)
+                runs = _once(self._runs(wanted, of_all))
+                for other in list(self.asked):
+                    runs, found = runs.within(other.starts, other.stops)
+                    runs = runs.of(found < 0)
+                stack.enter_context(Asked(self, runs.and_(others), entry))
             yield
 
     def has_room(self) -> bool:
@@ -226,39 +185,29 @@ class StoredFile:
 
     def cost(self, wanted: Sequence[Soon]) -> Cost:
         """Return what it takes to ask for runs of bytes; nothing for those that are kept."""
-        offsets, counts, _ = self._missing(wanted)
-        if not len(offsets):
-            return Cost()
-        starts, stops = joined(offsets, counts)
+        starts, stops = to_fetch(self._runs(wanted), self.entry)
         return Cost(len(starts), int((stops - starts).sum()))
 
     def fetch_all(self, wanted: Sequence[Soon]) -> int:
         """Fetch runs for nobody; see `oocdata.engines.soon.Asks`."""
         found = 0
-        with Asked(self, *_once(_runs(wanted))) as asked:
+        with Asked(self, _once(self._runs(wanted)), None) as asked:
             for number in range(len(asked.starts)):
                 found += len(asked.take(number).data)
                 asked.drop(number)
         return found
 
-    def _missing(self, wanted: Sequence[Soon], some: Sequence[bool] | None = None) -> Ints:
-        """Return the runs that are not in the cache folder, each once; as `_runs` does."""
-        runs = _once(_runs(wanted, some))
-        if self.entry is None or not runs.size:
-            return runs
-        missing = self.entry.missing(*runs[:2])
-        return np.stack((*missing, np.zeros_like(missing[0])))
+    def _runs(self, wanted: Sequence[Soon], some: Sequence[bool] | None = None) -> Pieces:
+        """Return the runs of all that is wanted, or of `some`, as pieces that go nowhere.
 
-    def _not_asked(self, runs: Ints) -> Ints:
-        """Return the runs that nobody has asked for yet."""
-        for other in list(self.shared.asked):
-            offsets, counts, turns = runs
-            pieces, found = Pieces(turns, offsets, offsets, counts).within(
-                other.starts, other.stops
-            )
-            left = pieces.of(np.flatnonzero(found < 0))
-            runs = np.stack((left.offsets, left.counts, left.runs))
-        return runs
+        Those beyond the object are left out, since reading them says it.
+        """
+        runs = Pieces(*[np.zeros(0, np.int64)] * 4)
+        for number, one in enumerate(wanted):
+            if some is None or some[number]:
+                offsets, counts = one.wanted
+                runs = runs.and_(Pieces(np.full_like(offsets, number), offsets, offsets, counts))
+        return runs.of(runs.offsets + runs.counts <= self.version.nbytes)
 
     # As of a stream, for headers and metadata.
 
@@ -297,9 +246,32 @@ class StoredFile:
             except UnfinishedError as error:
                 raise error.cause or error from None
             block = bytes(fetched)
-            count_block(self.version)
+            self.blocks += 1
             keep(self.version, start, block)
         return block
+
+
+async def _beginning(address: Address) -> StoredFile:
+    answer = await link().get(address, 0, BEGINNING)
+    assert answer is not None
+    version = ObjectVersion.of(address, answer)
+    if not version.tag:  # it may be another one, which was written in the same second
+        forget(version)
+    keep(version, 0, bytes(answer.data))
+    return of_version(version)
+
+
+def of_version(version: ObjectVersion) -> StoredFile:
+    """Return the file of a version, the same for as long as it is in use."""
+    entry = None
+    if version.cache:
+        which = f"{version.tag} {version.modified}"
+        entry = CacheFolder.at(version.cache).entry(version.path, which, version.nbytes)
+    with _lock:
+        found = _files.get((version, version.cache))
+        if found is None or found.entry is not entry:  # that folder could not be written
+            found = _files[version, version.cache] = StoredFile(version, entry)
+    return found
 
 
 def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:
@@ -309,28 +281,22 @@ def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:
         write_memory(address, data[begin : begin + count])
 
 
-def _runs(wanted: Sequence[Soon], some: Sequence[bool] | None = None) -> Ints:
-    """Return offsets and lengths of runs, and the number of the read that takes them: in rows.
-
-    Each read takes its runs in the order in which they lie. Of all that is wanted, or of `some`.
-    """
-    found = [np.zeros((3, 0), np.int64)]
-    for number, one in enumerate(wanted):
-        if some is None or some[number]:
-            offsets, counts = one.wanted
-            found.append(np.stack((offsets, counts, np.full_like(offsets, number))))
-    return np.concatenate(found, axis=1)
-
-
-def _once(runs: Ints) -> Ints:
+def _once(runs: Pieces) -> Pieces:
     """Return runs without those that stood there before."""
-    first = np.unique(runs[:2], axis=1, return_index=True)[1]
-    return runs[:, first]
+    each = np.stack((runs.offsets, runs.counts))
+    return runs.of(np.unique(each, axis=1, return_index=True)[1])
 
 
-def _entry(version: ObjectVersion) -> Entry | None:
-    """Return where an object is kept; None where it is not."""
-    if not version.cache:
-        return None
-    which = f"{version.tag} {version.modified}"
-    return CacheFolder.at(version.cache).entry(version.path, which, version.nbytes)
+_lock = threading.Lock()
+_files: WeakValueDictionary[tuple[ObjectVersion, str], StoredFile] = WeakValueDictionary()
+
+
+def _new_locks_after_fork() -> None:
+    global _lock
+    _lock = threading.Lock()
+    for file in list(_files.values()):
+        file.lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_new_locks_after_fork)

@@ -1,15 +1,17 @@
 """The cache folder: what was fetched is kept, within a limit, for all processes and runs.
 
-Of an object, bytes are kept in segments of 32 MiB, a file each. A version of it is known by its
-name, its version and its size, whose digest names the files; each file says in its header what it
-is a part of. So there is no table that could be wrong, and no lock between processes: what a folder
-holds is what lies in it.
+Of an object that is read in parts there is a file of those that were fetched, of one that is read
+whole a file with all of it. A version of an object is known by its name, its version and its size,
+whose digest names the files; each says in its header what it is a part of. So there is no table
+that could be wrong, and no lock between processes: what a folder holds is what lies in it.
 
 A process looks how much that is after it wrote a sixteenth of the limit, and deletes the files that
-were used longest ago until there is room for as much again. So one process stays within the limit,
-and each further one that writes at the same time may exceed it by a sixteenth. A file may be
-deleted while it is read: whoever has it open reads on. Its space comes free when those have closed
-it: at once in the process that deleted it, in others when they next look how much there is.
+were used longest ago until there is room for as much again; but none that was in use in the last
+minutes: instead, what is fetched is not kept. So of what exceeds the limit a part stays, instead of
+all being fetched again and again. One process stays within the limit, and each further one that
+writes at the same time may exceed it by a sixteenth. A file may be deleted while it is read:
+whoever has it open reads on. Its space comes free when those have closed it: at once in the process
+that deleted it, in others when they next look how much there is.
 """
 
 from __future__ import annotations
@@ -17,11 +19,14 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import blake2b
+from math import inf
+from tempfile import TemporaryFile
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
@@ -30,7 +35,7 @@ from oocdata.engines.whole import whole_file
 from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count
 from oocdata.stores.entry import Entry
-from oocdata.stores.segments import read_header
+from oocdata.stores.kept import read_header
 
 __all__ = ["CacheFolder", "CachedObject"]
 
@@ -44,6 +49,12 @@ _STEP = 16
 """After so many parts of the limit a process looks how much there is."""
 
 _BLOCK = 4096
+
+_IN_USE = 120.0
+"""Seconds since the last use of a file that may be in use; it is noted once a minute."""
+
+_LOOKED_AGAIN = 10.0
+"""Seconds after which a process looks again whether there is room, where there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +93,7 @@ class CacheFolder:
     ...     entry = folder.entry("s3://bucket/a.npy", '"etag"', 10_000)
     ...     entry.write(0, bytes(range(256)) * 32)
     ...     out = np.zeros(3, np.uint8)
-    ...     entry.read_runs(np.array([4100]), np.array([out.ctypes.data]), 3, out)
+    ...     entry.read_into(memoryview(out), 4100)
     ...     [(one.name, one.size, one.nbytes) for one in folder.show()]
     True
     [('s3://bucket/a.npy', 10000, 12288)]
@@ -95,28 +106,21 @@ class CacheFolder:
     ranges of 64 KB at random places, 6 % more bytes than are wanted (pages of 16 KiB: 25 %).
     The checksums of a GiB take 0.25 s of the processor, with pages of 64 KiB 0.19 s."""
 
-    segment = 32 << 20
-    """Bytes that are deleted together."""
-
     def __init__(self, path: str | os.PathLike[str], *, limit: int | None = None) -> None:
         self.path = _absolute(path)
         try:
             os.makedirs(os.path.join(self.path, _OBJECTS), exist_ok=True)
-            _check_writable(self.path)
+            TemporaryFile(dir=os.path.join(self.path, _OBJECTS)).close()
             free = os.statvfs(self.path)
-            usual = min(_MOST, free.f_bavail * free.f_frsize // 2)
-            if not os.path.exists(self._settings_path):
-                self._save(limit or usual)
+            if not self.is_at(path):
+                self._save(limit or min(_MOST, free.f_bavail * free.f_frsize // 2))
         except OSError as error:
-            raise ArgumentError(
-                f"`cache` must be a folder that can be written; '{self.path}' can't: "
-                f"{error.strerror or error}."
-            ) from error
+            raise self._unwritable("`cache` must be", error) from error
         found = self._settings()
-        if found is None or found.get("form") != _FORM:
+        if found.get("form") != _FORM:
             raise ArgumentError(
-                f"`cache` must be a folder of this version of oocdata; '{self._settings_path}' is "
-                "of none. Choose another folder, or delete that one."
+                f"`cache` must be a folder of this version of oocdata; '{self.path}/{_SETTINGS}' "
+                "is of none. Choose another folder, or delete that one."
             )
         self._limit = int(found["limit"])
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
@@ -126,10 +130,15 @@ class CacheFolder:
         _folders.add(self)
 
     def _begin_anew(self) -> None:
-        #: Held while pages and segments of entries are looked at or changed, together.
+        #: Held while the pages and files of entries are looked at or changed, together.
         self.lock = threading.Lock()
         self._room = threading.Lock()
         self._allowed = 0  # so it looks how much there is before the next write
+        self._full_until = 0.0
+
+    def _unwritable(self, rule: str, error: OSError) -> ArgumentError:
+        why = error.strerror or error
+        return ArgumentError(f"{rule} a folder that can be written; '{self.path}' can't: {why}.")
 
     @staticmethod
     def is_at(path: str | os.PathLike[str]) -> bool:
@@ -154,28 +163,20 @@ class CacheFolder:
 
     # Settings -----------------------------------------------------------------------------------
 
-    @property
-    def _settings_path(self) -> str:
-        return os.path.join(self.path, _SETTINGS)
-
-    def _settings(self) -> dict[str, Any] | None:
-        try:
-            with open(self._settings_path, encoding="utf-8") as file:
-                found = json.load(file)
-        except (OSError, ValueError):
-            return None
-        return found if isinstance(found, dict) else None
+    def _settings(self) -> dict[str, Any]:
+        path, found = os.path.join(self.path, _SETTINGS), None
+        with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        return found if isinstance(found, dict) else {}
 
     def _save(self, limit: int) -> None:
-        with whole_file(self._settings_path) as file:
+        with whole_file(os.path.join(self.path, _SETTINGS)) as file:
             file.write(json.dumps({"form": _FORM, "limit": limit}).encode())
 
     @property
     def limit(self) -> int:
         """Bytes on the disk that objects may take, in all processes together."""
-        found = self._settings()
-        if found is not None:
-            self._limit = int(found["limit"])
+        self._limit = int(self._settings().get("limit", self._limit))
         return self._limit
 
     def set_limit(self, nbytes: int) -> None:
@@ -187,12 +188,9 @@ class CacheFolder:
         try:
             self._save(nbytes)
         except OSError as error:
-            raise ArgumentError(
-                f"`limit` must be set in a folder that can be written; '{self.path}' can't: "
-                f"{error.strerror or error}."
-            ) from error
+            raise self._unwritable("`limit` must be set in", error) from error
         with self._room:
-            self._delete_beyond(nbytes)
+            self._delete(nbytes)
 
     # Objects ------------------------------------------------------------------------------------
 
@@ -230,27 +228,17 @@ class CacheFolder:
             found.setdefault(os.path.basename(one[1]).partition(".")[0], []).append(one)
         shown = []
         for files in found.values():
-            header = next(filter(None, (_header(path) for _, path, _ in files)), None)
-            shown.append(
-                CachedObject(
-                    "?" if header is None else header["name"],
-                    "?" if header is None else header["version"],
-                    0 if header is None else header["nbytes"],
-                    sum(nbytes for _, _, nbytes in files),
-                    max(used for used, _, _ in files),
-                )
-            )
+            unknown: dict[str, Any] = {"name": "?", "version": "?", "nbytes": 0}
+            header = next(filter(None, (_header(path) for _, path, _ in files)), unknown)
+            on_disk, used = sum(one[2] for one in files), max(one[0] for one in files)
+            of = header["name"], header["version"], header["nbytes"]
+            shown.append(CachedObject(*of, on_disk, used))
         return sorted(shown, key=lambda one: (-one.used, one.name))
 
     def clear(self) -> int:
         """Delete what is kept, and return the bytes on the disk that come free."""
-        freed = 0
-        for _, path, nbytes in list(self.files()):
-            with suppress(FileNotFoundError):
-                os.unlink(path)
-                freed += nbytes
-        self._give_up_deleted()
-        return freed
+        with self._room:
+            return self._delete(0)
 
     # Room ---------------------------------------------------------------------------------------
 
@@ -271,31 +259,34 @@ class CacheFolder:
             return False
         with self._room:
             if self._written + nbytes > self._allowed:
-                limit = self.limit
+                limit, now = self.limit, time.monotonic()
                 allowed = max(limit // _STEP, nbytes)
-                if allowed > limit or not self._delete_beyond(limit - allowed):
+                if allowed > limit or now < self._full_until:
+                    return False
+                self._delete(limit - allowed, before=time.time() - _IN_USE)
+                if self.nbytes > limit - allowed:
+                    self._full_until = now + _LOOKED_AGAIN
                     return False
                 self._written, self._allowed = 0, allowed
             self._written += nbytes
         return True
 
-    def _delete_beyond(self, most: int) -> bool:
-        """Delete what was used longest ago, until files take so many bytes; return if they do."""
-        files = sorted(self.files())
+    def _delete(self, most: int, before: float = inf) -> int:
+        """Delete what was used longest ago, and before a time, until files take so many bytes.
+
+        Return the bytes on the disk that come free.
+        """
+        self._full_until, freed, files = 0.0, 0, sorted(self.files())
         total = sum(nbytes for _, _, nbytes in files)
-        for _, path, nbytes in files:
-            if total <= most:
+        for used, path, nbytes in files:
+            if total - freed <= most or used > before:
                 break
             with suppress(OSError):
                 os.unlink(path)
-            if not os.path.lexists(path):
-                total -= nbytes
-        self._give_up_deleted()
-        return total <= most
-
-    def _give_up_deleted(self) -> None:
+                freed += nbytes
         for entry in list(self._entries.values()):
             entry.give_up_deleted()
+        return freed
 
     def stop(self, error: OSError) -> None:
         """Write no more in this process, and say so once."""
@@ -314,13 +305,6 @@ class CacheFolder:
 
 def _absolute(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(os.path.expanduser(os.fspath(path)))
-
-
-def _check_writable(path: str) -> None:
-    tried = os.path.join(path, _OBJECTS, f"{os.urandom(8).hex()}.new")
-    with open(tried, "xb"):
-        pass
-    os.unlink(tried)
 
 
 def _header(path: str) -> dict[str, Any] | None:

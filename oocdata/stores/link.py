@@ -30,7 +30,7 @@ from oocdata.stores.address import obstore
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError, TornError, is_silent, may_pass, told
 from oocdata.stores.given import FileSystem
-from oocdata.stores.room import Room
+from oocdata.stores.room import Request, Room
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -132,13 +132,7 @@ class Link(Room):
         """Begin work in the loop."""
         self.check()
         done: Future[Made] = Future()
-
-        def begin() -> None:
-            if not done.set_running_or_notify_cancel():
-                return
-            self.task(work(), done)
-
-        self._loop.call_soon_threadsafe(begin)
+        self._loop.call_soon_threadsafe(lambda: self.task(work(), done))
         return done
 
     def call(self, work: Callable[[], None]) -> None:
@@ -149,11 +143,26 @@ class Link(Room):
 
     def task(self, work: Coroutine[Any, Any, Made], done: Future[Made]) -> asyncio.Task[Made]:
         """Begin work, in the loop; what comes of it goes to `done`."""
+
+        def pass_on(task: asyncio.Task[Made]) -> None:
+            # Of what was given up too, or asyncio says that nobody has asked for it.
+            error = _ended() if task.cancelled() else task.exception()
+            if task.cancelled() and not self._ending:
+                done.cancel()
+            elif error is None and not done.done():
+                done.set_result(task.result())
+            elif not done.done():
+                done.set_exception(error)
+
         task = self._loop.create_task(work)
-        task.add_done_callback(lambda task: _pass_on(task, done, ending=self._ending))
+        task.add_done_callback(pass_on)
         if self._ending:
             task.cancel()
         return task
+
+    def begin(self, request: Request[Any]) -> None:
+        """Begin to fetch an answer: it has room."""
+        request.task = self.task(request.fetch(request), request.done)
 
     # Requests.
 
@@ -288,26 +297,6 @@ def _ended() -> SourceError:
     return SourceError("the interpreter must not be ending when stores are read from; it is.")
 
 
-def _pass_on(task: asyncio.Task[Made], done: Future[Made], *, ending: bool) -> None:
-    """Hand what came of a task to whoever waits for it."""
-    if done.done():
-        if not task.cancelled():
-            task.exception()  # or asyncio says that nobody has asked for it
-        return
-    if task.cancelled() and ending:
-        done.set_exception(_ended())
-        return
-    if task.cancelled():
-        done.cancel()
-        done.set_running_or_notify_cancel()
-        return
-    error = task.exception()
-    if error is not None:
-        done.set_exception(error)
-    else:
-        done.set_result(task.result())
-
-
 _link: Link | None = None
 _making = threading.Lock()
 
@@ -321,12 +310,10 @@ def link() -> Link:
     True
     """
     global _link
-    if _link is not None:
-        return _link
-    with _making:
-        if _link is None:
-            _link = Link()
-        return _link
+    if _link is None:
+        with _making:
+            _link = _link or Link()
+    return _link
 
 
 def _new_lock_after_fork() -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any
 
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
-from oocdata.stores.blocks import BEGINNING
 from oocdata.stores.files import StoredFile
 from oocdata.stores.link import link
-from oocdata.stores.versions import looked_at, note
+from oocdata.stores.versions import once, was_asked
 
 __all__ = ["look", "probe", "small"]
 
@@ -24,20 +22,16 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     for), and why the object itself can't be read; None where it can, by `StoredFile.at`.
     """
     address, each = Address.of(url), list(names)
-    if isinstance(looked_at().get(address), StoredFile):  # as `look` found it
+    is_file = was_asked((StoredFile, address))  # by `look`
+    beginning = StoredFile.asked_at(address)
+    if is_file and beginning.exception() is None:
         return [], None
-    beginning = link().start(lambda: link().get(address, 0, BEGINNING))
     below = small([address / name for name in each])
     error = beginning.exception()
-    if error is None:
-        answer = beginning.result()
-        assert answer is not None
-        note(address, StoredFile.of(address, answer))
-    elif not isinstance(error, SourceError):
+    if error is not None and not isinstance(error, SourceError):
         raise error
-    found = zip(each, below, strict=True)
-    answers = ((name, answer) for name, answer in found if isinstance(answer, Answer))
-    there = [name for name, answer in answers if bytes(answer.data).lstrip().startswith(b"{")]
+    answers = ((name, one) for name, one in zip(each, below, strict=True) if type(one) is Answer)
+    there = [name for name, one in answers if bytes(one.data).lstrip().startswith(b"{")]
     refused = next((one for one in below if isinstance(one, SourceError)), None)
     if isinstance(error, MissingFileError) and not there and refused is not None:
         raise refused  # it may be there all the same
@@ -45,16 +39,9 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
 
 
 def look(urls: Iterable[str]) -> None:
-    """Ask at once for the beginnings of objects; what can't be read is asked for again by its user.
-
-    Within `one_look`, in which they are opened.
-    """
-    each = [Address.of(url) for url in urls]
-    begun = [link().start(partial(link().get, one, 0, BEGINNING)) for one in each]
-    for one, done in zip(each, begun, strict=True):
-        answer = None if done.exception() is not None else done.result()
-        if answer is not None:
-            note(one, StoredFile.of(one, answer))
+    """Ask at once for the beginnings of objects, within `one_look`, in which they are opened."""
+    for url in urls:
+        StoredFile.asked_at(Address.of(url))
 
 
 def small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:
@@ -62,16 +49,13 @@ def small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:
 
     Within `one_look`, each is asked for once.
     """
-    known: dict[Address, Any] = looked_at()
-    wanted = {one: known[one] for one in addresses if one in known}
-    begun = {one: link().start(partial(link().get, one)) for one in addresses if one not in wanted}
-    for one, done in begun.items():
-        error = done.exception()
-        if isinstance(error, MissingFileError):
-            wanted[one] = None
-        elif error is None or isinstance(error, SourceError):
-            wanted[one] = error or done.result()
-        else:
-            raise error
-        note(one, wanted[one])
-    return [wanted[one] for one in addresses]
+    begun = [once(one, partial(link().start, partial(link().get, one))) for one in addresses]
+    found: list[Answer | SourceError | None] = []
+    for done in begun:
+        try:
+            found.append(done.result())
+        except MissingFileError:
+            found.append(None)
+        except SourceError as error:
+            found.append(error)
+    return found

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from oocdata.engines.soon import Cost, Soon
@@ -17,14 +17,12 @@ from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.held import Held
+from oocdata.stores.kept import Blob
 from oocdata.stores.link import link
-from oocdata.stores.segments import Blob
+from oocdata.stores.room import Request
 from oocdata.stores.versions import Noted
 
 __all__ = ["StoredObjects"]
-
-_LENGTH = 4
-"""Bytes that say how long the version of a kept object is written."""
 
 
 class StoredObjects:
@@ -42,14 +40,12 @@ class StoredObjects:
         self._usual = float(nbytes)
         self._lock = threading.Lock()
         self._versions = Noted(count)
-        # 1 for an object that is in the cache folder, and of that version.
-        self._files = Noted(count if cache else 0)
-        self._asked: dict[int, tuple[Held[Answer | None], int]] = {}
+        self._asked: dict[int, Held[Answer | None]] = {}
 
     @property
     def nbytes(self) -> int:
         """Bytes that are taken by what is noted of objects, once all were read."""
-        return self._versions.nbytes + self._files.nbytes
+        return self._versions.nbytes
 
     @contextmanager
     def asking(self, wanted: Sequence[Soon]) -> Iterator[None]:
@@ -61,7 +57,7 @@ class StoredObjects:
                 if numbers:
                     held = stack.enter_context(self._held(numbers, at_once=False))
                     stack.callback(self._forget, numbers)
-                    self._asked.update({one: (held, place) for place, one in enumerate(numbers)})
+                    self._asked.update(dict.fromkeys(numbers, held))
             yield
 
     def _forget(self, numbers: Sequence[int]) -> None:
@@ -69,8 +65,9 @@ class StoredObjects:
             self._asked.pop(number, None)
 
     def _held(self, numbers: Sequence[int], *, at_once: bool) -> Held[Answer | None]:
-        sizes = [int(self._usual)] * len(numbers)
-        return Held(sizes, lambda place: self._fetch(numbers[place]), at_once=at_once)
+        size = int(self._usual)
+        requests = {one: Request(partial(self._fetch, one), size, size) for one in numbers}
+        return Held(requests, at_once=at_once)
 
     def has_room(self) -> bool:
         """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""
@@ -82,7 +79,7 @@ class StoredObjects:
         No bytes for those of which the store is only asked whether they are still the same.
         """
         far = self._far(wanted)
-        new = [one for one in far if self._folder is None or not self._blob(one).is_there]
+        new = [one for one in far if not self._is_kept(one)]
         return Cost(len(far), len(new) * int(self._usual), not far)
 
     def fetch_all(self, wanted: Sequence[Soon]) -> int:
@@ -92,96 +89,81 @@ class StoredObjects:
             return sum(len(data) for data in self.take(numbers) if data is not None)
 
     def _far(self, wanted: Sequence[Soon]) -> list[int]:
-        """Return those objects that are not known to be in the cache folder, each once."""
+        """Return those objects that are not in the cache folder, or may be another, each once."""
         each = dict.fromkeys(number for one in wanted for number in one.wanted)
-        return [number for number in each if not self._files.get(number)]
+        return [one for one in each if not (self._versions.get(one) and self._is_kept(one))]
 
     def take(self, numbers: Sequence[int]) -> list[Any]:
         """Return the bytes of objects, asked for or not; None for an absent one."""
         found: dict[int, Any] = {}
         for number in numbers:
             with self._lock:
-                held, place = self._asked.get(number, (None, 0))
-            if held is None:
-                continue
-            try:
-                answer = held.take(place)
-            except CancelledError:
-                continue
-            found[number] = None if answer is None else answer.data
-            held.drop(place)
-        found.update(self._near([number for number in numbers if number not in found]))
+                held = self._asked.get(number)
+            if held is not None:
+                with suppress(CancelledError):
+                    found[number] = _taken(held, number)
+        # By whoever needs them: through the link, each would take 0.3 ms more.
+        for number in numbers:
+            if number not in found and self._folder and (known := self._versions.get(number)):
+                kept = self._kept(number)
+                if _sign(kept) == known and kept is not None:
+                    found[number] = kept.data
         left = [number for number in dict.fromkeys(numbers) if number not in found]
         if left:
             with self._held(left, at_once=True) as own:  # which nobody else takes of
-                for place, number in enumerate(left):
-                    answer = own.take(place)
-                    found[number] = None if answer is None else answer.data
-                    own.drop(place)
+                found.update((number, _taken(own, number)) for number in left)
         return [found[number] for number in numbers]
 
-    def _near(self, numbers: Sequence[int]) -> dict[int, Any]:
-        """Return the bytes of those objects that are in the cache folder, as they were before.
-
-        They are read by whoever needs them: through the link, each would take 0.3 ms more.
-        """
-        found = {}
-        for number in numbers:
-            kept = self._kept(number) if self._files.get(number) else None
-            if kept is not None and _sign(kept) == self._versions.get(number):
-                found[number] = kept.data
-            else:
-                self._files.set(number, 0)
-        return found
-
-    async def _fetch(self, number: int) -> Answer | None:
-        known = self._versions.get(number)
+    async def _fetch(self, number: int, request: Request[Answer | None]) -> Answer | None:
+        """Return an object as the store has it; that which is kept, where it is the same."""
+        known, address, answer = self._versions.get(number), self._address(number), None
         kept = await asyncio.to_thread(self._kept, number) if self._folder else None
         if kept is not None and known == _sign(kept):  # it was asked for since the opening
-            self._files.set(number, 1)
             return kept
-        answer = await self._asked_for(number, kept)
-        if answer is None:
-            return None
-        self._usual += (len(answer.data) - self._usual) / 8
-        is_kept = answer is kept
-        if not is_kept and self._folder and answer.tag:
-            is_kept = await asyncio.to_thread(self._keep, number, answer)
-        self._files.set(number, int(is_kept))
-        return answer
-
-    async def _asked_for(self, number: int, kept: Answer | None) -> Answer | None:
-        """Return an object as the store has it; that which is kept, where it is the same."""
-        address, answer = self._address(number), None
-        is_new = not self._versions.get(number)
         with suppress(MissingFileError):
-            unless = kept.tag if kept is not None and is_new else ""
+            unless = "" if kept is None or known else kept.tag
             answer = await link().get(address, unless=unless) or kept
-        if self._versions.first(number, _sign(answer)):
-            return answer
-        how = "it was written anew" if answer is not None else "it was deleted"
-        raise ChangedError(
-            f"the object must be as it was when it was first read; {how}. Open the array again.",
-            path=address.url,
-        )
+        if not self._versions.first(number, _sign(answer)):
+            how = "it was written anew" if answer is not None else "it was deleted"
+            raise ChangedError(
+                f"the object must be as it was when it was first read; {how}. Open the array "
+                "again.",
+                path=address.url,
+            )
+        if answer is not None:
+            self._usual += (len(answer.data) - self._usual) / 8
+            is_kept = answer is kept
+            if not is_kept and self._folder and answer.tag:
+                is_kept = await asyncio.to_thread(self._keep, number, answer)
+            if is_kept:
+                link().keep_elsewhere(request)
+        return answer
 
     def _blob(self, number: int) -> Blob:
         assert self._folder is not None
         # Whatever version: which it is stands in what is kept.
         return Blob(self._folder, self._address(number).url, "", 0, "object")
 
+    def _is_kept(self, number: int) -> bool:
+        return self._folder is not None and self._blob(number).is_there
+
     def _kept(self, number: int) -> Answer | None:
         """Return an object as it is kept in the folder; None where it is not."""
-        kept = self._blob(number).read()
-        if kept is None:
-            return None
-        end = _LENGTH + int.from_bytes(kept[:_LENGTH], "little")
-        return Answer(kept[end:], len(kept) - end, *json.loads(bytes(kept[_LENGTH:end])))
+        blob = self._blob(number)
+        data = blob.read()
+        return None if data is None else Answer(data, len(data), *blob.about)
 
     def _keep(self, number: int, answer: Answer) -> bool:
-        about = json.dumps([answer.tag, answer.modified]).encode()
-        length = len(about).to_bytes(_LENGTH, "little")
-        return self._blob(number).keep(length + about + bytes(answer.data))
+        blob = self._blob(number)
+        blob.about = [answer.tag, answer.modified]
+        return blob.keep(bytes(answer.data))
+
+
+def _taken(held: Held[Answer | None], number: int) -> Any:
+    """Return the bytes of an object, which is not held any more; None for an absent one."""
+    answer = held.take(number)
+    held.drop(number)
+    return None if answer is None else answer.data
 
 
 def _sign(answer: Answer | None) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from oocdata.engines.soon import GAP
 from oocdata.memory import scratch_share
 
-__all__ = ["Pieces", "cut", "joined", "pages_of", "ranges_of"]
+__all__ = ["Pieces", "joined", "pages_of", "ranges_of"]
 
 Ints = NDArray[np.int64]
 
@@ -19,20 +19,28 @@ PART = 8 << 20
 
 _PARTS, _LEAST_PART = 8, 64 << 10
 """So many parts fit into the memory of the link at least, unless they were shorter than that: while
-one is read, others are under way. No part lies in a gap alone."""
+one is read, others are under way. Each is some of these, so pages of the cache folder are not cut,
+and no part lies in a gap alone."""
 
 
 class Pieces(NamedTuple):
-    """Runs of bytes, or parts of them: the run of each, where it begins, where it goes."""
+    """Runs of bytes, or parts of them: where each begins, where it goes, how long it is.
+
+    `runs` is the number of the run, or says in which order they are read.
+    """
 
     runs: Ints
     offsets: Ints
     addresses: Ints
     counts: Ints
 
-    def of(self, some: Ints) -> Pieces:
+    def of(self, some: NDArray[Any]) -> Pieces:
         """Return some of them."""
         return Pieces(*(column[some] for column in self))
+
+    def and_(self, more: Pieces) -> Pieces:
+        """Return them and more."""
+        return Pieces(*(np.concatenate(both) for both in zip(self, more, strict=True)))
 
     def within(self, starts: Ints, stops: Ints) -> tuple[Pieces, Ints]:
         """Return them cut at the borders of ranges, and the range in which each lies; -1 for none.
@@ -44,6 +52,8 @@ class Pieces(NamedTuple):
         >>> pieces.offsets.tolist(), pieces.counts.tolist(), ranges.tolist()
         ([8, 10, 12], [2, 2, 6], [0, -1, 1])
         """
+        if not len(starts):
+            return self, np.full(len(self.runs), -1)
         borders = np.stack((starts, stops), axis=1).ravel()
         first = np.searchsorted(borders, self.offsets, side="right") - 1
         last = np.searchsorted(borders, self.offsets + self.counts - 1, side="right") - 1
@@ -74,12 +84,14 @@ def joined(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints]:
     >>> starts.tolist(), stops.tolist()
     ([0, 90000], [13, 90010])
     """
+    if not len(offsets):
+        return offsets, offsets
     order = np.argsort(offsets, kind="stable")
     starts, counts = offsets[order], lengths[order]
     ends = np.maximum.accumulate(starts + counts)
     firsts = np.flatnonzero(np.append(True, starts[1:] > ends[:-1] + GAP))
     starts, stops = starts[firsts], ends[np.append(firsts[1:], len(ends)) - 1]
-    part = min(PART, max(_LEAST_PART, scratch_share() // _PARTS))
+    part = min(PART, max(1, scratch_share() // _PARTS // _LEAST_PART) * _LEAST_PART)
     parts = np.maximum(1, -(-(stops - starts) // part))
     if (parts > 1).any():
         within = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
@@ -109,26 +121,7 @@ def ranges_of(pages: Ints) -> tuple[Ints, Ints]:
     >>> [part.tolist() for part in ranges_of(np.array([3, 4, 5, 9]))]
     [[3, 9], [6, 10]]
     """
+    if not pages.size:
+        return pages, pages
     apart = np.diff(pages) != 1
     return pages[np.append(True, apart)], pages[np.append(apart, True)] + 1
-
-
-def cut(offsets: Ints, addresses: Ints, lengths: Ints, size: int) -> Ints:
-    """Cut runs of bytes where a segment ends.
-
-    Returns offsets, addresses, lengths, and the number of each one's segment.
-
-    Examples
-    --------
-    >>> cut(np.array([90, 10]), np.array([1000, 2000]), np.array([20, 5]), 100).tolist()
-    [[90, 100, 10], [1000, 1010, 2000], [10, 10, 5], [0, 1, 0]]
-    """
-    ends = offsets + lengths
-    first, last = offsets // size, (ends - 1) // size
-    if (first == last).all():
-        return np.stack((offsets, addresses, lengths, first))
-    numbers = pages_of(first, last)
-    owner = np.repeat(np.arange(offsets.size), last - first + 1)
-    starts = np.maximum(offsets[owner], numbers * size)
-    stops = np.minimum(ends[owner], (numbers + 1) * size)
-    return np.stack((starts, addresses[owner] + starts - offsets[owner], stops - starts, numbers))

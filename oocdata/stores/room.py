@@ -1,66 +1,62 @@
 """The bound on bytes of answers: those under way, and those that lie ready until they are read.
 
-Room is granted in the order in which it is asked for. What was read stays, for whoever reads it
-again, until somebody else needs the room. Then goes first what nobody said that it would read
-again; for an answer that somebody waits for, also what others asked for long before they read it.
-That is fetched again when it is read. So the bound holds, but for an answer that is larger.
+Room is granted in the order in which it is asked for, first to whoever waits. What was read stays,
+for whoever reads it again, until somebody else needs the room. For an answer that somebody waits
+for, also what nobody waits for is given up, the last first; that is fetched again when it is read.
+So the bound holds, but for an answer that is larger.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Iterable, Iterator
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Iterable
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
 
 from oocdata.memory import scratch_share
 
-__all__ = ["AHEAD", "AT_ONCE", "Room", "Turn"]
+__all__ = ["Request", "Room"]
 
-_WAITED_FOR, AT_ONCE, AHEAD = range(3)
-"""Who comes first: an answer that somebody waits for, those that are read next, those for later."""
-
-
-class Holder(Protocol):
-    """Several answers that are asked for together."""
-
-    is_read: bool  #: whether somebody has begun to read them
-
-    def fetch(self, number: int) -> None:
-        """Begin to fetch an answer: it has room."""
-        ...
-
-    def give_up(self, number: int) -> None:
-        """Hold an answer no more."""
-        ...
+Made = TypeVar("Made")
 
 
-class Turn:
-    """The room for one answer.
+class Request(Generic[Made]):
+    """One answer, from when it is asked for until nobody holds it.
 
-    Attributes
-    ----------
-    holder : Holder
-    number : int
-        Of the answer.
-    nbytes : int
-        About how many bytes it has.
-    left : int
-        How many will be read of it.
-    is_taken, is_waited_for : bool
-        Somebody has read it; somebody is about to, and would wait for ever if it were given up.
+    `nbytes` is about how long it is, `left` how many bytes will be read of it.
     """
 
-    __slots__ = ("holder", "is_taken", "is_waited_for", "left", "nbytes", "number")
+    __slots__ = ("done", "fetch", "is_asked", "is_taken", "is_waited_for", "left", "nbytes", "task")
 
-    def __init__(self, holder: Holder, number: int, nbytes: int, left: int) -> None:
-        self.holder, self.number, self.nbytes, self.left = holder, number, nbytes, left
+    def __init__(
+        self, fetch: Callable[[Any], Coroutine[Any, Any, Made]], nbytes: int, left: int
+    ) -> None:
+        self.fetch, self.nbytes, self.left = fetch, nbytes, left
+        self.done: Future[Made] = Future()
+        self.task: asyncio.Task[Made] | None = None
         self.is_taken = self.is_waited_for = False
+        self.is_asked = False
+
+    @property
+    def is_awaited(self) -> bool:
+        """Whether somebody is about to read it, and would wait for ever without it."""
+        return self.is_waited_for and not self.is_taken
+
+    def end(self) -> None:
+        """Hold the answer no more, and give up what is under way; in the loop."""
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None  # it would hold the answer
+        self.done.cancel()  # where it was never begun
+        self.done = Future()
+        self.done.cancel()
 
 
 class Room:
     """Who holds bytes of answers, and who waits to.
 
-    All but `note_read`, `count` and what is asked of it is called in the loop of the link.
+    All but `ask`, `note_read` and `has_room` is called in the loop of the link.
 
     Attributes
     ----------
@@ -73,40 +69,47 @@ class Room:
     def __init__(self) -> None:
         self.held = self.most_held = 0
         self._asked = 0
-        self._granted: dict[Turn, None] = {}
-        self._waiting: tuple[dict[Turn, None], ...] = {}, {}, {}
-        # What was read to its end, and what in parts; the first that was read, first.
-        self._read: tuple[dict[Turn, None], ...] = {}, {}
+        self._granted: dict[Request[Any], None] = {}
+        #: Those that somebody waits for, those that are read next, and those for later.
+        self._waiting: tuple[dict[Request[Any], None], ...] = {}, {}, {}
+        self._read: dict[Request[Any], None] = {}  # to the end; the first that was read, first
         self._lock = threading.Lock()
         self._serving = False
 
-    def enter(self, turns: Iterable[Turn], rank: int) -> None:
-        """Have answers fetched as soon as there is room."""
-        for turn in turns:
-            turn.is_waited_for = rank == AT_ONCE
-            self._waiting[rank][turn] = None
+    def begin(self, request: Request[Any]) -> None:
+        """Begin to fetch an answer: it has room."""
+        raise NotImplementedError
+
+    def enter(self, requests: Iterable[Request[Any]], *, at_once: bool) -> None:
+        """Have answers fetched as soon as there is room; `at_once` if they are read next."""
+        for request in requests:
+            request.is_waited_for = at_once
+            self._waiting[1 if at_once else 2][request] = None
         self.serve()
 
-    def hurry(self, turn: Turn) -> None:
+    def hurry(self, request: Request[Any]) -> None:
         """Have an answer fetched before all that nobody waits for."""
-        turn.is_waited_for = True
-        for queue in self._waiting:
-            if turn in queue:
-                del queue[turn]
-                self._waiting[_WAITED_FOR][turn] = None
+        request.is_waited_for = True
+        for queue in self._waiting[1:]:
+            if request in queue:
+                del queue[request]
+                self._waiting[0][request] = None
                 self.serve()
-                return
 
-    def leave(self, turn: Turn) -> None:
-        """Give back the room that was asked for, whether it was granted or not."""
-        for queue in self._waiting:
-            queue.pop(turn, None)
-        with self._lock:
-            if turn in self._granted:
-                del self._granted[turn]
-                self.held -= turn.nbytes
-            for some in self._read:
-                some.pop(turn, None)
+    def leave(self, *requests: Request[Any]) -> None:
+        """Let answers go, which are held, under way or wait."""
+        for request in requests:
+            for queue in self._waiting:
+                queue.pop(request, None)
+            with self._lock:
+                if request in self._granted:
+                    del self._granted[request]
+                    self.held -= request.nbytes
+                self._read.pop(request, None)
+                if request.is_asked:
+                    request.is_asked = False
+                    self._asked -= request.nbytes
+            request.end()
         self.serve()
 
     def serve(self) -> None:
@@ -115,68 +118,61 @@ class Room:
             return
         self._serving = True
         try:
-            for rank, queue in enumerate(self._waiting):
+            for queue in self._waiting:
                 while queue:
-                    turn = next(iter(queue))
-                    if not self._make_room(turn, rank):
+                    request = next(iter(queue))
+                    if not self._make_room(request, is_waited_for=queue is self._waiting[0]):
                         return
-                    del queue[turn]
-                    self._granted[turn] = None
-                    self.held += turn.nbytes
+                    del queue[request]
+                    self._granted[request] = None
+                    self.held += request.nbytes
                     self.most_held = max(self.most_held, self.held)
-                    turn.holder.fetch(turn.number)
+                    self.begin(request)
         finally:
             self._serving = False
 
-    def _make_room(self, turn: Turn, rank: int) -> bool:
-        """Return whether an answer may be fetched; give others up for it."""
-        over = self.held + turn.nbytes - scratch_share()
-        if over <= 0 or not self._granted:
-            return True
-        if rank == AHEAD and not turn.holder.is_read:
-            return False
+    def _make_room(self, request: Request[Any], *, is_waited_for: bool) -> bool:
+        """Return whether an answer may be fetched; give others up for one that is waited for."""
+        over = self.held + request.nbytes - scratch_share()
+        with self._lock:
+            may_go = [one for one in self._read if one.done.done() and not one.is_awaited]
+        # Whoever waits for one that has room reads it soon, and others may have that.
+        if is_waited_for and not any(one.is_awaited for one in self._granted):
+            may_go += [one for one in reversed(self._granted) if one not in may_go]
         given_up = []
-        for one in self._least_wanted(rank):
-            given_up.append(one)
-            over -= one.nbytes
+        for one in may_go:
             if over <= 0:
                 break
+            given_up.append(one)
+            over -= one.nbytes
         if over > 0 and len(given_up) < len(self._granted):
             return False
-        for one in given_up:
-            one.holder.give_up(one.number)
+        self.leave(*given_up)
         return True
 
-    def _least_wanted(self, rank: int) -> Iterator[Turn]:
-        """Yield the answers that may be given up, in that order."""
+    def keep_elsewhere(self, request: Request[Any]) -> None:
+        """Note that a folder has an answer, so that its room goes before that of others."""
         with self._lock:
-            whole, parts = map(list, self._read)
-        yield from whole
-        unread = [turn for turn in reversed(self._granted) if not turn.is_taken]
-        if rank != _WAITED_FOR or any(turn.is_waited_for for turn in unread):
-            return  # whoever waits for one that has room reads it soon, and others may have that
-        later = {turn: None for turn in unread if not turn.holder.is_read}
-        yield from later
-        yield from parts
-        yield from (turn for turn in unread if turn not in later)
+            if request in self._granted:
+                self._read[request] = None
 
     # In any thread.
 
-    def note_read(self, turn: Turn, nbytes: int) -> bool:
+    def note_read(self, request: Request[Any], nbytes: int) -> bool:
         """Note that bytes of an answer were read; return whether somebody waits for room."""
         with self._lock:
-            turn.left -= nbytes
-            turn.is_taken = True
-            if turn in self._granted:
-                for some in self._read:
-                    some.pop(turn, None)
-                self._read[turn.left > 0][turn] = None
+            request.left -= nbytes
+            request.is_taken = True
+            if request.left <= 0 and request in self._granted:
+                self._read[request] = None
         return any(self._waiting)
 
-    def count(self, nbytes: int) -> None:
-        """Count bytes as asked for; less than 0 as no more."""
+    def ask(self, requests: Iterable[Request[Any]]) -> None:
+        """Count answers as asked for, until they are let go."""
         with self._lock:
-            self._asked += nbytes
+            for request in requests:
+                request.is_asked = True
+                self._asked += request.nbytes
 
     @property
     def has_room(self) -> bool:

@@ -1,13 +1,14 @@
 """Which version of an object is read, and where what is fetched of it is kept.
 
 While files are opened, several parts of the package look at the same few objects. What they find is
-noted for as long as that takes, so that each object is asked for once and is one version for all.
+kept for as long as that takes, so that each object is asked for once and is one version for all.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -20,7 +21,7 @@ from oocdata.stores.answer import Answer
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given
 
-__all__ = ["Noted", "ObjectVersion", "cache_folder", "looked_at", "note", "one_look"]
+__all__ = ["Noted", "ObjectVersion", "cache_folder", "once", "one_look", "was_asked"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +72,15 @@ class Noted:
         """Return what was noted of an object."""
         return int(self._each[number]) if len(self._each) else 0
 
-    def set(self, number: int, noted: int) -> None:
-        """Note it."""
-        if len(self._each):
-            self._each[number] = noted
-
     def first(self, number: int, noted: int) -> bool:
         """Note it where nothing was; return False if something else was."""
         before = self.get(number)
-        if not before:
-            self.set(number, noted)
+        if len(self._each):
+            self._each[number] = before or noted
         return before in (0, noted)
 
 
-_looked: ContextVar[dict[Address, Any] | None] = ContextVar("looked", default=None)
+_looked: ContextVar[dict[Any, Future[Any]] | None] = ContextVar("looked", default=None)
 _cache: ContextVar[str | None] = ContextVar("cache", default=None)
 
 
@@ -114,17 +110,16 @@ def cache_folder() -> str:
     return os.environ.get("OOCDATA_CACHE", "") if chosen is None else chosen
 
 
-def looked_at() -> dict[Address, Any]:
-    """Return what is known of objects within `one_look`; nothing besides.
-
-    A file whose beginning was fetched, the answer of a small object, an error, or None of an object
-    that is not there.
-    """
-    return _looked.get() or {}
-
-
-def note(address: Address, found: Any) -> None:
-    """Note what was found of an object, within `one_look`."""
+def once(key: Any, ask: Callable[[], Future[Any]]) -> Future[Any]:
+    """Return what was asked for under a key within `one_look`, or ask for it now."""
     looked = _looked.get()
-    if looked is not None:
-        looked[address] = found
+    if looked is None:
+        return ask()
+    if key not in looked:
+        looked[key] = ask()
+    return looked[key]
+
+
+def was_asked(key: Any) -> bool:
+    """Return whether something was asked for under a key within `one_look`."""
+    return key in (_looked.get() or ())

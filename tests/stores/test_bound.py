@@ -31,7 +31,7 @@ from oocdata.memory import DEFAULT_MEMORY, at_most, scratch_share
 from oocdata.stores import blocks
 from oocdata.stores import link as links
 from oocdata.stores.link import link
-from oocdata.stores.room import AHEAD, AT_ONCE, Room, Turn
+from oocdata.stores.room import Request, Room
 
 MEBI = 1 << 20
 ROWS = numbers((128, 128, 512), "u1")
@@ -202,25 +202,23 @@ def test_two_loaders_that_are_read_in_turns(server: RangeServer) -> None:
     assert [next(epoch, None) for epoch in epochs] == [None, None]
 
 
-class Answers:
-    """Stands for answers that are fetched: notes which are, as the link would."""
+class Noting(Room):
+    """Notes which answers are fetched and which given up, as the link would do it."""
 
-    def __init__(self, room: Room, sizes: list[int], rank: int) -> None:
-        self.room, self.is_read = room, False
-        self.turns = [Turn(self, number, nbytes, nbytes) for number, nbytes in enumerate(sizes)]
-        self.fetched: set[int] = set()
-        self.gone: set[int] = set()
-        room.enter(self.turns, rank)
+    def __init__(self) -> None:
+        super().__init__()
+        self.fetched: set[Request[Any]] = set()
 
-    def fetch(self, number: int) -> None:
-        assert number not in self.fetched | self.gone
-        self.fetched.add(number)
+    def begin(self, request: Request[Any]) -> None:
+        assert request not in self.fetched
+        assert not request.done.cancelled()
+        self.fetched.add(request)
 
-    def give_up(self, number: int) -> None:
-        assert not self.turns[number].is_waited_for or self.turns[number].is_taken
-        self.fetched.discard(number)
-        self.gone.add(number)
-        self.room.leave(self.turns[number])
+    def leave(self, *requests: Request[Any]) -> None:
+        for request in self.fetched.intersection(requests) if self._serving else ():
+            assert not request.is_waited_for or request.is_taken
+        self.fetched.difference_update(requests)
+        super().leave(*requests)
 
 
 @settings(max_examples=200, deadline=None)
@@ -228,37 +226,41 @@ class Answers:
 def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> None:
     """Readers that take turns, each of whom waits for one answer after the other."""
     with at_most(4 * MEBI):
-        room, bound = Room(), scratch_share()
+        room, bound = Noting(), scratch_share()
         sizes = st.lists(st.integers(1, 5).map(lambda n: n * bound // 4), min_size=1, max_size=6)
         readers = []
-        for rank in data.draw(st.lists(st.sampled_from([AHEAD, AT_ONCE]), min_size=1, max_size=5)):
-            answers = Answers(room, data.draw(sizes), rank)
-            readers.append((answers, iter(range(len(answers.turns) + 1))))
-        largest = max(turn.nbytes for one, _ in readers for turn in one.turns)
-        waiting: dict[int, int] = {}
+        for at_once in data.draw(st.lists(st.booleans(), min_size=1, max_size=5)):
+            requests = [Request(never, nbytes, nbytes) for nbytes in data.draw(sizes)]
+            room.ask(requests)
+            room.enter(requests, at_once=at_once)
+            readers.append((requests, iter(range(len(requests) + 1))))
+        largest = max(one.nbytes for requests, _ in readers for one in requests)
+        waiting: dict[int, Request[Any]] = {}
         left = set(range(len(readers)))
         while left:
-            ready = [who for who in left if waiting.get(who, -1) in {-1, *readers[who][0].fetched}]
+            ready = [who for who in left if who not in waiting or waiting[who] in room.fetched]
             assert ready  # or all would wait for ever
             who = data.draw(st.sampled_from(ready))
-            answers, numbers = readers[who]
+            requests, numbers = readers[who]
             if who in waiting:
-                turn = answers.turns[waiting.pop(who)]
-                room.note_read(turn, data.draw(st.sampled_from([turn.nbytes, 1])))
+                request = waiting.pop(who)
+                room.note_read(request, data.draw(st.sampled_from([request.nbytes, 1])))
                 room.serve()
             number = next(numbers)
-            answers.is_read = True
-            if number >= len(answers.turns):
-                for turn in reversed(answers.turns):
-                    room.leave(turn)
+            if number >= len(requests):
+                room.leave(*reversed(requests))
                 left.remove(who)
-            elif number not in answers.gone:
-                waiting[who] = number
-                room.hurry(answers.turns[number])
+            elif not requests[number].done.cancelled():
+                waiting[who] = requests[number]
+                room.hurry(requests[number])
             assert room.held <= max(bound, largest)
-        assert room.held == 0
+        assert (room.held, room._asked) == (0, 0)
         assert room.most_held <= max(bound, largest)
-        assert not any((*room._waiting, *room._read, room._granted))
+        assert not any((*room._waiting, room._read, room._granted))
+
+
+async def never(request: object) -> None:
+    raise AssertionError
 
 
 def test_a_fork_while_a_thread_notes_what_it_read(server: RangeServer) -> None:
@@ -266,7 +268,7 @@ def test_a_fork_while_a_thread_notes_what_it_read(server: RangeServer) -> None:
     file = opened(server, "npy").source.file
     some = np.array([1 << 20]), np.array([8])
     with file.asking([Soon(file, some)]):
-        (asked,) = file.shared.asked
+        (asked,) = file.asked
         expected = bytes(asked.take(0).data)
         with link()._lock:
 

@@ -473,6 +473,22 @@ def test_rows_of_unequal_length_are_asked_for_before_they_are_read(
     assert server.requests == (64 if name.endswith(".npy") else 0)
 
 
+@pytest.mark.parametrize("kind", ["gzip", "zarr", "small", "npy"])
+@pytest.mark.parametrize("shuffle", [False, "global"])
+def test_what_workers_fetch_is_said_before(server: RangeServer, kind: str, shuffle: Any) -> None:
+    """Each fetches the chunks that it needs, so most that are shuffled come twice."""
+    name, key = KINDS.get(kind, ("small.npy", None))
+    view = ooc.open(f"{server.url}/{name}", key)
+    loader = view.batches(16, shuffle=shuffle, workers=2)
+    said = loader.explain().fetching.epoch
+    server.reset()
+    list(loader.epoch(0))
+    if kind == "zarr":  # compressed by how much?
+        assert said.requests == pytest.approx(server.requests, rel=0.25)
+    else:
+        assert said.nbytes == pytest.approx(server.nbytes, rel=0.25)
+
+
 @pytest.mark.parametrize("kind", ["npy", "zarr"])
 def test_workers_ask_for_more_than_they_read(server: RangeServer, kind: str) -> None:
     """Each for the runs that it will be sent: all of an epoch, here, each byte once."""

@@ -3,29 +3,37 @@
 from __future__ import annotations
 
 import weakref
+from functools import partial
+from typing import Any
 
 import pytest
 
 from oocdata.memory import at_most
 from oocdata.stores.held import Held
 from oocdata.stores.link import link
+from oocdata.stores.room import Request
 
 
 class Answer:
     """Something whose end can be seen."""
 
 
+def asked(fetch: Any, *sizes: int, at_once: bool = False) -> Held[Any]:
+    each = {one: Request(partial(fetch, one), size, size) for one, size in enumerate(sizes)}
+    return Held(each, at_once=at_once)
+
+
 def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:
     made: dict[int, weakref.ref[Answer]] = {}
 
-    async def fetch(number: int) -> Answer:
+    async def fetch(number: int, request: object) -> Answer:
         answer = Answer()
         made[number] = weakref.ref(answer)
         return answer
 
     async def nothing() -> None: ...
 
-    held = Held([1, 1], fetch)
+    held = asked(fetch, 1, 1)
     held.begin()
     assert [held.take(number) is made[number]() for number in (0, 1)] == [True, True]
     held.drop(0)
@@ -40,14 +48,14 @@ def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:
 def test_an_answer_that_failed_makes_room_before_its_block_ends() -> None:
     """Whoever waits for room, while another thread still has it asked for."""
 
-    async def fetch(number: int) -> int:
+    async def fetch(number: int, request: object) -> int:
         if number == 0:
             raise ValueError("it is not there")
         return number
 
-    with at_most(4 << 20), Held([1 << 20, 1], fetch) as held:
+    with at_most(4 << 20), asked(fetch, 1 << 20, 1) as held:
         with pytest.raises(ValueError, match="not there"):
             held.take(0)
-        with Held([1 << 20], fetch, at_once=True) as own, pytest.raises(ValueError):  # noqa: PT011
+        with asked(fetch, (1 << 20) - 1, at_once=True) as own, pytest.raises(ValueError):  # noqa: PT011
             own.take(0)
         assert held.take(1) == 1

@@ -16,6 +16,7 @@ from servers.ranges import RangeServer
 from stored_layouts import KINDS, write_kinds
 
 import oocdata as ooc
+from oocdata import memory
 from oocdata.engines.cache import cache as chunks
 from oocdata.errors import ArgumentError, CacheFolderWarning, SourceError
 from oocdata.stores import blocks
@@ -78,6 +79,20 @@ def test_a_second_epoch_fetches_nothing(
     monkeypatch.setattr(Link, "call", lambda link, work: called.append(work))
     assert_array_equal(read(view, epoch=1), ROWS)
     assert (server.nbytes, called) == (0, [])
+
+
+def test_out_of_a_folder_as_many_steps_are_read_at_once_as_of_a_local_file(
+    server: RangeServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Most epochs are read out of it; without one, shorter runs are there sooner."""
+    monkeypatch.setattr(memory, "_limit", 1 << 20)
+
+    def together(target: str, cache: Path | None = None) -> int:
+        return ooc.open(target, cache=cache).batches(1, shuffle=True).steps_together
+
+    local = together(str(folder / "a.npy"))
+    assert together(f"{server.url}/a.npy") < local
+    assert together(f"{server.url}/a.npy", tmp_path / "kept") == local
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -188,6 +203,22 @@ def test_a_folder_without_room(server: RangeServer, tmp_path: Path, layout: str)
     view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
     for epoch in range(2):
         assert_array_equal(read(view, epoch), ROWS)
+
+
+@pytest.mark.parametrize("layout", ["npy", "zarr"])
+def test_of_what_exceeds_the_limit_a_part_stays(
+    server: RangeServer, tmp_path: Path, layout: str
+) -> None:
+    """What is in use is not deleted to make room for more of it."""
+    name, key = LAYOUTS[layout]
+    CacheFolder(tmp_path / "kept", limit=400_000)
+    view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
+    assert_array_equal(read(view), ROWS)
+    fetched = server.nbytes
+    for epoch in (1, 2):
+        server.reset()
+        assert_array_equal(read(view, epoch), ROWS)
+        assert server.nbytes < 0.7 * fetched
 
 
 def test_a_folder_without_room_makes_nothing_be_fetched_twice(

@@ -45,7 +45,7 @@ def test_threads_that_read_the_same_runs(tmp_path: Path) -> None:
             for thread in threads:
                 thread.join()
     assert wrong == [0] * 90
-    assert file.shared.asked == []
+    assert file.asked == []
 
 
 def test_objects_that_two_batches_need(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_pass_that_the_collector_closes(tmp_path: Path, kind: str) -> None:
         some = np.array([0]), np.array([2])
         if kind == "file":
             file = StoredFile.at(f"{server.url}/0")
-            asking, lock = file.asking([Soon(file, some, cached=True)]), file.shared.lock
+            asking, lock = file.asking([Soon(file, some, cached=True)]), file.lock
         else:
             objects = StoredObjects(lambda number: Address.of(server.url) / str(number), 9, 100)
             asking, lock = objects.asking([Soon(objects, [0])]), objects._lock

@@ -61,7 +61,7 @@ class FilteredChunks:
 
     def soon(self, places: NDArray[np.int64]) -> list[Soon]:
         """Return what decoding chunks will take out of a store."""
-        if not self.file.is_far():
+        if not self.file.is_remote:
             return []
         offsets, sizes, _ = self._located(places)
         there = offsets >= 0

@@ -29,7 +29,7 @@ from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError, ForbiddenError
-from oocdata.stores.files import StoredFile
+from oocdata.stores.files import StoredFile, of_version
 from oocdata.stores.given import is_given, refused
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.looking import small
@@ -246,7 +246,7 @@ class _Fetched:
             raise self._about(error, rows) from error
         if answer is None:
             return None
-        file = StoredFile(ObjectVersion.of(address, answer, self.store.cache))
+        file = of_version(ObjectVersion.of(address, answer, self.store.cache))
         try:
             return file, index.addresses(bytes(answer.data), file.version.nbytes)
         except ValueError as error:
