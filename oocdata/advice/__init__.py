@@ -218,12 +218,11 @@ def _of_store(reading: Reading, measured: Measured) -> Iterator[Advice]:
             command = reading.convert(chunks=rows)
             yield Advice("link", f"{text}Larger chunks make fewer. {nearer}", command)
     if storage.is_remote and storage.format.startswith("HDF5"):
-        from oocdata.stores.blocks import BLOCK
-        from oocdata.stores.files import of_version
+        from oocdata.stores.blocks import BLOCK, blocks_of_metadata
         from oocdata.stores.versions import ObjectVersion
 
         objects = (one for one in storage.files if isinstance(one, ObjectVersion))
-        blocks = max(of_version(one).blocks for one in objects)
+        blocks = max(map(blocks_of_metadata, objects))
         name = basename(storage.files[0].path)
         if blocks >= _SCATTERED:
             yield Advice(

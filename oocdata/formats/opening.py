@@ -369,7 +369,7 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
 
         return open_tfrecord(path)
     if kind == "hdf5":
-        from oocdata.formats import hdf5
+        from oocdata.formats.hdf5 import opening as hdf5
 
         return hdf5.open_hdf5(path, key, **given)
     from oocdata.formats import zarr
@@ -386,7 +386,7 @@ def list_datasets(path: str) -> list[str | None]:
     if kind == "npz":
         return list(npy.list_npz(path))
     if kind == "hdf5":
-        from oocdata.formats import hdf5
+        from oocdata.formats.hdf5 import opening as hdf5
 
         return list(hdf5.list_hdf5(path))
     from oocdata.formats import zarr
@@ -417,7 +417,7 @@ def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
             f"file[{key!r}]."
         )
     if library == "h5py" and kind == "Dataset":
-        from oocdata.formats import hdf5
+        from oocdata.formats.hdf5 import opening as hdf5
 
         return hdf5.from_dataset(target, **_only(what, options, "missing", "external"))
     if library == "zarr" and kind == "Array":

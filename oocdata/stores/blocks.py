@@ -13,7 +13,9 @@ from oocdata.stores.versions import ObjectVersion
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
-__all__ = ["BEGINNING", "BLOCK", "KEPT", "ObjectStream", "forget", "keep", "kept"]
+__all__ = [
+    "BEGINNING", "BLOCK", "KEPT", "ObjectStream", "blocks_of_metadata", "forget", "keep", "kept",
+]  # fmt: skip
 
 BLOCK = 256 << 10
 """Of metadata, so much is fetched at a time; on a connection that has been in use it is sent in
@@ -38,6 +40,15 @@ def kept(version: ObjectVersion, start: int) -> bytes:
         if found:
             _pieces.move_to_end((version, start))
         return found
+
+
+def blocks_of_metadata(version: ObjectVersion) -> int:
+    """Return how many blocks are kept besides the first, which were fetched one by one.
+
+    Pieces that begin elsewhere came together.
+    """
+    with _lock:
+        return sum(1 for of, start in _pieces if of == version and start and not start % BLOCK)
 
 
 def forget(version: ObjectVersion | None = None) -> None:

@@ -57,8 +57,6 @@ class StoredFile:
         #: Whoever looks for what was asked for holds it until it has asked for the rest.
         self.lock = threading.Lock()
         self.asked: list[Asked] = []
-        #: How many blocks were fetched one after the other, for its metadata.
-        self.blocks = 0
 
     def __reduce__(self) -> tuple[Callable[..., StoredFile], tuple[ObjectVersion]]:
         if is_given(self.version.path):
@@ -246,7 +244,6 @@ class StoredFile:
             except UnfinishedError as error:
                 raise error.cause or error from None
             block = bytes(fetched)
-            self.blocks += 1
             keep(self.version, start, block)
         return block
 

@@ -30,8 +30,8 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError, TruncatedFileError
-from oocdata.formats.hdf5 import open_hdf5
 from oocdata.formats.hdf5.filtered import FilteredChunks
+from oocdata.formats.hdf5.opening import open_hdf5
 from oocdata.formats.memory import open_array
 from oocdata.formats.npy import open_npy
 from oocdata.memory import DEFAULT_MEMORY, set_memory

@@ -23,7 +23,7 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import copy_runs, cut_runs, read_ragged, spread
 from oocdata.engines.source import Source
 from oocdata.errors import SourceError, TruncatedFileError
-from oocdata.formats.hdf5 import open_hdf5
+from oocdata.formats.hdf5.opening import open_hdf5
 from oocdata.formats.memory import open_array
 from oocdata.formats.npy import open_npy
 

@@ -33,7 +33,7 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.formats.hdf5 import list_hdf5, open_hdf5
+from oocdata.formats.hdf5.opening import list_hdf5, open_hdf5
 from oocdata.testing import SourceConformance, sample_array
 
 

@@ -27,7 +27,7 @@ from oocdata.errors import (
     SourceError,
     UnknownFormatError,
 )
-from oocdata.formats.hdf5 import from_dataset, list_hdf5, open_hdf5
+from oocdata.formats.hdf5.opening import from_dataset, list_hdf5, open_hdf5
 from oocdata.formats.npy import open_raw
 from oocdata.testing import SourceConformance, sample_array
 

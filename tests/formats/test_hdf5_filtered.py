@@ -31,10 +31,11 @@ from oocdata.errors import (
     MissingChunkError,
     SourceError,
 )
-from oocdata.formats.hdf5 import decode, open_hdf5, table
+from oocdata.formats.hdf5 import decode, table
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.library import ThroughLibrary
+from oocdata.formats.hdf5.opening import open_hdf5
 
 pytest.importorskip("imagecodecs")
 DEFLATE, SHUFFLE, FLETCHER32, LZF, BLOSC, LZ4, ZSTD = 1, 2, 3, 32000, 32001, 32004, 32015

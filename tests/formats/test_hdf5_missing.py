@@ -16,7 +16,8 @@ from numpy.testing import assert_array_equal
 from oocdata.datasets.view import View
 from oocdata.engines.source import Source
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
-from oocdata.formats.hdf5 import from_dataset, open_hdf5, storage
+from oocdata.formats.hdf5 import storage
+from oocdata.formats.hdf5.opening import from_dataset, open_hdf5
 from oocdata.testing import sample_array
 
 

@@ -25,9 +25,10 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source
 from oocdata.engines.strided import Strided
 from oocdata.errors import ArgumentError, MissingChunkError, SourceError
-from oocdata.formats.hdf5 import from_dataset, library, open_hdf5
+from oocdata.formats.hdf5 import library
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.library import ThroughLibrary, UsersObject
+from oocdata.formats.hdf5.opening import from_dataset, open_hdf5
 from oocdata.testing import SourceConformance, sample_array
 
 ARRAY = sample_array((40, 6), "f8") + 1

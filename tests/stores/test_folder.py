@@ -382,9 +382,9 @@ def test_processes_write_and_read_at_once(tmp_path: Path) -> None:
             while found is None:
                 write(entry, data, *entry.missing(starts, lengths))
                 if not chance.integers(0, 10):  # as if it were evicted by a process
-                    name = chance.choice([p for _, p, _ in entry._folder.files()])
-                    with suppress(FileNotFoundError):
-                        os.unlink(str(name))
+                    for _, path, _ in entry._folder.files():
+                        with suppress(FileNotFoundError):
+                            os.unlink(path)
                 found = read(entry, starts, lengths)
             assert np.array_equal(found, wanted(data, starts, lengths))
 

@@ -6,7 +6,3 @@ says of a dataset), ``storage`` and ``virtual`` (what is missing or lies elsewhe
 reads chunks by the offsets in ``table`` and undoes filters with ``decode``; ``library`` reads
 through HDF5 itself; ``varying`` reads rows of varying length.
 """
-
-from oocdata.formats.hdf5.opening import from_dataset, list_hdf5, open_hdf5
-
-__all__ = ["from_dataset", "list_hdf5", "open_hdf5"]

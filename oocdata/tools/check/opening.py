@@ -9,9 +9,8 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import replace
-from typing import Any, TypeAlias
+from contextlib import suppress
+from typing import TypeAlias
 
 import numpy as np
 
@@ -20,19 +19,11 @@ from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Storage
 from oocdata.errors import (
-    MissingChunkError,
-    MissingFileError,
     MissingKeyError,
     SourceError,
     TrailingBytesError,
     TruncatedFileError,
 )
-from oocdata.formats.anndata import is_one_array
-from oocdata.formats.codecs import grid_of
-from oocdata.formats.hdf5.file import fill_value, hdf5_library, open_file, readable
-from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes
-from oocdata.formats.hdf5.storage import offset_of
-from oocdata.formats.hdf5.table import present_chunks
 from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import Missing, format_of
 from oocdata.formats.stored import opened as file_opened
@@ -60,7 +51,11 @@ short, rows behind those of a finding "truncated" are not to be read."""
 def opened(opening: Opening) -> Opened:
     """Open an array of a file as far as it is there; raise if nothing can be read."""
     kind = "npy" if "shape" in opening.arguments else format_of(opening.target)
-    ways = {"npy": _opened_plain, "npz": _opened_npz, "zarr": _opened_zarr, "hdf5": _opened_hdf5}
+    if kind == "hdf5":
+        from oocdata.tools.check.hdf5 import opened_hdf5  # not for other files: h5py is slow
+
+        return opened_hdf5(opening)
+    ways = {"npy": _opened_plain, "npz": _opened_npz, "zarr": _opened_zarr}
     return ways[kind](opening) if kind in ways else (opening.view(), [])
 
 
@@ -171,48 +166,3 @@ def _absent(objects: Objects) -> list[Finding]:
     )
     found.add(ranges_of(missing, 0, metadata.chunk_shape[axis], metadata.shape[axis]))
     return [found]
-
-
-def _opened_hdf5(opening: Opening) -> Opened:
-    """Open a dataset whether or not all its chunks were written."""
-    path, key, external = opening.target, opening.key, bool(opening.arguments.get("external"))
-    assert key is None or isinstance(key, str)
-    with ExitStack() as stack, readable(path, key):
-        file = stack.enter_context(open_file(path))
-        name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
-        opening = replace(opening, key=name)
-        try:
-            return opening.view(), []
-        except (MissingChunkError, MissingFileError) as error:
-            if is_one_array(group_attributes(file, name)):
-                raise
-            found = Finding("missing", error.message)
-            found.add(range(row, row + 1) for row in sorted(set(error.rows or ())))
-        view = Opening.of(opening, missing="fill").view()
-        (axis,) = view.axes
-        dataset, _ = find_dataset(file, name, external, stack)
-        unwritten = Finding("unwritten", "")
-        unwritten.add(_unwritten(dataset, axis))
-        unwritten.reason = (
-            f"every chunk must have been written; {unwritten.row_count:,} rows lie in chunks that "
-            f"never were. They read as the fill value {fill_value(dataset, undefined=0)}."
-        )
-    return view, [unwritten if unwritten.row_count else found]
-
-
-def _unwritten(dataset: Any, axis: int) -> Iterator[range]:
-    """Yield the rows that were never written."""
-    h5d = hdf5_library().h5d
-    plist, shape, steps = dataset.id.get_create_plist(), dataset.shape, dataset.chunks
-    if plist.get_layout() == h5d.CHUNKED:
-        grid = grid_of(shape, steps)
-        missing = np.ones(grid, np.bool_)
-        if dataset.size:
-            missing.flat[present_chunks(dataset).numbers] = False
-        others = tuple(place for place in range(len(grid)) if place != axis)
-        along = np.asarray(missing.any(axis=others))
-        yield from ranges_of(along, 0, steps[axis], shape[axis])
-        return
-    one_run = plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count()
-    if one_run and dataset.size and offset_of(dataset.id) is None:
-        yield range(shape[axis])

@@ -14,7 +14,6 @@ import numpy as np
 from oocdata.datasets.open import open as open_view
 from oocdata.errors import SourceError
 from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
-from oocdata.formats.hdf5.links import Names
 from oocdata.formats.opening import format_of, list_datasets
 from oocdata.formats.patterns import natural, tree_of
 from oocdata.formats.zarr.hierarchy import find_array, group_attributes
@@ -81,7 +80,11 @@ class Listing:
     @cached_property
     def _inside(self) -> Any:
         """What looks names up: of HDF5 `Names`, of Zarr its store."""
-        return store_of(self.path) if self.kind == "zarr" else Names(self.file)
+        if self.kind == "zarr":
+            return store_of(self.path)
+        from oocdata.formats.hdf5.links import Names  # not for other files: h5py is slow
+
+        return Names(self.file)
 
     def below(self, group: str) -> list[str]:
         """Return the names right below a group in natural order; none where there is none."""
