@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
+from stored_layouts import hdf5_compact
 
 import oocdata as ooc
+from oocdata.engines.cache import cache as chunk_cache
 from oocdata.engines.soon import Soon
 from oocdata.stores.address import Address
 from oocdata.stores.files import StoredFile
@@ -46,6 +49,17 @@ def test_threads_that_read_the_same_runs(tmp_path: Path) -> None:
                 thread.join()
     assert wrong == [0] * 90
     assert file.asked == []
+
+
+def test_an_hdf5_file_that_was_opened_twice_is_read_when_one_is_gone(tmp_path: Path) -> None:
+    layout = hdf5_compact(tmp_path, "a")  # through HDF5 itself
+    with RangeServer(tmp_path) as server:
+        first = ooc.open(f"{server.url}/a.h5", "u")
+        assert_array_equal(first.take([3, 7]), layout.array[[3, 7]])
+        ooc.open(f"{server.url}/a.h5", "u")
+        gc.collect()
+        chunk_cache.forget()
+        assert_array_equal(first.take([2, 5]), layout.array[[2, 5]])
 
 
 def test_objects_that_two_batches_need(tmp_path: Path) -> None:

@@ -118,14 +118,17 @@ def unwritten(dataset: Any) -> bytes:
 def open_file(path: str, version: Version | None = None) -> Any:
     """Open an ``h5py.File`` for reading; of an object in a store, that version if one is given."""
     with concerning(path):
+        stream = _stream(path, version) if is_url(path) else None
         try:
-            file = hdf5_library().File(_stream(path, version) if is_url(path) else path, "r")
+            file = hdf5_library().File(stream or path, "r")
         except SourceError:  # of a store
             raise
         except FileNotFoundError as error:
             raise MissingFileError("the file must exist; there is none.") from error
         except OSError as error:
             raise _why(error) from error
+        if stream is not None:
+            _streams[_number(file)] = stream
         if file.mode == "r":
             return file
         file.close()  # of what the writer has open, it is only another handle
@@ -139,18 +142,22 @@ def _stream(url: str, version: Version | None) -> MetadataStream:
     """Return the bytes of an object in a store, fetched in blocks as HDF5 asks for them."""
     from oocdata.formats.hdf5.metadata import MetadataStream  # the client takes long to import
 
-    _streams[url] = stream = MetadataStream(stored_file(url, version))
-    return stream
+    return MetadataStream(stored_file(url, version))
 
 
-_streams: WeakValueDictionary[str, MetadataStream] = WeakValueDictionary()
-"""The streams of objects that are open, by URL, which is what HDF5 calls their files."""
+_streams: WeakValueDictionary[int, MetadataStream] = WeakValueDictionary()
+"""The streams of objects that are open, by `_number`: one URL may be open several times."""
+
+
+def _number(file: Any) -> int:
+    """Return the number by which HDF5 tells an open file from all others."""
+    return int(hdf5_library().h5o.get_info(file.id).fileno)
 
 
 def version_of_open(file: Any) -> Version:
     """Return the version of an open file: not of what may have replaced it at its path since."""
     if is_url(file.filename):
-        return _streams[file.filename].file.version
+        return _streams[_number(file)].file.version
     return FileVersion.of(file.filename, os.fstat(file.id.get_vfd_handle()))
 
 
@@ -178,8 +185,9 @@ def little_metadata(file: Any) -> Iterator[None]:
 
     Looking at 10,000 datasets takes it 170 MB of memory otherwise, and 11 MB so.
     """
-    if file.filename in _streams:
-        _streams[file.filename].walks = True
+    stream = _streams.get(_number(file)) if is_url(file.filename) else None
+    if stream is not None:
+        stream.walks = True
     before, little = file.id.get_mdc_config(), file.id.get_mdc_config()
     little.max_size = little.initial_size = max(little.min_size, _METADATA_BYTES)
     little.set_initial_size = True
