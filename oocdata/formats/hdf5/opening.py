@@ -85,7 +85,8 @@ took 315 MB."""
 
 _LARGE = 4 << 10
 """Bytes of a run from which on reading it alone costs less than its share of a whole chunk. Rows of
-784 bytes in h5py's own chunks are 196 runs of 4 bytes, and took 3,000 times as long."""
+784 bytes in h5py's own chunks are 196 runs of 4 bytes, and took 1,400 times the processor's time of
+a first epoch, by NumPy iteration."""
 
 
 @dataclass(frozen=True, slots=True)
