@@ -7,6 +7,7 @@ fourth, one that the user opened.
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 import zipfile
 import zlib
@@ -21,6 +22,7 @@ from oocdata.formats.stored import is_url
 
 __all__ = ["Archive", "Folder", "Status", "Store", "calm", "join", "store_of"]
 
+_CALMING = threading.RLock()
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -225,12 +227,21 @@ class Archive(Store):
 @contextmanager
 def calm() -> Iterator[None]:
     """Silence warnings that are for writers: codecs outside the specification, slow shards."""
-    with warnings.catch_warnings():
+    # The filters are the process's: a second thread would keep the first one's, and put them back.
+    with _CALMING, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Numcodecs codecs are not in the Zarr version 3")
         warnings.filterwarnings("ignore", message="Combining a `sharding_indexed` codec disables")
         # An empty list of filters is what the older zarr-python wrote.
         warnings.filterwarnings("ignore", message="Found an empty list of filters in the array")
         yield
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_CALMING.acquire,
+        after_in_parent=_CALMING.release,
+        after_in_child=_CALMING.release,
+    )
 
 
 def join(*parts: str) -> str:
