@@ -14,6 +14,7 @@ chunks of datasets that grow along one axis (VII.D, extensible arrays). Those of
 
 from __future__ import annotations
 
+import gc
 import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -148,10 +149,19 @@ class MetadataStream(ObjectStream):
         out = memoryview(buffer).cast("B")
         place, stop = self._place, min(self._place + len(out), self.file.version.nbytes)
         nbytes = max(0, stop - place)
-        out[:nbytes] = data = self.file.part(place, nbytes)
-        self._place += nbytes
-        if nbytes <= _LARGEST:
-            self._follow({place: data})
+        # h5py holds its lock here, and takes it to end its objects. The thread that fetches would
+        # wait for it for ever if it came to collect a cycle with one of them (h5py's documentation,
+        # "Python file-like objects").
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            out[:nbytes] = data = self.file.part(place, nbytes)
+            self._place += nbytes
+            if nbytes <= _LARGEST:
+                self._follow({place: data})
+        finally:
+            if collects:
+                gc.enable()
         return nbytes
 
     def _follow(self, pieces: dict[int, bytes]) -> None:
