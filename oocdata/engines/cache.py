@@ -18,6 +18,7 @@ from contextlib import suppress
 from functools import partial
 from itertools import count, repeat
 from operator import itemgetter
+from queue import SimpleQueue
 from typing import TypeAlias
 from weakref import WeakValueDictionary, finalize, ref
 
@@ -73,11 +74,15 @@ class Hold:
         return self
 
     def release(self, *_: object) -> None:
-        """Let the chunks go; a second call does nothing."""
-        of = self._of
-        if of is not None and of.held.pop(id(self), None) is not None and of.cache.waiting:
-            with of.cache.room:
-                of.cache.room.notify_all()
+        """Let the chunks go; a second call does nothing.
+
+        Without a lock: the collector may call it in any thread, in the midst of anything.
+        """
+        if self._of is not None:
+            self._of.held.pop(id(self), None)
+            for waiting in list(self._of.cache.waiting):
+                waiting.put(None)
+            self._of = None  # last: what an interrupt cuts short is done by the second call
 
     __exit__ = __del__ = release  # an interrupt may come between any two instructions of the holder
 
@@ -119,10 +124,10 @@ class Cache:
 
     def begin(self) -> None:
         """Start empty, with locks that nobody holds; in a forked child too."""
-        # Re-entrant, because the collector may let a hold go in the midst of anything.
+        # Re-entrant, because the collector may end an iteration in the midst of anything.
         self.lock = threading.RLock()
-        self.room = threading.Condition(self.lock)
-        self.waiting = 0
+        #: Of those who wait for room: something is put into each when a hold is let go.
+        self.waiting: list[SimpleQueue[None]] = []
         self.taken = 0
         self.clock = count(1)
         self._gone.clear()
@@ -368,19 +373,26 @@ class Slots:
         None while there is no room for all: so threads that each hold some never wait for one
         another.
         """
+        woken: SimpleQueue[None] = SimpleQueue()
+        self.cache.waiting.append(woken)  # before it looks: what is let go meanwhile is not missed
+        try:
+            while (claimed := self._claimed(numbers, together)) is None:
+                woken.get()
+            return claimed
+        finally:
+            self.cache.waiting.remove(woken)
+
+    def _claimed(
+        self, numbers: Sequence[int], together: bool
+    ) -> tuple[Hold, list[_Flight], set[_Flight]] | None:
+        """Return what `_claim` does; None where there is no room now."""
         cache = self.cache
         with cache.lock:
-            while True:
-                self._grow()
-                missing = [number for number in numbers if number not in self._slot_of]
-                mine = {self._slot_of[number] for number in numbers if number in self._slot_of}
-                if cache.make_room(self, len(missing), mine):
-                    break
-                cache.waiting += 1
-                try:
-                    cache.room.wait()
-                finally:
-                    cache.waiting -= 1
+            self._grow()
+            missing = [number for number in numbers if number not in self._slot_of]
+            mine = {self._slot_of[number] for number in numbers if number in self._slot_of}
+            if not cache.make_room(self, len(missing), mine):
+                return None
             others = {self._in_flight[number] for number in numbers if number in self._in_flight}
             own = [self._begin(some) for some in self._groups(missing, together)]
             slots = np.array([self._slot_of[number] for number in numbers], np.int64)

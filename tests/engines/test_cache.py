@@ -164,6 +164,54 @@ def test_a_hold_that_is_dropped_lets_go():
     assert slots.pinned() == set()
 
 
+def test_what_is_let_go_while_somebody_looks_for_room_wakes_that_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    cache, slots, decode = array_of(2 * 8)
+    hold = slots.load([1, 2], decode)
+    look, others = cache.make_room, []
+
+    def make_room(*arguments: Any) -> bool:
+        found = look(*arguments)
+        if not others:  # another thread lets go what was seen to be held
+            others.append(threading.Thread(target=hold.release))
+            others[0].start()
+            while slots.held:
+                pass
+        return found
+
+    monkeypatch.setattr(cache, "make_room", make_room)
+    loading = threading.Thread(target=lambda: slots._load([3, 4], decode, False), daemon=True)
+    loading.start()
+    loading.join(30)
+    assert not loading.is_alive()
+    others[0].join()
+
+
+def test_a_hold_whose_release_is_interrupted_wakes_who_waits():
+    cache, slots, decode = array_of(2 * 8)
+    hold = slots.load([1, 2], decode)
+
+    presses = [KeyboardInterrupt]
+
+    class Held(dict[int, Any]):
+        def pop(self, *key: Any) -> None:
+            super().pop(*key)
+            while presses:
+                raise presses.pop()
+
+    slots.held = Held(slots.held)
+    loading = threading.Thread(target=lambda: slots._load([3, 4], decode, False), daemon=True)
+    loading.start()
+    while not cache.waiting:
+        pass
+    with pytest.raises(KeyboardInterrupt):
+        hold.release()
+    del hold
+    loading.join(30)
+    assert not loading.is_alive()
+
+
 def test_threads_that_want_the_same_chunk_wait_for_one_decoding():
     _, slots, decode = array_of(80)
     begun, go = threading.Event(), threading.Event()
