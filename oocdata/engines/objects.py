@@ -38,14 +38,19 @@ class _Lock:
 
 
 _locks: WeakValueDictionary[int, _Lock] = WeakValueDictionary()
+_finding = threading.RLock()
+"""`setdefault` takes several steps: two threads would find a lock each."""
 
 
 def _lock_of(target: object) -> _Lock:
     # Whoever has the lock holds its object too, so the identity stays that object's.
-    return _locks.setdefault(id(target), _Lock())
+    with _finding:
+        return _locks.setdefault(id(target), _Lock())
 
 
 def _renew_after_fork() -> None:
+    global _finding
+    _finding = threading.RLock()
     for one in list(_locks.values()):
         one.lock = threading.Lock()  # a thread that is not here may have held it
 

@@ -284,8 +284,10 @@ class CacheFolder:
             with suppress(OSError):
                 os.unlink(path)
                 freed += nbytes
-        for entry in list(self._entries.values()):
-            entry.give_up_deleted()
+        for reference in self._entries.valuerefs():  # in one step: others open objects meanwhile
+            entry = reference()
+            if entry is not None:
+                entry.give_up_deleted()
         return freed
 
     def stop(self, error: OSError) -> None:

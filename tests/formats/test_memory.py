@@ -7,6 +7,7 @@ import os
 import pickle
 import threading
 import warnings
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -327,6 +328,26 @@ def test_an_object_is_called_by_one_thread_at_a_time(chunks: Any):
     for rows, batch in zip(batches, got, strict=True):
         assert_array_equal(batch, array[rows])
     assert target.most == 1
+
+
+def test_an_object_that_two_threads_open_at_once_has_one_lock(monkeypatch: pytest.MonkeyPatch):
+    target, opened = Sliced(sample_array((64, 3))), []
+    other = threading.Thread(target=lambda: opened.append(open_object(target)))
+
+    class Reference(weakref.KeyedRef):
+        """Made as the one thread notes its lock: the other opens the object in this moment."""
+
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            if other.ident is None:
+                other.start()
+                other.join(0.2)  # or it waits until that is done
+
+    monkeypatch.setattr(weakref, "KeyedRef", Reference)
+    opened.append(open_object(target))
+    other.join()
+    first, second = opened
+    assert first._lock is second._lock
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

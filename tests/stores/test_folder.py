@@ -9,6 +9,7 @@ import resource
 import shutil
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -416,6 +417,27 @@ def test_threads_while_files_are_deleted(folder: CacheFolder) -> None:
         thread.join()
     assert len(right) > 60
     assert all(right)
+
+
+def test_objects_are_opened_while_files_are_deleted(folder: CacheFolder) -> None:
+    entries, usual, over = [], sys.getswitchinterval(), threading.Event()
+
+    def opening() -> None:
+        for number in range(30_000):
+            entries.append(folder.entry("s3://bucket/a", str(number), PAGE))
+            if over.is_set():
+                break
+
+    thread = threading.Thread(target=opening)
+    sys.setswitchinterval(1e-6)
+    thread.start()
+    try:
+        while thread.is_alive():
+            folder.clear()
+    finally:
+        over.set()
+        sys.setswitchinterval(usual)
+        thread.join()
 
 
 def test_a_fork_while_a_thread_has_the_locks(folder: CacheFolder) -> None:
