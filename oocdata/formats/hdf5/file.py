@@ -9,6 +9,7 @@ open in the same process: HDF5 refuses to mix the two.
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 from collections.abc import Iterable, Iterator
@@ -72,10 +73,46 @@ def hdf5_library() -> Any:
     return h5py
 
 
-def hdf5_lock() -> AbstractContextManager[Any]:
-    """Return the one lock under which h5py calls HDF5, which a thread may take again."""
+def hdf5_lock(path: str = "") -> AbstractContextManager[Any]:
+    """Return the one lock under which h5py calls HDF5, which a thread may take again.
+
+    Give the path where HDF5 may read from a store. Then no garbage is collected meanwhile: h5py
+    takes this lock to end its objects. A thread that fetches, or one that has a lock of ours, would
+    wait for it for ever if it came to collect a cycle with such an object (h5py's documentation,
+    "Python file-like objects").
+    """
     lock: AbstractContextManager[Any] = hdf5_library()._objects.phil
-    return lock
+    return _uncollected(lock) if is_url(path) else lock
+
+
+_paused = False
+"""Whether Python's collector is off until HDF5's lock is given back."""
+
+
+@contextmanager
+def _uncollected(lock: AbstractContextManager[Any]) -> Iterator[None]:
+    global _paused
+    with lock:  # first: one thread at a time changes it
+        before = _paused
+        try:
+            if gc.isenabled():
+                _paused = True
+                gc.disable()
+            yield
+        finally:
+            if not before:
+                _resume()
+
+
+def _resume() -> None:
+    global _paused
+    if _paused:
+        gc.enable()
+        _paused = False
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_resume)
 
 
 @contextmanager

@@ -78,7 +78,7 @@ class ThroughLibrary(Sliced):
     def check(self) -> None:
         """Raise if a file is not what it was."""
         rules = self.target.rules
-        with hdf5_lock(), concerning(rules.path, rules.key):
+        with hdf5_lock(rules.path), concerning(rules.path, rules.key):
             self.target.opened().check()
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
@@ -97,7 +97,7 @@ class ThroughLibrary(Sliced):
 def reading(target: OnDisk | UsersObject, rows: Rows) -> Iterator[Any]:
     """Provide the open dataset for a read of some rows, under HDF5's lock; errors have the rows."""
     rules = target.rules
-    with hdf5_lock(), concerning(rules.path, rules.key):
+    with hdf5_lock(rules.path), concerning(rules.path, rules.key):
         opened = target.opened()
         try:
             yield opened.dataset
@@ -163,7 +163,7 @@ class _Opened:
         rules, self._version = disk.rules, disk.version
         self._key = rules.key
         self._outside: tuple[FileVersion, ...] = ()
-        self.file = open_file(rules.path)
+        self.file = open_file(rules.path, disk.version)
         self.check()
         require_filters(disk.filters, rules.path, rules.key)
         with readable(rules.path, rules.key):

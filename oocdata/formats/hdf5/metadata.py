@@ -14,7 +14,6 @@ chunks of datasets that grow along one axis (VII.D, extensible arrays). Those of
 
 from __future__ import annotations
 
-import gc
 import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocdata.engines.runs import UnfinishedError
+from oocdata.formats.hdf5.file import hdf5_lock
 from oocdata.stores.blocks import KEPT, ObjectStream, keep
 
 if TYPE_CHECKING:
@@ -149,19 +149,11 @@ class MetadataStream(ObjectStream):
         out = memoryview(buffer).cast("B")
         place, stop = self._place, min(self._place + len(out), self.file.version.nbytes)
         nbytes = max(0, stop - place)
-        # h5py holds its lock here, and takes it to end its objects. The thread that fetches would
-        # wait for it for ever if it came to collect a cycle with one of them (h5py's documentation,
-        # "Python file-like objects").
-        collects = gc.isenabled()
-        gc.disable()
-        try:
+        with hdf5_lock(self.file.version.path):  # h5py has it; so that no garbage is collected
             out[:nbytes] = data = self.file.part(place, nbytes)
             self._place += nbytes
             if nbytes <= _LARGEST:
                 self._follow({place: data})
-        finally:
-            if collects:
-                gc.enable()
         return nbytes
 
     def _follow(self, pieces: dict[int, bytes]) -> None:

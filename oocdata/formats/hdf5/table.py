@@ -195,7 +195,7 @@ class ChunkTable:
                 self._read.append(PresentChunks(*(arrays[one] for one in PresentChunks.__slots__)))
             return self._read[0]
         # HDF5's own lock, so that there is no second one to wait for while holding this one.
-        with hdf5_lock():
+        with hdf5_lock(path):
             if not self._read:
                 with (
                     open_file(path, self.version) as file,
