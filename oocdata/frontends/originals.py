@@ -60,7 +60,7 @@ def forget_originals(reader: Hashable) -> None:
     """Forget what a reader raised: it is gone. After the last, leave TensorFlow alone again."""
     with _lock:
         dropped = _drop(reader)
-        if not _kept and "__new__" in vars(_error()):
+        if _count and not _kept and "__new__" in vars(_error()):  # else TensorFlow may be absent
             del _error().__new__
     del dropped
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 import threading
 import warnings
 from functools import cache
@@ -288,3 +291,24 @@ def test_faults_of_real_files_come_out_of_fit(
     model.compile(loss="mse")
     with pytest.raises(kind, match=words):
         model.fit(made.to_tf(), epochs=2, verbose=0)
+
+
+ANOTHER_BACKEND = """
+import gc, sys
+import numpy as np, oocdata as ooc
+batches = ooc.open(np.arange(10)).batches(4).to_keras()
+print(batches[2].tolist())
+del batches
+gc.collect()
+print("tensorflow" in sys.modules)
+"""
+
+
+def test_batches_for_another_backend_go_without_tensorflow() -> None:
+    """The collector would import it, or fail to, in whatever thread it runs."""
+    command = [sys.executable, "-c", ANOTHER_BACKEND]
+    environment = {**os.environ, "KERAS_BACKEND": "numpy"}
+    done = subprocess.run(
+        command, env=environment, capture_output=True, text=True, timeout=120, check=True
+    )
+    assert done.stdout == "[8, 9]\nFalse\n"
