@@ -1,17 +1,20 @@
-"""Work for other threads: all of it at once, or in order with a bound."""
+"""Work for other threads: all of it at once, or in order with a bound; what threads share."""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
+import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["cores", "holds_hdf5", "in_order", "in_threads"]
+__all__ = ["cores", "holds_hdf5", "in_order", "in_threads", "silent"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
@@ -76,3 +79,31 @@ def holds_hdf5() -> bool:
     objects = sys.modules.get("h5py._objects")
     owned = getattr(getattr(objects, "phil", None), "_is_owned", None)
     return bool(owned is not None and owned())
+
+
+_silent = threading.RLock()
+
+
+@contextmanager
+def silent(*messages: str) -> Iterator[None]:
+    """Silence warnings that begin as these patterns say, for as long as a block takes.
+
+    Examples
+    --------
+    >>> with silent("(Ginger|Sugar) is"):
+    ...     warnings.warn("Sugar is sweet", stacklevel=1)
+    """
+    # The filters are the process's: a second thread would keep the first one's, and put them back.
+    with _silent, warnings.catch_warnings():
+        for message in messages:
+            warnings.filterwarnings("ignore", message=message)
+        yield
+
+
+def _renew_after_fork() -> None:
+    global _silent
+    _silent = threading.RLock()  # a thread that is not here may have held it
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_after_fork)

@@ -12,7 +12,6 @@ next one comes before it is complete; `oocdata.frontends.delivery` says when it 
 from __future__ import annotations
 
 import uuid
-import warnings
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -39,6 +38,7 @@ from oocdata.frontends.tfdata import (
     with_cardinality,
 )
 from oocdata.order.order import laned
+from oocdata.threads import silent
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -152,9 +152,8 @@ def to_service(
         arrays = leaves(found[-1])
         return map_tree(lambda leaf: tf.ensure_shape(next(arrays)[0], leaf.shape), spec)
 
-    with warnings.catch_warnings():
-        # It says that options are not known while a graph is made; they are not looked at.
-        warnings.filterwarnings("ignore", "To make it possible to preserve tf.data options")
+    # It says that options are not known while a graph is made; they are not looked at.
+    with silent("To make it possible to preserve tf.data options"):
         dataset = tf.data.Dataset.range(1).flat_map(whole_pass)
     dataset = dataset.prefetch(prefetch) if prefetch else dataset
     dataset = dataset.with_options(bounded())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from oocdata.formats.zarr.store import calm
+from oocdata.tools.preview import Preview
 
 MESSAGE = "Numcodecs codecs are not in the Zarr version 3 specification"
 
@@ -28,22 +30,51 @@ def test_no_thread_ends_the_silence_of_another() -> None:
     assert list(warnings.filters) == before
 
 
+class Figure:
+    """Of a letter that the font lacks."""
+
+    def figure(self) -> Figure:
+        return self
+
+    def savefig(self, *_: object, **__: object) -> None:
+        warnings.warn("Glyph 9 missing from font", UserWarning, stacklevel=1)
+
+
+def drawn(times: int) -> int:
+    for _ in range(times):
+        Preview._write(Figure(), None, "png")
+    return times
+
+
+def test_a_picture_is_drawn_while_others_decode() -> None:
+    before, usual = list(warnings.filters), sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            works = [threads.submit(work, 5000) for work in (silenced, drawn) * 2]
+            assert sum(work.result() for work in works) == 20_000
+    finally:
+        sys.setswitchinterval(usual)
+    assert list(warnings.filters) == before
+
+
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Python 3.12 has one of forks
-def test_forks_while_a_thread_is_inside() -> None:
-    ended = threading.Event()
+def test_a_fork_while_a_thread_is_inside() -> None:
+    inside, ended = threading.Event(), threading.Event()
 
     def stay() -> None:
-        while not ended.is_set():
-            silenced(1)
+        with calm():
+            inside.set()
+            ended.wait()
 
     thread = threading.Thread(target=stay)
     thread.start()
     try:
-        for _ in range(50):
-            child = os.fork()
-            if child == 0:
-                os._exit(silenced(1))  # which would wait for a thread that is not here
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
+        inside.wait()
+        child = os.fork()
+        if child == 0:
+            os._exit(silenced(1))  # which would wait for a thread that is not here
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 1
     finally:
         ended.set()
         thread.join()

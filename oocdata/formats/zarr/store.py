@@ -7,22 +7,20 @@ fourth, one that the user opened.
 from __future__ import annotations
 
 import os
-import threading
-import warnings
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 from oocdata.engines.files import FileVersion, OpenFile, Version, version_number
 from oocdata.errors import MissingFileError, UnknownFormatError
 from oocdata.formats.codecs import room_for
 from oocdata.formats.stored import is_url
+from oocdata.threads import silent
 
 __all__ = ["Archive", "Folder", "Status", "Store", "calm", "join", "store_of"]
 
-_CALMING = threading.RLock()
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
@@ -224,23 +222,12 @@ class Archive(Store):
         return FileVersion.of(self.path)
 
 
-@contextmanager
-def calm() -> Iterator[None]:
-    """Silence warnings that are for writers: codecs outside the specification, slow shards."""
-    # The filters are the process's: a second thread would keep the first one's, and put them back.
-    with _CALMING, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Numcodecs codecs are not in the Zarr version 3")
-        warnings.filterwarnings("ignore", message="Combining a `sharding_indexed` codec disables")
-        # An empty list of filters is what the older zarr-python wrote.
-        warnings.filterwarnings("ignore", message="Found an empty list of filters in the array")
-        yield
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=_CALMING.acquire,
-        after_in_parent=_CALMING.release,
-        after_in_child=_CALMING.release,
+def calm() -> AbstractContextManager[None]:
+    """Silence warnings that are for writers, for as long as a block takes."""
+    return silent(
+        "Numcodecs codecs are not in the Zarr version 3",
+        "Combining a `sharding_indexed` codec disables",
+        "Found an empty list of filters in the array",  # which is what the older zarr-python wrote
     )
 
 

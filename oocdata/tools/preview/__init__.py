@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, EmptyError, SourceError
 from oocdata.index import as_count, as_positions
+from oocdata.threads import silent
 from oocdata.tools.libraries import PICTURES, check_picture
 from oocdata.tools.lines import Report, labelled, plain, table
 from oocdata.tools.opening import OpenArguments, Opening
@@ -129,9 +129,8 @@ class Preview(Report):
         self._write(target, target.suffix[1:].lower(), fps)
 
     def _write(self, target: Any, suffix: str, fps: float = 10.0) -> None:
-        with warnings.catch_warnings():
-            # A box stands for a letter that the font lacks, which anybody sees.
-            warnings.filterwarnings("ignore", message="(Glyph|Matplotlib currently does not)")
+        # A box stands for a letter that the font lacks, which anybody sees.
+        with silent("(Glyph|Matplotlib currently does not)"):
             if f".{suffix}" in FILMS:
                 film(self, target, fps)
             else:
