@@ -129,10 +129,6 @@ class Account:
 
     Attributes
     ----------
-    nbytes : int
-        In flight.
-    uncached : int
-        Those of loaders of which no chunk is kept.
     cached : callable
         Returns the bytes of the chunks that are kept.
     """
@@ -141,28 +137,43 @@ class Account:
         # Re-entrant, and no other lock is taken while it is held: the garbage collector may end an
         # iteration in any thread, whatever lock that thread holds.
         self._lock = threading.RLock()
-        self.nbytes = self.uncached = 0
+        # By owner, changed in one step: so Ctrl-C leaves nothing that an owner's end does not give
+        # back.
+        self._taken: dict[int, tuple[int, bool]] = {}
         self.cached = cached
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes in flight."""
+        return sum(nbytes for nbytes, _ in list(self._taken.values()))
 
     @property
     def borrowed(self) -> int:
         """Bytes of the chunks' share that batches have taken."""
-        return max(0, self.uncached - batch_share())
+        uncached = sum(nbytes for nbytes, cached in list(self._taken.values()) if not cached)
+        return max(0, uncached - batch_share())
 
-    def take(self, nbytes: int, *, always: bool = False, cached: bool = True) -> bool:
-        """Return whether so many bytes more fit; if so, or `always`, they are in flight."""
+    def take(self, owner: int, nbytes: int, *, always: bool = False, cached: bool = True) -> bool:
+        """Return whether so many bytes more fit; if so, or `always`, they are in flight.
+
+        The owner is a number (`id`), of an iteration whose chunks are kept or not (`cached`).
+        """
         most = batch_share(cached=cached or self.cached() > 0)
         with self._lock:
             fits = always or self.nbytes + nbytes <= most
             if fits:
-                self.give(-nbytes, cached=cached)
+                self._taken[owner] = self._taken.get(owner, (0, cached))[0] + nbytes, cached
             return fits
 
-    def give(self, nbytes: int, *, cached: bool = True) -> None:
+    def give(self, owner: int, nbytes: int) -> None:
         """Give bytes back that were taken."""
         with self._lock:
-            self.nbytes -= nbytes
-            self.uncached -= 0 if cached else nbytes
+            has, cached = self._taken[owner]
+            self._taken[owner] = has - nbytes, cached
+
+    def end(self, owner: int) -> None:
+        """Give all back that an owner has; may be called again, and in a fork: it takes no lock."""
+        self._taken.pop(owner, None)
 
 
 _account = Account()

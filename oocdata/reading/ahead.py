@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
+from weakref import finalize
 
 from oocdata.datasets.spec import Batch
 from oocdata.errors import DatasetGoneError, RestoreError
@@ -112,8 +113,8 @@ class Reader:
         """Return worker processes with room for runs of so many steps."""
         from oocdata.reading.workers.pool import WorkerPool  # not for `import oocdata`: it is slow
 
-        while self._idle:
-            pool, unread = self._idle.pop()
+        while idle := self._taken_out():
+            pool, unread = idle
             for result in unread:
                 with suppress(Exception):  # nobody asks for this run any more
                     result()
@@ -131,8 +132,13 @@ class Reader:
     def close(self) -> None:
         """End the worker processes, those of a running pass with it. May be called again."""
         self._closed = True
-        while self._idle:
-            self._idle.pop()[0].close()
+        while idle := self._taken_out():
+            idle[0].close()
+
+    def _taken_out(self) -> tuple[WorkerPool, Sequence[Callable[[], object]]] | None:
+        with suppress(IndexError):  # in one step: others take some out too
+            return self._idle.pop()
+        return None
 
 
 class ReadAhead:
@@ -178,11 +184,10 @@ class ReadAhead:
 
     def close(self) -> None:
         """End the reading without waiting for it. May be called again."""
-        if self._runs >= 0:
-            self._runs, self._in_use = -1, False
-            # A fork has the locks alone, which another thread may have held.
-            if os.getpid() == self._process:
-                self._readers.close(self._ahead)
+        self._runs, self._in_use = -1, False
+        # A fork has the locks alone, which another thread may have held.
+        if os.getpid() == self._process:
+            self._readers.close(self._ahead)
 
 
 class _Threads:
@@ -199,8 +204,10 @@ class _Threads:
     ) -> None:
         from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
 
+        self._account = account()
+        # Where Ctrl-C comes before it is closed.
+        finalize(self, self._account.end, id(self)).atexit = False
         self._most, self._nbytes, self._cached = plan.reading + plan.ready, nbytes, loader.cached
-        self._account, self._runs = account(), 0
         self._over, self._finish = over, finish
         self._reader = loader.reader()
         self._asking: AskAhead | None = None
@@ -210,16 +217,12 @@ class _Threads:
 
     def take(self, ahead: int) -> bool:
         """Return whether one more run may be begun; then it is in flight, until `give`."""
-        if ahead >= self._most or not self._account.take(
-            self._nbytes, always=ahead == 0, cached=self._cached
-        ):
-            return False
-        self._runs += 1
-        return True
+        return ahead < self._most and self._account.take(
+            id(self), self._nbytes, always=ahead == 0, cached=self._cached
+        )
 
     def give(self) -> None:
-        self._runs -= 1
-        self._account.give(self._nbytes, cached=self._cached)
+        self._account.give(id(self), self._nbytes)
 
     def begin(self, number: int) -> Callable[[], list[Any]]:
         return self._pool.submit(self._read, number).result
@@ -235,8 +238,7 @@ class _Threads:
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._asking is not None:
             self._asking.close()
-        runs, self._runs = self._runs, 0
-        self._account.give(runs * self._nbytes, cached=self._cached)
+        self._account.end(id(self))
 
 
 class _Workers:
@@ -261,5 +263,6 @@ class _Workers:
         return lambda: self._finish(call.result())
 
     def close(self, ahead: Sequence[Any]) -> None:
-        if self._pool is not None:
-            self._reader.take_back(self._pool, ahead)
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            self._reader.take_back(pool, ahead)

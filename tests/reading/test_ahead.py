@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import h5py
@@ -17,9 +20,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata import memory as memory_module
 from oocdata.engines.cache import cache
 from oocdata.errors import DatasetGoneError
 from oocdata.memory import Account, account, batch_share, cache_share
+from oocdata.reading import ahead as ahead_module
 from oocdata.reading.inflight import input_bytes, run_bytes
 
 pytestmark = pytest.mark.usefixtures("own_account")
@@ -201,6 +206,38 @@ def test_a_fork_begins_anew() -> None:
     assert len(list(iterator)) == 39
 
 
+def test_ctrl_c_anywhere_gives_all_back() -> None:
+    rows = np.arange(40)
+    loader = ooc.open(rows).batches(4)
+    modules = {memory_module.__file__, ahead_module.__file__}
+    left, lines = 0, 0
+
+    def press(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        code = frame.f_code
+        if code.co_filename not in modules or code.co_name == "end":  # called by a finalizer too
+            return None
+        left -= event == "line"
+        if not left:
+            raise KeyboardInterrupt
+        return press
+
+    while left <= 0:
+        lines += 1
+        left, batches = lines, loader.epoch(0)
+        sys.settrace(press)
+        with suppress(KeyboardInterrupt):
+            assert_array_equal(next(batches), rows[:4])
+            assert_array_equal(next(batches), rows[4:8])
+            batches.close()
+        sys.settrace(None)
+        del batches
+        while account().nbytes:  # threads finish what they began to read
+            pass
+    assert lines > 40
+    assert_array_equal(np.concatenate(list(loader)), rows)
+
+
 @given(
     st.lists(st.tuples(st.integers(1, 1 << 30), st.booleans(), st.booleans()), max_size=20),
     st.booleans(),
@@ -210,7 +247,7 @@ def test_an_account_is_kept(takes: list[tuple[int, bool, bool]], chunks: bool) -
     taken = []
     for nbytes, always, cached in takes:
         before, share = kept.nbytes, batch_share(cached=cached or chunks)
-        if kept.take(nbytes, always=always, cached=cached):
+        if kept.take(cached, nbytes, always=always, cached=cached):
             taken.append((nbytes, cached))
             assert always or kept.nbytes <= share
         else:
@@ -219,7 +256,12 @@ def test_an_account_is_kept(takes: list[tuple[int, bool, bool]], chunks: bool) -
         uncached = sum(nbytes for nbytes, cached in taken if not cached)
         assert kept.borrowed == max(0, uncached - batch_share())
     for nbytes, cached in taken:
-        kept.give(nbytes, cached=cached)
+        kept.give(cached, nbytes)
+    assert kept.nbytes == kept.borrowed == 0
+    for owner in (True, False):
+        assert kept.take(owner, 1, always=True, cached=owner)
+        kept.end(owner)
+        kept.end(owner)
     assert kept.nbytes == kept.borrowed == 0
 
 
@@ -228,14 +270,14 @@ def test_an_account_is_not_locked_while_chunks_are_counted() -> None:
     waited = []
 
     def cached() -> int:
-        other = threading.Thread(target=kept.give, args=(0,), daemon=True)
+        other = threading.Thread(target=kept.take, args=(1, 1), daemon=True)
         other.start()
         other.join(30)
         waited.append(other.is_alive())
         return 0
 
     kept = Account(cached)
-    assert kept.take(1, cached=False)
+    assert kept.take(0, 1, cached=False)
     assert waited == [False]
 
 

@@ -6,10 +6,12 @@ import gc
 import os
 import pickle
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -255,6 +257,27 @@ class TestPool:
             thread.join()
         pool.close()
         assert not wrong
+
+    def test_ctrl_c_as_a_lock_is_taken_keeps_no_other_thread_out(self, view: ooc.View) -> None:
+        entering = threading.Condition.__enter__.__code__
+
+        def press(frame: FrameType, event: str, _: object) -> Any:
+            if event == "return" and frame.f_code is entering:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+            return press if frame.f_code is entering else None
+
+        pool = WorkerPool(view.batches(4, workers=1), held=2)
+        sys.settrace(press)
+        try:
+            with suppress(KeyboardInterrupt):
+                pool.begin(Run(0, 0, 1)).result()
+        finally:
+            sys.settrace(None)
+        other = threading.Thread(target=pool.close, daemon=True)
+        other.start()
+        other.join(30)
+        assert not other.is_alive()
 
     @pytest.mark.parametrize("given", ["0", "soon", "-1", "nan"])
     def test_the_limit_must_be_a_number(

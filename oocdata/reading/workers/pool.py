@@ -91,14 +91,13 @@ class WorkerPool:
     """
 
     def __init__(self, loader: Loader | Stream, held: int, together: int | None = None) -> None:
-        self.changed = threading.Condition(threading.RLock())
+        self._renew()
         self._closed = False
         self._failure: WorkerError | None = None
         self._workers: list[Process] = []
         self._spec = loader.spec
         self._in_turn = isinstance(loader, Stream)
         self._is_remote = not isinstance(loader, Stream) and loader.dataset.is_remote
-        self._taken = 0
         self.together = together or loader.steps_together
         seconds = _limit()
         slot_bytes = _whole_pages(run_bytes(loader, self.together))
@@ -128,16 +127,20 @@ class WorkerPool:
         atexit.unregister(_close_all)
         atexit.register(_close_all)
 
+    def _renew(self) -> None:
+        # Taken by itself: Ctrl-C may come as the condition has taken it, and is not within it yet.
+        self._lock = threading.RLock()
+        self.changed = threading.Condition(self._lock)
+
     def _take(self, wanted: int, slot_bytes: int) -> int:
         """Return for how many runs there is room: one to be read and one in use, more if they fit.
 
         All are in flight until the pool is closed: a slot that was written to keeps its memory.
         """
-        for slot in range(wanted):
-            if not account().take(slot_bytes, always=slot < 2):
-                break
-            self._taken += slot_bytes
-        return self._taken // slot_bytes
+        slots = 0
+        while slots < wanted and account().take(id(self), slot_bytes, always=slots < 2):
+            slots += 1
+        return slots
 
     @property
     def failed(self) -> bool:
@@ -152,7 +155,7 @@ class WorkerPool:
 
         Raises WorkerError if a worker has died, DatasetGoneError if the pool is closed.
         """
-        with self.changed:
+        with self._lock:
             self.changed.wait_for(lambda: self._closed or self._failure or self._can_begin)
             self._check_open()
             if self._failure is not None:
@@ -184,12 +187,12 @@ class WorkerPool:
             )
 
     def _result(self, call: Call, worker: Process) -> list[Batch]:
-        with self.changed:  # a worker answers in the order that it was asked
+        with self._lock:  # a worker answers in the order that it was asked
             self.changed.wait_for(lambda: worker.queue[0] is call)
         try:
             kind, *answer = worker.receive(call.run)
         except WorkerError as error:
-            with self.changed:
+            with self._lock:
                 self._done(worker)
                 self._check_open()
                 first = self._failure
@@ -205,7 +208,7 @@ class WorkerPool:
                 raise worker.original(call.run, *answer)
             return self._batches(self._slots[call.slot], answer[0])
         finally:
-            with self.changed:
+            with self._lock:
                 self._free.append(call.slot)
                 self._done(worker)
 
@@ -227,12 +230,11 @@ class WorkerPool:
 
     def close(self) -> None:
         """End the processes; whoever waits for a batch gets an error. May be called again."""
-        with self.changed:
+        with self._lock:
             self._closed = True
             workers, self._workers = self._workers, []
-            taken, self._taken = self._taken, 0
             self.changed.notify_all()
-        account().give(taken)
+        account().end(id(self))
         for worker in workers:
             worker.kill()
         for worker in workers:
@@ -245,9 +247,8 @@ class WorkerPool:
 
     def forget(self) -> None:
         """Leave the processes to the one that this is a fork of."""
-        self.changed = threading.Condition(threading.RLock())
+        self._renew()
         self._closed = True
-        self._taken = 0
         for worker in self._workers:
             worker.forget()
         self._workers = []
