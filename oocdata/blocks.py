@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from oocdata.threads import cached_property
 
 __all__ = [
     "ADDRESSABLE", "AnyBlocks", "BlockIds", "BlockRuns", "Blocks", "joined", "numbered",

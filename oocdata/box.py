@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
+
+from oocdata.threads import cached_property
 
 __all__ = ["Extent", "covered", "cut_apart", "cut_boxes", "point_origins"]
 

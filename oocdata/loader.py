@@ -11,7 +11,6 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -33,6 +32,7 @@ from oocdata.order.order import laned
 from oocdata.order.steps import Steps
 from oocdata.order.weighted import Weighted
 from oocdata.runs import MOST_WORKERS, Ahead, Pass, Run, plan_ahead, steps_together
+from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     import keras

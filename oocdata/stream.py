@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -31,6 +30,7 @@ from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import as_count
 from oocdata.runs import MOST_WORKERS, Ahead, Pass, Run, plan_ahead
+from oocdata.threads import cached_property
 from oocdata.yields import Yields, as_yielded
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 import threading
@@ -9,15 +10,36 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["cores", "holds_hdf5", "in_order", "in_threads", "silent"]
+__all__ = ["cached_property", "cores", "holds_hdf5", "in_order", "in_threads", "silent"]
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
+
+
+if TYPE_CHECKING or sys.version_info >= (3, 12):
+    from functools import cached_property
+else:
+
+    class cached_property(functools.cached_property):  # noqa: N801
+        """That of Python 3.12, which has no lock; two threads may find a value at once.
+
+        The lock of Python 3.11 is one for all objects of a class. A function of the user's that is
+        tried for one dataset kept all others waiting, and children of a fork for ever.
+        """
+
+        def __get__(self, instance: Any, owner: Any = None) -> Any:
+            if instance is None:
+                return self
+            try:
+                return instance.__dict__[self.attrname]
+            except KeyError:
+                found = instance.__dict__[self.attrname] = self.func(instance)
+                return found
 
 
 def cores() -> int:

@@ -7,7 +7,6 @@ once. Memory is that of the episodes, whatever their lengths.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, take
+from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     from oocdata.datasets.episodes import Runs

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import Spec, leaves, map_tree
 from oocdata.datasets.zip import Zip
+from oocdata.threads import cached_property
 
 __all__ = ["Cached"]
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -31,6 +30,7 @@ from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_tex
 from oocdata.engines.buffers import empty
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, is_all, select, take
+from oocdata.threads import cached_property
 
 __all__ = ["Concat", "checked_parts", "concat"]
 

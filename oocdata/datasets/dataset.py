@@ -12,7 +12,6 @@ import os
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 from zlib import crc32
 
@@ -29,6 +28,7 @@ from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.index import as_array, as_positions, as_run, slice_range
+from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     from oocdata.datasets.cached import Cached

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Annotations, Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
+from oocdata.threads import cached_property
 
 __all__ = ["FolderLabels", "folder_labels"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from operator import itemgetter
 from typing import Any, Self
 
@@ -27,6 +26,7 @@ from oocdata.datasets.spec import (
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
 from oocdata.index import as_flag
+from oocdata.threads import cached_property
 
 __all__ = ["Map"]
 

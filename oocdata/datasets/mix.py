@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import gcd, isfinite, lcm
 from typing import Any, Self
 
@@ -15,6 +14,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, is_several
 from oocdata.order.mixture import MOST
+from oocdata.threads import cached_property
 
 __all__ = ["Mix", "mix"]
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.index import is_several
+from oocdata.threads import cached_property
 
 __all__ = ["Parts"]
 

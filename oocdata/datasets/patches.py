@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, Self
 
@@ -23,6 +22,7 @@ from oocdata.datasets.spec import ArraySpec, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_axes, as_count, is_all, select, take
 from oocdata.order.permutation import derive_keys
+from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     from oocdata.datasets.rows import StoredRows

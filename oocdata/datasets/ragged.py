@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -23,6 +22,7 @@ from oocdata.engines.ragged_rows import Joined, Located, inner_shape, locate, re
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.index import as_bounds, as_count, as_flag
+from oocdata.threads import cached_property
 
 __all__ = ["Bounded", "Ragged", "RaggedBatch"]
 

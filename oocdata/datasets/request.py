@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import Any, Self
 
@@ -24,6 +23,7 @@ from oocdata.engines.places import read_to
 from oocdata.engines.soon import Asks, asked, soon
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
+from oocdata.threads import cached_property
 
 __all__ = ["ArrayRequest", "Composite", "Placement", "Request", "asked_for", "of_sources"]
 

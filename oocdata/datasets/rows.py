@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import combinations, combinations_with_replacement, product
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -23,6 +22,7 @@ from numpy.typing import NDArray
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_run, is_all, repeated, select, take
+from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     from oocdata.datasets.view import View

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar
 
@@ -20,6 +19,7 @@ from oocdata.engines.buffers import Read
 from oocdata.engines.columns import entry_bytes, in_places, most_entries, read_entries
 from oocdata.engines.sparse import Entries
 from oocdata.errors import ArgumentError
+from oocdata.threads import cached_property
 
 __all__ = ["Sparse", "SparseBatch", "sparse_rows"]
 

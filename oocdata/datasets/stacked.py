@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -24,6 +23,7 @@ from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_ranges, select, take
+from oocdata.threads import cached_property
 
 __all__ = ["Constant", "Part", "Stacked", "outer_axes", "said"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -43,6 +42,7 @@ from oocdata.index import (
     select,
     take,
 )
+from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     from oocdata.datasets.map import Map

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -33,6 +32,7 @@ from oocdata.index import (
     select,
     take,
 )
+from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     from oocdata.datasets.episodes import Runs

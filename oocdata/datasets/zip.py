@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -16,6 +15,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
 from oocdata.index import as_run
+from oocdata.threads import cached_property
 
 __all__ = ["Zip", "enumerated", "zip"]
 

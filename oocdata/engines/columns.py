@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from oocdata.engines.source import Source, Storage
 from oocdata.engines.sparse import Entries, SparseRows
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
+from oocdata.threads import cached_property
 
 __all__ = [
     "Columns", "choose_columns", "chosen_columns", "entry_bytes", "in_places", "is_sparse",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -27,6 +27,7 @@ from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Annotations, Boxes, Source, Storage
 from oocdata.engines.together import Together
 from oocdata.errors import MismatchedPartsError, SourceError
+from oocdata.threads import cached_property
 
 __all__ = [
     "Concat", "PartTable", "are_keyed", "check_alike", "check_packed", "common", "concatenate",

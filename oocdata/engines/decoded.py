@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from oocdata.engines.places import read_through
 from oocdata.engines.source import Annotations, Storage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import SourceError
+from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     from oocdata.engines.dates import Dates

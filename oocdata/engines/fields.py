@@ -7,7 +7,6 @@ are decoded in chunks are decoded once, whatever the number of fields that are r
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.engines.unlike import PartRows
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import MissingKeyError
+from oocdata.threads import cached_property
 
 __all__ = ["Field", "field_of"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import product
 from math import prod
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.threads import cached_property
 
 __all__ = [
     "BoxItems", "Column", "RowPlan", "c_strides", "chunk_parts", "plan_rows", "suits_items",

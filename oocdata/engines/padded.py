@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from oocdata.engines.ragged_rows import Located, RaggedRows, inner_shape, locate
 from oocdata.engines.soon import Soon
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError
+from oocdata.threads import cached_property
 
 __all__ = ["PaddedRows", "RowLengths", "RowMask", "held_value"]
 

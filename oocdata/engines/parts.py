@@ -8,13 +8,13 @@ chunks are numbered on from one dataset to the next, each of which begins with a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import SourceError
+from oocdata.threads import cached_property
 
 __all__ = ["JoinedParts", "RowOffsets"]
 

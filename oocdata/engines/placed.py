@@ -8,7 +8,6 @@ memory turned round.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,6 +18,7 @@ from oocdata.engines.places import read_through
 from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.index import Selection, take
+from oocdata.threads import cached_property
 
 __all__ = ["Line", "Placed"]
 

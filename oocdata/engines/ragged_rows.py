@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, NoReturn, Protocol, runtime_checkable
 
 import numpy as np
@@ -31,6 +30,7 @@ from oocdata.engines.soon import Soon
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import scratch_share
+from oocdata.threads import cached_property
 
 __all__ = [
     "Joined", "Located", "Locating", "RaggedRows", "inner_shape", "is_ragged", "locate", "read_to",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -18,7 +18,7 @@ from oocdata.engines.parts import JoinedParts
 from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Storage
 from oocdata.engines.wrapped import Relabelled
-from oocdata.threads import cores
+from oocdata.threads import cached_property, cores
 
 __all__ = ["SourceChunks", "WholeRows"]
 

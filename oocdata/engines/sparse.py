@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from oocdata.engines.ragged import concerned_rows, pieces, read_ragged, soon_rag
 from oocdata.engines.soon import Soon
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError
+from oocdata.threads import cached_property
 
 __all__ = ["Entries", "SparseRows"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
@@ -32,6 +32,7 @@ from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
+from oocdata.threads import cached_property
 
 __all__ = ["Filled", "PaddingMask", "PartRows", "filled_axes", "joined"]
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
 from oocdata.order.order import Order, Walk, Walked, laned, walk_of
+from oocdata.threads import cached_property
 
 __all__ = ["MOST", "Mixture", "Shares"]
 

@@ -6,13 +6,13 @@ import itertools
 import os
 import threading
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.order.order import Order, Walk, laned, length_of, walk_of
+from oocdata.threads import cached_property
 
 __all__ = ["Steps"]
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 import pytest
+from forked import in_a_fork
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
@@ -337,3 +340,24 @@ def test_what_is_not_numbers_is_refused_by_its_name(result: Any):
 def test_zip_of_one_tuple():
     a, b = ooc.open(np.arange(3)), ooc.open(np.arange(3.0))
     assert ooc.zip((a, b))[1] == ooc.zip([a, b])[1] == ooc.zip(a, b)[1] == (1, 1.0)
+
+
+def test_a_function_that_takes_long_keeps_no_other_dataset_waiting() -> None:
+    """Nor a fork for ever: Python 3.11 has one lock for the properties of all objects."""
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(x: np.ndarray) -> np.ndarray:
+        inside.set()
+        assert go.wait(60)
+        return x
+
+    rows = ooc.open(np.arange(10.0))
+    with ThreadPoolExecutor(2) as threads:
+        waiting = threads.submit(lambda: rows.map(slow).spec)
+        assert inside.wait(30)
+        try:
+            other = threads.submit(lambda: rows.map(np.negative).spec).result(30)
+            assert in_a_fork(lambda: rows.map(np.negative).spec) == str(other)
+        finally:
+            go.set()
+        assert waiting.result() == other

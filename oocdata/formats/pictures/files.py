@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from oocdata.engines.source import Storage
 from oocdata.errors import SourceError
 from oocdata.formats.pictures.options import Pictures
 from oocdata.formats.pictures.reader import open_picture_rows
+from oocdata.threads import cached_property
 
 __all__ = ["PictureFiles", "open_pictures"]
 

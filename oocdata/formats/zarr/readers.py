@@ -13,7 +13,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from math import prod
 from typing import Any, NoReturn, TypeAlias
 
@@ -35,6 +35,7 @@ from oocdata.formats.dimensions import as_stored, packing
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.store import calm, join
+from oocdata.threads import cached_property
 
 __all__ = ["FAILURES", "ZarrReader"]
 

@@ -16,7 +16,6 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.cache import cache
 from oocdata.errors import ArgumentError
+from oocdata.threads import cached_property
 from oocdata.tools.libraries import library
 from oocdata.writers import create
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, NamedTuple, TypeAlias
 
@@ -18,6 +17,7 @@ from oocdata.formats.opening import format_of, list_datasets
 from oocdata.formats.patterns import natural, tree_of
 from oocdata.formats.zarr.hierarchy import find_array, group_attributes
 from oocdata.formats.zarr.store import store_of
+from oocdata.threads import cached_property
 
 __all__ = [
     "Array", "Layout", "Listing", "Recogniser", "expect", "lines", "listed", "listing_of", "split",
