@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import h5py
@@ -14,6 +16,7 @@ import pytest
 from forked import in_a_fork
 from servers.ranges import RangeServer
 
+from oocdata.formats.hdf5 import file
 from oocdata.formats.hdf5.file import hdf5_lock
 
 OPENING = """
@@ -97,9 +100,9 @@ def test_a_cycle_of_h5py_objects_is_collected_while_hdf5_waits(
     program: str, options: dict[str, Any], tmp_path: Path
 ) -> None:
     rows = np.arange(1000, dtype=np.int64).reshape(100, 10)
-    with h5py.File(tmp_path / "a.h5", "w") as file:
+    with h5py.File(tmp_path / "a.h5", "w") as made:
         for name in ["group", *(f"group{number}" for number in range(10))]:
-            file.create_dataset(f"{name}/rows", data=rows, chunks=(10, 10), **options)
+            made.create_dataset(f"{name}/rows", data=rows, chunks=(10, 10), **options)
     with RangeServer(tmp_path) as server:
         command = [sys.executable, "-c", program, tmp_path / "a.h5", f"{server.url}/a.h5"]
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -126,6 +129,25 @@ def test_when_garbage_is_collected_again() -> None:
         assert (within_a_fork_of_one_without(), gc.isenabled()) == ("False", False)
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("left", range(1, 6))
+def test_ctrl_c_leaves_the_collector_on(left: int) -> None:
+    """Python looks for signals as a function is entered, or goes on."""
+
+    def press(frame: FrameType, event: str, _: object) -> None:
+        nonlocal left
+        left -= frame.f_code.co_filename == file.__file__
+        if not left:
+            raise KeyboardInterrupt
+
+    sys.settrace(press)
+    try:
+        with suppress(KeyboardInterrupt), hdf5_lock("https://host/a.h5"):
+            pass
+    finally:
+        sys.settrace(None)
+    assert gc.isenabled()
 
 
 def within_a_fork_of_one_without() -> str:

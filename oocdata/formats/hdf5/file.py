@@ -93,26 +93,26 @@ _paused = False
 def _uncollected(lock: AbstractContextManager[Any]) -> Iterator[None]:
     global _paused
     with lock:  # first: one thread at a time changes it
-        before = _paused
+        collects = gc.isenabled()
         try:
-            if gc.isenabled():
-                _paused = True
-                gc.disable()
+            _paused |= collects
+            gc.disable()
             yield
         finally:
-            if not before:
-                _resume()
+            if collects:
+                gc.enable()
+                _paused = False
 
 
-def _resume() -> None:
+def _resume_after_fork() -> None:
     global _paused
-    if _paused:
+    if _paused:  # by a thread that is not here
         gc.enable()
         _paused = False
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_resume)
+    os.register_at_fork(after_in_child=_resume_after_fork)
 
 
 @contextmanager
