@@ -35,8 +35,8 @@ from oocdata.engines.decoded import Decoded
 from oocdata.engines.parts import RowOffsets
 from oocdata.engines.ragged import read_ragged, soon_ragged
 from oocdata.engines.readers import SourceChunks, WholeRows
-from oocdata.engines.soon import GAP, Soon, soon
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.soon import GAP, Soon
+from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.engines.unlike import Filled
 from oocdata.engines.wrapped import Relabelled
@@ -268,9 +268,9 @@ class CachedRows:
 
     read_to = read
 
-    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of a store; see `oocdata.engines.soon`."""
-        return soon(self._chosen(origins, extent), origins, extent)
+    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> list[Boxes]:
+        """Return the boxes that are read; see `oocdata.engines.soon.soon`."""
+        return [(self._chosen(origins, extent), origins, extent)]
 
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]

@@ -23,7 +23,7 @@ from oocdata.engines.ragged import (
     soon_ragged,
     spread,
 )
-from oocdata.engines.soon import Soon, soon
+from oocdata.engines.soon import Soon
 from oocdata.engines.source import Annotations, Boxes, Source, Storage
 from oocdata.engines.together import Together
 from oocdata.errors import MismatchedPartsError, SourceError
@@ -167,11 +167,7 @@ class Concat:
             for part, places, own in self._shares(owners, within):
                 read_to(part, own, extent, out, inside[places])
 
-    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
-        return [one for boxes in self.boxes(origins, extent) for one in soon(*boxes)]
-
-    def boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
+    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
         """Yield the boxes of each part that are read for boxes of all parts."""
         inside, across = self._crossing(origins, extent)
         for some in across:

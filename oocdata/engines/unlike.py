@@ -28,8 +28,7 @@ from oocdata.engines.concat import (
 from oocdata.engines.padded import PaddedRows, held_value
 from oocdata.engines.places import read_to
 from oocdata.engines.ragged import spread
-from oocdata.engines.soon import Soon, soon
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
 
@@ -158,14 +157,10 @@ class Filled(Wrapped):
             where = (slice(None), *map(slice, held.lengths))
             read_to(self.source, origins[boxes], held, out[where], boxes)
 
-    def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
-        return [
-            one
-            for boxes, held in self._held(origins, extent)
-            if held.size
-            for one in soon(self.source, origins[boxes], held)
-        ]
+    def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
+        """Yield the boxes that are read; see `oocdata.engines.soon.soon`."""
+        for boxes, held in self._held(origins, extent):
+            yield self.source, origins[boxes], held
 
     def _held(self, origins: Ints, extent: Extent) -> Iterator[tuple[Ints, Extent]]:
         """Yield boxes of which the array holds as much, and the extent of that."""
@@ -294,13 +289,13 @@ class PartRows(Wrapped):
             changes["chunk_bytes"] = int(np.prod(lengths)) * self.dtype.itemsize
         return replace(found, **changes)
 
-    def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
-        """Return what reading rows will take out of stores; see `oocdata.engines.soon`."""
+    def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
+        """Return the rows that are read; see `oocdata.engines.soon.soon`."""
         whole = np.zeros((len(origins), len(self.source.shape)), np.int64)
         whole[:, :1] = origins
         lengths, steps = self.source.shape[1:], (1,) * len(self.source.shape[1:])
         rows = Extent((*extent.lengths, *lengths), (*extent.strides, *steps))
-        return soon(self.source, whole, rows)
+        return [(self.source, whole, rows)]
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
         """Raise: rows of several parts have no one shape."""
