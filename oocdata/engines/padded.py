@@ -13,7 +13,7 @@ from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import spread
-from oocdata.engines.ragged_rows import Located, RaggedRows, inner_shape, locate, soon_of
+from oocdata.engines.ragged_rows import Located, RaggedRows, inner_shape, locate
 from oocdata.engines.soon import Soon
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError
@@ -139,7 +139,7 @@ class PaddedRows(_OfRows):
     def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of stores; reads how long rows are."""
         located, first, _, spans = self._runs(origins, extent)
-        return soon_of(located, first, spans)
+        return located.soon(first, spans)
 
     def _runs(self, origins: Ints, extent: Extent) -> tuple[Located, Ints, Ints, Ints]:
         """Return the rows of boxes: which run is read of each, its places, and how far it goes."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,7 @@ from oocdata.engines.concat import (
 from oocdata.engines.padded import PaddedRows, held_value
 from oocdata.engines.places import read_to
 from oocdata.engines.ragged import spread
+from oocdata.engines.ragged_rows import Located, Locating
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
@@ -260,8 +261,8 @@ def _mask(source: Source) -> Source:
 
 
 @dataclass(frozen=True, eq=False)
-class PartRows(Wrapped):
-    """The rows of a part, of which others are longer or shorter; a `Source`, and `Locating`.
+class PartRows(Locating, Wrapped):
+    """The rows of a part, of which others are longer or shorter; a `Source`.
 
     Attributes
     ----------
@@ -297,40 +298,18 @@ class PartRows(Wrapped):
         rows = Extent((*extent.lengths, *lengths), (*extent.strides, *steps))
         return [(self.source, whole, rows)]
 
-    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
-        """Raise: rows of several parts have no one shape."""
-        raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
-
-    def locate(self, rows: Ints) -> _Rows:
+    def locate(self, rows: Ints) -> Located:
         """Return rows whose lengths are known; see `oocdata.engines.ragged_rows.Locating`."""
-        return _Rows(self.source, rows)
 
+        def read(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
+            if not out.size:
+                return
+            each, width = rows, int(counts[0])
+            if (counts != width).any():  # place by place
+                each, firsts, width = np.repeat(rows, counts), spread(firsts, counts), 1
+            origins = np.zeros((len(each), out.ndim + 1), np.int64)
+            origins[:, 0], origins[:, 1] = each, firsts
+            lengths = (1, width, *out.shape[1:])
+            self.source.read(origins, Extent.of(lengths), out.reshape(len(each), *lengths))
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows of one part."""
-
-    source: Source
-    rows: Ints
-
-    @property
-    def lengths(self) -> Ints:
-        """How long each row is."""
-        return np.full(len(self.rows), self.source.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the part."""
-        return self.source.dtype
-
-    def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
-        """Write a run of each row, one after the other."""
-        if not out.size:
-            return
-        rows, width = self.rows, int(counts[0])
-        if (counts != width).any():  # place by place
-            rows, firsts, width = np.repeat(rows, counts), spread(firsts, counts), 1
-        origins = np.zeros((len(rows), out.ndim + 1), np.int64)
-        origins[:, 0], origins[:, 1] = rows, firsts
-        lengths = (1, width, *out.shape[1:])
-        self.source.read(origins, Extent.of(lengths), out.reshape(len(rows), *lengths))
+        return Located(np.full(len(rows), self.source.shape[1]), self.dtype, read)
