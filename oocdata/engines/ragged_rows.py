@@ -10,20 +10,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import (
-    as_items,
     concerned_rows,
-    copy_runs,
+    read_apart,
     read_bounds,
     read_ragged,
     soon_ragged,
@@ -139,17 +137,7 @@ def read_to(found: Located, firsts: Ints, counts: Ints, out: NDArray[Any], targe
         read_to(share, firsts[places], counts[places], out, targets[places])
     if found.shares:
         return
-    ends = np.cumsum(counts)
-    if not len(ends) or not ends[-1]:
-        return
-    first = int(targets[0])
-    if found.dtype == out.dtype and (targets - first == ends - counts).all():
-        found.read(firsts, counts, out[first : first + int(ends[-1])])
-        return
-    read = empty((int(ends[-1]), *out.shape[1:]), found.dtype)
-    found.read(firsts, counts, read)
-    values = as_items(read.astype(out.dtype, copy=False))
-    copy_runs(values, ends - counts, as_items(out), targets, counts)
+    read_apart(partial(found.read, firsts, counts), counts, found.dtype, out, targets)
 
 
 def joined(count: int, shares: Sequence[tuple[Located, Ints]]) -> Located:
