@@ -25,7 +25,7 @@ from oocdata.engines.concat import (
     flattened,
     opened_together,
 )
-from oocdata.engines.padded import PaddedRows, held_value
+from oocdata.engines.padded import OfRows, PaddedRows, described, held_value
 from oocdata.engines.places import read_to
 from oocdata.engines.ragged import spread
 from oocdata.engines.ragged_rows import Located, Locating
@@ -202,25 +202,8 @@ class _Ones:
 
 
 @dataclass(frozen=True, eq=False)
-class PaddingMask:
-    """Where an array holds what is stored, and not what it was filled up with; a `Source` of bool.
-
-    Attributes
-    ----------
-    source : Source
-    """
-
-    source: Source
-
-    @property
-    def row_source(self) -> Source:
-        """Whose rows these are: no two parts of a split share one."""
-        return self.source
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the array."""
-        return self.source.shape
+class PaddingMask(OfRows):
+    """Where rows hold what is stored, and not what they were filled up with; a `Source` of bool."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -229,18 +212,11 @@ class PaddingMask:
 
     def storage(self) -> Storage:
         """Return that nothing is stored, but which parts there are."""
-        changes: dict[str, Any] = {
-            "strides": None,
-            "opened": None,
-            "chunks": None,
-            "packed": "",
-            "unit": "",
-        }
-        return replace(self.source.storage(), layout="where rows hold values", **changes)
+        return replace(described(self.rows, "where rows hold values"), packed="", unit="")
 
     @cached_property
     def _mask(self) -> Source:
-        return _mask(self.source)
+        return _mask(self.rows)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
