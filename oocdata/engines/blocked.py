@@ -226,9 +226,6 @@ class CachedRows:
             self._cached = _in_blocks(source, storage, chunk_shape)
         self._storage = storage
         self._few = 0 if storage.is_remote else _FEW
-        # Boxes of several blocks hold most of each chunk, and short ones beside them the same
-        # chunks: PDEBench's trajectories take 1.25 times as long out of rows.
-        self._long = False
 
     def __reduce__(self) -> Any:
         return CachedRows, (self.source, self.chunk_shape)
@@ -240,12 +237,7 @@ class CachedRows:
     def _chosen(self, origins: NDArray[np.int64], extent: Extent) -> Strided | Chunked:
         """Return the source that reads these boxes."""
         if self._uncut:  # parts of rows need some of the chunks alone
-            axes = zip(extent.spans, self.chunk_shape, strict=True)
-            spans = [pair for axis, pair in enumerate(axes) if axis not in self._uncut]
-            self._long |= any(span > 2 * block > 2 for span, block in spans)
-            together = not self._long and all(
-                extent.lengths[axis] == self.shape[axis] for axis in self._uncut
-            )
+            together = all(extent.lengths[axis] == self.shape[axis] for axis in self._uncut)
         else:
             together = len(origins) >= self._few
         return self._cached if together and self._fits() else self.source
