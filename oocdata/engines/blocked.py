@@ -225,7 +225,7 @@ class CachedRows:
             storage = replace(storage, reading=reading, cached_whole=(self._nbytes,))
             self._cached = _in_blocks(source, storage, chunk_shape)
         self._storage = storage
-        self._few = 0 if storage.is_remote else _FEW
+        self._few = 0 if storage.is_remote or self._uncut else _FEW
 
     def __reduce__(self) -> Any:
         return CachedRows, (self.source, self.chunk_shape)
@@ -236,10 +236,9 @@ class CachedRows:
 
     def _chosen(self, origins: NDArray[np.int64], extent: Extent) -> Strided | Chunked:
         """Return the source that reads these boxes."""
-        if self._uncut:  # parts of rows need some of the chunks alone
-            together = all(extent.lengths[axis] == self.shape[axis] for axis in self._uncut)
-        else:
-            together = len(origins) >= self._few
+        # Parts of rows that chunks cut need some of the chunks alone.
+        whole = all(extent.lengths[axis] == self.shape[axis] for axis in self._uncut)
+        together = whole and len(origins) >= self._few
         return self._cached if together and self._fits() else self.source
 
     def _fits(self) -> bool:
