@@ -18,7 +18,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.buffers import Read
 from oocdata.engines.byte_rows import largest_rows, size_counts
 from oocdata.engines.padded import PaddedRows, RowLengths, RowMask, held_value
-from oocdata.engines.ragged_rows import Joined, Located, inner_shape, locate, read_to
+from oocdata.engines.ragged_rows import Located, inner_shape, joined, locate, read_to
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.index import as_bounds, as_count, as_flag
@@ -90,7 +90,7 @@ class _RaggedRequest(ComposedRequest, Request):
         return locate(self.source, self.origins[:, 0])
 
     def joined(self, shares: Sequence[tuple[Located, NDArray[np.int64]]], rows: int) -> Located:
-        return Joined(rows, shares)
+        return joined(rows, shares)
 
     def batches(self, found: Located, lengths: list[int], read: Read) -> list[Any]:
         each = found.lengths

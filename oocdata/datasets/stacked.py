@@ -19,7 +19,6 @@ from oocdata.datasets.view import View
 from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.placed import Line, Placed
-from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_ranges, select, take
@@ -127,18 +126,14 @@ class Stacked(Described):
         """Write ``out[i] = the box at origins[i]``: each part its own, of all boxes at once."""
         self._joined.read(origins, extent, out)
 
-    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
-        return soon(self._joined, origins, extent)
-
     @property
     def below(self) -> tuple[Source, ...]:
         """The parts, seen along the axes of the whole."""
         return self._joined.parts
 
-    def stored_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
-        """Yield the boxes of each part; see `oocdata.engines.source.stored_boxes`."""
-        return self._joined.boxes(origins, extent)
+    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
+        """Yield the boxes of each part that are read; see `oocdata.engines.soon.soon`."""
+        return self._joined.read_boxes(origins, extent)
 
     def storage(self) -> Storage:
         """Return what the parts' storages have together."""

@@ -35,8 +35,8 @@ from oocdata.engines.decoded import Decoded
 from oocdata.engines.parts import RowOffsets
 from oocdata.engines.ragged import read_ragged, soon_ragged
 from oocdata.engines.readers import SourceChunks, WholeRows
-from oocdata.engines.soon import GAP, Soon, soon
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.soon import GAP, Soon
+from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.engines.unlike import Filled
 from oocdata.engines.wrapped import Relabelled
@@ -225,10 +225,7 @@ class CachedRows:
             storage = replace(storage, reading=reading, cached_whole=(self._nbytes,))
             self._cached = _in_blocks(source, storage, chunk_shape)
         self._storage = storage
-        self._few = 0 if storage.is_remote else _FEW
-        # Boxes of several blocks hold most of each chunk, and short ones beside them the same
-        # chunks: PDEBench's trajectories take 1.25 times as long out of rows.
-        self._long = False
+        self._few = 0 if storage.is_remote or self._uncut else _FEW
 
     def __reduce__(self) -> Any:
         return CachedRows, (self.source, self.chunk_shape)
@@ -239,15 +236,9 @@ class CachedRows:
 
     def _chosen(self, origins: NDArray[np.int64], extent: Extent) -> Strided | Chunked:
         """Return the source that reads these boxes."""
-        if self._uncut:  # parts of rows need some of the chunks alone
-            axes = zip(extent.spans, self.chunk_shape, strict=True)
-            spans = [pair for axis, pair in enumerate(axes) if axis not in self._uncut]
-            self._long |= any(span > 2 * block > 2 for span, block in spans)
-            together = not self._long and all(
-                extent.lengths[axis] == self.shape[axis] for axis in self._uncut
-            )
-        else:
-            together = len(origins) >= self._few
+        # Parts of rows that chunks cut need some of the chunks alone.
+        whole = all(extent.lengths[axis] == self.shape[axis] for axis in self._uncut)
+        together = whole and len(origins) >= self._few
         return self._cached if together and self._fits() else self.source
 
     def _fits(self) -> bool:
@@ -268,9 +259,9 @@ class CachedRows:
 
     read_to = read
 
-    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of a store; see `oocdata.engines.soon`."""
-        return soon(self._chosen(origins, extent), origins, extent)
+    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> list[Boxes]:
+        """Return the boxes that are read; see `oocdata.engines.soon.soon`."""
+        return [(self._chosen(origins, extent), origins, extent)]
 
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]

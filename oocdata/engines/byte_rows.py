@@ -8,13 +8,13 @@ TensorFlow takes as ``tf.string``.
 To give TensorFlow the rows of a run in one ``bytes``, to be cut by ``tf.strings.substr``, is not
 worth it: it copies as often (1.1 times as fast of 80 bytes a row, 0.8 of 60 KB). Nor is to give it
 them as one message, to be cut by ``tf.io.decode_proto`` (0.95 times as fast of 320 bytes to 60 KB).
+Nor is it to read each row straight into its ``bytes``, by ctypes (1.1 times as fast of 100 KB and
+of 1 MB, through `to_tf`).
 """
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,9 @@ from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.ragged import concerned_rows, pieces, read_bounds, read_ragged
 from oocdata.engines.source import Source, Storage
-from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError
 
-__all__ = [
-    "OBJECT_BYTES", "ByteRows", "Frame", "Framing", "largest_rows", "size_counts", "sliced",
-]  # fmt: skip
+__all__ = ["OBJECT_BYTES", "ByteRows", "Framing", "largest_rows", "size_counts", "sliced"]
 
 Ints = NDArray[np.int64]
 
@@ -41,17 +38,6 @@ OBJECT_BYTES = 48
 
 _SIZES = np.array(sorted(set(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).tolist())), np.int64)
 """Classes of row sizes, the largest of each: four to a power of two."""
-
-_ALONE = 64 << 10
-"""Bytes of a row, on the average, from which on each is read straight into its ``bytes``: of 1 MB
-in 1 / 1.25 of the processor's time through `to_tf`, of 100 KB in 1 / 1.1, of 40 KB no faster."""
-
-_CONTENT = bytes.__basicsize__ - 1
-"""Where what is in a ``bytes`` begins, from its address on; a zero follows it."""
-
-_new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
-    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
-)
 
 _KEPT = (32 << 20) - (8 << 10)
 """Bytes of which malloc keeps twice as many when they are freed, in place of 128 KiB: once it has
@@ -70,30 +56,6 @@ Framing = Callable[[NDArray[np.uint8], Ints, Ints], list[bytes]]
 Given are the bytes of all rows, and where each begins and ends in them. An error's ``rows`` are the
 places of damaged rows among these.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Frame:
-    """What lies around each stored row and is not delivered; a `Framing`.
-
-    Attributes
-    ----------
-    before, after : int
-        Bytes.
-    check : callable
-        Compares rows with what follows each, uint8 of shape (n, after), or raises; a function of a
-        module.
-    """
-
-    before: int
-    after: int
-    check: Callable[[list[bytes], NDArray[np.uint8]], None]
-
-    def __call__(self, stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-        """Return rows without what lies around them."""
-        rows = sliced(stored, starts + self.before, stops - self.after)
-        self.check(rows, stored[(stops - self.after)[:, None] + np.arange(self.after)])
-        return rows
 
 
 def sliced(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
@@ -166,45 +128,18 @@ class ByteRows:
         ends = np.cumsum(lengths)
         nbytes = int(ends[-1])
         try:
-            alone = self._alone(starts, lengths) if nbytes >= _ALONE * len(rows) else None
-            if alone is None:
-                # Of one size for batches of about as many bytes, so that it is recycled.
-                memory = empty((1 << nbytes.bit_length(),), np.uint8)[:nbytes]
-                read_ragged(self.values, starts, lengths, memory)
+            # Of one size for batches of about as many bytes, so that it is recycled.
+            memory = empty((1 << nbytes.bit_length(),), np.uint8)[:nbytes]
+            read_ragged(self.values, starts, lengths, memory)
         except SourceError as error:
             error.concern(concerned_rows(error, rows, starts, stops))
             raise
         try:
-            if alone is None:
-                return self.framing(memory, ends - lengths, ends)
-            frame, found, after = alone
-            frame.check(found, after)
-            return found
+            return self.framing(memory, ends - lengths, ends)
         except SourceError as error:
             error.concern(rows[np.asarray(error.rows, np.int64)])
             error.path, error.key = self._storage.path, self._storage.key
             raise
-
-    def _alone(
-        self, starts: Ints, lengths: Ints
-    ) -> tuple[Frame, list[bytes], NDArray[np.uint8]] | None:
-        """Read each row into its ``bytes``, and what follows each; None where that can't be."""
-        frame, values = self.framing, self.values
-        if not isinstance(frame, Frame) or not isinstance(values, Strided):
-            return None
-        inside = lengths - (frame.before + frame.after)
-        if inside.min() < 0:  # offsets that are damaged, as the checksums tell
-            return None
-        # Nobody has seen them: they may be written to, as C code that makes them does.
-        found = [_new_bytes(None, length) for length in inside.tolist()]
-        after = np.empty((len(found), frame.after), np.uint8)
-        begins = [starts + frame.before, starts + lengths - frame.after]
-        counts = [inside, np.full_like(inside, frame.after)]
-        ends = after.ctypes.data + frame.after * np.arange(len(found))
-        addresses = [np.array(list(map(id, found))) + _CONTENT, ends]
-        at, many, to = (np.stack(each, axis=1).ravel() for each in (begins, counts, addresses))
-        values.read_apart(at, many, to, (found, after))
-        return frame, found, after
 
 
 def size_counts(lengths: Ints) -> Ints:

@@ -11,19 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, cut_boxes
-from oocdata.engines.buffers import empty
 from oocdata.engines.places import read_to
 from oocdata.engines.ragged import (
-    as_items,
     concerned_rows,
-    copy_runs,
+    read_apart,
     read_points,
     read_ragged,
     soon_points,
     soon_ragged,
     spread,
 )
-from oocdata.engines.soon import Soon, soon
+from oocdata.engines.soon import Soon
 from oocdata.engines.source import Annotations, Boxes, Source, Storage
 from oocdata.engines.together import Together
 from oocdata.errors import MismatchedPartsError, SourceError
@@ -34,7 +32,9 @@ __all__ = [
     "flattened", "opened_together",
 ]  # fmt: skip
 
-Share: TypeAlias = tuple[Source, NDArray[np.int64], Extent, tuple[slice, ...]]
+Ints = NDArray[np.int64]
+
+Share: TypeAlias = tuple[Source, Ints, Extent, tuple[slice, ...]]
 """A part, the boxes of it that are taken, and where these go in each box of all parts."""
 
 
@@ -54,9 +54,9 @@ class PartTable:
         File and dataset of each.
     """
 
-    lengths: NDArray[np.int64]
-    owners: NDArray[np.int64]
-    within: NDArray[np.int64]
+    lengths: Ints
+    owners: Ints
+    within: Ints
     names: tuple[tuple[str | None, str | None], ...]
 
     BYTES: ClassVar[int] = 40
@@ -109,7 +109,7 @@ class Concat:
         shape[axis] = int(self._ends[-1])
         self.shape, self.dtype = tuple(shape), np.result_type(*{part.dtype for part in parts})
 
-    def _part_of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _part_of(self, places: Ints) -> Ints:
         """Return the number of the part at places along the axis."""
         return self._ends.searchsorted(places, side="right")
 
@@ -155,7 +155,7 @@ class Concat:
         )
         return replace(found, **self._changes)
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
@@ -168,11 +168,7 @@ class Concat:
             for part, places, own in self._shares(owners, within):
                 read_to(part, own, extent, out, inside[places])
 
-    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
-        return [one for boxes in self.boxes(origins, extent) for one in soon(*boxes)]
-
-    def boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
+    def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
         """Yield the boxes of each part that are read for boxes of all parts."""
         inside, across = self._crossing(origins, extent)
         for some in across:
@@ -185,22 +181,18 @@ class Concat:
     def _together(self) -> Together | None:
         return Together.of(self.parts)
 
-    def shares(
-        self, origins: NDArray[np.int64]
-    ) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
+    def shares(self, origins: Ints) -> Iterator[tuple[Source, Ints, Ints]]:
         """Yield parts, which of the boxes begin in each, and their origins there."""
         return self._shares(*self._located(origins))
 
-    def _located(self, origins: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def _located(self, origins: Ints) -> tuple[Ints, Ints]:
         """Return in which part boxes begin, and their origins there."""
         numbers = self._part_of(origins[:, self.axis])
         within = origins.copy()
         within[:, self.axis] += self._shift[numbers]
         return self.table.owners[numbers], within
 
-    def _shares(
-        self, owners: NDArray[np.int64], within: NDArray[np.int64]
-    ) -> Iterator[tuple[Source, NDArray[np.int64], NDArray[np.int64]]]:
+    def _shares(self, owners: Ints, within: Ints) -> Iterator[tuple[Source, Ints, Ints]]:
         if len(self.parts) == 1 or len(owners) == 1:
             owner = int(owners[0]) if len(owners) else 0
             yield self.parts[owner], np.arange(len(owners)), within
@@ -212,56 +204,48 @@ class Concat:
             if len(places):
                 yield self.parts[int(owners[places[0]])], places, within[places]
 
-    def read_runs(
-        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
-    ) -> None:
+    def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
         """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
         if self.axis:
             read_points(self, starts, lengths, out)
             return
-        parts, begins, pieces = self._cut_runs(starts, lengths)
-        targets = np.cumsum(pieces) - pieces
-        owners, items = self.table.owners[parts], as_items(out)
-        for owner in np.unique(owners[pieces > 0]).tolist():
-            own = np.flatnonzero(owners == owner)
-            some = pieces[own]
-            within, ends = begins[own] + self._shift[parts[own]], np.cumsum(some)
-            read = empty((int(ends[-1]), *out.shape[1:]), self.parts[owner].dtype)
+        for part, begins, within, counts, targets in self._runs(starts, lengths):
             try:
-                read_ragged(self.parts[owner], within, some, read)
+                read = partial(read_ragged, part, within, counts)
+                read_apart(read, counts, part.dtype, out, targets)
             except SourceError as error:
-                run = own[concerned_rows(error, np.arange(len(own)), within, within + some)[0]]
-                error.concern(range(begins[run], begins[run] + pieces[run]))
+                run = concerned_rows(error, np.arange(len(within)), within, within + counts)[0]
+                error.concern(range(begins[run], begins[run] + counts[run]))
                 raise
-            copy_runs(as_items(read.astype(out.dtype, copy=False)), ends - some, items,
-                      targets[own], some)  # fmt: skip
 
-    def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
+    def soon_runs(self, starts: Ints, lengths: Ints) -> list[Soon]:
         """Return what `read_runs` will take out of stores; see `ragged.soon_ragged`."""
         if self.axis:
             return soon_points(self, starts, lengths)
-        parts, begins, pieces = self._cut_runs(starts, lengths)
-        owners, within, found = self.table.owners[parts], begins + self._shift[parts], list[Soon]()
-        for owner in np.unique(owners[pieces > 0]).tolist():
-            own = owners == owner
-            found += soon_ragged(self.parts[owner], within[own], pieces[own])
-        return found
+        return [
+            one
+            for part, _, within, counts, _ in self._runs(starts, lengths)
+            for one in soon_ragged(part, within, counts)
+        ]
 
-    def _cut_runs(
-        self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Cut runs where parts end: return the part of each piece, its begin and its length."""
+    def _runs(self, starts: Ints, lengths: Ints) -> Iterator[tuple[Source, Ints, Ints, Ints, Ints]]:
+        """Yield what each part holds of runs, which are cut where parts end.
+
+        Where they begin in the whole and in the part, their lengths, and where they go.
+        """
         first = self._part_of(np.minimum(starts, self.shape[0] - 1))
         last = self._part_of(np.maximum(starts + lengths - 1, starts).clip(0, self.shape[0] - 1))
         counts = np.where(lengths > 0, last - first + 1, 0)
         parts = spread(first, counts)
         begins = np.maximum(np.repeat(starts, counts), self._starts[parts])
-        ends = np.minimum(np.repeat(starts + lengths, counts), self._ends[parts])
-        return parts, begins, ends - begins
+        pieces = np.minimum(np.repeat(starts + lengths, counts), self._ends[parts]) - begins
+        owners, targets = self.table.owners[parts], np.cumsum(pieces) - pieces
+        for owner in np.unique(owners[pieces > 0]).tolist():
+            own = np.flatnonzero(owners == owner)
+            within = begins[own] + self._shift[parts[own]]
+            yield self.parts[owner], begins[own], within, pieces[own], targets[own]
 
-    def _crossing(
-        self, origins: NDArray[np.int64], extent: Extent
-    ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
+    def _crossing(self, origins: Ints, extent: Extent) -> tuple[Ints, list[Ints]]:
         """Return which boxes lie in one part; and in several, those that begin at one place."""
         first, span = origins[:, self.axis], extent.spans[self.axis]
         if span == 1:
@@ -274,16 +258,16 @@ class Concat:
 
     def _read_across(
         self,
-        origins: NDArray[np.int64],
+        origins: Ints,
         extent: Extent,
         out: NDArray[Any],
-        boxes: NDArray[np.int64],
+        boxes: Ints,
     ) -> None:
         """Read boxes that begin at one place and lie in several parts, from each what it holds."""
         for part, within, own, where in self._cut(origins, extent):
             read_to(part, within, own, out[where], boxes)
 
-    def _cut(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Share]:
+    def _cut(self, origins: Ints, extent: Extent) -> Iterator[Share]:
         """Yield what each part holds of boxes that begin at one place along the axis."""
         length, stride = extent.lengths[self.axis], extent.strides[self.axis]
         done = 0
@@ -397,13 +381,10 @@ def flattened(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...],
     flat: list[Source] = []
     tables: list[PartTable] = []
     for part in sources:
-        if type(part) is Concat and part.axis == axis:
-            tables.append(replace(part.table, owners=part.table.owners + len(flat)))
-            flat.extend(part.parts)
-        else:
-            table = PartTable.of([part], axis)
-            tables.append(replace(table, owners=table.owners + len(flat)))
-            flat.append(part)
+        joined = part if type(part) is Concat and part.axis == axis else None
+        table = joined.table if joined else PartTable.of([part], axis)
+        tables.append(replace(table, owners=table.owners + len(flat)))
+        flat += joined.parts if joined else [part]
     table = PartTable(
         np.concatenate([one.lengths for one in tables]),
         np.concatenate([one.owners for one in tables]),

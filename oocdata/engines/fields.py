@@ -17,7 +17,6 @@ from oocdata.engines.concat import Concat
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.places import copy_boxes, read_through
 from oocdata.engines.ragged_rows import RaggedRows
-from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Boxes, Source, Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.engines.unlike import PartRows
@@ -125,11 +124,7 @@ class Field(Relabelled):
         """Of the field's numbers."""
         return check_stored(_of(self.source.dtype, self.name)[0])
 
-    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of stores: of whole rows."""
-        return [one for boxes in self.stored_boxes(origins, extent) for one in soon(*boxes)]
-
-    def stored_boxes(self, origins: NDArray[np.int64], extent: Extent) -> list[Boxes]:
+    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> list[Boxes]:
         """Return the boxes of whole rows that are read for boxes of the field."""
         ndim = len(self.source.shape)
         rows = Extent(extent.lengths[:ndim], extent.strides[:ndim])

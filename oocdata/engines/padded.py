@@ -12,13 +12,13 @@ from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import spread
-from oocdata.engines.ragged_rows import Located, RaggedRows, inner_shape, locate, soon_of
+from oocdata.engines.ragged_rows import Located, RaggedRows, inner_shape, locate
 from oocdata.engines.soon import Soon
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
-__all__ = ["PaddedRows", "RowLengths", "RowMask", "held_value"]
+__all__ = ["OfRows", "PaddedRows", "RowLengths", "RowMask", "described", "held_value"]
 
 Ints = NDArray[np.int64]
 
@@ -52,16 +52,21 @@ def held_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class _OfRows:
-    """A source made of rows of unequal length.
+class OfRows:
+    """A source that says something of the rows of another one.
 
     Attributes
     ----------
     rows : Source
-        For which `oocdata.engines.ragged_rows.is_ragged` holds.
+        Here one for which `oocdata.engines.ragged_rows.is_ragged` holds.
     """
 
     rows: Source
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """That of the rows."""
+        return self.rows.shape
 
     @property
     def row_source(self) -> Source:
@@ -70,7 +75,7 @@ class _OfRows:
 
 
 @dataclass(frozen=True, eq=False)
-class PaddedRows(_OfRows):
+class PaddedRows(OfRows):
     """Rows of unequal length, each filled up to one length; a `Source`.
 
     Attributes
@@ -139,7 +144,7 @@ class PaddedRows(_OfRows):
     def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
         """Return what reading boxes will take out of stores; reads how long rows are."""
         located, first, _, spans = self._runs(origins, extent)
-        return soon_of(located, first, spans)
+        return located.soon(first, spans)
 
     def _runs(self, origins: Ints, extent: Extent) -> tuple[Located, Ints, Ints, Ints]:
         """Return the rows of boxes: which run is read of each, its places, and how far it goes."""
@@ -153,13 +158,8 @@ class PaddedRows(_OfRows):
 
 
 @dataclass(frozen=True, eq=False)
-class RowLengths(_OfRows):
+class RowLengths(OfRows):
     """How long each row is; a `Source` of int64."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """``(rows,)``."""
-        return self.rows.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -168,7 +168,7 @@ class RowLengths(_OfRows):
 
     def storage(self) -> Storage:
         """Return that the lengths are known from where rows lie."""
-        return _described(self.rows, "lengths of rows")
+        return described(self.rows, "lengths of rows")
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
@@ -178,7 +178,7 @@ class RowLengths(_OfRows):
 
 
 @dataclass(frozen=True, eq=False)
-class RowMask(_OfRows):
+class RowMask(OfRows):
     """Where padded rows hold values; a `Source` of bool.
 
     Attributes
@@ -200,7 +200,7 @@ class RowMask(_OfRows):
 
     def storage(self) -> Storage:
         """Return that the lengths are known from where rows lie."""
-        return _described(self.rows, "where rows hold values")
+        return described(self.rows, "where rows hold values")
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
@@ -211,6 +211,7 @@ class RowMask(_OfRows):
             out[...] = places[:, None] < lengths[..., None]
 
 
-def _described(rows: Source, layout: str) -> Storage:
+def described(rows: Source, layout: str) -> Storage:
+    """Return the storage of what is known of rows without their values."""
     known = rows.offsets if isinstance(rows, RaggedRows) else rows
     return replace(known.storage(), layout=layout, strides=None, opened=None, chunks=None)

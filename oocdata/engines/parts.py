@@ -8,7 +8,7 @@ chunks are numbered on from one dataset to the next, each of which begins with a
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,16 +96,17 @@ class JoinedParts:
         return error
 
 
+@dataclass(frozen=True, eq=False)
 class RowOffsets:
     """Where the rows of contiguous datasets lie; a `oocdata.engines.strided.ChunkOffsets`.
 
     Each row is a chunk of its own, so that parts may have any length.
 
-    Parameters
+    Attributes
     ----------
     parts : JoinedParts
         Of unit 1, along the slowest axis.
-    offsets : ndarray of int64, shape (parts,)
+    offset_of : ndarray of int64, shape (parts,)
         Of the first byte of each.
     chunk_shape : tuple of int
         Of one place along the axis.
@@ -113,23 +114,13 @@ class RowOffsets:
         Bytes from one row to the next.
     """
 
-    BYTES = 24
+    parts: JoinedParts
+    offset_of: NDArray[np.int64] = field(repr=False)
+    chunk_shape: tuple[int, ...]
+    step: int
+
+    BYTES: ClassVar[int] = 24
     """For each part: its offset, length and end."""
-
-    __slots__ = ("_shift", "chunk_shape", "offset_of", "parts", "step")
-
-    def __init__(
-        self,
-        parts: JoinedParts,
-        offsets: NDArray[np.int64],
-        chunk_shape: tuple[int, ...],
-        step: int,
-    ) -> None:
-        self.parts, self.offset_of, self.chunk_shape, self.step = parts, offsets, chunk_shape, step
-        self._shift = offsets - parts.starts * step
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return RowOffsets, (self.parts, self.offset_of, self.chunk_shape, self.step)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RowOffsets) and self._key() == other._key()
@@ -139,6 +130,10 @@ class RowOffsets:
 
     def _key(self) -> tuple[object, ...]:
         return self.parts, self.offset_of.tobytes(), self.chunk_shape, self.step
+
+    @cached_property
+    def _shift(self) -> NDArray[np.int64]:
+        return self.offset_of - self.parts.starts * self.step
 
     def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the byte offset of each row, given as the place of a chunk."""

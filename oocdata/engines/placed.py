@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, cut_boxes, point_origins
 from oocdata.engines.places import read_through
-from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.index import Selection, take
 from oocdata.threads import cached_property
@@ -126,15 +125,11 @@ class Placed:
         if first.shape != out.shape:
             out[...] = first
 
-    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
-        return [one for boxes in self.stored_boxes(origins, extent) for one in soon(*boxes)]
-
-    def stored_boxes(self, origins: NDArray[np.int64], extent: Extent) -> list[Boxes]:
+    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> list[Boxes]:
         """Return the boxes of the source that are read for boxes here, each once."""
         for at, axis in self._by_themselves:
             if isinstance(self.lines[at][1], np.ndarray) and extent.lengths[axis] > 1:
-                return self.stored_boxes(*point_origins(origins, extent, axis))
+                return self.read_boxes(*point_origins(origins, extent, axis))
         own = np.unique(self._origins(origins, extent), axis=0)
         return [(self.source, own, self._extent(extent))]
 

@@ -7,7 +7,7 @@ each place of a run is a box.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from math import prod
 from typing import Any
@@ -16,13 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.engines.buffers import empty
 from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Source
 from oocdata.errors import SourceError
 
 __all__ = [
-    "as_items", "concerned_rows", "copy_runs", "cut_runs", "pieces", "read_bounds", "read_points",
-    "read_ragged", "soon_points", "soon_ragged", "spread",
+    "as_items", "concerned_rows", "copy_runs", "cut_runs", "pieces", "read_apart", "read_bounds",
+    "read_points", "read_ragged", "soon_points", "soon_ragged", "spread",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -171,6 +172,38 @@ def copy_runs(
     np.minimum(within, np.repeat(lengths - _ITEM, counts), out=within)
     items = _items(memory)[np.repeat(starts, counts) + within]
     _items(out)[np.repeat(targets, counts) + within] = items
+
+
+def read_apart(
+    read: Callable[[NDArray[Any]], None],
+    counts: Ints,
+    dtype: np.dtype[Any],
+    out: NDArray[Any],
+    targets: Ints,
+) -> None:
+    """Read runs, which come one after the other in a dtype, to where each goes, converted.
+
+    Parameters
+    ----------
+    read : callable
+        Writes all of them to C-contiguous memory.
+    counts, targets : ndarray of int64, shape (n,)
+        How long each is, and where it begins in `out`.
+    dtype : numpy.dtype
+    out : ndarray, shape (places, …)
+        C-contiguous.
+    """
+    ends = np.cumsum(counts)
+    if not len(ends) or not ends[-1]:
+        return
+    first = int(targets[0])
+    if dtype == out.dtype and (targets - first == ends - counts).all():
+        read(out[first : first + int(ends[-1])])
+        return
+    memory = empty((int(ends[-1]), *out.shape[1:]), dtype)
+    read(memory)
+    values = as_items(memory.astype(out.dtype, copy=False))
+    copy_runs(values, ends - counts, as_items(out), targets, counts)
 
 
 def as_items(array: NDArray[Any]) -> NDArray[Any]:

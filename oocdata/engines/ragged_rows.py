@@ -7,21 +7,21 @@ one after the other in an array (`RaggedRows`) are located by offsets; a format 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn, Protocol, runtime_checkable
+from functools import partial
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import (
-    as_items,
     concerned_rows,
-    copy_runs,
+    read_apart,
     read_bounds,
     read_ragged,
     soon_ragged,
@@ -33,56 +33,54 @@ from oocdata.memory import scratch_share
 from oocdata.threads import cached_property
 
 __all__ = [
-    "Joined", "Located", "Locating", "RaggedRows", "inner_shape", "is_ragged", "locate", "read_to",
-    "soon_of",
+    "Located", "Locating", "RaggedRows", "inner_shape", "is_ragged", "joined", "locate", "read_to",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
 
-class Located(Protocol):
-    """Rows whose lengths are known."""
+@dataclass(frozen=True, slots=True)
+class Located:
+    """Rows whose lengths are known.
 
-    @property
-    def lengths(self) -> Ints:
-        """How long each row is."""
-        ...
+    Attributes
+    ----------
+    lengths : ndarray of int64, shape (rows,)
+        How long each row is.
+    dtype : numpy.dtype
+        That of the source.
+    read : callable
+        ``read(firsts, counts, out)`` writes a run of each row, one after the other: the run begins
+        at a place of its row, and has so many. `out` has shape (counts.sum(), …), is C-contiguous
+        and of `dtype`. It raises `SourceError` when storage can't deliver them.
+    soon : callable
+        ``soon(firsts, counts)`` returns what `read` will take out of stores.
+    shares : sequence of (Located, places)
+        Where they are rows of several sources: those of each, and their places among all.
+    """
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the source."""
-        ...
-
-    def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
-        """Write a run of each row, one after the other.
-
-        Parameters
-        ----------
-        firsts, counts : ndarray of int64, shape (rows,)
-            Where the run begins in its row, and its places.
-        out : ndarray, shape (counts.sum(), …)
-            C-contiguous, of the source's dtype.
-
-        Raises
-        ------
-        oocdata.errors.SourceError
-            When storage can't deliver them.
-        """
-        ...
+    lengths: Ints
+    dtype: np.dtype[Any]
+    read: Callable[[Ints, Ints, NDArray[Any]], None]
+    soon: Callable[[Ints, Ints], list[Soon]] = lambda _firsts, _counts: []
+    shares: Sequence[tuple[Located, Ints]] = ()
 
 
-@runtime_checkable
-class Locating(Protocol):
+class Locating(ABC):
     """A source of rows of unequal length."""
 
     @property
+    @abstractmethod
     def inner(self) -> tuple[int, ...]:
         """Shape of one place of a row."""
-        ...
 
+    @abstractmethod
     def locate(self, rows: Ints) -> Located:
         """Return rows whose lengths are known; any order, repeats allowed."""
-        ...
+
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
+        """Raise: rows have no one shape."""
+        raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
 
 
 def is_ragged(source: Source) -> bool:
@@ -120,7 +118,7 @@ def locate(source: Source, rows: Ints) -> Located:
         (locate(part, within[:, 0]), places)
         for part, places, within in source.shares(rows[:, None])
     ]
-    return shares[0][0] if len(shares) == 1 else Joined(len(rows), shares)
+    return shares[0][0] if len(shares) == 1 else joined(len(rows), shares)
 
 
 def read_to(found: Located, firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
@@ -136,57 +134,32 @@ def read_to(found: Located, firsts: Ints, counts: Ints, out: NDArray[Any], targe
     targets : ndarray of int64, shape (rows,)
         Where the run begins in `out`.
     """
-    if isinstance(found, Joined):
-        for share, places in found.shares:
-            read_to(share, firsts[places], counts[places], out, targets[places])
+    for share, places in found.shares:
+        read_to(share, firsts[places], counts[places], out, targets[places])
+    if found.shares:
         return
-    ends = np.cumsum(counts)
-    if not len(ends) or not ends[-1]:
-        return
-    first = int(targets[0])
-    if found.dtype == out.dtype and (targets - first == ends - counts).all():
-        found.read(firsts, counts, out[first : first + int(ends[-1])])
-        return
-    read = empty((int(ends[-1]), *out.shape[1:]), found.dtype)
-    found.read(firsts, counts, read)
-    values = as_items(read.astype(out.dtype, copy=False))
-    copy_runs(values, ends - counts, as_items(out), targets, counts)
+    read_apart(partial(found.read, firsts, counts), counts, found.dtype, out, targets)
 
 
-def soon_of(found: Located, firsts: Ints, counts: Ints) -> list[Soon]:
-    """Return what reading a run of each row will take out of stores; see `Located.read`."""
-    if isinstance(found, Joined):
-        shares = [(share, firsts[at], counts[at]) for share, at in found.shares]
-        return [one for share in shares for one in soon_of(*share)]
-    ask = getattr(found, "soon", None)
-    return [] if ask is None else list(ask(firsts, counts))
+def joined(count: int, shares: Sequence[tuple[Located, Ints]]) -> Located:
+    """Return rows of several sources as one: those of each, and their places among all."""
+    lengths = np.zeros(count, np.int64)
+    for found, places in shares:
+        lengths[places] = found.lengths
 
+    def read(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
+        targets = np.cumsum(counts) - counts
+        for found, at in shares:
+            read_to(found, firsts[at], counts[at], out, targets[at])
 
-class Joined:
-    """Rows of several sources.
+    def soon(firsts: Ints, counts: Ints) -> list[Soon]:
+        return [one for found, at in shares for one in found.soon(firsts[at], counts[at])]
 
-    Attributes
-    ----------
-    lengths : ndarray of int64, shape (count,)
-    shares : sequence of (Located, places)
-        The rows of each source, and their places among all.
-    dtype : numpy.dtype
-        That of the first.
-    """
-
-    def __init__(self, count: int, shares: Sequence[tuple[Located, Ints]]) -> None:
-        self.lengths, self.shares = np.zeros(count, np.int64), shares
-        self.dtype = shares[0][0].dtype
-        for found, places in shares:
-            self.lengths[places] = found.lengths
-
-    def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
-        """Write a run of each row, one after the other."""
-        read_to(self, firsts, counts, out, np.cumsum(counts) - counts)
+    return Located(lengths, shares[0][0].dtype, read, soon, shares)
 
 
 @dataclass(frozen=True, eq=False)
-class RaggedRows:
+class RaggedRows(Locating):
     """Rows that lie one after the other in an array; a `Source`.
 
     Attributes
@@ -273,54 +246,30 @@ class RaggedRows:
             nbytes = int(np.prod(list(lengths))) * self.dtype.itemsize
         return replace(found, chunks=(together,), chunk_bytes=nbytes)
 
-    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
-        """Raise: rows have no one shape."""
-        raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
-
     def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
         """Return what reading rows will take out of stores; reads where they begin."""
         found = self.locate(origins[:, 0])
-        return soon_of(found, np.zeros_like(found.lengths), found.lengths)
+        return found.soon(np.zeros_like(found.lengths), found.lengths)
 
     def locate(self, rows: Ints) -> Located:
         """Return rows whose lengths are known; see `Locating`."""
-        if not len(rows):
-            return _Runs(self, rows, rows, rows)
+        starts, stops = rows, rows
         try:
-            return _Runs(self, rows, *read_bounds(self._begins, rows, self.values.shape[0]))
+            if len(rows):
+                starts, stops = read_bounds(self._begins, rows, self.values.shape[0])
         except SourceError as error:
             storage = self.values.storage()
             error.path, error.key = storage.path, storage.key
             raise
 
+        def read(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
+            try:
+                read_ragged(self.values, starts + firsts, counts, out)
+            except SourceError as error:
+                error.concern(concerned_rows(error, rows, starts, stops))
+                raise
 
-@dataclass(frozen=True, slots=True)
-class _Runs:
-    """Runs of `RaggedRows`."""
+        def soon(firsts: Ints, counts: Ints) -> list[Soon]:
+            return soon_ragged(self.values, starts + firsts, counts)
 
-    source: RaggedRows
-    rows: Ints
-    starts: Ints
-    stops: Ints
-
-    @property
-    def lengths(self) -> Ints:
-        """How long each row is."""
-        return self.stops - self.starts
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the values."""
-        return self.source.dtype
-
-    def soon(self, firsts: Ints, counts: Ints) -> list[Soon]:
-        """Return what `read` will take out of stores."""
-        return soon_ragged(self.source.values, self.starts + firsts, counts)
-
-    def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
-        """Write a run of each row, one after the other."""
-        try:
-            read_ragged(self.source.values, self.starts + firsts, counts, out)
-        except SourceError as error:
-            error.concern(concerned_rows(error, self.rows, self.starts, self.stops))
-            raise
+        return Located(stops - starts, self.dtype, read, soon)

@@ -63,7 +63,7 @@ class SourceChunks(Relabelled):
         if check is not None:
             check()
 
-    def soon(self, places: NDArray[np.int64], extent: Extent | None = None) -> list[Soon]:
+    def soon(self, places: NDArray[np.int64]) -> list[Soon]:
         """Return what reading blocks will take out of stores."""
         origins, lengths = places * np.array(self.chunk_shape), np.array(self.shape)
         lengths = np.minimum(origins + self.chunk_shape, lengths) - origins

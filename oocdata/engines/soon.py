@@ -77,11 +77,17 @@ class Soon(NamedTuple):
 
 
 def soon(source: Any, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-    """Return what reading boxes of a source will take out of stores; see `Source.read`."""
-    found = getattr(source, "soon", None)
-    if found is None or not len(origins) or 0 in extent.lengths:
+    """Return what reading boxes of a source will take out of stores; see `Source.read`.
+
+    A source says it by a method `soon`; one that is made of others, by `read_boxes`, which returns
+    the boxes of these that it reads.
+    """
+    if not len(origins) or 0 in extent.lengths:
         return []
-    return list(found(origins, extent))
+    if ask := getattr(source, "soon", None):
+        return list(ask(origins, extent))
+    below = getattr(source, "read_boxes", None)
+    return [one for boxes in below(origins, extent) for one in soon(*boxes)] if below else []
 
 
 @contextmanager

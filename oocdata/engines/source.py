@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -242,11 +242,10 @@ def stored_boxes(source: Source, origins: NDArray[np.int64], extent: Extent) -> 
 
     Of what is put together from several, those of each; of a field, the rows that hold it.
     """
-    below = getattr(source, "stored_boxes", None)
-    if below is None:
+    if not hasattr(source, "below"):
         yield source, origins, extent
         return
-    for inner in below(origins, extent):
+    for inner in cast(Any, source).read_boxes(origins, extent):
         yield from stored_boxes(*inner)
 
 

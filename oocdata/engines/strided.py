@@ -193,41 +193,20 @@ class Strided:
         starts, lengths, offsets = self._located(starts, lengths)
         nbytes = lengths * self.strides[0]
         addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
-        self._read_located(starts, lengths, offsets, addresses, out)
-        if self.stored != self.dtype:
-            out[...] = out.view(self.stored)
-
-    def read_apart(
-        self,
-        starts: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        addresses: NDArray[np.int64],
-        target: Any,
-    ) -> None:
-        """Write runs of places of a file of bytes to addresses, whose memory is `target`'s."""
-        self._read_located(starts, lengths, starts + self.offset, addresses, target)
-
-    def _read_located(
-        self,
-        starts: NDArray[np.int64],
-        lengths: NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        addresses: NDArray[np.int64],
-        target: Any,
-    ) -> None:
-        """Write runs of places along axis 0, each at a byte offset, to addresses."""
         one = Extent.of((1, *self.shape[1:]))
         opened = self.file.opened()
         if not opened.unchanged():
             raise self._changed(opened, self._origins(starts), one)
         try:
-            opened.read_runs(offsets, addresses, lengths * self.strides[0], target)
+            opened.read_runs(offsets, addresses, nbytes, out)
         except UnfinishedError as error:
             place = self._origins(starts[error.run : error.run + 1])
             extent = Extent.of((int(lengths[error.run]), *self.shape[1:]))
             raise self._unfinished(opened, place, extent, error.cause) from error.cause
         if not opened.unchanged():
             raise self._changed(opened, self._origins(starts), one)
+        if self.stored != self.dtype:
+            out[...] = out.view(self.stored)
 
     def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
         """Return what `read_runs` will take out of a store; see `ragged.soon_ragged`."""

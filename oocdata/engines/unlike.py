@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +25,11 @@ from oocdata.engines.concat import (
     flattened,
     opened_together,
 )
-from oocdata.engines.padded import PaddedRows, held_value
+from oocdata.engines.padded import OfRows, PaddedRows, described, held_value
 from oocdata.engines.places import read_to
 from oocdata.engines.ragged import spread
-from oocdata.engines.soon import Soon, soon
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.ragged_rows import Located, Locating
+from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
@@ -159,14 +159,10 @@ class Filled(Wrapped):
             where = (slice(None), *map(slice, held.lengths))
             read_to(self.source, origins[boxes], held, out[where], boxes)
 
-    def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
-        return [
-            one
-            for boxes, held in self._held(origins, extent)
-            if held.size
-            for one in soon(self.source, origins[boxes], held)
-        ]
+    def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
+        """Yield the boxes that are read; see `oocdata.engines.soon.soon`."""
+        for boxes, held in self._held(origins, extent):
+            yield self.source, origins[boxes], held
 
     def _held(self, origins: Ints, extent: Extent) -> Iterator[tuple[Ints, Extent]]:
         """Yield boxes of which the array holds as much, and the extent of that."""
@@ -207,25 +203,8 @@ class _Ones:
 
 
 @dataclass(frozen=True, eq=False)
-class PaddingMask:
-    """Where an array holds what is stored, and not what it was filled up with; a `Source` of bool.
-
-    Attributes
-    ----------
-    source : Source
-    """
-
-    source: Source
-
-    @property
-    def row_source(self) -> Source:
-        """Whose rows these are: no two parts of a split share one."""
-        return self.source
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """That of the array."""
-        return self.source.shape
+class PaddingMask(OfRows):
+    """Where rows hold what is stored, and not what they were filled up with; a `Source` of bool."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -234,18 +213,11 @@ class PaddingMask:
 
     def storage(self) -> Storage:
         """Return that nothing is stored, but which parts there are."""
-        changes: dict[str, Any] = {
-            "strides": None,
-            "opened": None,
-            "chunks": None,
-            "packed": "",
-            "unit": "",
-        }
-        return replace(self.source.storage(), layout="where rows hold values", **changes)
+        return replace(described(self.rows, "where rows hold values"), packed="", unit="")
 
     @cached_property
     def _mask(self) -> Source:
-        return _mask(self.source)
+        return _mask(self.rows)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
@@ -266,8 +238,8 @@ def _mask(source: Source) -> Source:
 
 
 @dataclass(frozen=True, eq=False)
-class PartRows(Wrapped):
-    """The rows of a part, of which others are longer or shorter; a `Source`, and `Locating`.
+class PartRows(Locating, Wrapped):
+    """The rows of a part, of which others are longer or shorter; a `Source`.
 
     Attributes
     ----------
@@ -295,48 +267,26 @@ class PartRows(Wrapped):
             changes["chunk_bytes"] = int(np.prod(lengths)) * self.dtype.itemsize
         return replace(found, **changes)
 
-    def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
-        """Return what reading rows will take out of stores; see `oocdata.engines.soon`."""
+    def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
+        """Return the rows that are read; see `oocdata.engines.soon.soon`."""
         whole = np.zeros((len(origins), len(self.source.shape)), np.int64)
         whole[:, :1] = origins
         lengths, steps = self.source.shape[1:], (1,) * len(self.source.shape[1:])
         rows = Extent((*extent.lengths, *lengths), (*extent.strides, *steps))
-        return soon(self.source, whole, rows)
+        return [(self.source, whole, rows)]
 
-    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
-        """Raise: rows of several parts have no one shape."""
-        raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
-
-    def locate(self, rows: Ints) -> _Rows:
+    def locate(self, rows: Ints) -> Located:
         """Return rows whose lengths are known; see `oocdata.engines.ragged_rows.Locating`."""
-        return _Rows(self.source, rows)
 
+        def read(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
+            if not out.size:
+                return
+            each, width = rows, int(counts[0])
+            if (counts != width).any():  # place by place
+                each, firsts, width = np.repeat(rows, counts), spread(firsts, counts), 1
+            origins = np.zeros((len(each), out.ndim + 1), np.int64)
+            origins[:, 0], origins[:, 1] = each, firsts
+            lengths = (1, width, *out.shape[1:])
+            self.source.read(origins, Extent.of(lengths), out.reshape(len(each), *lengths))
 
-@dataclass(frozen=True, slots=True)
-class _Rows:
-    """Rows of one part."""
-
-    source: Source
-    rows: Ints
-
-    @property
-    def lengths(self) -> Ints:
-        """How long each row is."""
-        return np.full(len(self.rows), self.source.shape[1])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """That of the part."""
-        return self.source.dtype
-
-    def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
-        """Write a run of each row, one after the other."""
-        if not out.size:
-            return
-        rows, width = self.rows, int(counts[0])
-        if (counts != width).any():  # place by place
-            rows, firsts, width = np.repeat(rows, counts), spread(firsts, counts), 1
-        origins = np.zeros((len(rows), out.ndim + 1), np.int64)
-        origins[:, 0], origins[:, 1] = rows, firsts
-        lengths = (1, width, *out.shape[1:])
-        self.source.read(origins, Extent.of(lengths), out.reshape(len(rows), *lengths))
+        return Located(np.full(len(rows), self.source.shape[1]), self.dtype, read)

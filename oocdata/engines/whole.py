@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import IO
 
 __all__ = ["sync_file", "whole_file"]
@@ -12,7 +13,12 @@ __all__ = ["sync_file", "whole_file"]
 
 @contextmanager
 def whole_file(
-    path: str, unfinished: str = "", *, sync: bool = True, replaces: bool = True
+    path: str,
+    unfinished: str = "",
+    *,
+    sync: bool = True,
+    replaces: bool = True,
+    mode: int = 0o666,
 ) -> Iterator[IO[bytes]]:
     """Write a file in a block; it has its name after that, unless the block raises.
 
@@ -25,6 +31,8 @@ def whole_file(
         The disk has it when it gets its name.
     replaces : bool
         It takes the place of a file of that name; if not, that one stays.
+    mode : int
+        Who may read and write it, as ``os.open`` takes it.
 
     Examples
     --------
@@ -39,7 +47,7 @@ def whole_file(
     """
     unfinished = unfinished or f"{path}.{os.urandom(8).hex()}.new"
     try:
-        with open(unfinished, "wb") as file:
+        with open(unfinished, "wb", opener=partial(os.open, mode=mode)) as file:
             yield file
             if sync:
                 file.flush()

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Boxes, Source, Storage
 
 __all__ = ["Relabelled", "Wrapped"]
@@ -45,9 +44,9 @@ class Wrapped:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         self.source.read(origins, extent, out)
 
-    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of stores; see `oocdata.engines.soon`."""
-        return soon(self.source, origins, extent)
+    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterable[Boxes]:
+        """Return the boxes that are read; see `oocdata.engines.soon.soon`."""
+        return [(self.source, origins, extent)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,7 +68,3 @@ class Relabelled(Wrapped):
     def storage(self) -> Storage:
         """Return how the array is stored."""
         return self.described
-
-    def stored_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterable[Boxes]:
-        """Return the boxes that are read; see `oocdata.engines.source.stored_boxes`."""
-        return [(self.source, origins, extent)]

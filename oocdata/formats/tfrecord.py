@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.byte_rows import ByteRows, Frame
+from oocdata.engines.byte_rows import ByteRows, sliced
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, TruncatedFileError, UnknownFormatError
@@ -42,8 +42,10 @@ def is_tfrecord(head: bytes) -> bool:
     return len(head) >= _HEAD and int(_masked(head[:8])[0]) == told
 
 
-def _check_records(records: list[bytes], tails: NDArray[np.uint8]) -> None:
-    """Raise if a record is not what its checksum says."""
+def _records(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
+    """Return the bytes of records, compared with the checksum of each; a `Framing`."""
+    records = sliced(stored, starts + _HEAD, stops - _TAIL)
+    tails = stored[(stops - _TAIL)[:, None] + np.arange(_TAIL)]
     damaged = np.flatnonzero(_masked(*records) != tails.view("<u4")[:, 0])
     if len(damaged):
         raise DamagedChunkError(
@@ -51,6 +53,7 @@ def _check_records(records: list[bytes], tails: NDArray[np.uint8]) -> None:
             "The file was damaged after it was written. Copy it again from where it came from.",
             rows=damaged,
         )
+    return records
 
 
 def open_tfrecord(path: str) -> ByteRows:
@@ -77,9 +80,8 @@ def open_tfrecord(path: str) -> ByteRows:
     ...     ooc.open(f"{folder}/train.tfrecord").take([1, 0])
     array([b'second', b'first'], dtype=object)
     """
-    frame = Frame(_HEAD, _TAIL, _check_records)
     described = Storage("TFRecord", reading="each record by its offset, its checksum compared")
-    return open_rows(path, "records", _record_starts, frame, described)
+    return open_rows(path, "records", _record_starts, _records, described)
 
 
 def _record_starts(version: FileVersion) -> Iterator[Ints]:

@@ -22,7 +22,7 @@ from numpy.testing import assert_array_equal
 import oocdata as ooc
 from oocdata.datasets.composed import Composed
 from oocdata.describe import as_json, fingerprint, from_json
-from oocdata.engines import columns, ragged_rows
+from oocdata.engines import columns, ragged, ragged_rows
 from oocdata.errors import ArgumentError, EmptyError, SourceError
 from oocdata.reading.inflight import input_bytes, run_bytes
 from oocdata.runs import Run
@@ -341,7 +341,7 @@ def test_batches_take_no_more_than_is_counted(
 ) -> None:
     views, _ = members()
     scratch = []
-    for module in (ragged_rows, columns):
+    for module in (ragged, columns):
         usual = module.empty
 
         def counting(shape: Any, dtype: Any, usual: Any = usual) -> np.ndarray:
@@ -370,7 +370,7 @@ def test_rows_are_written_once_where_one_member_gives_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     views, rows = ragged_members(tmp_path)
-    monkeypatch.setattr(ragged_rows, "empty", lambda *_: pytest.fail("values were copied"))
+    monkeypatch.setattr(ragged, "empty", lambda *_: pytest.fail("values were copied"))
     same(ooc.concat([views[0], views[2]]).take([5, 3, 70]), [5, 3, 70], rows)
     borders = ooc.concat([views[0], views[2]]).take([5, 3, 90, 92])  # each member's in one stretch
     same(borders, [5, 3, 121, 123], rows)

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from math import prod
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from h5py import h5s
@@ -25,8 +26,9 @@ from oocdata.engines.byte_rows import size_counts
 from oocdata.engines.fields import field_of
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import pieces
+from oocdata.engines.ragged_rows import Located, Locating
 from oocdata.engines.source import Source, Storage
-from oocdata.errors import ArgumentError, SourceError, UnsupportedDtypeError
+from oocdata.errors import SourceError, UnsupportedDtypeError
 from oocdata.formats.hdf5.library import OnDisk, reading
 from oocdata.memory import cache_share
 
@@ -131,8 +133,8 @@ class VaryingRows:
         out[...] = found.reshape(out.shape)
 
 
-class VaryingNumbers:
-    """Rows of varying length of one dataset of one axis; a `Source` that is located.
+class VaryingNumbers(Locating):
+    """Rows of varying length of one dataset of one axis; a `Source`.
 
     `references` is the dataset as `REFERENCE`.
     """
@@ -152,44 +154,32 @@ class VaryingNumbers:
         """Return how the dataset is stored."""
         return self._storage
 
-    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
-        """Raise: rows have no one shape."""
-        raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
-
-    def locate(self, rows: Ints) -> _Rows:
+    def locate(self, rows: Ints) -> Located:
         """Return rows whose lengths are known; all lengths are read the first time."""
         # Not a cached property, whose lock a thread may hold when the process is forked.
         if self._lengths is None:
             self._lengths = np.concatenate([np.empty(0, np.uint32), *_lengths_of(self._references)])
-        return _Rows(self, rows, self._lengths[rows].astype(np.int64))
+        lengths = self._lengths[rows].astype(np.int64)
+        return Located(lengths, self.dtype, partial(self._read, rows, lengths))
 
-
-class _Rows:
-    """Some of the rows, whose lengths are known."""
-
-    def __init__(self, source: VaryingNumbers, rows: Ints, lengths: Ints) -> None:
-        self._source, self._rows, self.lengths = source, rows, lengths
-        self.dtype = source.dtype
-
-    def read(self, firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
-        """Write a run of each row, one after the other."""
+    def _read(
+        self, rows: Ints, lengths: Ints, firsts: Ints, counts: Ints, out: NDArray[Any]
+    ) -> None:
+        """Write a run of each row, one after the other; see `Located`."""
         own = np.flatnonzero(counts)
         if not len(own):
             return
-        rows, firsts, lengths, counts = (
-            each[own] for each in (self._rows, firsts, self.lengths, counts)
-        )
+        rows, lengths, firsts, counts = (each[own] for each in (rows, lengths, firsts, counts))
         done = 0
         for some in pieces(lengths * out.itemsize, _PIECE_BYTES):
-            arrays = _read_heap(self._source.target, rows[some][:, None])
+            arrays = _read_heap(self.target, rows[some][:, None])
             wrong = np.array([len(array) for array in arrays]) != lengths[some]
             if wrong.any():
-                storage = self._source.storage()
                 raise SourceError(
                     "rows must be as long as the dataset says; some are not. They are damaged, or "
                     "were written over.",
-                    path=storage.path,
-                    key=storage.key,
+                    path=self._storage.path,
+                    key=self._storage.key,
                     rows=rows[some][wrong],
                 )
             runs = zip(arrays, firsts[some].tolist(), counts[some].tolist(), strict=True)
