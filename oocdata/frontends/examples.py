@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,9 +42,6 @@ class ParseExamples:
 
     features: tuple[Feature, ...]
 
-    parses_runs: ClassVar[bool] = True
-    """Through `to_tf` it gets the records of a run of batches; for `oocdata.explain`."""
-
     @property
     def spec(self) -> dict[str, ArraySpec]:
         """What an element is afterwards."""
@@ -54,7 +51,10 @@ class ParseExamples:
         }
 
     def tensors(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the features of records of any shape, (*records.shape, *shape) each."""
+        """Return the features of records of any shape, (*records.shape, *shape) each.
+
+        Through `to_tf` it gets those of a run of batches; see `oocdata.Loader.in_tf`.
+        """
         wanted = {
             one.name: tf.io.FixedLenFeature(one.shape, one.dtype, one.default)
             for one in self.features

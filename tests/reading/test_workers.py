@@ -23,11 +23,10 @@ from oocdata.engines.buffers import ALIGNMENT, side_by_side
 from oocdata.errors import ArgumentError, DatasetGoneError, MapError, WorkerError
 from oocdata.memory import account
 from oocdata.reading.ahead import ReadAhead, Reader
-from oocdata.reading.inflight import run_bytes
 from oocdata.reading.workers.child import lay
 from oocdata.reading.workers.pool import TASKS, WorkerPool, pools
 from oocdata.reading.workers.sent import Sent
-from oocdata.runs import Pass, Run
+from oocdata.runs import Pass, Run, run_bytes
 
 pytestmark = pytest.mark.usefixtures("own_account")
 

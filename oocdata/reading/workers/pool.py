@@ -18,10 +18,9 @@ from oocdata.datasets.spec import Batch, map_tree
 from oocdata.engines import buffers
 from oocdata.errors import ArgumentError, DatasetGoneError, WorkerError
 from oocdata.memory import account, memory_limit
-from oocdata.reading.inflight import run_bytes
 from oocdata.reading.workers.process import Process
 from oocdata.reading.workers.sent import Sent, nameless
-from oocdata.runs import Pass, Run
+from oocdata.runs import Pass, Run, run_bytes
 from oocdata.stream import Stream
 
 if TYPE_CHECKING:
