@@ -114,7 +114,7 @@ class Reader:
             for result in unread:
                 with suppress(Exception):  # nobody asks for this run any more
                     result()
-            if together <= pool.together and not pool.failed:
+            if together <= pool.together and pool.failure is None:
                 return pool
             pool.close()
         return WorkerPool(self._loader, self._held, max(together, self._loader.steps_together))
@@ -255,7 +255,7 @@ class _Workers:
     def begin(self, number: int) -> Callable[[], list[Any]]:
         assert self._pool is not None
         call = self._pool.begin(self._over.run(number), self._over, number)
-        return lambda: self._finish(call.result())
+        return lambda: self._finish(call())
 
     def close(self, ahead: Sequence[Any]) -> None:
         if self._pool is not None:
