@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf, prod
 from typing import TYPE_CHECKING
 
@@ -140,18 +141,16 @@ def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> flo
     Chunks are kept within a budget, by default that of the cache. Several `readers`, which take
     runs in turns, share it and no chunks.
     """
-    together, steps = loader.steps_together, len(loader)
-    share = loader.batch_size // loader.num_shards
+    over, share = loader.over(0), loader.batch_size // loader.num_shards
     storages: dict[int, Storage] = {}
     caches: list[OrderedDict[tuple[int, int], int]] = [OrderedDict() for _ in range(readers)]
     budget, held = (cache_share() if budget is None else budget) // readers, [0] * readers
 
-    def asked(run: int) -> tuple[int, Chunks]:
+    def asked(number: int) -> tuple[int, Chunks]:
         """Return the elements of a run of the first epoch, and the chunks that it asks for."""
-        start, stop = run * together, min((run + 1) * together, steps)
-        positions = np.concatenate([loader.positions(step) for step in range(start, stop)])
-        draw = Draw(loader.seed, 0, start, 0, positions)
-        return len(positions), chunks_of(loader.dataset.requests(positions, draw), storages)
+        _, start, stop = run = over.run(number)
+        elements = sum(loader.steps.lengths(start, stop))
+        return elements, chunks_of(loader.requests(run), storages)
 
     def read(run: int, chunks: Chunks) -> int:
         """Return the bytes decoded for a run; keep those used last, at least those of one."""
@@ -169,8 +168,8 @@ def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> flo
         return decoded
 
     touched = len(asked(0)[1])
-    most = min(_MOST_TOUCHES // max(1, touched), _MOST_ELEMENTS // (share * together))
-    runs, most = -(-steps // together), max(4, most)
+    most = min(_MOST_TOUCHES // max(1, touched), _MOST_ELEMENTS // (share * over.together))
+    runs, most = len(over), max(4, most)
     walked = range(runs)
     if runs > most:
         # From the middle, once the cache holds what it would then.
@@ -179,7 +178,7 @@ def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> flo
         order = laned(loader.order)
         if order is not None:
             mixed = order.elements_mixed(len(loader.dataset)) // loader.num_shards
-            span = max(span, 2 * mixed // (share * together))
+            span = max(span, 2 * mixed // (share * over.together))
         before = np.linspace(max(0, walked.start - span), walked.start, most // 2, endpoint=False)
         for run in np.unique(before.astype(np.int64)).tolist():
             read(run, asked(run)[1])
@@ -223,46 +222,41 @@ def fetching(loader: Loader) -> Fetching | None:
         return None
     from oocdata.stores.link import REQUESTS  # not for `import oocdata`
 
-    dataset, together, steps = loader.dataset, loader.steps_together, len(loader)
-    costs, chunked, blocked, addressed = (list[Cost]() for _ in range(4))
+    dataset, over, steps = loader.dataset, loader.over(0), len(loader)
+    costs = list[list[Cost]]()
     chunks, elements, walked = 0, 0, 0
-    for start in range(0, min(steps, _ASKED_RUNS * together), together):
-        walked = min(start + together, steps)
-        positions = np.concatenate([loader.positions(step) for step in range(start, walked)])
-        requests = dataset.requests(positions, Draw(loader.seed, 0, start, 0, positions))
-        of_chunks, of_blocks, others = _soons(requests)
-        costs.append(cost_of((*of_chunks, *of_blocks, *others)))
-        chunked.append(cost_of(of_chunks))
-        blocked.append(cost_of(of_blocks))
-        addressed.append(cost_of(others))
+    for run in map(over.run, range(min(len(over), _ASKED_RUNS))):
+        requests, walked = loader.requests(run), run.stop
+        soons = _soons(requests)
+        costs.append([cost_of(some) for some in (list(chain.from_iterable(soons)), *soons)])
         chunks += sum(chunks_of(requests).values())
-        elements += len(positions)
+        elements += sum(loader.steps.lengths(run.start, walked))
+    _, chunked, blocked, addressed = map(_sum, zip(*costs, strict=True))
     in_folder = not dataset.is_far
+    # Each worker process fetches what it needs, unless they share a folder.
+    readers = 1 if in_folder else max(1, loader.workers)
     once, share, most = 1.0, 1.0, inf
     used = _used(dataset) if chunks or in_folder else (0.0, 0.0)
     if chunks:
         # Chunks that several reads share come once, as long as they stay in memory, or in a folder;
         # those that were there before the steps that are followed have come, too.
-        # Each worker process fetches those that it needs, unless they share a folder.
-        readers = 1 if in_folder else max(1, loader.workers)
         decoded = _decoded(loader, 1 << 62 if in_folder else None, readers)
         once = min(1.0, max(decoded, used[0]) * elements / chunks)
     if in_folder:
         most = used[1] * loader.steps.length
-    if nbytes := _sum(*blocked).nbytes:  # which stay in memory: as many places as meet them all
+    if blocked.nbytes:  # which stay in memory: as many places as meet them all
         places = np.linspace(0, len(dataset) - 1, min(len(dataset), _MOST_TOUCHES)).astype(np.int64)
         of_blocks = _soons(dataset.requests(places, Draw(positions=places)))[1]
-        share = cost_of(of_blocks).nbytes / nbytes * (1 if in_folder else max(1, loader.workers))
+        share = cost_of(of_blocks).nbytes / blocked.nbytes * readers
     times = steps / walked
     share = min(share, times)
-    epoch = _sum(
-        _times(chunked, times * once), _times(blocked, share), _times(addressed, times, most)
-    )
+    each = _times(chunked, times * once), _times(blocked, share), _times(addressed, times, most)
+    epoch = _sum(each)
     if walked < steps or chunks or in_folder:
         epoch = epoch._replace(exact=False)
-    first = costs[0]
+    first = costs[0][0]
     trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
-    return Fetching(together, first, trips, epoch)
+    return Fetching(over.together, first, trips, epoch)
 
 
 def _soons(requests: Iterable[ArrayRequest]) -> tuple[list[Soon], list[Soon], list[Soon]]:
@@ -275,15 +269,15 @@ def _soons(requests: Iterable[ArrayRequest]) -> tuple[list[Soon], list[Soon], li
     return chunks, blocks, others
 
 
-def _sum(*costs: Cost) -> Cost:
+def _sum(costs: Iterable[Cost]) -> Cost:
     """Return what costs are together."""
     requests, nbytes, exact = zip(*costs, strict=True)
     return Cost(sum(requests), sum(nbytes), all(exact))
 
 
-def _times(costs: Sequence[Cost], times: float, most: float = inf) -> Cost:
-    """Return costs together so many times, but no more bytes than `most`."""
-    requests, nbytes, exact = _sum(*costs)
+def _times(cost: Cost, times: float, most: float = inf) -> Cost:
+    """Return a cost so many times, but no more bytes than `most`."""
+    requests, nbytes, exact = cost
     times = min(times, most / max(1, nbytes))
     return Cost(round(requests * times), round(nbytes * times), exact)
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from oocdata.advice import POOR_MIXING, Advice, advise, as_typed, mixing_share, reading_of, size
 from oocdata.blocks import AnyBlocks, Blocks
 from oocdata.cost import Fetching, cached_bytes, chunk_bytes, fetching
 from oocdata.datasets.spec import leaves
-from oocdata.engines.source import Source, Storage, stored_sources
+from oocdata.engines.source import Storage, stored_sources
 from oocdata.index import as_count
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
@@ -151,22 +150,24 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
     order, dataset, count = loader.order, loader.dataset, len(loader.dataset)
     parallel, prefetch = as_count("parallel", parallel), as_count("prefetch", prefetch, at_least=0)
     ahead = loader.ahead(parallel, prefetch)
-    sources = dataset.sources()
     reading = reading_of(loader)
+    resident, records = _resident_bytes(loader, ahead), loader.in_tf
+    if records is not loader:  # `to_tf` reads runs of records, and parses one at a time
+        runs = records.ahead(parallel, prefetch)
+        parsed = 2 * runs.together * loader.batch_bytes
+        resident = max(resident, parsed + _resident_bytes(records, runs))
     return Explanation(
         elements=loader.steps.length,
         batch_size=loader.batch_size,
         steps=len(loader),
         arrays=tuple(str(leaf) for leaf in leaves(dataset.spec)),
-        storages=tuple(source.storage() for source in sources),
+        storages=tuple(source.storage() for source in dataset.sources()),
         order=_order_words(order, count),
         reason=loader.reason,
         mixing=reading.mixing,
         amplification=reading.amplification,
         batch_bytes=loader.batch_bytes,
-        resident_bytes=max(
-            _resident_bytes(loader, ahead, sources), _parsing_bytes(loader, parallel, prefetch)
-        ),
+        resident_bytes=resident,
         in_flight=ahead.batches,
         steps_together=ahead.together,
         lanes=loader.steps.lanes if laned(order) is not None else 1,
@@ -193,22 +194,9 @@ def _cost(cost: Cost) -> str:
     return f"{about}{cost.requests:,} {plural} ({size(cost.nbytes)})"
 
 
-def _parsing_bytes(loader: Loader, parallel: int, prefetch: int) -> int:
-    """Return the bound on what `to_tf` keeps where it parses records; 0 where it does not.
-
-    It reads runs of records, as if nothing was to be parsed, and parses one at a time.
-    """
-    dataset: Any = loader.dataset
-    if not getattr(getattr(dataset, "fn", None), "parses_runs", False):
-        return 0
-    records = replace(loader, dataset=dataset.source)
-    ahead = records.ahead(parallel, prefetch)
-    parsed = 2 * ahead.together * loader.batch_bytes
-    return parsed + _resident_bytes(records, ahead, dataset.sources())
-
-
-def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> int:
+def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     """Return the bound on what reading keeps."""
+    sources = loader.dataset.sources()
     storages = [source.storage() for source in sources]
     stored = [(source, source.storage()) for source in stored_sources(sources)]
     chunks = [chunk_bytes(*pair) for pair in stored]
@@ -216,7 +204,7 @@ def _resident_bytes(loader: Loader, ahead: Ahead, sources: Sequence[Source]) -> 
     # What a function gets, and its result copied to where TensorFlow may keep it; of sparse rows,
     # the numbers as they are stored.
     elements = ahead.together * loader.largest
-    reading = loader.dataset.input_bytes(elements)
+    reading = loader.input_bytes(ahead.together)
     reading += loader.batch_bytes if loader.dataset.is_mapped else 0
     reading += max(storage.scratch_bytes for storage in storages)
     reading += loader.dataset.place_bytes(elements)

@@ -35,12 +35,9 @@ _END = 2**63
 
 def as_count(name: str, value: object, *, at_least: int = 1, at_most: int | None = None) -> int:
     """Return an argument as a Python int, checked to be a whole number within bounds."""
-    try:
-        count = operator.index(value)  # type: ignore[arg-type]  # the failure is the check
-    except TypeError:
-        count = None
+    count = _whole(value)
     # Rows are int64: beyond, arithmetic with them would overflow.
-    if count is None or isinstance(value, bool | np.bool_) or not at_least <= count < _END:
+    if count is None or not at_least <= count < _END:
         below = " and less than 2**63" if count is not None and count >= _END else ""
         raise ArgumentError(
             f"`{name}` must be a whole number of at least {at_least}{below}; got {value!r}."
@@ -52,13 +49,18 @@ def as_count(name: str, value: object, *, at_least: int = 1, at_most: int | None
     return count
 
 
+def _whole(value: Any) -> int | None:
+    """Return a whole number as a Python int; None of anything else, and of True and False."""
+    try:
+        return None if isinstance(value, bool | np.bool_) else operator.index(value)
+    except TypeError:
+        return None
+
+
 def as_whole(name: str, value: object) -> int:
     """Return an argument as a Python int of any sign and size."""
-    try:
-        number = operator.index(value)  # type: ignore[arg-type]  # the failure is the check
-    except TypeError:
-        number = None
-    if number is None or isinstance(value, bool | np.bool_):
+    number = _whole(value)
+    if number is None:
         raise ArgumentError(f"`{name}` must be a whole number; got {value!r}.")
     return number
 
@@ -269,10 +271,7 @@ def cut(places: range, part: Any) -> Cut:
     if isinstance(part, slice):
         return slice_range(places, part)
     length = len(places)
-    try:
-        at = None if isinstance(part, bool | np.bool_) else operator.index(part)
-    except TypeError:
-        at = None
+    at = _whole(part)
     if at is None:
         raise ArgumentError(
             f"element axes must be indexed by ints, slices and arrays of one axis; got {part!r}. "

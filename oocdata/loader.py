@@ -6,7 +6,6 @@ integers, and sharding never changes what a global batch holds.
 
 from __future__ import annotations
 
-import itertools
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -19,20 +18,20 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
-from oocdata.datasets.dataset import Dataset, Draw, fields_of, public_names
-from oocdata.datasets.request import asked_for
+from oocdata.datasets.dataset import Dataset, Draw, public_names
+from oocdata.datasets.map import InGraph, Map
+from oocdata.datasets.request import ArrayRequest, asked_for
 from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, PositionError
-from oocdata.index import as_count, as_flag, as_shard
+from oocdata.index import as_count, as_flag, as_shard, as_whole
 from oocdata.order import Order, Sequential
 from oocdata.order.mixture import Mixture
 from oocdata.order.order import laned
 from oocdata.order.steps import Steps
 from oocdata.order.weighted import Weighted
-from oocdata.runs import MOST_WORKERS, Ahead, Pass, Run, plan_ahead, steps_together
-from oocdata.threads import cached_property
+from oocdata.runs import MOST_WORKERS, Ahead, Epochs, Pass, Run, plan_ahead, steps_together
 
 if TYPE_CHECKING:
     import keras
@@ -64,8 +63,7 @@ def make_loader(
     """Check the arguments of `Dataset.batches` and return the loader."""
     size = as_count("batch_size", batch_size)
     processes = as_count("workers", workers, at_least=0, at_most=MOST_WORKERS)
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
+    seed = as_whole("seed", seed)
     if len(dataset) == 0:
         raise EmptyError("a dataset must hold at least one element to make batches; it holds none.")
     for source in dataset.sources():
@@ -79,7 +77,7 @@ def make_loader(
         )
     order, reason = choose_order(dataset, shuffle, size, weights, bucket)
     given = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
-    loader = Loader(dataset, size, order, int(seed), drop, given, reason, processes)
+    loader = Loader(dataset, size, order, seed, drop, given, reason, processes)
     if processes and dataset.is_composed:
         raise ArgumentError(
             "`workers` must be 0 for sparse and ragged batches, which threads read; got "
@@ -91,7 +89,7 @@ def make_loader(
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Loader:
+class Loader(Epochs):
     """Batches of a dataset by (step, epoch); made by `Dataset.batches`.
 
     Attributes
@@ -136,16 +134,6 @@ class Loader:
     )  # fmt: skip
     __dir__ = public_names
 
-    def __getstate__(self) -> dict[str, Any]:
-        return fields_of(self)
-
-    @property
-    def _epochs(self) -> Iterator[int]:
-        """Which epoch comes next: of whoever iterates, not of the description."""
-        # In one step: threads that begin together share it.
-        epochs: Iterator[int] = self.__dict__.setdefault("_epochs", itertools.count())
-        return epochs
-
     def __repr__(self) -> str:
         return f"<Loader: {len(self)} batches of {self.batch_size} from {self.dataset!r}>"
 
@@ -183,10 +171,13 @@ class Loader:
             times = 2 if self.batch_size <= min(self.order.counts) else share
         return [times * nbytes for nbytes in self.dataset.array_bytes(-(-share // times))]
 
-    @property
-    def batch_bytes(self) -> int:
-        """Bytes of a batch that this loader reads; of rows of any length, at most."""
-        return sum(self.array_bytes)
+    def input_bytes(self, steps: int = 1) -> int:
+        """Return the bytes that a run is read into before its batches are made of them.
+
+        Those that a mapped function gets, and the numbers of sparse rows; 0 if all are read in
+        place.
+        """
+        return self.dataset.input_bytes(steps * self.largest)
 
     @property
     def steps_together(self) -> int:
@@ -224,6 +215,13 @@ class Loader:
         """Whether anything that is read is kept, or read by processes that may keep it."""
         sources = self.dataset.sources()
         return bool(self.workers) or any(cached_bytes(one, one.storage()) for one in sources)
+
+    @property
+    def in_tf(self) -> Loader:
+        """The loader whose runs `to_tf` reads: of records, where they are parsed in its graph."""
+        mapped = self.dataset
+        parses = isinstance(mapped, Map) and isinstance(mapped.fn, InGraph)
+        return replace(self, dataset=mapped.source) if parses else self
 
     def ahead(self, parallel: int = 2, prefetch: int = 2) -> Ahead:
         """Return how many steps iteration has under way; see `oocdata.runs.plan_ahead`."""
@@ -304,8 +302,14 @@ class Loader:
 
     def asked(self, run: Run) -> AbstractContextManager[Sequence[Asks]]:
         """Have what a run takes out of stores under way for as long as a block takes."""
+        return asked_for(self.requests(run))
+
+    def requests(self, run: Run) -> tuple[ArrayRequest, ...]:
+        """Return the boxes that the elements of a run are made of; nothing is read."""
         positions = np.concatenate(self.steps.run(run.start, run.stop, run.epoch))
-        return asked_for(self.dataset.requests(positions, self._draw(run, positions)))
+        # No function draws from it: the only randomness left is keyed by position.
+        draw = Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
+        return self.dataset.requests(positions, draw)
 
     def read(self, run: Run) -> list[Batch]:
         """Read a run of steps, as `run` does, of which all that lies in stores was asked for."""
@@ -316,18 +320,12 @@ class Loader:
                 draw = Draw(self.seed, run.epoch, step, self.steps.lane, own)
                 batches.append(self.dataset.gather(own, draw))
             return batches
-        positions = np.concatenate(self.steps.run(run.start, run.stop, run.epoch))
-        requests = self.dataset.requests(positions, self._draw(run, positions))
         lengths = self.steps.lengths(run.start, run.stop)
         read = buffers.Read()
         # Of a whole run, though this may be the last of an epoch.
         room = self.steps_together * self.batch_size // self.num_shards
-        columns = (request.read_parts(lengths, read, room) for request in requests)
+        columns = (one.read_parts(lengths, read, room) for one in self.requests(run))
         return batches_of(columns, self.dataset.spec)
-
-    def _draw(self, run: Run, positions: NDArray[np.int64]) -> Draw:
-        # No function draws from it: the only randomness left is keyed by position.
-        return Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
 
     def over(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
         """Return the steps from `start` on to the end of so many epochs."""
@@ -373,10 +371,6 @@ class Loader:
             "epoch", self, epoch, start, parallel=parallel, prefetch=prefetch
         )
         return batches
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Iterate over the next epoch: 0 first, then 1, … An epoch counts once it is begun."""
-        yield from self.epoch(next(self._epochs))
 
     def shard(self, num_shards: int, index: int) -> Loader:
         """Return the loader of one rank's part of every global batch, for data-parallel training.

@@ -7,14 +7,25 @@ MiB, and handed out one by one; the batches are the same as if each had been rea
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from oocdata.datasets.dataset import fields_of
+from oocdata.datasets.spec import Batch
+from oocdata.engines.buffers import ALIGNMENT
 from oocdata.memory import batch_share
 
-__all__ = ["MOST_WORKERS", "Ahead", "Pass", "Passes", "Run", "plan_ahead", "steps_together"]
+if TYPE_CHECKING:
+    from oocdata.loader import Loader
+    from oocdata.stream import Stream
+
+__all__ = [
+    "MOST_WORKERS", "Ahead", "Epochs", "Pass", "Passes", "Run", "plan_ahead", "run_bytes",
+    "steps_together",
+]  # fmt: skip
 
 _RUN_BYTES = 32 << 20
 """More steps are not read together: by then the bytes are the cost."""
@@ -87,6 +98,44 @@ class Ahead:
         return self.together * (self.reading + self.ready + 2)
 
 
+class Epochs:
+    """What is iterated over again and again, a frozen dataclass: a loader, or a stream."""
+
+    array_bytes: Any
+    epoch: Any
+
+    def __getstate__(self) -> dict[str, Any]:
+        return fields_of(self)
+
+    @property
+    def batch_bytes(self) -> int:
+        """Bytes of a batch that is read here; of rows of any length, at most."""
+        return sum(self.array_bytes)
+
+    @property
+    def _epochs(self) -> Iterator[int]:
+        """Which epoch comes next: of whoever iterates, not of the description."""
+        # In one step: threads that begin together share it.
+        epochs: Iterator[int] = self.__dict__.setdefault("_epochs", itertools.count())
+        return epochs
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Iterate over the next epoch: 0 first, then 1, … An epoch counts once it is begun."""
+        yield from self.epoch(next(self._epochs))
+
+
+def run_bytes(loader: Loader | Stream, steps: int) -> int:
+    """Return the bytes of the batches of a run of steps, with the padding between arrays.
+
+    Examples
+    --------
+    >>> import numpy as np, oocdata as ooc
+    >>> run_bytes(ooc.open(np.zeros((8, 3), "f4")).batches(4), steps=2)
+    128
+    """
+    return steps * sum(-(-nbytes // ALIGNMENT) * ALIGNMENT for nbytes in loader.array_bytes)
+
+
 def plan_ahead(
     together: int,
     batch_bytes: int,
@@ -117,7 +166,8 @@ class Run(NamedTuple):
 class Pass:
     """Steps that follow one another through epochs, cut into runs.
 
-    A run ends where its epoch does, so only its last batch can be a short one.
+    Epochs are cut alike wherever a pass begins. A run ends where its epoch does, so only its last
+    batch can be a short one.
 
     Attributes
     ----------
@@ -134,7 +184,7 @@ class Pass:
     --------
     >>> over = Pass(first=7, length=8, steps=10, together=2)
     >>> [tuple(over.run(number)) for number in range(len(over))]
-    [(0, 7, 9), (0, 9, 10), (1, 0, 2), (1, 2, 4), (1, 4, 5)]
+    [(0, 7, 8), (0, 8, 10), (1, 0, 2), (1, 2, 4), (1, 4, 5)]
     """
 
     first: int
@@ -144,31 +194,25 @@ class Pass:
 
     def __len__(self) -> int:
         """Return the number of runs."""
-        head = self._head
-        epochs, rest = divmod(self.length - head, self.steps)
-        return self._runs(head) + epochs * self._runs(self.steps) + self._runs(rest)
+        last = self.first + self.length - 1
+        return 1 + self._number(last) - self._number(self.first) if self.length else 0
 
     @property
-    def _head(self) -> int:
-        """Steps up to the end of the first epoch."""
-        return min(self.length, self.steps - self.first % self.steps)
+    def _runs(self) -> int:
+        """Of a whole epoch."""
+        return -(-self.steps // self.together)
 
-    def _runs(self, steps: int) -> int:
-        return -(-steps // self.together)
+    def _number(self, step: int) -> int:
+        """Return which run a step lies in, those of all epochs counted."""
+        epoch, at = divmod(step, self.steps)
+        return epoch * self._runs + at // self.together
 
     def run(self, number: int) -> Run:
         """Return one run, of ``0 <= number < len(self)``."""
-        head = self._head
-        epoch, start = divmod(self.first, self.steps)
-        stop = start + head
-        if number < self._runs(head):
-            start += number * self.together
-        else:
-            epochs, number = divmod(number - self._runs(head), self._runs(self.steps))
-            epoch += 1 + epochs
-            start = number * self.together
-            stop = min(self.steps, max(0, self.length - head - epochs * self.steps))
-        return Run(epoch, min(start, stop), min(start + self.together, stop))
+        epoch, at = divmod(self._number(self.first) + number, self._runs)
+        begins, start = epoch * self.steps, at * self.together
+        stop = min(start + self.together, self.steps, self.first + self.length - begins)
+        return Run(epoch, max(start, self.first - begins), stop)
 
 
 class Passes:

@@ -6,16 +6,13 @@ own; their batches come in turn, so that the same generators give the same batch
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from types import GeneratorType
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
 from oocdata import chain
-from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.spec import (
     Batch,
     Spec,
@@ -28,9 +25,8 @@ from oocdata.datasets.spec import (
 )
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import as_count
-from oocdata.runs import MOST_WORKERS, Ahead, Pass, Run, plan_ahead
-from oocdata.threads import cached_property
+from oocdata.index import as_count, as_whole
+from oocdata.runs import MOST_WORKERS, Ahead, Epochs, Pass, Run, plan_ahead
 from oocdata.yields import Yields, as_yielded
 
 if TYPE_CHECKING:
@@ -124,24 +120,22 @@ def generate(
     >>> [labels.tolist() for frames, labels in stream]
     [[0, 0, 0], [1, 1, 1], [0]]
     """
-    if isinstance(make, GeneratorType | Iterator):
-        raise ArgumentError(
-            "`make` must be a function that returns a generator, which each worker calls; got "
-            f"{make!r}. Give the function itself, without calling it."
-        )
     if not callable(make):
         raise ArgumentError(
-            f"`make` must be a function that returns a generator; got {type(make).__name__}. Give "
-            "a method of it, such as `it.generate_data`, or `lambda: iter(it)`."
+            "`make` must be a function that returns a generator, which each worker calls; got "
+            f"{type(make).__name__}. Give the function itself, without calling it; or a method of "
+            "it, such as `it.generate_data`, or `lambda: iter(it)`."
         )
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer):
-        raise ArgumentError(f"`seed` must be a whole number; got {seed!r}.")
+    seed = as_whole("seed", seed)
     processes = as_count("workers", workers, at_least=0, at_most=MOST_WORKERS)
     count = None if length is None else as_count("length", length)
     given = None if spec is None else as_spec(spec)
-    return Generated(
-        make, given, processes, count, bool(batched), bool(shard), bool(rng), int(seed)
-    )._checked()
+    flags = bool(batched), bool(shard), bool(rng)
+    generated = Generated(make, given, processes, count, *flags, seed)
+    for leaf in leaves(generated.spec):
+        if not leaf.dtype.hasobject:
+            check_dtype(leaf.dtype)
+    return generated
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -181,13 +175,6 @@ class Generated:
             "if that may be."
         )
 
-    def _checked(self) -> Generated:
-        """Return this, or raise if batches can't hold what is yielded."""
-        for leaf in leaves(self.spec):
-            if not leaf.dtype.hasobject:
-                check_dtype(leaf.dtype)
-        return self
-
     def begin(self, epoch: int, index: int) -> Iterable[Any]:
         """Return what one of the generators yields in an epoch."""
         options: dict[str, Any] = {}
@@ -221,13 +208,9 @@ class Generated:
             chain.make("check_workers", stream)
         return stream
 
-    def input_bytes(self, elements: int) -> int:
-        """Return 0: nothing is read."""
-        return 0
-
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Stream:
+class Stream(Epochs):
     """Batches of what generators yield, as they come; made by `Generated.batches`.
 
     Attributes
@@ -255,16 +238,6 @@ class Stream:
     def __getattr__(self, name: str) -> NoReturn:
         _no_method(self, name)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return fields_of(self)
-
-    @property
-    def _epochs(self) -> Iterator[int]:
-        """Which epoch comes next: of whoever iterates, not of the description."""
-        # In one step: threads that begin together share it.
-        epochs: Iterator[int] = self.__dict__.setdefault("_epochs", itertools.count())
-        return epochs
-
     def __repr__(self) -> str:
         return f"<Stream: batches of {self.batch_size} from {self.dataset!r}>"
 
@@ -289,19 +262,13 @@ class Stream:
         return batched_spec(self.dataset.spec, self.batch_size if full else None)
 
     @property
-    def largest(self) -> int:
-        """Elements of a batch, at most."""
-        return self.batch_size
-
-    @property
     def array_bytes(self) -> list[int]:
         """Bytes of each array of a batch; of bytes of unequal length, what refers to them."""
         return [self.batch_size * leaf.nbytes for leaf in leaves(self.dataset.spec)]
 
-    @property
-    def batch_bytes(self) -> int:
-        """Bytes of a batch."""
-        return sum(self.array_bytes)
+    def input_bytes(self, steps: int = 1) -> int:
+        """Return 0: nothing is read."""
+        return 0
 
     def ahead(self, parallel: int = 1, prefetch: int = 2) -> Ahead:
         """Return how many batches are made ahead; a generator makes one at a time."""
@@ -330,10 +297,6 @@ class Stream:
         prefetch = as_count("prefetch", prefetch, at_least=0)
         batches: Iterator[Batch] = chain.make("epoch", self, epoch, prefetch=prefetch)
         return batches
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Iterate over the next epoch: 0 first, then 1, and so on."""
-        yield from self.epoch(next(self._epochs))
 
     def to_tf(self, *, prefetch: int = 2) -> tf.data.Dataset:
         """Return a ``tf.data.Dataset`` of the batches; each pass over it is the next epoch.

@@ -29,9 +29,9 @@ def test_a_pass_is_cut_into_runs(first: int, length: int, steps: int, together: 
     assert flat == list(range(first, first + length))
     assert all(0 <= run.start < run.stop <= steps for run in runs)
     assert all(run.stop - run.start <= together for run in runs)
-    # Only where an epoch or the pass ends is a run shorter.
+    # Only where the pass begins, and where it or an epoch ends, is a run shorter.
     full = {run for run in runs if run.stop - run.start == together or run.stop == steps}
-    assert set(runs) - full <= {runs[-1]}
+    assert set(runs) - full <= {runs[0], runs[-1]}
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**9), st.booleans())

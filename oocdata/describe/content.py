@@ -101,38 +101,29 @@ def exact_content(source: Source) -> str:
 
     Files are known by their versions. What lies in none is read whole.
     """
-    return digest(*_versions(source))
-
-
-def _versions(source: Source) -> Iterator[str | bytes]:
-    yield content(source)
     storage = source.storage()
-    yield storage.version
     # Which array of a file it is; where the file lies makes no difference.
     opened = [pair for pair in sorted((storage.opened or {}).items()) if pair[0] != "target"]
     keys = [key for _, key in storage.part_names]
-    yield repr((storage.key, storage.offset, storage.strides, opened, keys))
+    which = repr((storage.key, storage.offset, storage.strides, opened, keys))
     known = [tuple(getattr(file, name, "") for name in _VERSION) for file in storage.files]
     for path in storage.row_files:
         status = os.stat(path)
         known.append((status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino))
-    yield repr(known)
     # A file that whoever opened it may write to, and parts in memory, have no version.
     unknown = any(file.modified is None for file in storage.files)
     unknown |= not known or any(path is None for path, _ in storage.part_names)
-    if unknown and all(source.shape) and not is_ragged(source):
-        yield from _all_of(source)
+    whole = unknown and all(source.shape) and not is_ragged(source)
+    all_of_it = _all_of(source) if whole else ()
+    return digest(content(source), storage.version, which, repr(known), *all_of_it)
 
 
-def _all_of(source: Source) -> Iterator[bytes]:
-    """Yield all numbers of an array, some rows at a time."""
+def _all_of(source: Source) -> Iterator[str]:
+    """Yield digests of all numbers of an array, of some rows each."""
     count, *row = source.shape
     step = max(1, _PIECE // max(1, prod(row) * source.dtype.itemsize))
     for start in range(0, count, step):
         box = (min(step, count - start), *row)
         out = np.empty((1, *box), source.dtype)
         source.read(np.array([[start, *[0] * len(row)]]), Extent.of(box), out)
-        if source.dtype.hasobject:
-            yield from out.ravel().tolist()
-        else:
-            yield out.tobytes()
+        yield digest(*out.ravel().tolist() if source.dtype.hasobject else [out.tobytes()])

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.map import Map
+from oocdata.datasets.map import InGraph, Map
 from oocdata.datasets.spec import ArraySpec
 from oocdata.errors import ArgumentError, MapError, MissingDependencyError
 
@@ -37,13 +37,10 @@ class Feature:
 
 
 @dataclass(frozen=True)
-class ParseExamples:
+class ParseExamples(InGraph):
     """A function of records: ``tf.io.parse_example`` of all of a batch at once."""
 
     features: tuple[Feature, ...]
-
-    parses_runs: ClassVar[bool] = True
-    """Through `to_tf` it gets the records of a run of batches; for `oocdata.explain`."""
 
     @property
     def spec(self) -> dict[str, ArraySpec]:

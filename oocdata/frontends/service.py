@@ -12,6 +12,7 @@ next one comes before it is complete; `oocdata.frontends.delivery` says when it 
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,6 @@ from oocdata.frontends import feeds
 from oocdata.frontends.address import reached
 from oocdata.frontends.batching import batch_lengths, tensor_dtype
 from oocdata.frontends.delivery import ATTEMPTS, Delivery
-from oocdata.frontends.pyfunctions import call
 from oocdata.frontends.serving import READ, TICK
 from oocdata.frontends.tfdata import (
     as_it_is,
@@ -104,8 +104,8 @@ def to_service(
     feed = tf.constant(number, tf.int64)
 
     @as_it_is
-    def whole_pass(one: tf.Tensor) -> tf.data.Dataset:
-        begun = tf.ensure_shape(tf.numpy_function(_begin, [feed, one], tf.int64), ())
+    def whole_pass(_: tf.Tensor) -> tf.data.Dataset:
+        begun = tf.ensure_shape(tf.numpy_function(_begin, [feed], tf.int64), ())
         # A first pass that begins within an epoch ends where it would if it began with it.
         every = tf.data.Dataset.range(begun // steps, begun // steps + epochs)
         return every.flat_map(as_it_is(lambda epoch: whole_epoch(begun, epoch)))
@@ -144,7 +144,7 @@ def to_service(
 
     @as_it_is
     def tick(number: tf.Tensor) -> Any:
-        (step,) = call(TICK, [number], [tf.int64])
+        (step,) = tf.raw_ops.PyFuncStateless(input=[number], token=TICK, Tout=[tf.int64])
         return tf.ensure_shape(step, ()), map_tree(_no_batch, spec)
 
     @as_it_is
@@ -185,7 +185,8 @@ def _batches(
 
     @as_it_is
     def read(start: tf.Tensor, stop: tf.Tensor) -> Any:
-        arrays = call(READ, [*asked, epoch, start, stop], dtypes)
+        inputs = [*asked, epoch, start, stop]
+        arrays = tf.raw_ops.PyFuncStateless(input=inputs, token=READ, Tout=dtypes)
         return start, stop, tuple(map(tf.ensure_shape, arrays, shapes))
 
     @as_it_is
@@ -239,16 +240,11 @@ def _nothing_to_uncompress() -> Any:
     return tf.function(lambda held: held, input_signature=signature).get_concrete_function()
 
 
-# What TensorFlow calls: with the number of a delivery, and with tensors.
+def _called(method: Callable[..., Any]) -> Callable[..., NDArray[Any]]:
+    """Return what TensorFlow calls with the number of a delivery, and with tensors."""
+    return lambda feed, *numbers: np.asarray(feeds.called(feed, method, *map(int, numbers)))
 
 
-def _begin(feed: Any, _: Any) -> NDArray[np.int64]:
-    return np.asarray(feeds.called(feed, Delivery.begin))
-
-
-def _missing(feed: Any, *numbers: Any) -> NDArray[np.int64]:
-    return feeds.called(feed, Delivery.missing, *map(int, numbers))
-
-
-def _arrived(feed: Any, *numbers: Any) -> NDArray[np.bool_]:
-    return np.asarray(feeds.called(feed, Delivery.arrived, *map(int, numbers)))
+_begin = _called(Delivery.begin)
+_missing = _called(Delivery.missing)
+_arrived = _called(Delivery.arrived)

@@ -3,28 +3,35 @@
 The graph comes from whoever trains, over the network. What it says is a description (JSON), an
 epoch and a run of steps; the loader is made of that here, from files as this process sees them, and
 with functions from the modules that it was started with.
+
+TensorFlow's py-functions are named by a number that it counts up, so a graph that calls one means
+nothing to another process. Here a function has a fixed name, which each process that is to answer
+gives to its own function. The op that calls it is public (`tf.raw_ops.PyFuncStateless`, which
+tf.data may call for several elements at a time); the table of names is not. This is the only module
+that touches it, and it looks before: where TensorFlow keeps its functions otherwise, that is a
+clear error.
 """
 
 from __future__ import annotations
 
 import atexit
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, MutableMapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
 from oocdata.describe import from_json
-from oocdata.errors import DescriptionError, MissingFileError
+from oocdata.errors import DescriptionError, MissingDependencyError, MissingFileError
 from oocdata.frontends.batching import tensors_of
-from oocdata.frontends.pyfunctions import register
 from oocdata.frontends.shutdown import calls
 from oocdata.loader import Loader
 from oocdata.runs import Run
 
-__all__ = ["READ", "TICK", "Readers", "answer"]
+__all__ = ["READ", "TICK", "Readers", "answer", "register"]
 
 READ = "oocdata.read.2"
 """The name by which graphs ask for a run; another number for other arguments or results."""
@@ -38,14 +45,14 @@ _OTHER_FOLDER = " A worker opens the paths that the trainer opens. Do they see t
 
 _TICK_SECONDS = 0.2
 
+_held: dict[str, Callable[..., Any]] = {}
+"""TensorFlow's own table does not keep them."""
+
 
 class Readers:
     """The loaders of a worker, by their descriptions; the ones used last are kept.
 
-    Parameters
-    ----------
-    allow : iterable of str
-        Modules and packages from which functions may be imported.
+    Functions may be imported from the modules and packages of `allow`.
     """
 
     def __init__(self, allow: Iterable[str] = ()) -> None:
@@ -85,14 +92,32 @@ def _tick(number: Any) -> list[NDArray[np.int64]]:
         return [np.array(-1)]
 
 
-def answer(allow: Iterable[str] = ()) -> None:
-    """Let the graphs that run in this process read, with functions of these modules.
+def register(name: str, function: Callable[..., Any]) -> None:
+    """Give this process's function to a name; one that it had before is forgotten.
 
-    Raises
-    ------
-    oocdata.errors.MissingDependencyError
-        If this TensorFlow keeps its functions in another way.
+    The name begins with ``"oocdata."``, so that it is none of TensorFlow's. The function gets the
+    tensors as arrays (a string as `bytes`), in any thread, and returns a list of arrays.
+    MissingDependencyError if this TensorFlow keeps its functions in another way.
     """
+    try:
+        from tensorflow.python.ops import script_ops
+
+        table = script_ops._py_funcs._funcs
+        if not isinstance(table, MutableMapping):
+            raise TypeError(f"a table of functions that is a {type(table).__name__}")
+        table[name] = _held[name] = function
+        if script_ops._py_funcs.get(name) is not function:
+            raise TypeError("another table of functions")
+    except (ImportError, AttributeError, TypeError) as error:
+        raise MissingDependencyError(
+            "tf.data service needs a TensorFlow that keeps its Python functions as 2.20 and 2.21 "
+            f"do; version {tf.__version__} has {error}. Install another version of TensorFlow, "
+            "or read without `service`."
+        ) from error
+
+
+def answer(allow: Iterable[str] = ()) -> None:
+    """Let the graphs that run in this process read, with functions of these modules."""
     register(READ, Readers(allow).read)
     register(TICK, _tick)
     atexit.register(calls.close)

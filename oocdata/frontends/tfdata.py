@@ -21,11 +21,9 @@ import atexit
 import itertools
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from oocdata.datasets.map import Map
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.describe import fingerprint
 from oocdata.errors import ArgumentError, MissingDependencyError
@@ -37,7 +35,6 @@ from oocdata.frontends.batching import (
     tensor_dtype,
     tensors_of,
 )
-from oocdata.frontends.examples import ParseExamples
 from oocdata.frontends.shutdown import calls
 from oocdata.index import as_count
 from oocdata.reading.ahead import Reader
@@ -52,6 +49,7 @@ except ImportError as error:
     ) from error
 
 if TYPE_CHECKING:
+    from oocdata.frontends.examples import ParseExamples
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
@@ -115,13 +113,11 @@ def to_tf(
         raise ArgumentError(
             f"`job_name` must be None without `service`, whose jobs it names; got {job_name!r}."
         )
-    length, mapped = epochs * len(loader), loader.dataset
-    parsing = None
-    if isinstance(mapped, Map) and isinstance(mapped.fn, ParseExamples):
-        loader, parsing = replace(loader, dataset=mapped.source), mapped.fn
-    begin = passes(loader, start, epochs)
+    length, records = epochs * len(loader), loader.in_tf
+    parsing = None if records is loader else loader.dataset.fn
+    begin = passes(records, start, epochs)
     more = {"steps": str(len(loader)), "steps of a pass": str(length)}
-    dataset = of_passes(loader, begin, more, parallel=parallel, prefetch=prefetch, parsing=parsing)
+    dataset = of_passes(records, begin, more, parallel=parallel, prefetch=prefetch, parsing=parsing)
     return with_cardinality(dataset, length, always=step == 0)
 
 

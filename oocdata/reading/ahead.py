@@ -17,9 +17,8 @@ from oocdata.errors import DatasetGoneError, RestoreError
 from oocdata.loader import Loader
 from oocdata.memory import account
 from oocdata.reading.asking import AskAhead
-from oocdata.reading.inflight import input_bytes, run_bytes
 from oocdata.reading.merged import Merged
-from oocdata.runs import Pass
+from oocdata.runs import Pass, run_bytes
 
 if TYPE_CHECKING:
     from oocdata.reading.workers.pool import WorkerPool
@@ -62,9 +61,9 @@ class Reader:
     >>> import numpy as np, oocdata as ooc
     >>> loader = ooc.open(np.arange(10)).batches(4)
     >>> reader = Reader(loader, parallel=2, prefetch=2, held=1)
-    >>> runs = reader.begin(Pass(first=1, length=2, steps=3, together=2))
+    >>> runs = reader.begin(Pass(first=0, length=3, steps=3, together=2))
     >>> runs.read()
-    [array([4, 5, 6, 7]), array([8, 9])]
+    [array([0, 1, 2, 3]), array([4, 5, 6, 7])]
     >>> runs.close(), reader.close()
     (None, None)
     """
@@ -86,10 +85,7 @@ class Reader:
     def begin(self, over: Pass, number: int = 0) -> ReadAhead | Merged:
         """Return the runs of a pass from `number` on; the first ones are read from now on.
 
-        Raises
-        ------
-        oocdata.errors.RestoreError
-            If they are of generators, which can't be begun in the middle.
+        RestoreError if they are of generators, which can't be begun in the middle.
         """
         if isinstance(self._loader, Loader):
             return self._runs(over, number, self._finish)
@@ -104,7 +100,8 @@ class Reader:
         self, over: Pass, number: int, finish: Callable[[list[Batch]], list[Any]]
     ) -> ReadAhead:
         if not self._loader.workers:
-            nbytes = sum(each(self._loader, over.together) for each in (run_bytes, input_bytes))
+            nbytes = run_bytes(self._loader, over.together)
+            nbytes += self._loader.input_bytes(over.together)
             threads = _Threads(self._loader, over, number, self._plan, nbytes, finish)
             return ReadAhead(threads, over, number)
         return ReadAhead(_Workers(self, over, finish), over, number)
@@ -118,7 +115,7 @@ class Reader:
             for result in unread:
                 with suppress(Exception):  # nobody asks for this run any more
                     result()
-            if together <= pool.together and not pool.failed:
+            if together <= pool.together and pool.failure is None:
                 return pool
             pool.close()
         return WorkerPool(self._loader, self._held, max(together, self._loader.steps_together))
@@ -260,7 +257,7 @@ class _Workers:
     def begin(self, number: int) -> Callable[[], list[Any]]:
         assert self._pool is not None
         call = self._pool.begin(self._over.run(number), self._over, number)
-        return lambda: self._finish(call.result())
+        return lambda: self._finish(call())
 
     def close(self, ahead: Sequence[Any]) -> None:
         pool, self._pool = self._pool, None

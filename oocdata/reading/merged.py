@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.spec import Batch, leaves, map_tree
+from oocdata.datasets.spec import Batch, batches_of, columns_of, leaves, map_tree
 from oocdata.errors import ArgumentError, MapError
 
 if TYPE_CHECKING:
@@ -74,12 +73,12 @@ class Merged:
         self._over = True
         if not left:
             return []
-        whole = _joined(left)
-        length = len(next(leaves(whole)))
+        length, spec = sum(len(next(leaves(batch))) for batch in left), self._stream.dataset.spec
         if self._stream.drop_remainder:
             length -= length % size
-        cuts = (slice(at, min(at + size, length)) for at in range(0, length, size))
-        return [map_tree(itemgetter(cut), whole) for cut in cuts]
+        cuts = [slice(at, min(at + size, length)) for at in range(0, length, size)]
+        whole = map(np.concatenate, columns_of(left, spec))
+        return batches_of(([array[cut] for cut in cuts] for array in whole), spec)
 
     def _refuse_length(self, found: str) -> None:
         self.close()
@@ -110,13 +109,6 @@ class Merged:
         """End the reading without waiting for it. May be called again."""
         self._going, self._left, self._over = set(), [], True
         self._runs.close()
-
-
-def _joined(batches: list[Batch]) -> Batch:
-    columns = zip(*(list(leaves(batch)) for batch in batches), strict=True)
-    arrays = iter([np.concatenate(column) for column in columns])
-    joined: Batch = map_tree(lambda _: next(arrays), batches[0])
-    return joined
 
 
 def _bytes(array: NDArray[Any]) -> bytes:

@@ -16,8 +16,7 @@ from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError
 from oocdata.frontends.batching import tensors_of
-from oocdata.reading.inflight import run_bytes
-from oocdata.runs import Run
+from oocdata.runs import Run, run_bytes
 
 BOUNDS = (5, 10, 30)
 LENGTHS = np.random.default_rng(0).integers(0, 30, 200)

@@ -24,8 +24,7 @@ from oocdata.datasets.composed import Composed
 from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.engines import columns, ragged, ragged_rows
 from oocdata.errors import ArgumentError, EmptyError, SourceError
-from oocdata.reading.inflight import input_bytes, run_bytes
-from oocdata.runs import Run
+from oocdata.runs import Run, run_bytes
 
 Rows = list[np.ndarray]
 
@@ -363,7 +362,7 @@ def test_batches_take_no_more_than_is_counted(
                 for long in batch.long
             )
             assert 0 < taken <= run_bytes(loader, steps)
-            assert 0 < sum(scratch) <= input_bytes(loader, steps)
+            assert 0 < sum(scratch) <= loader.input_bytes(steps)
 
 
 def test_rows_are_written_once_where_one_member_gives_all(

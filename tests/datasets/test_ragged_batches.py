@@ -20,8 +20,7 @@ from oocdata.engines import ragged_rows
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.frontends.batching import tensors_of
-from oocdata.reading.inflight import input_bytes, run_bytes
-from oocdata.runs import Run
+from oocdata.runs import Run, run_bytes
 
 LENGTHS = np.random.default_rng(0).integers(0, 40, 200)
 VALUES = np.arange(LENGTHS.sum() * 3, dtype="i4").reshape(-1, 3)
@@ -164,7 +163,7 @@ def test_batches_take_no_more_than_is_counted(rows: ooc.Ragged) -> None:
     largest = int(np.sort(LENGTHS)[-20:].sum())
     assert 20 * 3 * 8 <= largest * 24 <= loader.array_bytes[0] < 1.2 * largest * 24 + 24 * ALIGNMENT
     assert loader.explain().batch_bytes == loader.batch_bytes
-    assert largest * 12 * 3 <= input_bytes(loader, steps=3) * 1.0001 + 3 * 12 * 20 * 40
+    assert largest * 12 * 3 <= loader.input_bytes(steps=3) * 1.0001 + 3 * 12 * 20 * 40
     for steps in (1, 3):
         batches = loader.run(Run(epoch=0, start=0, stop=steps))
         assert sum(batch.values.base.nbytes for batch in batches) <= run_bytes(loader, steps)

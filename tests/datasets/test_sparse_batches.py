@@ -16,8 +16,7 @@ from oocdata.describe import as_json, from_json
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError
 from oocdata.frontends.batching import composed_arrays, tensors_of
-from oocdata.reading.inflight import input_bytes, run_bytes
-from oocdata.runs import Run
+from oocdata.runs import Run, run_bytes
 
 MATRIX = random_csr(200, 25, 0.3)
 DENSE = MATRIX.toarray()
@@ -234,7 +233,7 @@ def test_batches_take_no_more_than_is_counted(path: str, cut: slice) -> None:
     indices, values, labels = 20 * longest * 16, 20 * longest * 4, 20 * 8
     assert 0 <= loader.batch_bytes - (indices + values + labels) < 2 * ALIGNMENT * 20
     assert loader.explain().batch_bytes == loader.batch_bytes
-    assert input_bytes(loader, steps=3) == 3 * 20 * longest * (4 + 4)  # as stored
+    assert loader.input_bytes(steps=3) == 3 * 20 * longest * (4 + 4)  # as stored
     for steps in (1, 3):
         batches = loader.run(Run(epoch=0, start=0, stop=steps))
         assert sum(x.indices.nbytes + x.values.nbytes for x, _ in batches) > 0

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import threading
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from stored_layouts import KINDS, write_kinds
 
 import oocdata as ooc
 from oocdata.describe import differences, fingerprint, refuse_other
+from oocdata.describe.fingerprints import dataset_fingerprint
 from oocdata.errors import RestoreError
 from oocdata.testing import RecordingSource
 
@@ -328,3 +330,18 @@ def test_a_closure_counts_by_its_names() -> None:
     rows = ooc.open(np.arange(6.0))
     one, two = (parts(rows.map(scaled(*each)).batches(2)) for each in ((None, 5.0), (5.0, None)))
     assert one != two
+
+
+def test_data_in_memory_are_digested_in_bounded_memory() -> None:
+    """Of what lies in no file every number counts: some rows at a time, not in one more copy."""
+    data = np.arange(4 << 20, dtype="f8")
+    found = {}
+    for name, change in (("same", 0), ("again", 0), ("other", 1)):
+        data[-2] += change
+        view = ooc.open(data)
+        tracemalloc.start()
+        found[name] = dataset_fingerprint(view, exact=True)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < data.nbytes / 2
+    assert found["same"] == found["again"] != found["other"]

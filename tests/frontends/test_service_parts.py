@@ -23,7 +23,7 @@ from oocdata.errors import (
     ServiceError,
     WorkerError,
 )
-from oocdata.frontends import delivery, pyfunctions, service
+from oocdata.frontends import delivery, service, serving
 from oocdata.frontends.delivery import ATTEMPTS, Delivery, parts_of
 from oocdata.frontends.serving import Readers
 from oocdata.runs import Pass
@@ -212,24 +212,27 @@ def test_no_module_of_the_service_unpickles() -> None:
         assert not imported & {"pickle", "cloudpickle", "marshal", "shelve"}, module
 
 
+def called(name: str, inputs: list[Any]) -> list[tf.Tensor]:
+    made: list[tf.Tensor] = tf.raw_ops.PyFuncStateless(input=inputs, token=name, Tout=[tf.int64])
+    return made
+
+
 class TestContract:
     """What we rely on in TensorFlow, beside its public interface."""
 
     def test_a_function_is_called_by_its_name(self) -> None:
-        pyfunctions.register("oocdata.test", lambda text, n: [np.full(n, len(text))])
-        (found,) = pyfunctions.call("oocdata.test", ["äöü", tf.constant(3)], [tf.int64])
+        serving.register("oocdata.test", lambda text, n: [np.full(n, len(text))])
+        (found,) = called("oocdata.test", ["äöü", tf.constant(3)])
         assert found.numpy().tolist() == [6, 6, 6]  # bytes
 
     def test_in_a_graph_too(self) -> None:
-        pyfunctions.register("oocdata.test", lambda n: [n * 2])
-        dataset = tf.data.Dataset.range(4).map(
-            lambda n: pyfunctions.call("oocdata.test", [n], [tf.int64])[0]
-        )
+        serving.register("oocdata.test", lambda n: [n * 2])
+        dataset = tf.data.Dataset.range(4).map(lambda n: called("oocdata.test", [n])[0])
         assert [int(n) for n in dataset] == [0, 2, 4, 6]
 
     def test_a_name_that_nobody_has(self) -> None:
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"oocdata\.nobody"):
-            pyfunctions.call("oocdata.nobody", [1], [tf.int64])
+            called("oocdata.nobody", [1])
 
     @pytest.mark.parametrize("changed", ["_py_funcs", "_funcs", "get"])
     def test_another_tensorflow_is_a_clear_error(
@@ -244,7 +247,7 @@ class TestContract:
         else:
             monkeypatch.setattr(script_ops._py_funcs, "get", lambda name: None, raising=True)
         with pytest.raises(MissingDependencyError, match=f"version {tf.__version__} has"):
-            pyfunctions.register("oocdata.test", list)
+            serving.register("oocdata.test", list)
 
     def test_the_mode_is_dynamic_sharding(self) -> None:
         from tensorflow.core.protobuf import data_service_pb2
@@ -256,7 +259,7 @@ class TestContract:
     def test_only_one_module_touches_the_table(self) -> None:
         root = Path(ooc.__file__).parent
         touching = [path.name for path in root.rglob("*.py") if "script_ops" in path.read_text()]
-        assert touching == ["pyfunctions.py"]
+        assert touching == ["serving.py"]
 
 
 class TestListening:

@@ -24,8 +24,7 @@ from oocdata import memory as memory_module
 from oocdata.engines.cache import cache
 from oocdata.errors import DatasetGoneError
 from oocdata.memory import Account, account, batch_share, cache_share
-from oocdata.reading import ahead as ahead_module
-from oocdata.reading.inflight import input_bytes, run_bytes
+from oocdata.runs import run_bytes
 
 pytestmark = pytest.mark.usefixtures("own_account")
 
@@ -130,12 +129,12 @@ def test_what_a_function_gets_counts_too(memory: Any) -> None:
     memory(16)
     view = ooc.open(np.zeros((64, ROW)))
     loader = view.map(lambda x: x[:, 0]).batches(2)
-    assert input_bytes(loader) == 2 * 8 * ROW
-    assert input_bytes(view.batches(2)) == 0
+    assert loader.input_bytes() == 2 * 8 * ROW
+    assert view.batches(2).input_bytes() == 0
     iterator = loader.epoch(0, parallel=8, prefetch=30)
     next(iterator)
     assert account().nbytes <= max(
-        batch_share(cached=False), 2 * (input_bytes(loader) + run_bytes(loader, 1))
+        batch_share(cached=False), 2 * (loader.input_bytes() + run_bytes(loader, 1))
     )
     iterator.close()
 

@@ -150,14 +150,14 @@ def test_a_worker_that_hangs(way: Any, act: Any, monkeypatch: pytest.MonkeyPatch
 
 def test_killed_from_outside_while_it_waits() -> None:
     pool = WorkerPool(ooc.open(np.arange(100.0)).batches(10, workers=1), held=2)
-    pool.begin(Run(0, 0, 1)).result()
+    pool.begin(Run(0, 0, 1))()
     pid = pool._workers[0].pid
     os.kill(pid, signal.SIGABRT)
     wait_until_gone([pid])
     with pytest.raises(WorkerError, match="step 4") as caught:
-        pool.begin(Run(0, 4, 5)).result()
+        pool.begin(Run(0, 4, 5))()
     assert (caught.value.pid, caught.value.signal) == (pid, "SIGABRT")
-    assert pool.failed
+    assert pool.failure
     with pytest.raises(WorkerError, match="step 4"):  # what is begun later says the same
         pool.begin(Run(0, 5, 6))
     pool.close()
@@ -170,7 +170,7 @@ def test_all_that_a_worker_was_sent_names_the_step_that_it_died_of() -> None:
     errors = []
     for call in calls:
         with pytest.raises(WorkerError, match="read step 9 of epoch 0") as caught:
-            call.result()
+            call()
         errors.append(caught.value)
     assert errors[0] is not errors[1]  # each with a traceback of its own
     pool.close()
@@ -278,7 +278,7 @@ class TestExceptions:
         with closing(WorkerPool(mapped.batches(1, workers=1), held=2)) as pool:
             for step, kind in enumerate(kinds):
                 with pytest.raises(kind, match="why"):
-                    pool.begin(Run(0, step, step + 1)).result()
+                    pool.begin(Run(0, step, step + 1))()
 
     def test_with_an_init_of_its_own_or_that_cannot_be_pickled(self) -> None:
         class NeedsTwoError(Exception):

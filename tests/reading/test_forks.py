@@ -58,7 +58,7 @@ def test_fifty_exits(tmp_path: Path) -> None:
 
 def read(pool: WorkerPool, step: int) -> Any:
     """Return one batch that a pool reads."""
-    (batch,) = pool.begin(Run(0, step, step + 1)).result()
+    (batch,) = pool.begin(Run(0, step, step + 1))()
     return batch
 
 
@@ -84,7 +84,7 @@ class TestForks:
         os.close(done)
         assert_array_equal(kept[0], loader.batch(0))
         del kept
-        assert_array_equal(begun.result()[0], loader.batch(3))
+        assert_array_equal(begun()[0], loader.batch(3))
         for step in range(4, 40):
             assert_array_equal(read(pool, step), loader.batch(step))
         os.close(go)

@@ -25,11 +25,10 @@ from oocdata.engines.buffers import ALIGNMENT, side_by_side
 from oocdata.errors import ArgumentError, DatasetGoneError, MapError, WorkerError
 from oocdata.memory import account
 from oocdata.reading.ahead import ReadAhead, Reader
-from oocdata.reading.inflight import run_bytes
 from oocdata.reading.workers.child import lay
 from oocdata.reading.workers.pool import TASKS, WorkerPool, pools
-from oocdata.reading.workers.sent import Sent
-from oocdata.runs import Pass, Run
+from oocdata.reading.workers.sent import sent
+from oocdata.runs import Pass, Run, run_bytes
 
 pytestmark = pytest.mark.usefixtures("own_account")
 
@@ -139,21 +138,21 @@ class TestMemory:
     def test_a_run_lies_side_by_side_and_is_nobody_elses(self, view: ooc.View) -> None:
         """So TensorFlow may alias it; and its slot is free for the next run at once."""
         with closing(WorkerPool(view.next_frame().batches(16, workers=1), held=2)) as pool:
-            batches = pool.begin(Run(0, 0, 3)).result()
+            batches = pool.begin(Run(0, 0, 3))()
             for arrays in zip(*batches, strict=True):
                 found = side_by_side(arrays)
                 assert found is not None
                 assert_array_equal(found, np.stack(arrays))
             assert sorted(pool._free) == [0, 1]
             for number in range(3):
-                pool.begin(Run(1, number, number + 1)).result()
+                pool.begin(Run(1, number, number + 1))()
             assert_same(batches, list(view.next_frame().batches(16))[:3])
 
     def test_whoever_keeps_all_stops_no_one(self, view: ooc.View) -> None:
         loader = view.batches(4, shuffle=True, workers=2)
         pool = WorkerPool(loader, held=2)
         runs = [Run(0, step, step + 1) for step in range(len(loader))]
-        kept = [batch for run in runs for batch in pool.begin(run).result()]
+        kept = [batch for run in runs for batch in pool.begin(run)()]
         assert len(pool._free) == 2 * TASKS
         pool.close()
         assert_same(kept, view.batches(4, shuffle=True))  # the memory outlives the workers
@@ -225,7 +224,7 @@ class TestPool:
         pool.close()
         pool.close()
         with pytest.raises(DatasetGoneError, match="ended"):
-            call.result()
+            call()
         with pytest.raises(DatasetGoneError, match="ended"):
             pool.begin(Run(0, 0, 1))
 
@@ -246,7 +245,7 @@ class TestPool:
 
         def work() -> None:
             for step in iter(lambda: next(numbers, None), None):
-                (got,) = pool.begin(Run(0, step, step + 1)).result()
+                (got,) = pool.begin(Run(0, step, step + 1))()
                 if not (got == loader.batch(step)).all():
                     wrong.append(step)
 
@@ -396,10 +395,10 @@ class TestPickling:
         rows = np.random.default_rng(0).permutation(100_000)
         table = np.zeros(100_000)
         loader = ooc.open(np.zeros(100_000))[rows].map(lambda x: x + table[0]).batches(10)
-        sent = Sent.of(loader)
-        os.close(sent.descriptor)
-        assert sent.lengths[0] < 10_000
-        assert sorted(sent.lengths[1:]) == [800_000] * 3
+        descriptor, lengths = sent(loader)
+        os.close(descriptor)
+        assert lengths[0] < 10_000
+        assert sorted(lengths[1:]) == [800_000] * 3
 
     @pytest.mark.parametrize("given", [-1, 1.5, "2", True])
     def test_workers_must_be_a_count(self, view: ooc.View, given: Any) -> None:

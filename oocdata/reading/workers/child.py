@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from oocdata.runs import Pass, Run
     from oocdata.stream import Stream
 
-__all__ = ["Laid", "die_with", "lay", "main"]
+__all__ = ["Laid", "die_with", "lay", "made_again", "main"]
 
 Laid = tuple[int, tuple[int, ...], np.dtype[Any]] | NDArray[Any]
 """Where in a slot an array lies: its offset, shape and dtype; or the array, if it is of objects."""
@@ -161,28 +161,22 @@ def lay(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list[Laid]]:
 def _sent(error: BaseException) -> tuple[bytes | None, str]:
     """Return an exception pickled, if it can be, and its traceback as text."""
     text = "".join(traceback.format_exception(error))
-    for value in (error, _AsItIs(error)):
+    # The second: of one whose ``__init__`` takes other arguments than it passes on.
+    for value in (error, (type(error), error.args, error.__dict__)):
         # Both ways may run code of the exception's class.
         with suppress(Exception):
             pickled = dumps(value)
-            pickle.loads(pickled)
+            made_again(pickled)
             return pickled, text
     return None, text
 
 
-class _AsItIs:
-    """Unpickles as an exception whose ``__init__`` takes other arguments than it passes on."""
-
-    def __init__(self, error: BaseException) -> None:
-        self._error = error
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _made_again, (type(self._error), self._error.args, self._error.__dict__)
-
-
-def _made_again(
-    kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
-) -> BaseException:
-    error = kind.__new__(kind, *args)
-    error.__dict__.update(state)
-    return error
+def made_again(pickled: bytes) -> BaseException:
+    """Return an exception that was sent."""
+    error: Any = pickle.loads(pickled)
+    if isinstance(error, tuple):
+        kind, args, state = error
+        error = kind.__new__(kind, *args)
+        error.__dict__.update(state)
+    made: BaseException = error
+    return made

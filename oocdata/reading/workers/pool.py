@@ -8,29 +8,28 @@ import os
 import threading
 import weakref
 from copy import copy
-from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.spec import Batch, map_tree
+from oocdata.datasets.spec import Batch, batches_of
 from oocdata.engines import buffers
 from oocdata.errors import ArgumentError, DatasetGoneError, WorkerError
 from oocdata.memory import account, memory_limit
-from oocdata.reading.inflight import run_bytes
 from oocdata.reading.workers.process import Process
-from oocdata.reading.workers.sent import Sent, nameless
-from oocdata.runs import Pass, Run
+from oocdata.reading.workers.sent import nameless, sent
+from oocdata.runs import Pass, Run, run_bytes
 from oocdata.stream import Stream
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from oocdata.loader import Loader
     from oocdata.reading.workers.child import Laid
 
-__all__ = ["TASKS", "Call", "WorkerPool", "pools"]
+__all__ = ["TASKS", "WorkerPool", "pools"]
 
 TASKS = 2
 """Runs that a worker is sent at a time: one that it reads, and one so that it never waits."""
@@ -42,20 +41,6 @@ _SECONDS = 600.0
 
 pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
 """Those of the process that may be open."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Call:
-    """A run that a worker was asked for."""
-
-    pool: WorkerPool
-    worker: Process
-    run: Run
-    slot: int
-
-    def result(self) -> list[Batch]:
-        """Wait for the batches of the run; to be called once."""
-        return self.pool._result(self, self.worker)
 
 
 class WorkerPool:
@@ -79,13 +64,15 @@ class WorkerPool:
     ----------
     changed : threading.Condition
         While it is held, no worker is sent anything.
+    failure : WorkerError or None
+        Of the first worker that died; nothing more is begun.
 
     Examples
     --------
     >>> import oocdata as ooc
     >>> loader = ooc.open(np.arange(10)).batches(4, workers=2)
     >>> pool = WorkerPool(loader, held=1)
-    >>> pool.begin(Run(epoch=0, start=1, stop=3)).result()
+    >>> pool.begin(Run(epoch=0, start=1, stop=3))()
     [array([4, 5, 6, 7]), array([8, 9])]
     >>> pool.close()
     """
@@ -93,15 +80,16 @@ class WorkerPool:
     def __init__(self, loader: Loader | Stream, held: int, together: int | None = None) -> None:
         self._renew()
         self._closed = False
-        self._failure: WorkerError | None = None
+        self.failure: WorkerError | None = None
         self._workers: list[Process] = []
         self._spec = loader.spec
         self._in_turn = isinstance(loader, Stream)
         self._is_remote = not isinstance(loader, Stream) and loader.dataset.is_remote
         self.together = together or loader.steps_together
         seconds = _limit()
-        slot_bytes = _whole_pages(run_bytes(loader, self.together))
-        sent = Sent.of(loader)
+        pages = -(-run_bytes(loader, self.together) // mmap.PAGESIZE)
+        slot_bytes = max(1, pages) * mmap.PAGESIZE
+        loader_memory, lengths = sent(loader)
         try:
             slots = self._take(loader.workers * TASKS + held, slot_bytes)
             slots -= min(held, slots - 1)
@@ -113,14 +101,16 @@ class WorkerPool:
                 self._slots = whole.reshape(slots, slot_bytes)
                 share = max(_LEAST_MEMORY, memory_limit() // loader.workers)
                 for _ in range(loader.workers):
-                    self._workers.append(Process(sent, shared, slot_bytes, share, seconds))
+                    worker = Process(shared, loader_memory, seconds)
+                    worker.send((lengths, slot_bytes, share))
+                    self._workers.append(worker)
             finally:
                 os.close(shared)
         except BaseException:
             self.close()
             raise
         finally:
-            os.close(sent.descriptor)
+            os.close(loader_memory)
         pools.add(self)
         # Again each time, so that it comes before what was registered since: at exit, a front-end
         # waits for its calls to return, and they wait for the workers.
@@ -142,42 +132,36 @@ class WorkerPool:
             slots += 1
         return slots
 
-    @property
-    def failed(self) -> bool:
-        """Whether a worker is dead, so that nothing more is begun."""
-        return self._failure is not None
-
-    def begin(self, run: Run, over: Pass | None = None, number: int = -1) -> Call:
+    def begin(
+        self, run: Run, over: Pass | None = None, number: int = -1
+    ) -> Callable[[], list[Batch]]:
         """Send a run to the worker that has least to do; wait while all have enough.
 
+        Returns what waits for the batches of the run, and is to be called once.
         Of streams, and of runs of a pass that take bytes out of stores, to the worker whose turn it
         is: it asks for the next ones of that pass by itself.
 
         Raises WorkerError if a worker has died, DatasetGoneError if the pool is closed.
         """
         with self._lock:
-            self.changed.wait_for(lambda: self._closed or self._failure or self._can_begin)
+            self.changed.wait_for(lambda: self._closed or self.failure or self._has_room)
             self._check_open()
-            if self._failure is not None:
-                raise copy(self._failure)  # each with a traceback of its own
-            worker = self._idlest
+            if self.failure is not None:
+                raise copy(self.failure)  # each with a traceback of its own
+            worker = min(self._workers, key=lambda worker: len(worker.queue))
             every, turn = len(self._workers), None
             if self._in_turn:
                 worker = self._workers[run.start % every]
             elif self._is_remote and over is not None:
                 worker, turn = self._workers[number % every], (over, number, every)
-            call = Call(self, worker, run, self._free.pop())
-            worker.queue.append(call)
-            worker.send((run, call.slot, turn))
-            return call
+            slot = self._free.pop()
+            worker.queue.append(slot)
+            worker.send((run, slot, turn))
+            return partial(self._result, worker, run, slot)
 
     @property
-    def _idlest(self) -> Process:
-        return min(self._workers, key=lambda worker: len(worker.queue))
-
-    @property
-    def _can_begin(self) -> bool:
-        return len(self._idlest.queue) < TASKS and len(self._free) > 0
+    def _has_room(self) -> bool:
+        return bool(self._free) and any(len(one.queue) < TASKS for one in self._workers)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -186,18 +170,18 @@ class WorkerPool:
                 "processes have been ended."
             )
 
-    def _result(self, call: Call, worker: Process) -> list[Batch]:
+    def _result(self, worker: Process, run: Run, slot: int) -> list[Batch]:
         with self._lock:  # a worker answers in the order that it was asked
-            self.changed.wait_for(lambda: worker.queue[0] is call)
+            self.changed.wait_for(lambda: worker.queue[0] == slot)
         try:
-            kind, *answer = worker.receive(call.run)
+            kind, *answer = worker.receive(run)
         except WorkerError as error:
             with self._lock:
                 self._done(worker)
                 self._check_open()
-                first = self._failure
+                first = self.failure
                 # A copy: the error's traceback refers to whoever reads, and so to this pool.
-                self._failure = first or copy(error)
+                self.failure = first or copy(error)
             # What it had yet to read can't tell what it died of.
             raise (copy(first) if first else error) from None
         except BaseException:  # Ctrl-C: the answer will come, and nobody waits for it any more
@@ -205,24 +189,18 @@ class WorkerPool:
             raise
         try:
             if kind == "raised":
-                raise worker.original(call.run, *answer)
-            return self._batches(self._slots[call.slot], answer[0])
+                raise worker.original(run, *answer)
+            return self._batches(self._slots[slot], answer[0])
         finally:
             with self._lock:
-                self._free.append(call.slot)
+                self._free.append(slot)
                 self._done(worker)
 
     def _batches(self, slot: NDArray[np.uint8], laid: list[list[Laid]]) -> list[Batch]:
         """Return the batches of a slot; the arrays of one leaf side by side, as a loader reads."""
         read = buffers.Read()
-        columns = [iter(_copied(slot, column, read)) for column in zip(*laid, strict=True)]
-
-        def batch() -> Batch:
-            arrays = iter(columns)
-            made: Batch = map_tree(lambda _: next(next(arrays)), self._spec)
-            return made
-
-        return [batch() for _ in laid]
+        columns = (_copied(slot, column, read) for column in zip(*laid, strict=True))
+        return batches_of(columns, self._spec)
 
     def _done(self, worker: Process) -> None:
         worker.queue.popleft()
@@ -267,10 +245,6 @@ def _copied(
     return made
 
 
-def _whole_pages(nbytes: int) -> int:
-    return max(1, -(-nbytes // mmap.PAGESIZE)) * mmap.PAGESIZE
-
-
 def _limit() -> float:
     """Return for how long a worker may be busy with a run, in seconds."""
     given = os.environ.get("OOCDATA_WORKER_SECONDS", _SECONDS)
@@ -295,5 +269,4 @@ def _forget_all() -> None:
         pool.forget()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_all)
+os.register_at_fork(after_in_child=_forget_all)

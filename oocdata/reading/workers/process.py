@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import signal
 import subprocess
@@ -14,9 +13,9 @@ from multiprocessing.connection import Pipe
 from typing import TYPE_CHECKING, Any
 
 from oocdata.errors import WorkerError
+from oocdata.reading.workers.child import made_again
 
 if TYPE_CHECKING:
-    from oocdata.reading.workers.sent import Sent
     from oocdata.runs import Run
 
 __all__ = ["Process"]
@@ -32,24 +31,21 @@ _START = (
 class Process:
     """A process that reads runs into slots of shared memory, one after the other.
 
-    It gets the loader that was `sent`, descriptor and bytes of the slots, the bytes that reading
-    may take there, and how many seconds it may be busy with one run. The pool keeps in `queue` the
-    calls sent and not yet answered.
+    It gets the descriptors of the slots and of the loader that was sent, and how many seconds it
+    may be busy with one run. The pool keeps in `queue` the slots of what was sent and is not yet
+    answered.
     """
 
-    def __init__(
-        self, sent: Sent, slots: int, slot_bytes: int, memory_bytes: int, seconds: float
-    ) -> None:
-        self.queue: deque[Any] = deque()
+    def __init__(self, slots: int, loader: int, seconds: float) -> None:
+        self.queue: deque[int] = deque()
         self._seconds = seconds
         self._hung = False
-        self._lifeline = -1
         with ExitStack() as handed:  # open in the process from then on, and no longer here
             self._connection, theirs = Pipe()
             handed.callback(theirs.close)
-            lifeline, self._lifeline = os.pipe()
-            handed.callback(os.close, lifeline)
-            numbers = [theirs.fileno(), lifeline, slots, sent.descriptor]
+            lifeline, self._lifeline = Pipe(duplex=False)
+            handed.callback(lifeline.close)
+            numbers = [theirs.fileno(), lifeline.fileno(), slots, loader]
             # Held back in this thread, which the process starts with: before it can ignore Ctrl-C,
             # it shouldn't hear it.
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -60,10 +56,9 @@ class Process:
                 pass_fds=numbers,
             )
         self.pid = self._process.pid
-        self.send((sent.lengths, slot_bytes, memory_bytes))
 
     def send(self, message: object) -> None:
-        """Have a run read into a slot: ``(run, slot)``."""
+        """Say how slots and loader lie; then have a run read into a slot: ``(run, slot, turn)``."""
         with suppress(OSError):  # it is dead: whoever waits for the answer says so
             self._connection.send_bytes(pickle.dumps(message))
 
@@ -89,7 +84,7 @@ class Process:
     def original(self, run: Run, pickled: bytes | None, text: str) -> BaseException:
         """Return the exception that reading raised, with its traceback as a note."""
         try:
-            error: BaseException = pickle.loads(pickled or b"")
+            error = made_again(pickled or b"")
         except Exception:  # whatever it takes to make the exception again may fail
             last = text.rstrip().rpartition("\n")[2]
             error = WorkerError(
@@ -152,9 +147,4 @@ class Process:
 
     def close(self) -> None:
         """Let go of the process: it ends, if it still lives."""
-        lifeline, self._lifeline = self._lifeline, -1
-        if lifeline >= 0:
-            os.close(lifeline)
-
-    def __del__(self) -> None:
-        self.close()
+        self._lifeline.close()

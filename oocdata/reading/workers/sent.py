@@ -11,7 +11,6 @@ import os
 import pickle
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from oocdata.describe import as_json, from_json
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = ["Sent", "check_workers", "dumps", "loads", "nameless"]
+__all__ = ["check_workers", "dumps", "loads", "nameless", "sent"]
 
 
 def nameless(nbytes: int) -> int:
@@ -44,38 +43,27 @@ def check_workers(loader: Loader | Stream) -> None:
     _pickled(loader)
 
 
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """Parts in one piece of shared memory: the pickle first, then its arrays.
+def sent(loader: Loader | Stream) -> tuple[int, tuple[int, ...]]:
+    """Copy a loader to shared memory, the pickle first, then its arrays, and how long each is.
 
-    `descriptor` is to be handed to the workers and closed; `lengths` are the bytes of each part,
-    which begins at a multiple of 64.
+    Each part begins at a multiple of 64. The caller hands the descriptor to workers and closes it.
 
     Examples
     --------
     >>> import mmap, numpy as np, oocdata as ooc
-    >>> loader = ooc.open(np.arange(6)).batches(2)
-    >>> sent = Sent.of(loader)
-    >>> memory = mmap.mmap(sent.descriptor, 0, access=mmap.ACCESS_COPY)
-    >>> loads(memory, sent.lengths).batch(1)
+    >>> descriptor, lengths = sent(ooc.open(np.arange(6)).batches(2))
+    >>> loads(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY), lengths).batch(1)
     array([2, 3])
-    >>> os.close(sent.descriptor)
+    >>> os.close(descriptor)
     """
-
-    descriptor: int
-    lengths: tuple[int, ...]
-
-    @classmethod
-    def of(cls, loader: Loader | Stream) -> Sent:
-        """Pickle a loader and copy what it holds to shared memory."""
-        parts = [memoryview(part).cast("B") for part in _pickled(loader)]
-        lengths = tuple(map(len, parts))
-        descriptor = nameless(sum(map(_aligned, lengths)))
-        with open(descriptor, "wb", closefd=False) as file:
-            for part, length in zip(parts, lengths, strict=True):
-                file.write(part)
-                file.seek(_aligned(length) - length, os.SEEK_CUR)
-        return cls(descriptor, lengths)
+    parts = [memoryview(part).cast("B") for part in _pickled(loader)]
+    lengths = tuple(map(len, parts))
+    descriptor = nameless(sum(map(_aligned, lengths)))
+    with open(descriptor, "wb", closefd=False) as file:
+        for part, length in zip(parts, lengths, strict=True):
+            file.write(part)
+            file.seek(_aligned(length) - length, os.SEEK_CUR)
+    return descriptor, lengths
 
 
 def loads(memory: Any, lengths: Sequence[int]) -> Loader | Stream:
