@@ -7,7 +7,6 @@ lies in the user's folder for temporary files.
 
 from __future__ import annotations
 
-import ctypes
 import glob
 import os
 from collections.abc import Callable
@@ -15,14 +14,12 @@ from contextlib import suppress
 from typing import IO, TypeVar
 
 from oocdata.engines.files import FileVersion
+from oocdata.engines.whole import whole_file
 from oocdata.errors import SourceError
 
 __all__ = ["kept_beside"]
 
 Opened = TypeVar("Opened")
-
-_HERE, _NO_REPLACE = -100, 1
-"""Of ``renameat2``: relative to the current folder; an error where the name is taken."""
 
 
 def kept_beside(
@@ -48,9 +45,11 @@ def kept_beside(
         stem = f".{whole}.{kind}-"
         path = os.path.join(place, stem + digest)
         try:
+            # What another process writes meanwhile is the same, and in use there.
+            taken = os.path.lexists(path)
             found = _found(path, opened)
             if found is None:
-                _write(path, opened, write)
+                _write(path, write, replaces=taken)
                 found = _found(path, opened)
                 _remove_others(place, stem, path)
             if found is not None:
@@ -83,35 +82,15 @@ def _found(path: str, opened: Callable[[str], Opened | None]) -> Opened | None:
     return opened(path) if trusted else None
 
 
-def _write(
-    path: str, opened: Callable[[str], Opened | None], write: Callable[[IO[bytes]], None]
-) -> None:
+def _write(path: str, write: Callable[[IO[bytes]], None], *, replaces: bool) -> None:
     """Write a file whole or not at all."""
-    import tempfile  # not for `import oocdata`
-
-    folder, name = os.path.split(path)
+    folder = os.path.dirname(path)
     if folder == _own_folder():
         os.makedirs(folder, mode=0o700, exist_ok=True)
     # What a killed process leaves is removed with those of other versions.
-    number, temporary = tempfile.mkstemp(dir=folder, prefix=f"{name}-")
-    try:
-        with open(number, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(number)
-        # What another process has written meanwhile is the same, and in use there.
-        if not _take_name(temporary, path) and _found(path, opened) is None:
-            os.replace(temporary, path)
-    finally:
-        with suppress(OSError):
-            os.unlink(temporary)
-
-
-def _take_name(temporary: str, path: str) -> bool:
-    """Give a file a name that no file has yet; return False where one has, or nobody can know."""
-    rename = getattr(ctypes.CDLL(None), "renameat2", None)  # of Linux
-    names = os.fsencode(temporary), os.fsencode(path)
-    return rename is not None and rename(_HERE, names[0], _HERE, names[1], _NO_REPLACE) == 0
+    with whole_file(path, replaces=replaces) as file:
+        os.fchmod(file.fileno(), 0o600)  # no wider than the file that it is made of
+        write(file)
 
 
 def _remove_others(folder: str, name: str, path: str) -> None:

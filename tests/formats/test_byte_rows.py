@@ -24,7 +24,7 @@ import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.spec import leaves
 from oocdata.describe import fingerprint, from_json
-from oocdata.engines import byte_rows
+from oocdata.engines import byte_rows, whole
 from oocdata.engines.byte_rows import ByteRows, largest_rows, size_counts
 from oocdata.engines.files import FileVersion
 from oocdata.engines.memory_array import MemoryArray
@@ -316,10 +316,10 @@ class TestOffsets:
         write_text(tmp_path / "a.txt", ROWS)
         real = beside._write
 
-        def refused(path: str, *given: Any) -> None:  # root may write anywhere
+        def refused(path: str, *given: Any, **how: Any) -> None:  # root may write anywhere
             if os.path.dirname(path) == str(tmp_path):
                 raise PermissionError(13, "Permission denied", path)
-            real(path, *given)
+            real(path, *given, **how)
 
         monkeypatch.setattr(beside, "_write", refused)
         monkeypatch.setattr(beside, "_own_folder", lambda: str(tmp_path / "own"))
@@ -333,20 +333,23 @@ class TestOffsets:
         with pytest.raises(SourceError, match="neither could be written"):
             ooc.open(tmp_path / "a.txt")
 
-    def test_what_another_process_has_just_written_stays(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("step", ["renamed", "sync_file"])
+    def test_what_another_process_opens_meanwhile_stays(
+        self, step: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
+        """Just before a file gets its name, another one writes its own; just after, it opens it."""
         write_text(tmp_path / "a.txt", ROWS)
-        real, others = os.replace, []
+        real, others = getattr(whole, step), []
 
-        def late(*names: Any) -> None:  # another process, between a look at the name and taking it
-            monkeypatch.setattr(os, "replace", real)
+        def late(*given: Any) -> Any:
+            monkeypatch.setattr(whole, step, real)
             others.append(ooc.open(tmp_path / "a.txt"))
-            real(*names)
+            return real(*given)
 
-        monkeypatch.setattr(os, "replace", late)
+        monkeypatch.setattr(whole, step, late)
         monkeypatch.setattr(beside, "_remove_others", lambda *_: None)  # not yet
         views = [ooc.open(tmp_path / "a.txt"), *others]
+        assert len(views) == 2
         assert all(view[2] == ROWS[2] for view in views)
 
     def test_files_of_one_name_in_folders_that_are_read_only(
@@ -354,10 +357,10 @@ class TestOffsets:
     ) -> None:
         real = beside._write
 
-        def refused(path: str, *given: Any) -> None:  # root may write anywhere
+        def refused(path: str, *given: Any, **how: Any) -> None:  # root may write anywhere
             if os.path.dirname(path) != str(tmp_path / "own"):
                 raise PermissionError(13, "Permission denied", path)
-            real(path, *given)
+            real(path, *given, **how)
 
         monkeypatch.setattr(beside, "_write", refused)
         monkeypatch.setattr(beside, "_own_folder", lambda: str(tmp_path / "own"))
