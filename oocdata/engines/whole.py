@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO
 
-__all__ = ["sync_file", "whole_file"]
+__all__ = ["EXCHANGE", "NO_REPLACE", "renamed", "sync_file", "whole_file"]
+
+NO_REPLACE, EXCHANGE = 1, 2
+"""Of `renamed`: only a name that is free; or two files or folders change places."""
+
+_HERE = -100
+"""The current folder, of ``renameat2``."""
 
 
 @contextmanager
@@ -64,13 +71,16 @@ def whole_file(
 
 
 def _name_if_free(unfinished: str, path: str) -> None:
-    try:
-        os.link(unfinished, path)
-    except FileExistsError:
-        return
-    except OSError:  # a file system without links
-        if not os.path.lexists(path):
-            os.rename(unfinished, path)
+    # Not by a link: who opened the file meanwhile would find it changed when the other name goes.
+    if not renamed(unfinished, path, NO_REPLACE) and not os.path.lexists(path):
+        os.rename(unfinished, path)
+
+
+def renamed(source: str, target: str, flag: int) -> bool:
+    """Rename by Linux's ``renameat2``; return False where it can't be, or the name is taken."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None)
+    names = os.fsencode(source), os.fsencode(target)
+    return rename is not None and rename(_HERE, names[0], _HERE, names[1], flag) == 0
 
 
 def sync_file(path: str | os.PathLike[str]) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from oocdata.engines.whole import sync_file, whole_file
+from oocdata.engines.whole import EXCHANGE, renamed, sync_file, whole_file
 from oocdata.errors import SourceError
 from oocdata.formats.hdf5.file import said
 
@@ -58,23 +57,14 @@ def write_text(path: str, text: str) -> None:
         file.write(text.encode())
 
 
-_RENAME_EXCHANGE, _HERE = 2, -100
-"""Linux's ``renameat2``: both names at once; relative to the current folder."""
-
-
 def move(source: str, target: str) -> None:
     """Give a file or a folder the name of another, which goes or changes places with it."""
     if not os.path.isdir(target) or os.path.islink(target):
         os.replace(source, target)
         return
     # A folder can't be replaced by a rename; where the system can, the two change places.
-    if sys.platform == "linux":
-        import ctypes
-
-        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-        names = os.fsencode(source), os.fsencode(target)
-        if rename and rename(_HERE, names[0], _HERE, names[1], _RENAME_EXCHANGE) == 0:
-            return
+    if renamed(source, target, EXCHANGE):
+        return
     os.rename(target, replaced(source))
     try:
         os.rename(source, target)
