@@ -32,6 +32,7 @@ from oocdata.order.order import laned
 from oocdata.order.steps import Steps
 from oocdata.order.weighted import Weighted
 from oocdata.runs import MOST_WORKERS, Ahead, Epochs, Pass, Run, plan_ahead, steps_together
+from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     import keras

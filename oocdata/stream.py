@@ -27,6 +27,7 @@ from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import as_count, as_whole
 from oocdata.runs import MOST_WORKERS, Ahead, Epochs, Pass, Run, plan_ahead
+from oocdata.threads import cached_property
 from oocdata.yields import Yields, as_yielded
 
 if TYPE_CHECKING:

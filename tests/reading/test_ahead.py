@@ -24,6 +24,7 @@ from oocdata import memory as memory_module
 from oocdata.engines.cache import cache
 from oocdata.errors import DatasetGoneError
 from oocdata.memory import Account, account, batch_share, cache_share
+from oocdata.reading import ahead as ahead_module
 from oocdata.runs import run_bytes
 
 pytestmark = pytest.mark.usefixtures("own_account")
