@@ -270,7 +270,7 @@ class TestPool:
         sys.settrace(press)
         try:
             with suppress(KeyboardInterrupt):
-                pool.begin(Run(0, 0, 1)).result()
+                pool.begin(Run(0, 0, 1))()
         finally:
             sys.settrace(None)
         other = threading.Thread(target=pool.close, daemon=True)
