@@ -122,8 +122,7 @@ class Account:
     """
 
     def __init__(self, cached: Callable[[], int] = lambda: 0) -> None:
-        # Re-entrant, and no other lock is taken while it is held: the garbage collector may end an
-        # iteration in any thread, whatever lock that thread holds.
+        # Re-entrant: the garbage collector may run anything while this thread holds it.
         self._lock = threading.RLock()
         # By owner, changed in one step: so Ctrl-C leaves nothing that an owner's end does not give
         # back.

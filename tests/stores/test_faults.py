@@ -155,6 +155,21 @@ def test_a_stalled_answer_is_asked_for_again(
     assert_array_equal(view.take([3, 190, 50]), ROWS[[3, 190, 50]])
 
 
+def test_hdf5_that_can_not_be_fetched_is_not_damaged(proxy: FaultProxy) -> None:
+    with h5py.File(proxy.folder / "scale.h5", "w") as file:
+        file.create_dataset("u", data=ROWS.astype("i4"), chunks=(8, 4, 6), scaleoffset=0)
+    view = ooc.open(f"{proxy.url}/scale.h5")
+    view.take([100])  # HDF5 has opened it
+    blocks.forget()
+    proxy.plan = lambda number, record: Refuse(503)
+    with pytest.raises(SourceError, match="503") as caught:
+        view.take([9, 10])
+    assert type(caught.value) is SourceError
+    assert (caught.value.key, caught.value.rows) == ("/u", tuple(range(8, 16)))
+    proxy.plan = lambda number, record: None
+    assert_array_equal(view.take([9, 10]), ROWS.astype("i4")[[9, 10]])
+
+
 def test_a_long_answer_may_take_as_long_as_it_goes_on(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

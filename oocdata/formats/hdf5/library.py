@@ -101,6 +101,9 @@ def reading(target: OnDisk | UsersObject, rows: Rows) -> Iterator[Any]:
         opened = target.opened()
         try:
             yield opened.dataset
+        except SourceError as error:  # of a store: it says nothing of the bytes
+            error.concern(rows)
+            raise
         except (OSError, RuntimeError, ValueError) as error:
             opened.check(rows)
             words = said(error)
