@@ -38,8 +38,6 @@ def _of_environment() -> int:
 
 _memory = _of_environment()
 _lowered: list[int] = []
-_limit = _memory
-_lock = threading.Lock()
 
 
 def memory_limit() -> int:
@@ -50,14 +48,7 @@ def memory_limit() -> int:
     >>> memory_limit() == DEFAULT_MEMORY
     True
     """
-    return _limit
-
-
-def _find_limit() -> None:
-    """Find the limit again, after one of its terms has changed."""
-    global _limit
-    with _lock:  # of two threads the later one knows the terms of both
-        _limit = min([_memory, *_lowered])
+    return min([_memory, *_lowered])
 
 
 @contextmanager
@@ -71,12 +62,10 @@ def at_most(nbytes: int) -> Iterator[None]:
     8388608
     """
     _lowered.append(nbytes)
-    _find_limit()
     try:
         yield
     finally:
         _lowered.remove(nbytes)
-        _find_limit()
 
 
 def set_memory(nbytes: int) -> None:
@@ -98,7 +87,6 @@ def set_memory(nbytes: int) -> None:
     """
     global _memory
     _memory = as_count("nbytes", nbytes, at_least=_LEAST)
-    _find_limit()
 
 
 def cache_share() -> int:
@@ -113,7 +101,7 @@ def batch_share(*, cached: bool = True) -> int:
     other keeps any: batches of 100 MB are then read two at a time, 1.7 times as fast (through
     `to_tf` 1.3 times).
     """
-    return _limit // 4 * (1 if cached else 3)
+    return min([_memory, *_lowered]) // 4 * (1 if cached else 3)  # for each batch: no call more
 
 
 def scratch_share() -> int:

@@ -107,15 +107,12 @@ def apart(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
     return found
 
 
-def _encoded(array: NDArray[Any]) -> NDArray[Any]:
-    """Return text as bytes, which is what TensorFlow's strings are."""
-    return np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array
-
-
 def _arrays(batches: Sequence[Any], size: int, spec: ArraySpec) -> list[NDArray[Any]]:
     if spec.form != "dense":
         return composed_arrays(batches, size, spec)
-    return [_encoded(_stacked(batches, size, spec))]
+    array = _stacked(batches, size, spec)
+    # Text as bytes, which is what TensorFlow's strings are.
+    return [np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array]
 
 
 def composed_specs(spec: ArraySpec, length: int | None) -> list[ArraySpec]:

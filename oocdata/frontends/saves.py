@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.dtypes import named_dtype
 from oocdata.engines.whole import whole_file
 from oocdata.errors import RestoreError
 
@@ -56,10 +57,7 @@ class Save:
 def saves_in(folder: Path) -> list[Path]:
     """Return the files of saves in a folder, the latest first; none where there is no folder.
 
-    Raises
-    ------
-    oocdata.errors.RestoreError
-        If it is no folder.
+    RestoreError if it is no folder.
     """
     if folder.exists() and not folder.is_dir():
         raise RestoreError(f"`folder` must be a folder; '{folder}' is a file.")
@@ -70,10 +68,7 @@ def saves_in(folder: Path) -> list[Path]:
 def write_save(folder: Path, save: Save) -> Path:
     """Write a save, whole or not at all; then remove all but the last two.
 
-    Raises
-    ------
-    OSError
-        If it can't be written; those that were there still are.
+    OSError if it can't be written; those that were there still are.
 
     Examples
     --------
@@ -104,13 +99,7 @@ def write_save(folder: Path, save: Save) -> Path:
 
 
 def read_save(path: Path, *, with_values: bool = True) -> Save:
-    """Read a save, or its position alone.
-
-    Raises
-    ------
-    oocdata.errors.RestoreError
-        If it is damaged, or no save.
-    """
+    """Read a save, or its position alone; RestoreError if it is damaged, or no save."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as members:
             about = json.loads(members["about"].tobytes())
@@ -118,7 +107,7 @@ def read_save(path: Path, *, with_values: bool = True) -> Save:
                 raise ValueError(f"its format is {about['format']!r}, not {_FORMAT!r}")
             values = {
                 group: [
-                    (name, members[f"{group}-{at}"].view(_dtype(dtype)))
+                    (name, members[f"{group}-{at}"].view(named_dtype(dtype)))
                     for at, (name, dtype) in enumerate(each)
                 ]
                 for group, each in (about["values"].items() if with_values else ())
@@ -129,16 +118,6 @@ def read_save(path: Path, *, with_values: bool = True) -> Save:
             f"a save must be whole, and written by oocdata; '{path}' is not: "
             f"{type(error).__name__}: {error}. Delete it to go on from the save before it."
         ) from error
-
-
-def _dtype(name: str) -> np.dtype[Any]:
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes  # bfloat16 and its like; TensorFlow and JAX bring it along
-
-        dtype: np.dtype[Any] = np.dtype(getattr(ml_dtypes, name))
-        return dtype
 
 
 def values_of(model: Any) -> Values:
@@ -177,10 +156,7 @@ def lacking(model: Any, wanted: Values) -> bool:
 def assign(model: Any, wanted: Values) -> None:
     """Put values back into the variables that they are of.
 
-    Raises
-    ------
-    ValueError
-        If the model's variables are others; the message says from which on.
+    ValueError if the model's variables are others; the message says from which on.
     """
     found = {group: variables for group, variables in _variables(model).items() if group in wanted}
     for group, variables in found.items():
