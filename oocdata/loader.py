@@ -20,7 +20,7 @@ from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw, public_names
-from oocdata.datasets.map import Map
+from oocdata.datasets.map import InGraph, Map
 from oocdata.datasets.request import ArrayRequest, asked_for
 from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
 from oocdata.engines import buffers
@@ -221,7 +221,7 @@ class Loader(Epochs):
     def in_tf(self) -> Loader:
         """The loader whose runs `to_tf` reads: of records, where they are parsed in its graph."""
         mapped = self.dataset
-        parses = isinstance(mapped, Map) and hasattr(mapped.fn, "tensors")
+        parses = isinstance(mapped, Map) and isinstance(mapped.fn, InGraph)
         return replace(self, dataset=mapped.source) if parses else self
 
     def ahead(self, parallel: int = 2, prefetch: int = 2) -> Ahead:

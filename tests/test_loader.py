@@ -462,3 +462,17 @@ class TestExplain:
             "memory at most",
         ):
             assert word in text
+
+
+class Halved:
+    """A function of the user's own, which has `tensors` for itself."""
+
+    tensors = 3
+
+    def __call__(self, batch: Any) -> Any:
+        return batch / 2
+
+
+def test_a_function_is_no_graph_for_its_attributes() -> None:
+    loader = ooc.open(np.arange(8.0)).map(Halved()).batches(4)
+    assert loader.in_tf is loader

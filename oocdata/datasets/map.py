@@ -28,7 +28,11 @@ from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError, MapError
 from oocdata.index import as_flag
 
-__all__ = ["Map"]
+__all__ = ["InGraph", "Map"]
+
+
+class InGraph:
+    """A function that `to_tf` calls by its `tensors`, in its graph, of a run of batches at once."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.map import Map
+from oocdata.datasets.map import InGraph, Map
 from oocdata.datasets.spec import ArraySpec
 from oocdata.errors import ArgumentError, MapError, MissingDependencyError
 
@@ -37,7 +37,7 @@ class Feature:
 
 
 @dataclass(frozen=True)
-class ParseExamples:
+class ParseExamples(InGraph):
     """A function of records: ``tf.io.parse_example`` of all of a batch at once."""
 
     features: tuple[Feature, ...]
@@ -51,10 +51,7 @@ class ParseExamples:
         }
 
     def tensors(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the features of records of any shape, (*records.shape, *shape) each.
-
-        Through `to_tf` it gets those of a run of batches; see `oocdata.Loader.in_tf`.
-        """
+        """Return the features of records of any shape, (*records.shape, *shape) each."""
         wanted = {
             one.name: tf.io.FixedLenFeature(one.shape, one.dtype, one.default)
             for one in self.features
