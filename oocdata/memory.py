@@ -166,5 +166,4 @@ def _begin_anew_after_fork() -> None:
     _account = Account(_account.cached)  # the iterations are the parent's
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_begin_anew_after_fork)
+os.register_at_fork(after_in_child=_begin_anew_after_fork)

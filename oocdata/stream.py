@@ -132,7 +132,11 @@ def generate(
     count = None if length is None else as_count("length", length)
     given = None if spec is None else as_spec(spec)
     flags = bool(batched), bool(shard), bool(rng)
-    return Generated(make, given, processes, count, *flags, seed)._checked()
+    generated = Generated(make, given, processes, count, *flags, seed)
+    for leaf in leaves(generated.spec):
+        if not leaf.dtype.hasobject:
+            check_dtype(leaf.dtype)
+    return generated
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,13 +175,6 @@ class Generated:
             "`make` must yield at least one element; its generator ended without any. Give `spec` "
             "if that may be."
         )
-
-    def _checked(self) -> Generated:
-        """Return this, or raise if batches can't hold what is yielded."""
-        for leaf in leaves(self.spec):
-            if not leaf.dtype.hasobject:
-                check_dtype(leaf.dtype)
-        return self
 
     def begin(self, epoch: int, index: int) -> Iterable[Any]:
         """Return what one of the generators yields in an epoch."""

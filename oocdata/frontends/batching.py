@@ -176,7 +176,7 @@ def _with_room(arrays: Sequence[NDArray[Any]], spec: ArraySpec) -> NDArray[Any]:
         room.dtype == array.dtype
         and room.shape == rooms[0].shape
         and room.shape[1:] == spec.shape
-        and _address(room) == _address(array)
+        and room.ctypes.data == array.ctypes.data
         for room, array in zip(rooms, arrays, strict=True)
     ):
         return _stacked(rooms, len(rooms[0]), spec)
@@ -208,8 +208,3 @@ def _stacked(arrays: Sequence[NDArray[Any]], size: int, spec: ArraySpec) -> NDAr
     for place, array in enumerate(arrays):
         np.copyto(copy[place], array)
     return copy
-
-
-def _address(array: NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address

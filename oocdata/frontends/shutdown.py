@@ -61,5 +61,4 @@ class Calls:
 calls = Calls()
 """Those of the process; whoever gives TensorFlow a function closes them at exit."""
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=calls.open)  # calls of the parent never end there
+os.register_at_fork(after_in_child=calls.open)  # calls of the parent never end there
