@@ -133,7 +133,7 @@ def test_between_two_epochs(
     proxy: FaultProxy, tmp_path: Path, way: str, how: str, monkeypatch: Any
 ) -> None:
     if way != "member":  # which must fit
-        monkeypatch.setattr(memory, "_limit", 1 << 19)
+        monkeypatch.setattr(memory, "_memory", 1 << 19)
     made, rows = WAYS[way]
     loader = made(proxy.url).batches(64, shuffle="global")
     for step, batch in enumerate(loader.epoch(0)):

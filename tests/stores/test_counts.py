@@ -561,7 +561,7 @@ def test_what_an_epoch_fetches_into_a_folder_is_said_before(
     server: RangeServer, tmp_path: Path, kind: str, shuffle: Any, mebibytes: int, monkeypatch: Any
 ) -> None:
     """Each byte once, however little memory there is; and nothing of what is there."""
-    monkeypatch.setattr(memory, "_limit", mebibytes << 20)
+    monkeypatch.setattr(memory, "_memory", mebibytes << 20)
     name, key = KINDS.get(kind, ("small.npy", None))
     for is_kept in (False, True):
         view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path)
@@ -637,7 +637,7 @@ def test_chunks_that_do_not_compress_keep_within_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before one has come, each is counted as if it did not."""
-    monkeypatch.setattr(memory, "_limit", 4 << 20)
+    monkeypatch.setattr(memory, "_memory", 4 << 20)
     zarr.create_array(tmp_path / "a.zarr", data=np.zeros((40, 1 << 16), "u1"), chunks=(1, 1 << 16))
     with RangeServer(tmp_path) as server:
         objects = ooc.open(f"{server.url}/a.zarr").source.reader._fetched._whole

@@ -329,7 +329,7 @@ def test_indices_of_shards_keep_within_the_memory(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A shard of many chunks has a large index: of 64, a KiB, of which there is room for three."""
-    monkeypatch.setattr(memory, "_limit", 64 << 10)
+    monkeypatch.setattr(memory, "_memory", 64 << 10)
     rows = numbers((12, 64, 64))
     zarr.create_array(proxy.folder / "fine.zarr", data=rows, chunks=(1, 8, 8), shards=(1, 64, 64))
     view = ooc.open(f"{proxy.url}/fine.zarr")

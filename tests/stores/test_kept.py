@@ -85,7 +85,7 @@ def test_out_of_a_folder_as_many_steps_are_read_at_once_as_of_a_local_file(
     server: RangeServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Most epochs are read out of it; without one, shorter runs are there sooner."""
-    monkeypatch.setattr(memory, "_limit", 1 << 20)
+    monkeypatch.setattr(memory, "_memory", 1 << 20)
 
     def together(target: str, cache: Path | None = None) -> int:
         return ooc.open(target, cache=cache).batches(1, shuffle=True).steps_together
