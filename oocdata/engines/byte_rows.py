@@ -10,6 +10,12 @@ worth it: it copies as often (1.1 times as fast of 80 bytes a row, 0.8 of 60 KB)
 them as one message, to be cut by ``tf.io.decode_proto`` (0.95 times as fast of 320 bytes to 60 KB).
 Nor is it to read each row straight into its ``bytes``, by ctypes (1.1 times as fast of 100 KB and
 of 1 MB, through `to_tf`).
+
+Of the processor's time of ``TFRecordDataset`` in order, in batches of 32, whole passes through
+`to_tf` take 1.03 for records of 1 KB, 1.14 of 10 KB, 1.05 of 100 KB and 0.9 of 1 MB; by NumPy
+iteration, with the same checksums, 0.4 to 0.6. The rest is TensorFlow's own: its copy of each row,
+0.4 ms for a run of batches, and 11 ms to begin a pass (3 for its reader). Neither runs of 4 to 32
+MiB, nor one thread that reads, nor a private pool of one thread makes a difference of a tenth.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from functools import lru_cache
 from io import BytesIO
 from math import ceil, floor
 from typing import Any
@@ -41,8 +42,8 @@ _DECODERS = {
     "GIF": "gif_decode", "BMP": "bmp_decode",
 }  # fmt: skip
 
-_TOGETHER = 96 << 10
-"""Bytes of an array on the way to a picture that is not antialiased: less than malloc maps."""
+_TOGETHER = 256 << 10
+"""Bytes of an array on the way to a picture that is not antialiased: the four stay in a cache."""
 
 _END_OF_IMAGE, _START_OF_SCAN = b"\xff\xd9", 0xDA
 
@@ -239,31 +240,36 @@ def _pixels(image: Any, mode: str, wanted: Pictures, kind: str, data: bytes) -> 
 def _interpolated(pixels: NDArray[Any], wanted: Pictures) -> NDArray[Any]:
     """Resize a picture without antialiasing, as ``tf.image.resize`` does; rounded.
 
-    `PIL.Image.transform` would cut what it computes to whole numbers, half a level too dark on the
-    average, and take 1.7 times as long (500 × 375 to 224 × 224).
+    Some rows at a time, in memory that is recycled: what malloc takes from the kernel for each
+    picture is a tenth of the processor's time of all. Rows first, since these are contiguous.
 
-    A few rows at a time, in half the time of all at once: larger arrays are memory that malloc
-    takes from the kernel for each picture. Rows first, since these are contiguous.
+    From 500 × 375 to 224 × 224 it takes as long as decoding a JPEG, 0.45 ms of the processor's
+    time; TensorFlow's own code 0.15. Columns taken as pixels in place of numbers take 0.65, as do
+    the four neighbours taken before they are converted; `PIL.Image.transform`, which cuts what it
+    computes to whole numbers, 1.0, and band by band, as floats, 1.4; a product of matrices 1.2.
     """
     assert wanted.size is not None
     height, width = pixels.shape[:2]
     tall, wide = wanted.size
     left, upper, right, lower = _box((width, height), wanted) or (0, 0, width, height)
     above, below, down = _neighbours(upper, lower, tall, height)
-    first, second, across = _neighbours(left, right, wide, width)
     rows = pixels.reshape(height, -1)
     each = rows.shape[1] // width
-    across = np.repeat(across, each)
+    first, second, across = _neighbours(left, right, wide, width, each)
     found = np.empty((tall, wide * each), pixels.dtype)
-    step = max(1, _TOGETHER // (4 * max(rows.shape[1], wide * each)))
+    lengths = rows.shape[1], wide * each
+    step = min(tall, max(1, _TOGETHER // (4 * max(lengths))))
+    stored, resized = (empty((2, step, length), np.float32) for length in lengths)
     for start in range(0, tall, step):
-        some = slice(start, start + step)
-        mixed, other = (rows[at[some]].astype(np.float32) for at in (above, below))
+        some = slice(start, min(start + step, tall))
+        mixed, other = stored[:, : some.stop - start]
+        mixed[...], other[...] = (rows.take(at[some], axis=0) for at in (above, below))
         other -= mixed
         other *= down[some, None]
         mixed += other
-        items = mixed.view(f"V{4 * each}")
-        made, other = (items.take(at, axis=1).view(np.float32) for at in (first, second))
+        made, other = resized[:, : some.stop - start]
+        for at, out in ((first, made), (second, other)):
+            mixed.take(at, axis=1, out=out, mode="clip")  # of other modes it would make a copy
         other -= made
         other *= across
         made += other
@@ -273,15 +279,23 @@ def _interpolated(pixels: NDArray[Any], wanted: Pictures) -> NDArray[Any]:
     return found.reshape(tall, wide, *pixels.shape[2:])
 
 
+@lru_cache(maxsize=8)
 def _neighbours(
-    start: float, stop: float, count: int, length: int
+    start: float, stop: float, count: int, length: int, each: int = 1
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Return the two places next to each of so many between borders, and the second one's share."""
+    """Return the two places next to each of so many between borders, and the second one's share.
+
+    Of `each` numbers that lie side by side at a place.
+    """
     at = start + (np.arange(count) + 0.5) * ((stop - start) / count) - 0.5
     lower = np.floor(at).astype(np.int64)
     share = (at - lower).astype(np.float32)
     first, last = floor(start), min(ceil(stop), length) - 1
-    return lower.clip(first, last), (lower + 1).clip(first, last), share
+    one, two = (
+        (place.clip(first, last)[:, None] * each + np.arange(each)).ravel()
+        for place in (lower, lower + 1)
+    )
+    return one, two, share.repeat(each)
 
 
 def _mode(image: Any, wanted: Pictures) -> str:
@@ -327,6 +341,7 @@ def _scratch_bytes(image: Any, mode: str, wanted: Pictures) -> int:
         return int(width * height * (each + max(besides, made + _pixel_bytes(mode))))
     if not wanted.antialias:
         again = wanted.size[0] * wanted.size[1] * _pixel_bytes(mode)
+        again += 4 * _TOGETHER
         return int(width * height * (each + max(besides, made + _pixel_bytes(mode))) + again)
     return int(width * height * (each + max(besides, made)) + wanted.size[1] * height * 4)
 
