@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import inf, prod
 from typing import TYPE_CHECKING
 
@@ -197,17 +198,14 @@ class Fetching:
 
     Attributes
     ----------
-    batches : int
-        That are read together.
     first : Cost
-        Of the first read of the first epoch, without what is in memory already.
+        Of the first batch of the first epoch, without what is in memory already.
     trips : int
         Round trips of that read that follow one another.
     epoch : Cost
         Of an epoch, as the first reads of it are.
     """
 
-    batches: int
     first: Cost
     trips: int
     epoch: Cost
@@ -224,19 +222,22 @@ def fetching(loader: Loader) -> Fetching | None:
     from oocdata.stores.link import REQUESTS  # not for `import oocdata`
 
     dataset, together, steps = loader.dataset, loader.steps_together, len(loader)
-    costs, chunked, blocked, addressed = (list[Cost]() for _ in range(4))
+    chunked, blocked, addressed = (list[Cost]() for _ in range(3))
     chunks, elements, walked = 0, 0, 0
+
+    def of_steps(start: int, stop: int) -> tuple[ArrayRequest, ...]:
+        positions = np.concatenate([loader.positions(step) for step in range(start, stop)])
+        return dataset.requests(positions, Draw(loader.seed, 0, start, 0, positions))
+
+    first = cost_of(chain(*_soons(of_steps(0, 1))))
     for start in range(0, min(steps, _ASKED_RUNS * together), together):
         walked = min(start + together, steps)
-        positions = np.concatenate([loader.positions(step) for step in range(start, walked)])
-        requests = dataset.requests(positions, Draw(loader.seed, 0, start, 0, positions))
-        of_chunks, of_blocks, others = _soons(requests)
-        costs.append(cost_of((*of_chunks, *of_blocks, *others)))
-        chunked.append(cost_of(of_chunks))
-        blocked.append(cost_of(of_blocks))
-        addressed.append(cost_of(others))
+        requests = of_steps(start, walked)
+        costs = (cost_of(some) for some in _soons(requests))
+        for each, one in zip((chunked, blocked, addressed), costs, strict=True):
+            each.append(one)
         chunks += sum(chunks_of(requests).values())
-        elements += len(positions)
+        elements += sum(loader.steps.lengths(start, walked))
     in_folder = not dataset.is_far
     once, share, most = 1.0, 1.0, inf
     used = _used(dataset) if chunks or in_folder else (0.0, 0.0)
@@ -260,9 +261,8 @@ def fetching(loader: Loader) -> Fetching | None:
     )
     if walked < steps or chunks or in_folder:
         epoch = epoch._replace(exact=False)
-    first = costs[0]
     trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
-    return Fetching(together, first, trips, epoch)
+    return Fetching(first, trips, epoch)
 
 
 def _soons(requests: Iterable[ArrayRequest]) -> tuple[list[Soon], list[Soon], list[Soon]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from oocdata.memory import batch_share
@@ -119,6 +119,9 @@ class Pass:
 
     A run ends where its epoch does, so only its last batch can be a short one.
 
+    With `waits`, for bytes that take long to come, the first step is a run of its own: no batch of
+    a pass is waited for as the first one is.
+
     Attributes
     ----------
     first : int
@@ -129,24 +132,33 @@ class Pass:
         Steps of an epoch.
     together : int
         Steps of a run, at most.
+    waits : bool
 
     Examples
     --------
     >>> over = Pass(first=7, length=8, steps=10, together=2)
     >>> [tuple(over.run(number)) for number in range(len(over))]
     [(0, 7, 9), (0, 9, 10), (1, 0, 2), (1, 2, 4), (1, 4, 5)]
+    >>> [tuple(Pass(0, 5, 5, 3, waits=True).run(number)) for number in range(3)]
+    [(0, 0, 1), (0, 1, 3), (0, 3, 5)]
     """
 
     first: int
     length: int
     steps: int
     together: int
+    waits: bool = False
 
     def __len__(self) -> int:
         """Return the number of runs."""
         head = self._head
         epochs, rest = divmod(self.length - head, self.steps)
-        return self._runs(head) + epochs * self._runs(self.steps) + self._runs(rest)
+        runs = self._runs(head) + epochs * self._runs(self.steps) + self._runs(rest)
+        return runs + self._cuts_first
+
+    @property
+    def _cuts_first(self) -> bool:
+        return self.waits and min(self._head, self.together) > 1
 
     @property
     def _head(self) -> int:
@@ -158,6 +170,12 @@ class Pass:
 
     def run(self, number: int) -> Run:
         """Return one run, of ``0 <= number < len(self)``."""
+        if self._cuts_first:
+            run = replace(self, waits=False).run(max(0, number - 1))
+            second = run.start + 1
+            if number > 1:
+                return run
+            return run._replace(start=second) if number else run._replace(stop=second)
         head = self._head
         epoch, start = divmod(self.first, self.steps)
         stop = start + head

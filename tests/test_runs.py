@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,17 +22,24 @@ from oocdata.testing import RecordingSource
 counts = st.integers(1, 40)
 
 
-@given(st.integers(0, 90), st.integers(1, 200), counts, counts)
-def test_a_pass_is_cut_into_runs(first: int, length: int, steps: int, together: int) -> None:
-    over = Pass(first, length, steps, together)
+@given(st.integers(0, 90), st.integers(1, 200), counts, counts, st.booleans())
+def test_a_pass_is_cut_into_runs(
+    first: int, length: int, steps: int, together: int, waits: bool
+) -> None:
+    over = Pass(first, length, steps, together, waits)
     runs = [over.run(number) for number in range(len(over))]
     flat = [run.epoch * steps + step for run in runs for step in range(run.start, run.stop)]
     assert flat == list(range(first, first + length))
     assert all(0 <= run.start < run.stop <= steps for run in runs)
     assert all(run.stop - run.start <= together for run in runs)
+    if waits:
+        assert runs[0].stop - runs[0].start == 1
+        if runs[0].stop < steps and length > 1 and together > 1:  # those after it lie as without
+            runs[:2] = [runs[0]._replace(stop=runs[1].stop)]
+        assert runs == [replace(over, waits=False).run(number) for number in range(len(runs))]
     # Only where an epoch or the pass ends is a run shorter.
     full = {run for run in runs if run.stop - run.start == together or run.stop == steps}
-    assert set(runs) - full <= {runs[-1]}
+    assert set(runs) - full <= set(runs[-1:])
 
 
 @given(st.integers(1, 10**6), st.integers(0, 10**9), st.booleans())

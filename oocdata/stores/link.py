@@ -93,6 +93,7 @@ class Link(Room):
         self._under_way = 0
         self._since = 0.0
         self._usual, self._is_slow = 0.1, False
+        self._answers = 0
         self._of_client: WeakSet[Any] = WeakSet()
         # It must not keep the process from ending: nothing that it does outlives its answer.
         threading.Thread(target=self._run, name="oocdata-link", daemon=True).start()
@@ -166,6 +167,11 @@ class Link(Room):
 
     # Requests.
 
+    @property
+    def is_cold(self) -> bool:
+        """Whether fewer answers have come than there are connections."""
+        return self._answers < REQUESTS
+
     async def get(
         self,
         address: Address,
@@ -198,6 +204,7 @@ class Link(Room):
                 async with self._slot():
                     answer = await self._ask(address, options, patience)
                 ANSWERED.add(address.root)
+                self._answers += 1
                 self.traffic.nbytes += len(answer.data)
                 wanted = range(answer.nbytes)[start:stop]
                 if len(answer.data) != len(wanted):

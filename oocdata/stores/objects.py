@@ -73,6 +73,10 @@ class StoredObjects:
         """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""
         return link().has_room
 
+    def is_cold(self) -> bool:
+        """Return whether the link is new; see `oocdata.engines.soon.Asks`."""
+        return link().is_cold
+
     def cost(self, wanted: Sequence[Soon]) -> Cost:
         """Return what it takes to ask for objects; nothing for those that are kept.
 
