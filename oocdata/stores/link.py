@@ -164,6 +164,8 @@ class Link(Room):
     def begin(self, request: Request[Any]) -> None:
         """Begin to fetch an answer: it has room."""
         request.task = self.task(request.fetch(request), request.done)
+        if request.to_folder:  # from now on its room may go to others
+            request.task.add_done_callback(lambda _: self.serve())
 
     # Requests.
 

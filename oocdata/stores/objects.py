@@ -66,7 +66,10 @@ class StoredObjects:
 
     def _held(self, numbers: Sequence[int], *, at_once: bool) -> Held[Answer | None]:
         size = int(self._usual)
-        requests = {one: Request(partial(self._fetch, one), size, size) for one in numbers}
+        kept = self._folder is not None
+        requests = {
+            one: Request(partial(self._fetch, one), size, size, to_folder=kept) for one in numbers
+        }
         return Held(requests, at_once=at_once)
 
     def has_room(self) -> bool:
