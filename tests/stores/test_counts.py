@@ -557,7 +557,7 @@ def test_workers_ask_for_more_than_they_read(server: RangeServer, kind: str) -> 
     server.hold()
     epoch = loader.epoch(0)
     with ThreadPoolExecutor(1) as threads:
-        first, of_first_runs = threads.submit(next, epoch), 4 * (1 + loader.steps_together)
+        first, of_first_runs = threads.submit(next, epoch), 4 * loader.steps_together
         server.wait_for(of_first_runs)  # over new connections these come alone
         server.release(of_first_runs)
         server.wait_for(64 - of_first_runs)
