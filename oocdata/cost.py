@@ -196,17 +196,14 @@ class Fetching:
 
     Attributes
     ----------
-    batches : int
-        That are read together.
     first : Cost
-        Of the first read of the first epoch, without what is in memory already.
+        Of the first batch of the first epoch, without what is in memory already.
     trips : int
         Round trips of that read that follow one another.
     epoch : Cost
         Of an epoch, as the first reads of it are.
     """
 
-    batches: int
     first: Cost
     trips: int
     epoch: Cost
@@ -256,7 +253,7 @@ def fetching(loader: Loader) -> Fetching | None:
         epoch = epoch._replace(exact=False)
     first = costs[0][0]
     trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
-    return Fetching(over.together, first, trips, epoch)
+    return Fetching(first, trips, epoch)
 
 
 def _soons(requests: Iterable[ArrayRequest]) -> tuple[list[Soon], list[Soon], list[Soon]]:

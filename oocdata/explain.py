@@ -179,11 +179,10 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
 def _fetched(fetching: Fetching) -> str:
     """Return in words what is asked of stores."""
     first, epoch = fetching.first, fetching.epoch
-    what = "the first batch" if fetching.batches == 1 else f"the first {fetching.batches} batches"
     if not first.requests:
-        return f"nothing for {what}, which is in memory; {_cost(epoch)} in an epoch"
+        return f"nothing for the first batch, which is in memory; {_cost(epoch)} in an epoch"
     trips = "1 round trip" if fetching.trips == 1 else f"{fetching.trips} round trips"
-    return f"{_cost(first)} in {trips} for {what}; {_cost(epoch)} in an epoch"
+    return f"{_cost(first)} in {trips} for the first batch; {_cost(epoch)} in an epoch"
 
 
 def _cost(cost: Cost) -> str:

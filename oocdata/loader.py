@@ -331,7 +331,10 @@ class Loader(Epochs):
     def over(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
         """Return the steps from `start` on to the end of so many epochs."""
         steps = len(self)
-        return Pass(epoch * steps + start, epochs * steps - start, steps, self.steps_together)
+        return Pass(
+            epoch * steps + start, epochs * steps - start, steps, self.steps_together,
+            waits=self.dataset.is_remote,
+        )  # fmt: skip
 
     def reader(self) -> Callable[[Run], list[Batch]]:
         """Return what reads runs of steps, in any order and any thread: `run`."""

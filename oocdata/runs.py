@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oocdata.datasets.dataset import fields_of
@@ -169,6 +169,9 @@ class Pass:
     Epochs are cut alike wherever a pass begins. A run ends where its epoch does, so only its last
     batch can be a short one.
 
+    With `waits`, for bytes that take long to come, the first step is a run of its own: no batch of
+    a pass is waited for as the first one is.
+
     Attributes
     ----------
     first : int
@@ -179,23 +182,35 @@ class Pass:
         Steps of an epoch.
     together : int
         Steps of a run, at most.
+    waits : bool
 
     Examples
     --------
     >>> over = Pass(first=7, length=8, steps=10, together=2)
     >>> [tuple(over.run(number)) for number in range(len(over))]
     [(0, 7, 8), (0, 8, 10), (1, 0, 2), (1, 2, 4), (1, 4, 5)]
+    >>> [tuple(Pass(0, 5, 5, 3, waits=True).run(number)) for number in range(3)]
+    [(0, 0, 1), (0, 1, 3), (0, 3, 5)]
     """
 
     first: int
     length: int
     steps: int
     together: int
+    waits: bool = False
 
     def __len__(self) -> int:
         """Return the number of runs."""
+        if not self.length:
+            return 0
         last = self.first + self.length - 1
-        return 1 + self._number(last) - self._number(self.first) if self.length else 0
+        return 1 + self._number(last) - self._number(self.first) + self._cuts_first
+
+    @property
+    def _cuts_first(self) -> bool:
+        """Whether the first run would have more than its first step."""
+        second = self._number(self.first + 1)
+        return self.waits and self.length > 1 and second == self._number(self.first)
 
     @property
     def _runs(self) -> int:
@@ -209,6 +224,12 @@ class Pass:
 
     def run(self, number: int) -> Run:
         """Return one run, of ``0 <= number < len(self)``."""
+        if self._cuts_first:
+            run = replace(self, waits=False).run(max(0, number - 1))
+            second = run.start + 1
+            if number > 1:
+                return run
+            return run._replace(start=second) if number else run._replace(stop=second)
         epoch, at = divmod(self._number(self.first) + number, self._runs)
         begins, start = epoch * self.steps, at * self.together
         stop = min(start + self.together, self.steps, self.first + self.length - begins)

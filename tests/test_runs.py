@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,22 @@ from oocdata.testing import RecordingSource
 counts = st.integers(1, 40)
 
 
-@given(st.integers(0, 90), st.integers(1, 200), counts, counts)
-def test_a_pass_is_cut_into_runs(first: int, length: int, steps: int, together: int) -> None:
-    over = Pass(first, length, steps, together)
+@given(st.integers(0, 90), st.integers(1, 200), counts, counts, st.booleans())
+def test_a_pass_is_cut_into_runs(
+    first: int, length: int, steps: int, together: int, waits: bool
+) -> None:
+    over = Pass(first, length, steps, together, waits)
     runs = [over.run(number) for number in range(len(over))]
     flat = [run.epoch * steps + step for run in runs for step in range(run.start, run.stop)]
     assert flat == list(range(first, first + length))
     assert all(0 <= run.start < run.stop <= steps for run in runs)
     assert all(run.stop - run.start <= together for run in runs)
+    if waits:
+        assert runs[0].stop - runs[0].start == 1
+        without = replace(over, waits=False)
+        if len(without) < len(runs):  # those after it lie as without
+            runs[:2] = [runs[0]._replace(stop=runs[1].stop)]
+        assert runs == [without.run(number) for number in range(len(without))]
     # Only where the pass begins, and where it or an epoch ends, is a run shorter.
     full = {run for run in runs if run.stop - run.start == together or run.stop == steps}
     assert set(runs) - full <= {runs[0], runs[-1]}

@@ -50,6 +50,10 @@ class Asks(Hashable, Protocol):
         """Return whether asking for more now has it under way now."""
         ...
 
+    def is_cold(self) -> bool:
+        """Return whether connections are yet to be opened, and to become fast."""
+        ...
+
     def cost(self, wanted: Sequence[Soon]) -> Cost:
         """Return what it takes to ask for it."""
         ...

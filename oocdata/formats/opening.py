@@ -349,6 +349,8 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
         if not (is_url(path) or os.path.isfile(path)):
             raise MissingFileError("No such file.", path=path)
         return npy.open_raw(path, **_only("raw binary", options, "dtype", "shape", "offset"))
+    if is_url(path) and isinstance(key, str) and not _is_file(path):
+        _ask_for_metadata(path, key.strip("/"))
     kind = "text" if options["format"] == "text" and os.path.isfile(path) else format_of(path)
     if kind == "picture":
         return _open_pictures([path], key, options)
@@ -375,6 +377,21 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     from oocdata.formats import zarr
 
     return zarr.open_zarr(path, key, **given)
+
+
+def _ask_for_metadata(url: str, key: str) -> None:
+    """Ask for the metadata of an array before it is known that there is a Zarr hierarchy.
+
+    They come in the same round trip.
+    """
+    # Not for `import oocdata`.
+    from oocdata.formats.zarr.hierarchy import METADATA_FILES
+    from oocdata.stores.address import Address
+    from oocdata.stores.looking import asked
+
+    if not is_pattern(key) and not {"", ".", ".."} & set(key.split("/")):
+        array = Address.of(url.rstrip("/")) / key
+        asked([array / name for name in METADATA_FILES])
 
 
 def list_datasets(path: str) -> list[str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakValueDictionary, finalize
 
@@ -82,7 +83,7 @@ class Feed:
     ) -> tuple[NDArray[np.int64], ReadAhead | Merged]:
         """Return the place of an iterator and its runs, which nobody else finds until put back."""
         first, length, together, _, key = map(int, place)
-        over = Pass(first, length, self.loader.over(0).steps, together)
+        over = replace(self.loader.over(0), first=first, length=length, together=together)
         own, runs = self._places.get(key), self._runs.pop(key, None)
         if own is not None and runs is not None and (runs.over, runs.number) == (over, number):
             return own, runs

@@ -181,6 +181,10 @@ class StoredFile:
         """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""
         return link().has_room
 
+    def is_cold(self) -> bool:
+        """Return whether the link is new; see `oocdata.engines.soon.Asks`."""
+        return link().is_cold
+
     def cost(self, wanted: Sequence[Soon]) -> Cost:
         """Return what it takes to ask for runs of bytes; nothing for those that are kept."""
         starts, stops = to_fetch(self._runs(wanted), self.entry)

@@ -35,7 +35,7 @@ from oocdata.engines.whole import whole_file
 from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count
 from oocdata.stores.entry import Entry
-from oocdata.stores.kept import read_header
+from oocdata.stores.kept import SECONDS_A_USE, read_header
 
 __all__ = ["CacheFolder", "CachedObject"]
 
@@ -49,6 +49,8 @@ _STEP = 16
 """After so many parts of the limit a process looks how much there is."""
 
 _BLOCK = 4096
+
+_HOLE = 1 << 20
 
 _IN_USE = 120.0
 """Seconds since the last use of a file that may be in use; it is noted once a minute."""
@@ -110,12 +112,20 @@ class CacheFolder:
         self.path = _absolute(path)
         try:
             os.makedirs(os.path.join(self.path, _OBJECTS), exist_ok=True)
-            TemporaryFile(dir=os.path.join(self.path, _OBJECTS)).close()
+            with TemporaryFile(dir=os.path.join(self.path, _OBJECTS)) as file:
+                os.truncate(file.fileno(), _HOLE)
+                has_holes = os.fstat(file.fileno()).st_blocks * 512 < _HOLE
             free = os.statvfs(self.path)
             if not self.is_at(path):
-                self._save(limit or min(_MOST, free.f_bavail * free.f_frsize // 2))
+                most = limit or min(_MOST, free.f_bavail * free.f_frsize // 2)
+                self._save(most, replaces=False)  # or another process has set it meanwhile
         except OSError as error:
             raise self._unwritable("`cache` must be", error) from error
+        if not has_holes:
+            raise ArgumentError(
+                "`cache` must be on a file system where files may have holes, or each object takes "
+                f"all its space at once; at '{self.path}' they may not (FAT, exFAT?)."
+            )
         found = self._settings()
         if found.get("form") != _FORM:
             raise ArgumentError(
@@ -169,8 +179,8 @@ class CacheFolder:
             found = json.load(file)
         return found if isinstance(found, dict) else {}
 
-    def _save(self, limit: int) -> None:
-        with whole_file(os.path.join(self.path, _SETTINGS)) as file:
+    def _save(self, limit: int, *, replaces: bool = True) -> None:
+        with whole_file(os.path.join(self.path, _SETTINGS), replaces=replaces) as file:
             file.write(json.dumps({"form": _FORM, "limit": limit}).encode())
 
     @property
@@ -243,14 +253,21 @@ class CacheFolder:
     # Room ---------------------------------------------------------------------------------------
 
     def files(self) -> Iterator[tuple[float, str, int]]:
-        """Yield of each file when it was last used, its path, and its bytes on the disk."""
+        """Yield of each file when it was last used, its path, and its bytes on the disk.
+
+        A time in the future, of a clock that was set back since, says nothing: 0.
+        """
+        latest = time.time() + SECONDS_A_USE
         with suppress(FileNotFoundError), os.scandir(os.path.join(self.path, _OBJECTS)) as folders:
             for folder in folders:
                 with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as files:
                     for file in files:
                         with suppress(FileNotFoundError):
                             status = file.stat(follow_symlinks=False)
-                            yield status.st_mtime, file.path, status.st_blocks * 512
+                            used = status.st_mtime if status.st_mtime < latest else 0.0
+                            # Whoever was killed while it got its name has left it a second one.
+                            on_disk = status.st_blocks * 512 // max(1, status.st_nlink)
+                            yield used, file.path, on_disk
 
     def make_room(self, nbytes: int) -> bool:
         """Return whether so many bytes may be written now; if so, there is room for them."""

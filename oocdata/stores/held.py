@@ -109,7 +109,11 @@ class Asked(Held[Answer]):
         first = np.full(len(starts), np.iinfo(np.int64).max)
         np.minimum.at(first, found, pieces.runs)
         sizes, order = (stops - starts).tolist(), np.argsort(first, kind="stable").tolist()
-        each = {one: Request(partial(self._range, one), sizes[one], wanted[one]) for one in order}
+        kept = folder is not None
+        each = {
+            one: Request(partial(self._range, one), sizes[one], wanted[one], to_folder=kept)
+            for one in order
+        }
         super().__init__(each, at_once=at_once)
 
     def begin(self) -> None:

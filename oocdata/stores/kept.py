@@ -27,7 +27,7 @@ from oocdata.errors import SourceError
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
 
-__all__ = ["Blob", "KeptFile", "make", "page_sums", "read_header"]
+__all__ = ["SECONDS_A_USE", "Blob", "KeptFile", "make", "page_sums", "read_header"]
 
 SECONDS_A_USE = 60.0
 """The time of a file's last use is set so often, at most."""
@@ -167,7 +167,7 @@ class Blob:
                 status = os.fstat(file)
                 content = memoryview(os.pread(file, max(0, status.st_size - _HEADER), 0))
                 header = read_header(file) or {}
-                if time.time() - status.st_mtime > SECONDS_A_USE:
+                if abs(time.time() - status.st_mtime) > SECONDS_A_USE:
                     os.utime(file)  # says which ones go first
         except (OSError, SourceError):
             return None

@@ -93,6 +93,7 @@ class Link(Room):
         self._under_way = 0
         self._since = 0.0
         self._usual, self._is_slow = 0.1, False
+        self._answers = 0
         self._of_client: WeakSet[Any] = WeakSet()
         # It must not keep the process from ending: nothing that it does outlives its answer.
         threading.Thread(target=self._run, name="oocdata-link", daemon=True).start()
@@ -163,8 +164,15 @@ class Link(Room):
     def begin(self, request: Request[Any]) -> None:
         """Begin to fetch an answer: it has room."""
         request.task = self.task(request.fetch(request), request.done)
+        if request.to_folder:  # from now on its room may go to others
+            request.task.add_done_callback(lambda _: self.serve())
 
     # Requests.
+
+    @property
+    def is_cold(self) -> bool:
+        """Whether fewer answers have come than there are connections."""
+        return self._answers < REQUESTS
 
     async def get(
         self,
@@ -198,6 +206,7 @@ class Link(Room):
                 async with self._slot():
                     answer = await self._ask(address, options, patience)
                 ANSWERED.add(address.root)
+                self._answers += 1
                 self.traffic.nbytes += len(answer.data)
                 wanted = range(answer.nbytes)[start:stop]
                 if len(answer.data) != len(wanted):

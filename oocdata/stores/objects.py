@@ -66,12 +66,19 @@ class StoredObjects:
 
     def _held(self, numbers: Sequence[int], *, at_once: bool) -> Held[Answer | None]:
         size = int(self._usual)
-        requests = {one: Request(partial(self._fetch, one), size, size) for one in numbers}
+        kept = self._folder is not None
+        requests = {
+            one: Request(partial(self._fetch, one), size, size, to_folder=kept) for one in numbers
+        }
         return Held(requests, at_once=at_once)
 
     def has_room(self) -> bool:
         """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""
         return link().has_room
+
+    def is_cold(self) -> bool:
+        """Return whether the link is new; see `oocdata.engines.soon.Asks`."""
+        return link().is_cold
 
     def cost(self, wanted: Sequence[Soon]) -> Cost:
         """Return what it takes to ask for objects; nothing for those that are kept.

@@ -3,6 +3,7 @@
 Room is granted in the order in which it is asked for, first to whoever waits. What was read stays,
 for whoever reads it again, until somebody else needs the room. For an answer that somebody waits
 for, also what nobody waits for is given up, the last first; that is fetched again when it is read.
+But what is on its way into a folder is not: it is there soon, and so is its room.
 So the bound holds, but for an answer that is larger.
 """
 
@@ -24,14 +25,24 @@ Made = TypeVar("Made")
 class Request(Generic[Made]):
     """One answer, from when it is asked for until nobody holds it.
 
-    `nbytes` is about how long it is, `left` how many bytes will be read of it.
+    `nbytes` is about how long it is, `left` how many bytes will be read of it; with `to_folder`, it
+    is kept there when it comes.
     """
 
-    __slots__ = ("done", "fetch", "is_asked", "is_taken", "is_waited_for", "left", "nbytes", "task")
+    __slots__ = (
+        "done", "fetch", "is_asked", "is_taken", "is_waited_for", "left", "nbytes", "task",
+        "to_folder",
+    )  # fmt: skip
 
     def __init__(
-        self, fetch: Callable[[Any], Coroutine[Any, Any, Made]], nbytes: int, left: int
+        self,
+        fetch: Callable[[Any], Coroutine[Any, Any, Made]],
+        nbytes: int,
+        left: int,
+        *,
+        to_folder: bool = False,
     ) -> None:
+        self.to_folder = to_folder
         self.fetch, self.nbytes, self.left = fetch, nbytes, left
         self.done: Future[Made] = Future()
         self.task: asyncio.Task[Made] | None = None
@@ -138,7 +149,11 @@ class Room:
             may_go = [one for one in self._read if one.done.done() and not one.is_awaited]
         # Whoever waits for one that has room reads it soon, and others may have that.
         if is_waited_for and not any(one.is_awaited for one in self._granted):
-            may_go += [one for one in reversed(self._granted) if one not in may_go]
+            may_go += [
+                one
+                for one in reversed(self._granted)
+                if one not in may_go and (one.done.done() or not one.to_folder)
+            ]
         given_up = []
         for one in may_go:
             if over <= 0:

@@ -19,13 +19,16 @@ class Store:
     """Stands for a loader and for the store that it reads: notes what is under way."""
 
     def __init__(self, room: int, fails: int = -1) -> None:
-        self.room, self.fails = room, fails
+        self.room, self.fails, self.cold = room, fails, False
         self.asked: list[int] = []
         self.under_way: set[int] = set()
         self.lock = threading.Lock()
 
     def has_room(self) -> bool:
         return len(self.under_way) < self.room
+
+    def is_cold(self) -> bool:
+        return self.cold
 
     @contextmanager
     def ask(self, run: Run) -> Iterator[list[Any]]:
@@ -72,6 +75,43 @@ def test_runs_of_one_of_several_that_take_turns() -> None:
             pass
     assert store.asked == [1, 5, 9, 13, 17]
     assert not any(asking.continues(over, number) for number in (1, 9, 2, 20))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_over_new_connections_the_first_run_comes_alone(fails: bool) -> None:
+    store = Store(4)
+    store.cold = True
+    asking = ahead(store, number=2)
+    with ThreadPoolExecutor(1) as pool:
+        second: Future[list[int]]
+
+        def read() -> list[int]:
+            with asking.reading(3):
+                return list(store.asked)
+
+        with suppress(KeyError), asking.reading(2):
+            second = pool.submit(read)
+            assert store.asked == [2]
+            assert not second.done()
+            if fails:
+                raise KeyError
+        assert second.result() == [2, 3, 4, 5, 6]
+
+
+def test_a_pass_that_is_closed_while_its_first_run_is_waited_for() -> None:
+    store = Store(4)
+    store.cold = True
+    asking = ahead(store)
+
+    def read() -> None:
+        with asking.reading(1):
+            pass
+
+    with ThreadPoolExecutor(1) as pool:
+        second = pool.submit(read)
+        asking.close()
+        assert isinstance(second.exception(), CancelledError)
+    assert store.asked == []
 
 
 def test_small_runs_are_asked_for_so_far_and_no_further() -> None:

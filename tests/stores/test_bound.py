@@ -259,6 +259,22 @@ def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> Non
         assert not any((*room._waiting, room._read, room._granted))
 
 
+def test_what_is_on_its_way_into_a_folder_is_not_given_up() -> None:
+    with at_most(4 * MEBI):
+        room, size = Noting(), scratch_share() // 2
+        first, second, third = (Request(never, size, size, to_folder=True) for _ in range(3))
+        room.ask([first, second, third])
+        room.enter([first, second], at_once=False)
+        room.enter([third], at_once=True)
+        room.hurry(third)
+        assert room.fetched == {first, second}
+        first.done.set_result(None)  # nobody has read it: the folder has it
+        room.serve()
+        assert room.fetched == {second, third}
+        room.leave(third, second)
+        assert room.held == 0
+
+
 async def never(request: object) -> None:
     raise AssertionError
 

@@ -11,11 +11,13 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -527,6 +529,74 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
         left.append([one.name for one in folder.show()])
     newest = [order[0], *order[:0:-1]]
     assert left == [newest[:count] for count in (5, 4, 3, 2, 1)]
+
+
+def test_a_time_of_use_in_the_future_says_nothing(tmp_path: Path) -> None:
+    """The clock was ahead, and was set back: what was used then makes room like what is old."""
+    folder = CacheFolder(tmp_path / "cache", limit=4 << 20)
+    for number in range(3):
+        fill(folder, f"s3://bucket/{number}", 1 << 20)
+    for _, path, _ in list(folder.files()):
+        os.utime(path, (time.time() + 1e8, time.time() + 1e8))
+    again = CacheFolder(folder.path)
+    fill(again, "s3://bucket/new", 2 << 20)
+    assert not again.entry("s3://bucket/new", "1", 2 << 20).missing(*ranges((0, 2 << 20)))[0].size
+    assert again.nbytes <= 4 << 20
+    blob = again.entry("s3://bucket/new", "1", 2 << 20).blob("chunks")
+    blob.keep(b"a table")
+    os.utime(blob._path, (time.time() + 1e8, time.time() + 1e8))
+    assert blob.read() == b"a table"
+    assert os.stat(blob._path).st_mtime < time.time() + 1e7
+
+
+def test_who_makes_a_folder_keeps_the_limit_that_another_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes find none at the same time, and one of them gives it a limit."""
+    CacheFolder(tmp_path / "cache", limit=4 << 20)
+    monkeypatch.setattr(CacheFolder, "is_at", staticmethod(lambda path: False))
+    assert CacheFolder(tmp_path / "cache").limit == 4 << 20
+
+
+MAKES_AND_DIES = """
+import os, signal, sys
+from oocdata.stores.folder import CacheFolder
+link = os.link
+def link_and_die(*paths):
+    link(*paths)
+    os.kill(os.getpid(), signal.SIGKILL)
+os.link = link_and_die
+CacheFolder(sys.argv[1]).entry("s3://bucket/a", "1", 1 << 20).write(0, bytes(1 << 20))
+"""
+
+
+def test_killed_between_the_two_names_of_a_file(tmp_path: Path) -> None:
+    """It has both then; it takes its space once, and the one goes with the other."""
+    folder = CacheFolder(tmp_path / "cache", limit=1 << 30)
+    command = [sys.executable, "-c", MAKES_AND_DIES, folder.path]
+    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
+    assert len(list(folder.files())) == 2
+    fill(folder, "s3://bucket/a", 1 << 20)
+    assert 1 << 20 < folder.nbytes < 3 << 19
+    assert folder.clear() < 3 << 19
+    assert folder.nbytes == 0
+    fill(folder, "s3://bucket/a", 1 << 20)
+    assert 1 << 20 < folder.nbytes < 3 << 19
+
+
+def test_a_disk_on_which_files_have_no_holes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of an object of 100 GB would take them all, however little is read."""
+    status = os.fstat
+
+    def whole(file: int) -> Any:
+        found = status(file)
+        return SimpleNamespace(st_size=found.st_size, st_blocks=-(-found.st_size // 512))
+
+    monkeypatch.setattr(os, "fstat", whole)
+    with pytest.raises(ArgumentError, match="holes"):
+        CacheFolder(tmp_path / "cache")
 
 
 def test_uses_are_noted_once_a_minute(folder: CacheFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from oocdata.formats.patterns import GROUP, Key, found_by, tree_of
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
 from oocdata.formats.zarr.store import Archive, Folder, Store, join
 
-__all__ = ["find_array", "find_arrays", "group_attributes", "list_arrays"]
+__all__ = ["METADATA_FILES", "find_array", "find_arrays", "group_attributes", "list_arrays"]
 
 _Found: TypeAlias = tuple[str, ArrayMetadata | None]
 """The key and metadata of an array; None for a group that is one."""
@@ -64,7 +64,7 @@ def _walk(store: Store, key: str, seen: set[object]) -> Iterator[str]:
             return
         seen.add((status.st_dev, status.st_ino))
     names = [join(key, name) for name in store.folders(key) or ()]
-    store.prefetch([join(name, file) for name in names for file in _FILES])
+    store.prefetch([join(name, file) for name in names for file in METADATA_FILES])
     for below in names:
         node = _node(store, below)
         if node is not None and node.is_array:
@@ -178,7 +178,7 @@ def _metadata(store: Store, key: str) -> ArrayMetadata | None:
         return parse_array(node.said, node.version, attributes)
 
 
-_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+METADATA_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 """Metadata files that a node may have."""
 
 
@@ -192,7 +192,7 @@ class _Node(NamedTuple):
 
 def _node(store: Store, key: str) -> _Node | None:
     """Return what lies at a key; None for nothing."""
-    store.prefetch([join(key, name) for name in _FILES])
+    store.prefetch([join(key, name) for name in METADATA_FILES])
     with concerning(store.path, key or None):
         text = store.read(join(key, "zarr.json"))
         if text is not None:
