@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from math import inf, prod
 from typing import TYPE_CHECKING
@@ -220,15 +220,16 @@ def fetching(loader: Loader) -> Fetching | None:
     from oocdata.stores.link import REQUESTS  # not for `import oocdata`
 
     dataset, over, steps = loader.dataset, loader.over(0), len(loader)
+    first = cost_of(chain.from_iterable(_soons(loader.requests(over.run(0)))))
+    over = replace(over, waits=False)  # as runs of most steps are
     costs = list[list[Cost]]()
     chunks, elements, walked = 0, 0, 0
     for run in map(over.run, range(min(len(over), _ASKED_RUNS))):
         requests, walked = loader.requests(run), run.stop
-        soons = _soons(requests)
-        costs.append([cost_of(some) for some in (list(chain.from_iterable(soons)), *soons)])
+        costs.append([cost_of(some) for some in _soons(requests)])
         chunks += sum(chunks_of(requests).values())
         elements += sum(loader.steps.lengths(run.start, walked))
-    _, chunked, blocked, addressed = map(_sum, zip(*costs, strict=True))
+    chunked, blocked, addressed = map(_sum, zip(*costs, strict=True))
     in_folder = not dataset.is_far
     # Each worker process fetches what it needs, unless they share a folder.
     readers = 1 if in_folder else max(1, loader.workers)
@@ -251,7 +252,6 @@ def fetching(loader: Loader) -> Fetching | None:
     epoch = _sum(each)
     if walked < steps or chunks or in_folder:
         epoch = epoch._replace(exact=False)
-    first = costs[0][0]
     trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
     return Fetching(first, trips, epoch)
 

@@ -265,9 +265,7 @@ class CacheFolder:
                         with suppress(FileNotFoundError):
                             status = file.stat(follow_symlinks=False)
                             used = status.st_mtime if status.st_mtime < latest else 0.0
-                            # Whoever was killed while it got its name has left it a second one.
-                            on_disk = status.st_blocks * 512 // max(1, status.st_nlink)
-                            yield used, file.path, on_disk
+                            yield used, file.path, status.st_blocks * 512
 
     def make_room(self, nbytes: int) -> bool:
         """Return whether so many bytes may be written now; if so, there is room for them."""

@@ -558,32 +558,6 @@ def test_who_makes_a_folder_keeps_the_limit_that_another_set(
     assert CacheFolder(tmp_path / "cache").limit == 4 << 20
 
 
-MAKES_AND_DIES = """
-import os, signal, sys
-from oocdata.stores.folder import CacheFolder
-link = os.link
-def link_and_die(*paths):
-    link(*paths)
-    os.kill(os.getpid(), signal.SIGKILL)
-os.link = link_and_die
-CacheFolder(sys.argv[1]).entry("s3://bucket/a", "1", 1 << 20).write(0, bytes(1 << 20))
-"""
-
-
-def test_killed_between_the_two_names_of_a_file(tmp_path: Path) -> None:
-    """It has both then; it takes its space once, and the one goes with the other."""
-    folder = CacheFolder(tmp_path / "cache", limit=1 << 30)
-    command = [sys.executable, "-c", MAKES_AND_DIES, folder.path]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL
-    assert len(list(folder.files())) == 2
-    fill(folder, "s3://bucket/a", 1 << 20)
-    assert 1 << 20 < folder.nbytes < 3 << 19
-    assert folder.clear() < 3 << 19
-    assert folder.nbytes == 0
-    fill(folder, "s3://bucket/a", 1 << 20)
-    assert 1 << 20 < folder.nbytes < 3 << 19
-
-
 def test_a_disk_on_which_files_have_no_holes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
