@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from math import floor
 from typing import Any, Literal, TypeAlias
 
@@ -205,11 +206,12 @@ def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
     """Return a tolerance as a number to compare distances with."""
     try:
         if dtype.kind in "mM":
-            unit = np.datetime_data(dtype)
-            limit = np.timedelta64(tolerance).astype(f"m8[{unit[1]}{unit[0]}]")
-            if np.datetime_data(np.timedelta64(tolerance))[0] == "generic":
+            if not isinstance(tolerance, np.timedelta64 | timedelta):
                 raise TypeError
-            limit = limit.astype(np.int64)
+            unit, found = np.datetime_data(dtype), np.timedelta64(tolerance)
+            if np.datetime_data(found.dtype)[0] == "generic":
+                raise TypeError
+            limit = found.astype(f"m8[{unit[1]}{unit[0]}]").astype(np.int64)
         elif isinstance(tolerance, np.timedelta64):  # which compares as a number
             raise TypeError
         else:

@@ -529,9 +529,10 @@ def _first_from(border: Any, dtype: np.dtype[Any]) -> Any:
         if dtype.kind == "f":
             return np.float64(border)
         if dtype.kind == "M":
-            found = border.astype(dtype)
-            found += int(found.astype(border.dtype) < border)
-            held = (found - 1).astype(border.dtype) < border <= found.astype(border.dtype)
+            found, one = border.astype(dtype), np.ones(1, dtype.str.replace("M", "m"))[0]
+            if found.astype(border.dtype) < border:
+                found += one
+            held = (found - one).astype(border.dtype) < border <= found.astype(border.dtype)
         else:
             found = np.array(ceil(border), dtype)[()]
             held = True

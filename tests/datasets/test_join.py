@@ -185,10 +185,11 @@ def test_wrong_datasets_and_tolerances_of_dates():
             ooc.join(*datasets, on=(days, days))
     with pytest.raises(ArgumentError, match="`on` must be a dict of"):
         ooc.join({"a": view, "b": view}, on=(days, days))
-    for wrong in (3, "3D", np.timedelta64(3), datetime.timedelta(-1)):
+    without_unit = np.array([3]).view("m8")[0]
+    for wrong in (3, "3D", without_unit, datetime.timedelta(-1)):
         with pytest.raises(ArgumentError, match="a timedelta64 or timedelta of at least 0"):
             ooc.join(view, view, on=(days, days), how="nearest", tolerance=wrong)
-    late = days.astype("M8[h]") + 36
+    late = days.astype("M8[h]") + np.timedelta64(36, "h")
     for limit, number in [(datetime.timedelta(hours=12), 2), (np.timedelta64(11, "h"), 0)]:
         assert (matches(late, days, "nearest", limit) >= 0).sum() == number
     assert matches(np.arange(3), np.arange(3), "nearest", np.inf).tolist() == [0, 1, 2]

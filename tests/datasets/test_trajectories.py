@@ -599,7 +599,10 @@ def test_tolerance() -> None:
         ({"time": np.zeros(2, "M8[h]"), "step": 1}, "`step` must be a timedelta64 of whole units"),
         ({"time": np.zeros(2, "M8[h]"), "step": np.timedelta64(90, "m")}, "whole units of `time`"),
         ({"time": np.zeros(2, "M8[D]"), "step": np.timedelta64(1, "M")}, "whole units of `time`"),
-        ({"time": np.zeros(2, "M8[D]"), "step": np.timedelta64(1)}, "whole units of `time`"),
+        (
+            {"time": np.zeros(2, "M8[D]"), "step": np.array([1]).view("m8")[0]},
+            "whole units of `time`",
+        ),
         ({"done": np.zeros((4, 2))}, "`done` must have one number for each row"),
         ({"done": [0.0, np.nan]}, "`done` must hold flags; got NaN"),
         ({"done": [np.zeros(4), np.zeros(5)]}, "must have one length; got 4, 5 rows"),

@@ -205,6 +205,8 @@ def test_an_epoch_that_was_begun_does_not_keep_the_process(server: RangeServer) 
 
 
 FORK = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 has one of forks
 view.take([1])
 pid = os.fork()
 if not pid:
@@ -229,6 +231,8 @@ def test_a_fork_after_a_read(server: RangeServer, kind: str) -> None:
 
 
 FORK_MEANWHILE = """
+import warnings
+warnings.simplefilter("ignore", DeprecationWarning)
 from oocdata.engines.runs import UnfinishedError
 from oocdata.stores.files import StoredFile
 file = StoredFile.at(sys.argv[1])

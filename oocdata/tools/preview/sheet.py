@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from oocdata.tools.preview import Preview
 import io
+import logging
 import os
 from contextlib import suppress
 from importlib.util import find_spec
@@ -237,7 +238,9 @@ def can_show(console: Console) -> bool:
 
 def show(preview: Preview, console: Console) -> None:
     """Print a preview's pictures, the way the terminal can."""
-    from textual_image import renderable  # which asks the terminal
+    # It asks the terminal, and logs a traceback where that gives no answer.
+    logging.getLogger("textual_image").setLevel(logging.ERROR)
+    from textual_image import renderable
 
     picture, kind = io.BytesIO(preview._repr_png_()), renderable.Image
     if kind not in (renderable.SixelImage, renderable.TGPImage):
