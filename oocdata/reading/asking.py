@@ -4,8 +4,9 @@ What was asked for takes room for its bytes alone; a run that is read takes a th
 room for its batches. So more runs are asked for than read, for as long as stores take more.
 
 But over connections that are new the first run comes alone, since all that is under way shares the
-link: behind 50 Mbit/s and 100 ms the first 4 MB came after 27 s with later runs beside them, and
-after 1.4 s without. Once a process, what follows is there up to a second later for it.
+link. Behind 100 ms, in turns, the first batch of 64 KiB rows came after 7.4 round trips in place of
+9.7, of Zarr after 9.6 in place of 15; behind 50 Mbit/s the first 4 MB after 1.4 s and 27 s (two
+runs an hour apart). Once a process, what follows is there up to a second later for it.
 """
 
 from __future__ import annotations
