@@ -1,13 +1,13 @@
-"""Memory for batches: 64-byte aligned, recycled when the last reference goes.
+"""Allocate memory for batches: 64-byte aligned, and recycled when no array uses it any more.
 
-Fresh memory is the largest cost of a batch: the allocator gives megabytes back to the kernel, and
-every page of the next batch faults again. Here a batch is an array over memory of a pool, which
-refers to it weakly: so memory is reused only when no array, tensor or list can see it any more.
-TensorFlow aliases a NumPy array without a copy when its data is 64-byte aligned
-(``EIGEN_MAX_ALIGN_BYTES``) and holds a reference for as long as it does.
+Fresh memory is the largest cost of a batch: the allocator returns megabytes to the kernel, and
+every page of the next batch faults again. Here a batch is an array over a block of a pool, which
+refers to the array weakly, so memory is reused only when no array, tensor or list can see it.
+TensorFlow uses the memory of a NumPy array without a copy, and holds a reference to the array, if
+its data is 64-byte aligned (``EIGEN_MAX_ALIGN_BYTES``).
 
-The batches of several steps are read into one block, as arrays that live each for itself. Where a
-few of them are kept for long, the pages of the others go back to the kernel.
+The batches of several steps share one block, as separate arrays. If the user keeps a few of them
+for long, the pages of the others are returned to the kernel.
 """
 
 from __future__ import annotations
@@ -39,26 +39,25 @@ __all__ = [
 ]
 
 ALIGNMENT = 64
-"""Bytes: what TensorFlow asks of memory that it uses without a copy."""
+"""Alignment in bytes that TensorFlow requires to use memory without a copy."""
 
 _HUGE_PAGE = 2 << 20
 
-_LARGER = 16
-"""An idle block may be so many times as large as what it is used for."""
+_MAX_RATIO = 16
+"""An idle block may be reused for arrays of at least this fraction of its size."""
 
-_WASTED, _LITTLE = 1.25, 1 << 20
-"""One that is more than so many times as large is cut off, since all that is mapped is held; unless
-what is won is less than so many bytes."""
+_MAX_WASTE, _MIN_SHRINK_BYTES = 1.25, 1 << 20
+"""A block larger than `_MAX_WASTE` times its arrays is shrunk, as all that is mapped counts as in
+use, unless that frees less than `_MIN_SHRINK_BYTES`."""
 
 
 class Read:
-    """One read of some steps: what was lent for it is used together.
+    """One read of several steps; the arrays allocated for it are used together.
 
     Attributes
     ----------
     begun : int
-        Counts the reads in the order in which they are used; 0 until the first array of it was seen
-        to be gone.
+        Position of the read in the order of use; 0 until one of its arrays was seen to be freed.
     """
 
     __slots__ = ("begun",)
@@ -68,94 +67,93 @@ class Read:
 
 
 class _Mapping(mmap.mmap):
-    """Memory of a block: what tells its arrays from those over a user's own mapping.
+    """Memory of a block; the type distinguishes its arrays from arrays over a user's mapping.
 
     Attributes
     ----------
-    lent : list of weakref
-        The arrays over it, each from its border on.
+    arrays : list of weakref
+        The arrays over the memory, in order.
     """
 
-    lent: list[weakref.ref[NDArray[Any]]]
+    arrays: list[weakref.ref[NDArray[Any]]]
 
 
 class _Block:
-    """One anonymous mapping (page aligned, so 64-byte aligned), and the arrays that are lent of it.
+    """One anonymous mapping (page aligned, so 64-byte aligned), and the arrays over it.
 
     Attributes
     ----------
-    borders : sequence of int
-        Where each array begins, and where the last one's memory ends.
-    lent : list of weakref
-        To each array, which an array over it, a tensor or a list keeps alive.
+    offsets : sequence of int
+        Where each array begins, and where the memory of the last one ends.
+    arrays : list of weakref
+        References to the arrays. Views, tensors and lists keep the arrays alive.
     used : list of int
-        The arrays that were alive when they were last looked at.
+        Numbers of the arrays that were alive at the last collection.
     read : Read or None
-        For which they were lent.
+        The read that the arrays were allocated for.
     """
 
-    __slots__ = ("borders", "lent", "mapping", "nbytes", "read", "used")
+    __slots__ = ("arrays", "mapping", "nbytes", "offsets", "read", "used")
 
     def __init__(self, nbytes: int) -> None:
         self.nbytes = nbytes
-        self.borders: Sequence[int] = ()
-        self.lent: list[weakref.ref[NDArray[Any]]] = []
+        self.offsets: Sequence[int] = ()
+        self.arrays: list[weakref.ref[NDArray[Any]]] = []
         self.used: list[int] = []
         self.read: Read | None = None
-        # Private: Python's default is shared, and after a fork a child would write into our
-        # batches.
+        # Private: Python's default is shared, so a forked child would write into our batches.
         self.mapping = _Mapping(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         if nbytes >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # a kernel built without huge pages: small ones serve
+            with suppress(OSError):  # a kernel built without huge pages
                 self.mapping.madvise(mmap.MADV_HUGEPAGE)
 
-    def lend(
+    def allocate(
         self,
         shapes: Sequence[tuple[int, ...]],
-        kind: np.dtype[Any],
-        borders: Sequence[int],
-        gone: Callable[[weakref.ref[NDArray[Any]]], None],
+        dtype: np.dtype[Any],
+        offsets: Sequence[int],
+        on_free: Callable[[weakref.ref[NDArray[Any]]], None],
     ) -> list[NDArray[Any]]:
-        """Return arrays over it, each from its border on; `gone` is called when one is."""
-        self.borders, self.lent, arrays = borders, [], []
-        for shape, start in zip(shapes, borders, strict=False):
-            array = np.ndarray(shape, kind, self.mapping, start)
+        """Return arrays over the block; `on_free` is called when one is freed."""
+        self.offsets, self.arrays, arrays = offsets, [], []
+        for shape, start in zip(shapes, offsets, strict=False):
+            array = np.ndarray(shape, dtype, self.mapping, start)
             arrays.append(array)
-            self.lent.append(weakref.ref(array, gone))
-        self.mapping.lent = self.lent
+            self.arrays.append(weakref.ref(array, on_free))
+        self.mapping.arrays = self.arrays
         return arrays
 
     def shrink(self, nbytes: int) -> None:
-        """Give the pages beyond so many bytes back to the kernel for good."""
-        with suppress(OSError, SystemError, BufferError):  # a kernel that can't: it stays as it is
+        """Return the pages beyond `nbytes` to the kernel for good, if the kernel can do that."""
+        with suppress(OSError, SystemError, BufferError):
             self.mapping.resize(nbytes)
             self.nbytes = nbytes
 
     def release_unused(self) -> None:
-        """Give the pages of arrays that nobody sees back to the kernel."""
+        """Return the pages of arrays that are freed to the kernel."""
         if not hasattr(mmap, "MADV_DONTNEED"):
             return
         start = 0
-        for part in (*self.used, len(self.lent)):
-            # Whole pages alone; at the end of the block, to its last one.
-            last = part == len(self.lent)
-            first, end = -(-start // mmap.PAGESIZE), self.borders[part] // mmap.PAGESIZE
+        for part in (*self.used, len(self.arrays)):
+            # Whole pages only; at the end of the block, up to its last one.
+            last = part == len(self.arrays)
+            first, end = -(-start // mmap.PAGESIZE), self.offsets[part] // mmap.PAGESIZE
             end = self.nbytes // mmap.PAGESIZE if last else end
             if end > first:
                 self.mapping.madvise(
                     mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (end - first) * mmap.PAGESIZE
                 )
-            start = self.nbytes if last else self.borders[part + 1]
+            start = self.nbytes if last else self.offsets[part + 1]
 
 
 class Pool:
-    """Blocks of batch memory, kept for reuse up to a number of idle bytes.
+    """Blocks of batch memory, recycled within a limit of idle bytes.
 
     Parameters
     ----------
     idle_bytes : int, optional
-        What the pool may keep while nobody uses it; by default `oocdata.memory.batch_share`, with
-        the chunks' share too as long as none is cached.
+        Bytes that the pool may keep idle; by default `oocdata.memory.batch_share`, plus the share
+        of the chunk cache while that is empty.
 
     Examples
     --------
@@ -174,27 +172,27 @@ class Pool:
         self._forget()
 
     def _forget(self) -> None:
-        # Re-entrant: the garbage collector may run anything, while this thread holds it.
+        # Re-entrant: the garbage collector may run anything while this thread holds the lock.
         self._lock = threading.RLock()
-        # By size, the size taken back last at the end.
+        # By size, the size freed most recently at the end.
         self._idle: dict[int, list[_Block]] = {}
-        self._idle_now = 0
-        # Blocks of which arrays may be in use, and those of which some went since the last look.
-        self._lent: set[_Block] = set()
+        self._idle_bytes_now = 0
+        # Blocks in use, and those of which arrays were freed since the last collection.
+        self._in_use: set[_Block] = set()
         self._changed: dict[_Block, Any] = {}
-        # Those of which some are gone, that are not known to be kept for long.
+        # Blocks that are partly free, and whose other arrays may be freed soon.
         self._partly: dict[_Block, None] = {}
-        # Counts reads that begin to be used, and the latest one of which half was seen to be gone.
+        # Counts reads in the order of use; and the latest one seen to be at least half free.
         self._begun = self._half = 0
 
     def empty(self, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
-        """Return an uninitialised C-contiguous array whose memory nobody else can see.
+        """Return an uninitialised C-contiguous array over memory that no other array uses.
 
         Parameters
         ----------
         shape : tuple of int
         dtype : dtype_like
-            Of objects, NumPy's own memory.
+            For objects, memory is NumPy's own.
 
         Returns
         -------
@@ -205,7 +203,7 @@ class Pool:
         nbytes = prod(shape) * kind.itemsize
         if nbytes == 0 or kind.hasobject:
             return np.empty(shape, kind)
-        return self._lend(nbytes, [shape], kind, (0, nbytes), None)[1][0]
+        return self._allocate(nbytes, [shape], kind, (0, nbytes), None)[1][0]
 
     def empty_parts(
         self,
@@ -214,29 +212,29 @@ class Pool:
         read: Read | None = None,
         room: int = 0,
     ) -> tuple[NDArray[Any] | None, list[NDArray[Any]]]:
-        """Return uninitialised arrays side by side in one block, which live each for itself.
+        """Return uninitialised arrays side by side in one block, which are freed independently.
 
         Parameters
         ----------
         shapes : sequence of tuple of int
-            Alike but for the first axis, or there is no whole.
+            Equal but for the first axis; otherwise `whole` is None.
         dtype : dtype_like
         read : Read, optional
-            For which it is, with other blocks or alone. Parts that are kept are those of reads that
-            were used before one of which half is gone; so the order in which the parts of one read
-            go does not matter.
+            The read that the arrays are for, with other blocks or alone. An array is taken to be
+            kept for long once half of a read that was used later is free. So the order in which
+            the arrays of one read are freed does not matter.
         room : int
-            Bytes of the block at least: those of a whole read, of which the last one of an epoch
-            is a part. With blocks of its own, memory would be mapped anew in each epoch.
+            Minimum bytes of the block: those of a whole read, of which the last read of an epoch
+            is a part. If it had smaller blocks, memory would be mapped anew in each epoch.
 
         Returns
         -------
         whole : ndarray or None
-            All parts as one array, to read into at once and drop; None where padding lies between
+            All parts as one array, to read into at once and drop; None if there is padding between
             them.
         parts : list of ndarray
-            Each 64-byte aligned. The memory of those that are gone is reused when all are, or goes
-            back to the kernel when some are kept for long.
+            Each 64-byte aligned. Freed memory is reused when all parts are free, or returned to the
+            kernel when some are kept for long.
 
         Examples
         --------
@@ -250,28 +248,29 @@ class Pool:
         kind = np.dtype(dtype)
         sizes = [shape[0] * prod(shape[1:]) * kind.itemsize for shape in shapes]
         places = (-(-nbytes // ALIGNMENT) * ALIGNMENT for nbytes in sizes)
-        borders = list(itertools.accumulate(places, initial=0))
-        if not borders[-1] or kind.hasobject:
+        offsets = list(itertools.accumulate(places, initial=0))
+        if not offsets[-1] or kind.hasobject:
             return None, [np.empty(shape, kind) for shape in shapes]
-        block, parts = self._lend(max(borders[-1], room), shapes, kind, borders, read or Read())
+        nbytes = max(offsets[-1], room)
+        block, parts = self._allocate(nbytes, shapes, kind, offsets, read or Read())
         whole = None
-        together = (sum([shape[0] for shape in shapes]), *shapes[0][1:])
-        # If they are alike, and nothing lies between them.
-        if prod(together) * kind.itemsize == sum(sizes) == borders[-2] + sizes[-1]:
-            # Over the parts' memory, not known to their block: whoever reads drops it before them.
-            whole = np.ndarray(together, kind, block.mapping)
+        shape = (sum([shape[0] for shape in shapes]), *shapes[0][1:])
+        # Shapes match, and there is no padding.
+        if prod(shape) * kind.itemsize == sum(sizes) == offsets[-2] + sizes[-1]:
+            # Not known to the block: the reader drops it before the parts.
+            whole = np.ndarray(shape, kind, block.mapping)
         return whole, parts
 
-    def _lend(
+    def _allocate(
         self,
         nbytes: int,
         shapes: Sequence[tuple[int, ...]],
-        kind: np.dtype[Any],
-        borders: Sequence[int],
+        dtype: np.dtype[Any],
+        offsets: Sequence[int],
         read: Read | None,
     ) -> tuple[_Block, list[NDArray[Any]]]:
-        """Return arrays over a block of so many bytes."""
-        # Whole pages, as the kernel gives them.
+        """Return a block of at least `nbytes`, and arrays over it."""
+        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         with self._lock:
             if not self._idle.get(size):
@@ -281,107 +280,109 @@ class Pool:
                 block = _Block(size)
             else:
                 block = blocks.pop()
-                self._idle_now -= block.nbytes
-                if block.nbytes > max(_WASTED * size, size + _LITTLE):
+                self._idle_bytes_now -= block.nbytes
+                if block.nbytes > max(_MAX_WASTE * size, size + _MIN_SHRINK_BYTES):
                     block.shrink(size)
-        # Called by whatever thread drops an array, and by the collector: in C, without a lock.
-        gone = partial(self._changed.__setitem__, block)
-        arrays = block.lend(shapes, kind, borders, gone)
+        # Called by any thread that frees an array, and by the collector: in C, without a lock.
+        on_free = partial(self._changed.__setitem__, block)
+        arrays = block.allocate(shapes, dtype, offsets, on_free)
         block.read = read
-        self._lent.add(block)  # last: what another thread noted late is not of these arrays
+        self._in_use.add(block)  # last: late notes of other threads are not about these arrays
         return block, arrays
 
     def _larger(self, size: int) -> list[_Block] | None:
-        """Return idle blocks not much larger, or make room for one more.
+        """Return idle blocks that are not much larger; if there are none, free smaller ones.
 
-        Where sizes vary, as those of sparse batches do, as many as are in flight would be held
-        twice; or as many would be idle, of other sizes, as are in use.
+        Needed where sizes vary, as those of sparse batches do: else as many blocks as are in flight
+        would be in use beyond their need, or idle in other sizes.
         """
-        larger = [n for n, some in self._idle.items() if some and size < n <= size * _LARGER]
+        larger = [n for n, blocks in self._idle.items() if blocks and size < n <= size * _MAX_RATIO]
         if larger:
             return self._idle[min(larger)]
-        if size > _LITTLE:
-            self._drop(size, [n for n in self._idle if n < size])
+        if size > _MIN_SHRINK_BYTES:
+            self._free(size, [n for n in self._idle if n < size])
         return None
 
-    def _drop(self, nbytes: int, sizes: list[int]) -> None:
-        """Let idle blocks of some sizes go, until so many bytes are free or none is left."""
+    def _free(self, nbytes: int, sizes: list[int]) -> None:
+        """Free idle blocks of the given sizes, until `nbytes` are free or none is left."""
         for size in sizes:
             blocks = self._idle[size]
             while blocks and nbytes > 0:
                 nbytes -= blocks.pop().nbytes
-                self._idle_now -= size
+                self._idle_bytes_now -= size
 
     def _collect(self) -> None:
-        """Take back blocks that nobody sees any more, and pages around what is kept for long.
+        """Recycle blocks that are free, and return free pages beside arrays that are kept for long.
 
-        Batches are used in turn. So what is left of a read, when half of one that was used after it
-        is gone, is kept by the user; and who keeps a batch of each read gives none back whole.
+        Batches are used in turn. So if half of a read is free, arrays of a read that was used
+        before are kept by the user, and their block may not become free for long.
         """
-        looked = []
+        changed = []
         for block in list(self._changed):
-            del self._changed[block]  # first: what goes from now on is noted again
-            if block in self._lent:
-                block.used = [part for part, array in enumerate(block.lent) if array() is not None]
-                if len(block.used) < len(block.lent):
-                    looked.append(block)
-        if len(looked) > 1:  # of reads that begin between two looks, more is gone of the first one
-            looked.sort(key=lambda block: len(block.used) / len(block.lent))
-        for block in looked:
+            del self._changed[block]  # first: arrays freed from now on are noted again
+            if block in self._in_use:
+                alive = (part for part, array in enumerate(block.arrays) if array() is not None)
+                block.used = list(alive)
+                if len(block.used) < len(block.arrays):
+                    changed.append(block)
+        if len(changed) > 1:  # reads in the order of use: more of the earlier ones is free
+            changed.sort(key=lambda block: len(block.used) / len(block.arrays))
+        for block in changed:
             if read := block.read:
                 self._begun += 1
                 read.begun = read.begun or self._begun
                 self._partly[block] = None
-                if 2 * len(block.used) <= len(block.lent):
+                if 2 * len(block.used) <= len(block.arrays):
                     self._half = max(self._half, read.begun)
             if not block.used:
-                self._lent.discard(block)
+                self._in_use.discard(block)
                 self._partly.pop(block, None)
-                self._keep(block)
+                self._recycle(block)
         for block in list(self._partly):
             if block.read and block.read.begun < self._half:
-                del self._partly[block]  # until more of it is gone
+                del self._partly[block]  # until more of it is free
                 block.release_unused()
 
-    def _keep(self, block: _Block) -> None:
-        """Keep a block that nobody uses, if there is room."""
+    def _recycle(self, block: _Block) -> None:
+        """Keep a free block for reuse, if there is room."""
         most = batch_share() if self._idle_bytes is None else self._idle_bytes
-        if self._idle_now + block.nbytes > most and self._idle_bytes is None:
-            # While no chunk is cached, as much may be in flight: fresh memory for each batch of 96
-            # MiB took through `to_tf` 2.4 times as long, of the processor 1.6 times.
+        if self._idle_bytes_now + block.nbytes > most and self._idle_bytes is None:
+            # While no chunk is cached, batches may use that share too: with fresh memory for each
+            # batch of 96 MiB, `to_tf` took 2.4 times as long, and 1.6 times the processor time.
             most = batch_share(cached=account().cached() > 0)
         if block.nbytes > most:
             return
         blocks = self._idle.pop(block.nbytes, [])
         self._idle[block.nbytes] = blocks
         blocks.append(block)
-        self._idle_now += block.nbytes
-        if self._idle_now > most:  # sizes that went out of use make room for those in use
-            self._drop(self._idle_now - most, list(self._idle))
+        self._idle_bytes_now += block.nbytes
+        if self._idle_bytes_now > most:  # sizes no longer in use make room for those in use
+            self._free(self._idle_bytes_now - most, list(self._idle))
 
     def trim(self) -> None:
-        """Let idle blocks go for which there is no room beside cached chunks."""
+        """Free idle blocks that exceed the share of batches, to make room for cached chunks."""
         with self._lock:
             self._collect()
             most = batch_share() if self._idle_bytes is None else self._idle_bytes
-            if self._idle_now > most:
-                self._drop(self._idle_now - most, list(self._idle))
+            if self._idle_bytes_now > most:
+                self._free(self._idle_bytes_now - most, list(self._idle))
 
 
 def side_by_side(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
-    """Return arrays of one shape, lent side by side, as one, without a copy; None of others.
+    """Return arrays that are side by side in one block as one array, without a copy; else None.
 
-    It is aligned, and nobody else's to change. Of one array, it may be a view of all of it.
+    The result is aligned, and no other array may change it.
 
     Parameters
     ----------
-    arrays : sequence of ndarray, shape (…), at least one
+    arrays : sequence of ndarray, at least one
+        Of one shape. A single array may be a view of a whole array.
 
     Examples
     --------
     >>> _, parts = empty_parts([(4, 16), (4, 16), (2, 16)], "f4")
-    >>> together = side_by_side(parts[:2])
-    >>> together.shape, np.shares_memory(together, parts[1])
+    >>> joined = side_by_side(parts[:2])
+    >>> joined.shape, np.shares_memory(joined, parts[1])
     ((2, 4, 16), True)
     >>> side_by_side([np.zeros(16)])
     """
@@ -393,18 +394,18 @@ def side_by_side(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
         return None
     if len(arrays) == 1:
         return first[None] if first.ctypes.data % ALIGNMENT == 0 else None
-    lent = iter(mapping.lent)
-    together = (
+    following = iter(mapping.arrays)
+    adjacent = (
         first.nbytes % ALIGNMENT == 0
-        and any(array() is first for array in lent)  # up to it
-        and all(array is following() for array, following in zip(arrays[1:], lent, strict=False))
+        and any(array() is first for array in following)  # advances to the array after `first`
+        and all(array is after() for array, after in zip(arrays[1:], following, strict=False))
         and arrays[-1].shape == first.shape
     )
-    return np.asarray(_Neighbours(arrays)) if together else None
+    return np.asarray(_Neighbours(arrays)) if adjacent else None
 
 
 class _Neighbours:
-    """The base object of an array over others that lie side by side: keeps all of them."""
+    """The base object of an array over several adjacent arrays; keeps all of them alive."""
 
     __slots__ = ("__array_interface__", "_arrays")
 
@@ -416,13 +417,13 @@ class _Neighbours:
 
 _pool = Pool()
 empty = _pool.empty
-"""The process's own pool: see `Pool.empty`."""
+"""Allocate from the pool of this process; see `Pool.empty`."""
 empty_parts = _pool.empty_parts
-"""See `Pool.empty_parts`."""
+"""Allocate arrays side by side in one block; see `Pool.empty_parts`."""
 trim = _pool.trim
-"""See `Pool.trim`."""
+"""Free idle blocks; see `Pool.trim`."""
 
 
 if hasattr(os, "register_at_fork"):
-    # A block that the parent lent out stays the parent's; the child starts with a pool of its own.
+    # The parent's blocks stay the parent's; the child starts with an empty pool.
     os.register_at_fork(after_in_child=_pool._forget)

@@ -1,12 +1,12 @@
-"""The chunked engine: boxes of an array that is stored in chunks, each decoded as a whole.
+"""Read boxes of an array that is stored in chunks, each decoded as a whole.
 
-A format gives this engine a `ChunkReader`: the grid of chunks, and a way to decode some of them.
-The engine turns boxes into the chunks that they cover, decodes the missing ones once, into the
-process's one cache (`cache`), and gathers the boxes out of it. There are three ways to gather:
+A format supplies a `ChunkReader`: the grid of chunks, and a method that decodes some of them.
+`Chunked` finds the chunks that the boxes cover, decodes those that are not in the process's one
+`cache`, each once, and gathers the boxes. There are three ways to gather:
 
-- *rows*: the boxes are alike on the inner axes, and single places (or few) along the outer ones.
-  Each column of chunks is one `numpy.take`, however many chunks and boxes there are.
-- *pieces*: one copy for each chunk that each box covers: patches, long windows.
+- *rows*: the boxes are single positions (or few) along the outer axes, and equal on the inner ones.
+  Each column of chunks takes one `numpy.take`, however many chunks and boxes there are.
+- *pieces*: one copy for each chunk that each box covers, as for patches and long windows.
 - *items*: where such pieces are many and small, number by number.
 """
 
@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered, cut_apart
-from oocdata.engines.cache import Hold, cache
+from oocdata.engines.cache import Pin, cache
 from oocdata.engines.gather import (
     BoxItems,
     RowPlan,
@@ -43,14 +43,14 @@ __all__ = ["ChunkReader", "Chunked"]
 _MOST_CHUNKS = 1 << 62
 
 _ITEMS = 1 << 14
-"""Gathered at a time: their places stay in the processor's cache."""
+"""Items gathered at a time: few enough that their places stay in the processor's cache."""
 
 
 class ChunkReader(Hashable, Protocol):
-    """An array as it lies in storage, decoded by chunks.
+    """An array as stored, decoded by chunks.
 
-    Picklable where its file has a path, and hashable: equal readers read the same bytes, so their
-    chunks are cached once.
+    Hashable: equal readers read the same bytes, so they share their cached chunks. Picklable where
+    the file has a path.
 
     Attributes
     ----------
@@ -60,28 +60,28 @@ class ChunkReader(Hashable, Protocol):
     chunk_shape : tuple of int
         At least 1 along each axis, and at most the array.
     own_threads : bool
-        It decodes in threads of its own, so it is given many chunks at once; else a few, in each of
-        several threads.
+        Whether the reader decodes in threads of its own. If so, each call is given many chunks;
+        else a few, in several threads.
     """
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array as stored."""
+        """Shape of the array as stored."""
         ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
+        """Dtype of the array, in native byte order."""
         ...
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """Of a whole chunk."""
+        """Shape of a whole chunk."""
         ...
 
     @property
     def own_threads(self) -> bool:
-        """Whether it decodes in threads of its own."""
+        """Whether the reader decodes in threads of its own."""
         ...
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
@@ -90,10 +90,10 @@ class ChunkReader(Hashable, Protocol):
         Parameters
         ----------
         places : ndarray of int64, shape (k, N)
-            Of the chunks in their grid; different from one another.
+            Places of the chunks in the grid, distinct.
         outs : sequence of ndarray
-            ``outs[i]`` gets the part of chunk ``i`` that lies in the array: axes as stored, any
-            strides. Nothing writes to it once this returned or raised.
+            ``outs[i]`` receives the part of chunk ``i`` inside the array: axes as stored, any
+            strides. Nothing may write to it after this returned or raised.
 
         Raises
         ------
@@ -103,7 +103,7 @@ class ChunkReader(Hashable, Protocol):
         ...
 
     def check(self) -> None:
-        """Raise `oocdata.errors.SourceError` if the stored bytes have changed since the opening."""
+        """Raise `oocdata.errors.SourceError` if the file has changed since it was opened."""
         ...
 
     def storage(self) -> Storage:
@@ -112,7 +112,7 @@ class ChunkReader(Hashable, Protocol):
 
 
 class Chunked:
-    """Boxes of an array that is stored in chunks; a `oocdata.engines.source.Source`.
+    """An array that is stored in chunks; a `oocdata.engines.source.Source`.
 
     Parameters
     ----------
@@ -124,15 +124,18 @@ class Chunked:
         If the grid has more chunks than can be numbered.
     """
 
-    __slots__ = (*("_chunk", "_cut", "_grid", "_slots", "_strides", "dtype", "reader", "shape"),)
+    __slots__ = (
+        "_chunk", "_chunk_shape", "_grid", "_slots", "_strides", "dtype", "reader", "shape",
+    )  # fmt: skip
 
     def __init__(self, reader: ChunkReader) -> None:
         self.reader = reader
         self.shape = tuple(reader.shape)
         self.dtype = reader.dtype
-        self._cut = tuple(reader.chunk_shape)
-        self._chunk = np.array(self._cut, np.int64)
-        self._grid = tuple(-(-n // step) for n, step in zip(self.shape, self._cut, strict=True))
+        self._chunk_shape = tuple(reader.chunk_shape)
+        self._chunk = np.array(self._chunk_shape, np.int64)
+        grid = zip(self.shape, self._chunk_shape, strict=True)
+        self._grid = tuple(-(-length // step) for length, step in grid)
         if prod(self._grid) > _MOST_CHUNKS:
             storage = reader.storage()
             raise UnknownFormatError(
@@ -141,9 +144,9 @@ class Chunked:
                 key=storage.key,
             )
         self._strides = c_strides(self._grid)
-        nbytes = prod(self._cut) * self.dtype.itemsize
-        piece = getattr(reader, "piece_bytes", nbytes)
-        self._slots = cache.slots(reader, nbytes, prod(self._grid), piece)
+        nbytes = prod(self._chunk_shape) * self.dtype.itemsize
+        piece_bytes = getattr(reader, "piece_bytes", nbytes)
+        self._slots = cache.array(reader, nbytes, prod(self._grid), piece_bytes)
 
     def __reduce__(self) -> tuple[type[Chunked], tuple[ChunkReader]]:
         return (Chunked, (self.reader,))
@@ -164,13 +167,13 @@ class Chunked:
             return
         try:
             self.reader.check()
-            plan = self._plan(origins, extent)
+            plan = self._row_plan(origins, extent)
             if plan is not None:
-                self._gather(plan, origins, out, places)
-            elif suits_items(extent, self._cut, self._numbering(extent)):
-                self._take(origins, extent, out, places)
+                self._read_rows(plan, origins, out, places)
+            elif suits_items(extent, self._chunk_shape, self._item_axes(extent)):
+                self._read_items(origins, extent, out, places)
             else:
-                self._copy(origins, extent, out, places)
+                self._read_pieces(origins, extent, out, places)
             self.reader.check()
         except SourceError as error:
             if error.rows is None:
@@ -191,26 +194,25 @@ class Chunked:
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
-        """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
-        cut = self._cut[0]
-        if self._cut[1:] != self.shape[1:]:
+        """Write runs of places along axis 0, end to end; see `ragged.read_ragged`."""
+        if self._chunk_shape[1:] != self.shape[1:]:
             read_points(self, starts, lengths, out)
             return
         self.reader.check()
-        items = as_items(out)
-        numbers, within, taken = cut_runs(starts, lengths, cut)
-        targets = np.cumsum(taken) - taken
-        for some, here, which in _few_at_a_time(numbers, self._slots.most):
-            with self._hold(some) as hold:
-                count = len(hold.memory) // items.itemsize
-                memory = np.ndarray(count, items.dtype, hold.memory)
-                places = hold.slots[which] * cut + within[here]
-                copy_runs(memory, places, items, targets[here], taken[here])
+        items, chunk_rows = as_items(out), self._chunk_shape[0]
+        numbers, within, counts = cut_runs(starts, lengths, chunk_rows)
+        targets = np.cumsum(counts) - counts
+        for chunks, runs, which in _chunk_groups(numbers, self._slots.most):
+            with self._pin(chunks) as pin:
+                count = len(pin.memory) // items.itemsize
+                memory = np.ndarray(count, items.dtype, pin.memory)
+                places = pin.slots[which] * chunk_rows + within[runs]
+                copy_runs(memory, places, items, targets[runs], counts[runs])
         self.reader.check()
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of a store; see `oocdata.engines.soon`."""
-        origins, extent = cut_apart(origins, extent, self._cut)
+        """Return the byte ranges that reading boxes needs from a store."""
+        origins, extent = cut_apart(origins, extent, self._chunk_shape)
         first = origins // self._chunk
         last = (origins + np.array(extent.spans) - 1) // self._chunk
         numbers = [
@@ -220,65 +222,63 @@ class Chunked:
         return self._soon(np.concatenate(numbers))
 
     def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
-        """Return what `read_runs` will take out of a store; see `ragged.soon_ragged`."""
-        if self._cut[1:] != self.shape[1:]:
+        """Return the byte ranges that `read_runs` needs from a store."""
+        if self._chunk_shape[1:] != self.shape[1:]:
             return soon_points(self, starts, lengths)
-        return self._soon(cut_runs(starts, lengths, self._cut[0])[0])
+        return self._soon(cut_runs(starts, lengths, self._chunk_shape[0])[0])
 
     def _soon(self, numbers: NDArray[np.int64]) -> list[Soon]:
-        """Return what chunks that are not in memory will take out of a store."""
-        ask = getattr(self.reader, "soon", None)
-        if ask is None:
+        """Return the byte ranges of those chunks that are not cached."""
+        soon = getattr(self.reader, "soon", None)
+        if soon is None:
             return []
         missing = self._slots.missing(np.unique(numbers))
-        found = ask(self._places(missing)) if len(missing) else []
-        return [one._replace(cached=True) for one in found]
+        ranges = soon(self._places(missing)) if len(missing) else []
+        return [stored._replace(cached=True) for stored in ranges]
 
-    # How boxes are gathered.
+    # Gather by rows.
 
-    def _plan(self, origins: NDArray[np.int64], extent: Extent) -> RowPlan | None:
-        """Return how boxes are gathered by rows; None where they are better copied by pieces."""
+    def _row_plan(self, origins: NDArray[np.int64], extent: Extent) -> RowPlan | None:
+        """Return a plan to gather boxes by rows; None if copying pieces is faster."""
         lengths, axes = extent.lengths, len(self.shape)
         while axes > 1 and lengths[axes - 1] == self.shape[axes - 1]:
             axes -= 1  # taken whole
         if lengths[1:axes] != (1,) * (axes - 1):
-            alike = (origins[:, 1:axes] == origins[0, 1:axes]).all(axis=0)
-            axes = 1 + max(np.flatnonzero(~alike).tolist(), default=-1) + 1
+            equal = (origins[:, 1:axes] == origins[0, 1:axes]).all(axis=0)
+            axes = 1 + max(np.flatnonzero(~equal).tolist(), default=-1) + 1
         inner = tuple(origins[0, axes:].tolist())
-        return plan_rows(self.shape, self._cut, self.dtype, axes, inner, extent)
+        return plan_rows(self.shape, self._chunk_shape, self.dtype, axes, inner, extent)
 
-    # By rows.
-
-    def _gather(
+    def _read_rows(
         self,
         plan: RowPlan,
         origins: NDArray[np.int64],
         out: NDArray[Any],
-        boxes: NDArray[np.int64] | None,
+        places: NDArray[np.int64] | None,
     ) -> None:
         axes = len(plan.chunk)
         points = origins[:, :axes]
         if plan.steps is not None:
             points = (points[:, None] + plan.steps).reshape(-1, axes)
-        targets = None  # where each point goes, unless they go one after the other
-        if boxes is not None:
+        targets = None  # place of each point in `out`; None if they are in order
+        if places is not None:
             each = len(points) // len(origins)
-            targets = (boxes[:, None] * each + np.arange(each)).ravel()
+            targets = (places[:, None] * each + np.arange(each)).ravel()
         numbers, rows = plan.located(points)
         if len(plan.columns) == 1:
-            wanted = numbers + plan.numbers
-            hold = self._slots.find(wanted)
-            if hold is None:
+            chunks = numbers + plan.numbers
+            pin = self._slots.find(chunks)
+            if pin is None:
                 threads = self.reader.own_threads
-                hold = self._slots.find_or_load(wanted, self._decode, threads)
-            if hold is not None:
-                with hold:
-                    slots = hold.slots[None]
-                    take_rows(plan, plan.columns, hold.memory, slots, None, rows, out, targets)
+                pin = self._slots.find_or_load(chunks, self._decode, threads)
+            if pin is not None:
+                with pin:
+                    slots = pin.slots[None]
+                    take_rows(plan, plan.columns, pin.memory, slots, None, rows, out, targets)
                 return
-        self._gather_columns(plan, numbers, rows, out, targets)
+        self._read_columns(plan, numbers, rows, out, targets)
 
-    def _gather_columns(
+    def _read_columns(
         self,
         plan: RowPlan,
         numbers: NDArray[np.int64],
@@ -286,119 +286,118 @@ class Chunked:
         out: NDArray[Any],
         targets: NDArray[np.int64] | None,
     ) -> None:
-        """Gather rows of several columns of chunks, or whose chunks may not all be in memory."""
+        """Gather rows from several columns of chunks, some of which may not be cached."""
         most = self._slots.most
         few = min(len(plan.columns), most)
-        for some, here, which in _few_at_a_time(numbers, most // few):
-            places = None if isinstance(here, slice) else here
+        for group, points, which in _chunk_groups(numbers, most // few):
+            places = None if isinstance(points, slice) else points
             if targets is not None:
-                places = targets[here]
-            # Always from end to end: threads that read at the same time share what they decode.
+                places = targets[points]
+            # Always in ascending order: threads that read at the same time share decoded chunks.
             for first in range(0, len(plan.columns), few):
                 columns = plan.columns[first : first + few]
-                chunks = (plan.numbers[first : first + few, None] + some).ravel()
-                with self._hold(chunks) as hold:
-                    slots = hold.slots.reshape(-1, len(some))
-                    take_rows(plan, columns, hold.memory, slots, which, rows[here], out, places)
+                chunks = (plan.numbers[first : first + few, None] + group).ravel()
+                with self._pin(chunks) as pin:
+                    slots = pin.slots.reshape(-1, len(group))
+                    take_rows(plan, columns, pin.memory, slots, which, rows[points], out, places)
 
-    # By items.
+    # Gather by items.
 
-    def _numbering(self, extent: Extent) -> int:
-        """Return how many axes number the items of boxes: the others are taken and stored whole."""
-        axes = len(self.shape)
-        while axes > 1 and extent.lengths[axes - 1] == self.shape[axes - 1] == self._cut[axes - 1]:
+    def _item_axes(self, extent: Extent) -> int:
+        """Return the number of axes that number items; the others are taken and stored whole."""
+        axes, chunk = len(self.shape), self._chunk_shape
+        while axes > 1 and extent.lengths[axes - 1] == self.shape[axes - 1] == chunk[axes - 1]:
             axes -= 1
         return axes
 
-    def _take(
+    def _read_items(
         self,
         origins: NDArray[np.int64],
         extent: Extent,
         out: NDArray[Any],
         places: NDArray[np.int64] | None,
     ) -> None:
-        """Gather boxes item by item, as many boxes at a time as their chunks fit."""
-        axes = self._numbering(extent)
-        lengths, cut = extent.lengths[:axes], self._cut[:axes]
-        found = BoxItems(origins, lengths, extent.strides[:axes], cut, self._strides[:axes])
-        chunks, which = np.unique(found.chunks, return_inverse=True)
+        """Gather boxes item by item, in halves of the boxes if their chunks are too many to pin."""
+        axes = self._item_axes(extent)
+        lengths, chunk = extent.lengths[:axes], self._chunk_shape[:axes]
+        items_of = BoxItems(origins, lengths, extent.strides[:axes], chunk, self._strides[:axes])
+        chunks, which = np.unique(items_of.chunks, return_inverse=True)
         if len(chunks) > self._slots.most:
             if len(origins) == 1:
-                self._copy(origins, extent, out, places)
+                self._read_pieces(origins, extent, out, places)
                 return
-            order = found.chunks[:, 0].argsort(kind="stable")
+            order = items_of.chunks[:, 0].argsort(kind="stable")
             for half in np.array_split(order, 2):
-                own = half if places is None else places[half]
-                self._take(origins[half], extent, out, own)
+                targets = half if places is None else places[half]
+                self._read_items(origins[half], extent, out, targets)
             return
-        each, nbytes = prod(cut), prod(self._cut[axes:]) * self.dtype.itemsize
+        each, nbytes = prod(chunk), prod(self._chunk_shape[axes:]) * self.dtype.itemsize
         few = max(1, _ITEMS // prod(lengths))
-        with self._hold(chunks) as hold:
-            items = np.ndarray(len(hold.memory) // nbytes, f"V{nbytes}", hold.memory)
-            firsts = (hold.slots * each)[which.reshape(len(origins), -1)]
+        with self._pin(chunks) as pin:
+            items = np.ndarray(len(pin.memory) // nbytes, f"V{nbytes}", pin.memory)
+            firsts = (pin.slots * each)[which.reshape(len(origins), -1)]
             for start in range(0, len(origins), few):
-                some = slice(start, start + few)
-                taken = items.take(found.places(firsts[some], some), mode="clip")
+                part = slice(start, start + few)
+                taken = items.take(items_of.places(firsts[part], part), mode="clip")
                 boxes = taken.view(self.dtype).reshape(-1, *extent.lengths)
-                out[some if places is None else places[some]] = boxes
+                out[part if places is None else places[part]] = boxes
 
-    # By pieces.
+    # Gather by pieces.
 
-    def _copy(
+    def _read_pieces(
         self,
         origins: NDArray[np.int64],
         extent: Extent,
         out: NDArray[Any],
         places: NDArray[np.int64] | None,
     ) -> None:
-        """Copy each piece that a box and a chunk share, as many chunks at a time as fit."""
+        """Copy the piece that each box and chunk share, for as many chunks at a time as fit."""
         most = self._slots.most
         first = (origins // self._chunk) @ self._strides
-        waiting: dict[int, list[Any]] = {}
-        boxes = range(len(origins)) if places is None else places.tolist()
+        pieces: dict[int, list[Any]] = {}  # by chunk
+        targets = range(len(origins)) if places is None else places.tolist()
         for box in np.argsort(first, kind="stable").tolist():
             for number, within, target in self._pieces(origins[box].tolist(), extent):
-                if number not in waiting:
-                    if len(waiting) == most:
-                        self._copy_pieces(waiting, out)
-                        waiting = {}
-                    waiting[number] = []
-                waiting[number].append((within, (boxes[box], *target)))
-        self._copy_pieces(waiting, out)
+                if number not in pieces:
+                    if len(pieces) == most:
+                        self._copy_pieces(pieces, out)
+                        pieces = {}
+                    pieces[number] = []
+                pieces[number].append((within, (targets[box], *target)))
+        self._copy_pieces(pieces, out)
 
     def _pieces(
         self, origin: list[int], extent: Extent
     ) -> Iterator[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
-        """Yield each chunk that a box covers: its number, what is taken of it, where that goes."""
+        """Yield the number of each chunk of a box, and slices of the chunk and of the box."""
         strides = self._strides.tolist()
-        axes = zip(origin, extent.lengths, extent.strides, self._cut, strict=True)
-        parts = [list(chunk_parts(*axis)) for axis in axes]
-        for some in product(*parts):
-            number = sum(part[0] * step for part, step in zip(some, strides, strict=True))
-            yield number, tuple([part[1] for part in some]), tuple([part[2] for part in some])
+        axes = zip(origin, extent.lengths, extent.strides, self._chunk_shape, strict=True)
+        for parts in product(*[list(chunk_parts(*axis)) for axis in axes]):
+            number = sum(part[0] * step for part, step in zip(parts, strides, strict=True))
+            yield number, tuple([part[1] for part in parts]), tuple([part[2] for part in parts])
 
     def _copy_pieces(self, pieces: dict[int, list[Any]], out: NDArray[Any]) -> None:
-        with self._hold(np.array(list(pieces), np.int64)) as hold:
-            count = len(hold.memory) // self._slots.nbytes
-            chunks = np.ndarray((count, *self._cut), self.dtype, hold.memory)
-            for slot, some in zip(hold.slots.tolist(), pieces.values(), strict=True):
+        with self._pin(np.array(list(pieces), np.int64)) as pin:
+            count = len(pin.memory) // self._slots.nbytes
+            chunks = np.ndarray((count, *self._chunk_shape), self.dtype, pin.memory)
+            for slot, of_chunk in zip(pin.slots.tolist(), pieces.values(), strict=True):
                 chunk = chunks[slot]
-                for within, target in some:
+                for within, target in of_chunk:
                     copy_across(chunk[within], out[target])
 
-    # Chunks.
+    # Pin and decode chunks.
 
-    def _hold(self, numbers: NDArray[np.int64]) -> Hold:
-        """Hold chunks that differ from one another."""
-        hold = self._slots.find(numbers)
-        if hold is None:
-            hold = self._slots.load(numbers.tolist(), self._decode, self.reader.own_threads)
-        return hold
+    def _pin(self, numbers: NDArray[np.int64]) -> Pin:
+        """Pin distinct chunks, after decoding those not cached."""
+        pin = self._slots.find(numbers)
+        if pin is None:
+            pin = self._slots.load(numbers.tolist(), self._decode, self.reader.own_threads)
+        return pin
 
-    # Without what reaches over the edge of the array.
     def _decode(self, numbers: list[int], slots: list[int], memory: NDArray[np.uint8]) -> None:
-        nbytes = self._slots.nbytes
-        chunks = np.ndarray((len(memory) // nbytes, *self._cut), self.dtype, memory)
+        """Decode chunks into slots, without the parts beyond the edge of the array."""
+        count = len(memory) // self._slots.nbytes
+        chunks = np.ndarray((count, *self._chunk_shape), self.dtype, memory)
         places = self._places(numbers)
         inside = np.minimum(self._chunk, np.array(self.shape) - places * self._chunk).tolist()
         outs = [
@@ -408,19 +407,21 @@ class Chunked:
         self.reader.read_chunks(places, outs)
 
     def _places(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the places of chunks in their grid."""
+        """Return the places of chunks in the grid."""
         return np.stack(np.unravel_index(numbers, self._grid), axis=1)
 
 
-def _few_at_a_time(
+def _chunk_groups(
     numbers: NDArray[np.int64], most: int
 ) -> Iterator[tuple[NDArray[np.int64], Any, NDArray[np.int64]]]:
-    """Yield some chunks of those of points, the points in them, and which chunk each lies in.
+    """Yield up to `most` distinct chunks, the points in them, and the chunk of each point.
+
+    `numbers` holds the chunk number of each point.
 
     Examples
     --------
-    >>> for chunks, here, which in _few_at_a_time(np.array([7, 3, 5, 3]), 2):
-    ...     print(chunks, here, which)
+    >>> for chunks, points, which in _chunk_groups(np.array([7, 3, 5, 3]), 2):
+    ...     print(chunks, points, which)
     [3 5] [1 2 3] [0 1 0]
     [7] [0] [0]
     """
@@ -429,5 +430,5 @@ def _few_at_a_time(
         yield chunks, slice(None), which
         return
     for start in range(0, len(chunks), most):
-        here = ((which >= start) & (which < start + most)).nonzero()[0]
-        yield chunks[start : start + most], here, which[here] - start
+        points = ((which >= start) & (which < start + most)).nonzero()[0]
+        yield chunks[start : start + most], points, which[points] - start

@@ -1,9 +1,10 @@
-"""Gather boxes out of decoded chunks, by rows or by items.
+"""Gather boxes from decoded chunks, by rows or by items.
 
-Boxes that are single places (or few) along the outer axes, and alike on the inner ones, are rows.
-The chunks at one place along the inner axes are a column; each fills a part of a row, by one
-`numpy.take`. Of other boxes chunks may hold many small pieces, each of which takes longer to copy
-than its numbers. Then it is computed for every number in which chunk it lies and where in that.
+Boxes that are single positions (or few) along the outer axes, and equal on the inner ones, are
+rows. The chunks at one place along the inner axes are a column; each column fills a part of a row,
+by one `numpy.take`. Other boxes may be cut by chunks into many small pieces, and copying a piece
+takes longer than copying its numbers. Then the chunk of every number, and its place in that chunk,
+are computed.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ __all__ = [
 ]  # fmt: skip
 
 _SCRATCH_BYTES = 1 << 18
-"""What goes through NumPy's own copy stays small, and in the processor's cache."""
+"""Size of NumPy's intermediate copies, which fits the processor's cache."""
 
 _CACHE_LINE = 64
 """Bytes."""
 
 _MOST_PLANS = 64
-"""Remembered: arrays that are alike share theirs."""
+"""Plans that are cached; arrays of equal layout share them."""
 
-_POINTS_FOR_A_PIECE = 32
-"""A copy of a piece takes about as long as so many items of a take."""
+_POINTS_PER_PIECE = 32
+"""Copying a piece takes about as long as so many items of a `numpy.take`,"""
 
 _ITEMS_IN_A_PIECE = 256
-"""And as so many items of which each has a place computed. In h5py's own chunks, crops of images
+"""and as so many items whose places are computed. In h5py's default chunks, crops of images
 (12 KiB, 49 items a piece) and of weather fields (24 KiB, 61 items) take 1 / 4 of the processor's
 time by NumPy iteration."""
 
@@ -54,11 +55,11 @@ class Column:
     Attributes
     ----------
     number : int
-        Of the chunk at place 0 along the outer axes.
+        Number of the chunk at place 0 along the outer axes.
     within, target : tuple of slice
-        What is taken of a chunk's inner axes, and where it goes in the box's.
+        Slices of a chunk's inner axes, and of the box's.
     most : bool
-        At least half of a chunk's row is taken: then `numpy.take` of whole rows, as opaque items,
+        At least half of a chunk's row is taken. If so, `numpy.take` of whole rows as opaque items
         is several times as fast as an index with slices.
     """
 
@@ -70,29 +71,29 @@ class Column:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowPlan:
-    """How boxes are gathered by rows.
+    """Plan to gather boxes by rows.
 
     Attributes
     ----------
     chunk : tuple of int
         Lengths of a chunk along the outer axes, along which boxes are cut into points.
     steps : ndarray of int64, shape (points, axes) or None
-        From the origin of a box to the points that it is cut into; None where it is one.
+        Offsets from the origin of a box to its points; None if a box is one point.
     chunk_steps, row_steps : tuple of int
-        From one chunk to the next in the grid, from one row to the next in a chunk.
+        Steps along the outer axes from chunk to chunk in the grid, and from row to row in a chunk.
     rows : int
-        Of a chunk.
+        Rows of a chunk.
     inner : tuple of int
         Shape of a chunk's row.
     dtype : numpy.dtype
-        Of the array.
+        Dtype of the array.
     item : numpy.dtype
         A chunk's row as an opaque item.
     columns : tuple of Column
     numbers : ndarray of int64, shape (columns,)
-        Those of the columns.
+        Numbers of the columns.
     whole : bool
-        A row is one run of bytes, in its chunk and in the box.
+        A row is one run of bytes, in the chunk and in the box.
     """
 
     chunk: tuple[int, ...]
@@ -108,11 +109,11 @@ class RowPlan:
     whole: bool
 
     def located(self, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return the chunk of each point, in the first column, and its row there, shape (n,)."""
+        """Return the chunk of each point in the first column, and its row there, shape (n,)."""
         numbers, rows = np.zeros((2, 1), np.int64)
         steps = zip(points.T, self.chunk, self.chunk_steps, self.row_steps, strict=True)
         for along, length, chunk_step, row_step in steps:
-            places = along // length  # by a number: several times as fast as by an array
+            places = along // length  # by a scalar: several times as fast as by an array
             numbers = numbers + places * chunk_step
             rows = rows + (along - places * length) * row_step
         return numbers, rows
@@ -127,23 +128,23 @@ def plan_rows(
     inner_origin: tuple[int, ...],
     extent: Extent,
 ) -> RowPlan | None:
-    """Return how boxes are gathered by rows; None where they are better copied by pieces.
+    """Return a plan to gather boxes by rows; None if copying pieces is faster.
 
     Parameters
     ----------
     shape, chunk_shape : tuple of int
-        Of the array, and of a whole chunk.
+        Shapes of the array and of a whole chunk.
     dtype : numpy.dtype
-        Of the array.
+        Dtype of the array.
     axes : int
-        Outer axes, along which boxes are cut into points.
+        Number of outer axes, along which boxes are cut into points.
     inner_origin : tuple of int
-        Where boxes begin along the inner axes.
+        Origin of all boxes along the inner axes.
     extent : Extent
     """
     points = prod(extent.lengths[:axes])
     outer = zip(extent.spans[:axes], chunk_shape[:axes], strict=True)
-    if points > _POINTS_FOR_A_PIECE * prod((span - 1) // step + 1 for span, step in outer):
+    if points > _POINTS_PER_PIECE * prod((span - 1) // step + 1 for span, step in outer):
         return None
     grid = tuple(-(-n // step) for n, step in zip(shape, chunk_shape, strict=True))
     chunk_steps = c_strides(grid)
@@ -151,10 +152,10 @@ def plan_rows(
     inner_axes = zip(inner_origin, lengths, strides, chunk_shape[axes:], strict=True)
     parts = [list(chunk_parts(*axis)) for axis in inner_axes]
     columns = []
-    for some in product(*parts):
-        places = np.array([place for place, _, _ in some], np.int64)
+    for column in product(*parts):
+        places = np.array([place for place, _, _ in column], np.int64)
         number = int(places @ chunk_steps[axes:])
-        within, target = tuple(w for _, w, _ in some), tuple(t for *_, t in some)
+        within, target = tuple(w for _, w, _ in column), tuple(t for *_, t in column)
         taken = prod(t.stop - t.start for t in target)
         columns.append(Column(number, within, target, 2 * taken >= prod(chunk_shape[axes:])))
     steps = np.indices(extent.lengths[:axes]).reshape(axes, -1).T * extent.strides[:axes]
@@ -184,31 +185,31 @@ def take_rows(
     out: NDArray[Any],
     places: NDArray[np.int64] | None = None,
 ) -> None:
-    """Fill points of `out`, all or those at some places, from rows of decoded chunks.
+    """Fill points of `out` with rows of decoded chunks.
 
     Parameters
     ----------
     plan : RowPlan
     columns : sequence of Column
-        All columns of the plan, or some.
+        All or some columns of the plan.
     memory : ndarray of uint8
         Decoded chunks, side by side.
     slots : ndarray of int64, shape (columns, chunks)
-        Where the chunks lie in memory.
+        Slots of the chunks in `memory`.
     which : ndarray of int64, shape (points,), or None
-        The chunk of each point, among those in a line of `slots`; None where these are of points.
+        Index along axis 1 of `slots` of each point's chunk; None if there is one slot per point.
     rows : ndarray of int64, shape (points,)
-        The row of each point within its chunk.
+        Row of each point within its chunk.
     out : ndarray, shape (boxes, *lengths)
-        Of any strides and numeric dtype.
+        Any strides and numeric dtype.
     places : ndarray of int64, shape (points,), optional
-        Where each point goes, numbered in C order along the outer axes of `out`.
+        Place of each point in `out`, in C order of its outer axes; by default in order, all points.
     """
     count = len(memory) // plan.item.itemsize
     items = np.ndarray(count, plan.item, memory)
     firsts = slots * plan.rows
     if plan.whole and out.dtype == plan.dtype and out.flags.c_contiguous:
-        # Rows as opaque items; mode="clip" writes to `out` without a buffer.
+        # `mode="clip"` writes to `out` without a buffer.
         target = np.ndarray(out.nbytes // plan.item.itemsize, plan.item, out)
         at = (firsts[0] if which is None else firsts[0][which]) + rows
         if places is None:
@@ -223,30 +224,30 @@ def take_rows(
     flat = np.ndarray((count, *plan.inner), plan.dtype, memory)
     axes, points = len(plan.chunk), len(rows) // len(out) if places is None else 1
     lengths = out.shape[1 : 1 + axes]
-    # Columns that lie side by side share lines of the processor's cache in `out`.
+    # Adjacent columns share cache lines of `out`.
     boxes = max(1, _SCRATCH_BYTES // (max(plan.item.itemsize, _CACHE_LINE) * points))
     for start in range(0, len(rows), boxes * points):
-        some = slice(start, start + boxes * points)
-        few, within = some if which is None else which[some], rows[some]
+        part = slice(start, start + boxes * points)
+        chunks, within = part if which is None else which[part], rows[part]
         where: tuple[Any, ...] = (...,)
         if places is None:
             target = out[start // points : start // points + boxes]
         else:
-            target, where = out, np.unravel_index(places[some], out.shape[: 1 + axes])
+            target, where = out, np.unravel_index(places[part], out.shape[: 1 + axes])
         for column, first in zip(columns, firsts, strict=True):
-            at = first[few] + within
+            at = first[chunks] + within
             if column.most:
-                part = items.take(at).view(plan.dtype).reshape(-1, *plan.inner)
-                part = part[(slice(None), *column.within)]
+                taken = items.take(at).view(plan.dtype).reshape(-1, *plan.inner)
+                taken = taken[(slice(None), *column.within)]
             else:
-                part = flat[(at, *column.within)]
+                taken = flat[(at, *column.within)]
             if places is None:
-                part = part.reshape(-1, *lengths, *part.shape[1:])
-            target[(*where, *column.target)] = part
+                taken = taken.reshape(-1, *lengths, *taken.shape[1:])
+            target[(*where, *column.target)] = taken
 
 
 def c_strides(shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return how much further in C order the next place along each axis is."""
+    """Return the steps of an array's axes in C order, in elements."""
     return np.array([prod(shape[axis + 1 :]) for axis in range(len(shape))], np.int64)
 
 
@@ -258,16 +259,16 @@ def chunk_parts(
     Parameters
     ----------
     origin, length, stride : int
-        Of the box.
+        Box along the axis.
     step : int
-        Of the grid.
+        Length of a chunk.
 
     Yields
     ------
     place : int
-        Of the chunk.
+        Place of the chunk in the grid.
     within, target : slice
-        What is taken of it, and where that goes in the box.
+        Slices of the chunk and of the box.
 
     Examples
     --------
@@ -284,7 +285,7 @@ def chunk_parts(
 
 
 def suits_items(extent: Extent, cut: tuple[int, ...], axes: int) -> bool:
-    """Return whether boxes are rather gathered by items than copied by pieces."""
+    """Return whether boxes are better gathered by items than copied by pieces."""
     spans = zip(extent.spans[:axes], cut, strict=False)
     pieces = prod((span - 1) // step + 1 for span, step in spans)
     return prod(extent.lengths[:axes]) <= _ITEMS_IN_A_PIECE * pieces
@@ -292,30 +293,31 @@ def suits_items(extent: Extent, cut: tuple[int, ...], axes: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class BoxItems:
-    """Where the items of boxes lie in chunks.
+    """Chunks, and places in them, of the items of boxes.
 
     Attributes
     ----------
     origins : ndarray of int64, shape (n, N)
-    lengths, strides, cut : tuple of int
-        Of the boxes and of a chunk, along the axes that number items: the others are whole in both.
+    lengths, strides, chunk_shape : tuple of int
+        Boxes and chunks along the axes that number items; both are whole along the other axes.
     steps : ndarray of int64, shape (N,)
-        From one chunk to the next in the grid.
+        Steps from one chunk to the next in the grid.
     """
 
     origins: Ints
     lengths: tuple[int, ...]
     strides: tuple[int, ...]
-    cut: tuple[int, ...]
+    chunk_shape: tuple[int, ...]
     steps: Ints
 
     @cached_property
     def _along(self) -> list[tuple[Ints, Ints, Ints]]:
-        """For each axis the chunks of each box, shape (n, chunks); some of them several times.
+        """Chunks of boxes along each axis, shape (n, chunks); some chunks may be repeated.
 
-        And of each place of a box, shape (n, length), which of these it lies in, and where in that.
+        Followed by two arrays of shape (n, length): for each place of a box, the index of its chunk
+        among these, and the place within that chunk.
         """
-        axes = enumerate(zip(self.lengths, self.strides, self.cut, strict=True))
+        axes = enumerate(zip(self.lengths, self.strides, self.chunk_shape, strict=True))
         found = []
         for axis, (length, stride, step) in axes:
             places = self.origins[:, axis, None] + np.arange(length) * stride
@@ -331,26 +333,26 @@ class BoxItems:
 
     @cached_property
     def chunks(self) -> Ints:
-        """The numbers of the chunks that each box covers, shape (n, chunks); some several times."""
+        """Numbers of the chunks that each box covers, shape (n, chunks); some repeated."""
         found = np.zeros((len(self.origins), 1), np.int64)
         for (chunks, *_), step in zip(self._along, self.steps.tolist(), strict=True):
             found = _combined(found, chunks * step)
         return found
 
-    def places(self, firsts: Ints, some: slice) -> Ints:
-        """Return where items of some boxes lie, given the first item of each of their `chunks`.
+    def places(self, firsts: Ints, part: slice) -> Ints:
+        """Return the places of the items of some boxes, shape (boxes, items).
 
-        Shape (boxes, items).
+        `firsts` holds the place of the first item of each of their `chunks`.
         """
         which, within = np.zeros((2, len(firsts), 1), np.int64)
-        for (chunks, number, inside), length in zip(self._along, self.cut, strict=True):
-            which = _combined(which * chunks.shape[1], number[some])
-            within = _combined(within * length, inside[some])
+        for (chunks, number, inside), length in zip(self._along, self.chunk_shape, strict=True):
+            which = _combined(which * chunks.shape[1], number[part])
+            within = _combined(within * length, inside[part])
         found: Ints = np.take_along_axis(firsts, which, axis=1)
         found += within
         return found
 
 
 def _combined(outer: Ints, inner: Ints) -> Ints:
-    """Return the sum of each number of one axis and each of the next, line by line."""
+    """Return the outer sums of the rows of two arrays, flattened, row by row."""
     return (outer[:, :, None] + inner[:, None, :]).reshape(len(outer), -1)

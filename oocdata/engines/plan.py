@@ -1,4 +1,4 @@
-"""A box as runs of bytes: which bytes it takes in a file, and where they go in memory. Integers."""
+"""Plan which runs of bytes a box takes in a file, and their addresses in memory. Reads nothing."""
 
 from __future__ import annotations
 
@@ -20,54 +20,55 @@ __all__ = ["Plan", "plan_box"]
 Ints = NDArray[np.int64]
 
 _HOLE = 512
-"""Bytes between two runs that cost less to read over than a request of their own does."""
+"""Holes between two runs, in bytes, that cost less to read over than another request."""
 
 _LARGEST_HOLE = 4096
-"""Holes as long as their runs are read over up to this size. Above it, half of the bytes are read
-for nothing: windows of every second frame of 60 KB took 2.1 times as long."""
+"""Holes up to the length of their runs are read over if they are at most this long. Above, half of
+the bytes would be read for nothing: windows of every second frame of 60 KB took 2.1 times as long.
+"""
 
 _SPARSE = 8
-"""Runs and holes together are at most this many times the runs."""
+"""Runs and holes together are at most this many times as long as the runs."""
 
 _SCRATCH_BYTES = 2 << 20
-"""Boxes that are rearranged or converted pass through memory of this size, in cache."""
+"""Boxes that are rearranged or converted pass through scratch memory of this size, in cache."""
 
 _MOST_PLANS = 64
-"""Remembered: arrays that are alike share theirs."""
+"""Plans that are cached; arrays of equal layout share them."""
 
 _MOST_RUNS = 1 << 16
 _MOST_BYTES = 128 << 20
-"""Read at a time, so that tables stay small and Ctrl-C ends long reads soon."""
+"""Limits of one read, so that tables stay small and Ctrl-C ends long reads soon."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
-    """How boxes of one extent are read into memory of certain strides.
+    """Plan to read boxes of one extent into memory of certain strides.
 
     Attributes
     ----------
     direct : bool
-        Straight into the caller's memory; else through scratch memory, where the box has `nbytes`
-        bytes, begins at `origin` and has `strides`.
+        Whether runs are read into the caller's memory. Otherwise they are read into scratch memory,
+        where a box has `nbytes` bytes, begins at `origin` and has `strides`.
     boxes : int
-        Read at a time.
+        Boxes read at a time.
     nbytes : int
-        Of a box in memory.
+        Bytes of a box in memory.
     run : int
         Bytes of each run.
     whole : bool
-        A box is one run, which begins `low` bytes from its first number.
+        Whether a box is one run, which begins `low` bytes from its first number.
     low : int
     file_offsets, memory_offsets : ndarray of int64, shape (runs,)
-        Where each run begins, from the first number of the box.
+        Offsets of the runs from the first number of the box.
     strides : tuple of int
-        Bytes in memory from one place of the box to the next along each axis.
+        Strides of a box in memory, in bytes.
     origin : int
-        Of the first number of the box in scratch memory.
+        Offset of the first number of a box in scratch memory.
     parts : (int, int) or None
-        An axis and a length, where the box is so large that it is read a part at a time.
+        An axis and a length, if a box is so large that it is read in parts.
     inner : tuple of int
-        Axes in the order of storage, fastest first; those of length 1 left out.
+        Axes from the fastest in storage to the slowest, without those of length 1.
     """
 
     direct: bool
@@ -91,25 +92,25 @@ class Plan:
         places: Ints,
         chunks: ChunkOffsets | None = None,
     ) -> tuple[Ints, Ints, Ints | int, Ints | None]:
-        """Return the runs that boxes are.
+        """Return the runs of bytes of boxes.
 
         Parameters
         ----------
         origins : ndarray of int64, shape (n, N)
         extent : Extent
         steps : ndarray of int64, shape (N,)
-            Bytes from one place of the array to the next along each axis, within a chunk.
+            Strides of the array in the file, in bytes, within a chunk.
         places : ndarray of int64, shape (n,)
-            Where each box goes in memory.
+            Address of each box in memory.
         chunks : ChunkOffsets, optional
 
         Returns
         -------
         starts, places : ndarray of int64, shape (runs,)
-            Offset in the file, from that of the array on, and address in memory.
+            Offsets from the first byte of the array in the file, and addresses in memory.
         lengths : ndarray of int64 or int
         boxes : ndarray of int64, shape (runs,), or None
-            The box of each run; None where all boxes have as many, one after the other.
+            Box of each run; None if all boxes have the same number of runs, in order.
         """
         if chunks is None:
             starts: Ints = origins.dot(steps)
@@ -136,10 +137,10 @@ class Plan:
         steps: Ints,
         places: Ints,
     ) -> tuple[Ints, Ints, Ints | int, Ints]:
-        """Return the runs of boxes of which some cross chunks along some axes; see `runs`.
+        """Return the runs of boxes some of which cross chunks; see `runs`.
 
-        They are cut: where a run crosses, at the border; along other axes, into points, which are
-        runs of their own as it is.
+        Along the fast axis, a run that crosses is cut at the border; along other axes, boxes are
+        cut into points, which are separate runs anyway.
         """
         itemsize = self.nbytes // extent.size
         run, cut, outer = itemsize, -1, list(self.inner)
@@ -154,7 +155,7 @@ class Plan:
             cut = axis if crossing[axis] else -1
             outer.pop(0)
         boxes: Ints = np.arange(len(origins))
-        # Slowest in storage first, so that runs that follow on one another are joined.
+        # Slowest in storage first, so that adjacent runs are joined.
         for axis in reversed(outer):
             count = extent.lengths[axis]
             along = np.arange(count)
@@ -168,11 +169,11 @@ class Plan:
             first = origins[:, cut, None]
             border = (first // chunk + np.arange((count - 2) // chunk + 2)) * chunk
             low, high = np.maximum(first, border), np.minimum(first + count, border + chunk)
-            kept = high > low
-            at = kept.nonzero()[0]
-            places = places[at] + ((low - first) * unit)[kept]
-            boxes, origins, lengths = boxes[at], origins[at], ((high - low) * unit)[kept]
-            origins[:, cut] = low[kept]
+            inside = high > low
+            at = inside.nonzero()[0]
+            places = places[at] + ((low - first) * unit)[inside]
+            boxes, origins, lengths = boxes[at], origins[at], ((high - low) * unit)[inside]
+            origins[:, cut] = low[inside]
         return _addresses(chunks, origins, shape, steps), places, lengths, boxes
 
 
@@ -182,7 +183,7 @@ def _addresses(
     shape: Ints,
     steps: Ints,
 ) -> Ints:
-    """Return the byte offsets of places in an array that is stored in chunks."""
+    """Return the byte offsets of positions in an array that is stored in chunks."""
     numbers, within = np.divmod(origins, shape)
     offsets: Ints = chunks.offsets(numbers) + within.dot(steps)
     return offsets
@@ -192,27 +193,26 @@ def _addresses(
 def plan_box(
     lengths: tuple[int, ...],
     strides: tuple[int, ...],
-    apart: tuple[int, ...],
+    file_strides: tuple[int, ...],
     itemsize: int,
     memory: tuple[int, ...] | None,
     *,
     holes: bool = True,
 ) -> Plan:
-    """Return the plan of a box.
+    """Return the plan to read a box.
 
     Parameters
     ----------
     lengths, strides : tuple of int
-        Of the box: places along each axis, all at least 1, and from one of them to the next.
-    apart : tuple of int
-        Bytes in the file from one place of the array to the next along each axis, of any sign.
+        Of the box, all at least 1.
+    file_strides : tuple of int
+        Strides of the array in the file, in bytes, of any sign.
     itemsize : int
         Bytes of one number.
     memory : tuple of int or None
-        Bytes from one place to the next in the caller's memory; None where its numbers are of
-        another type.
+        Strides of the caller's memory, in bytes; None if its dtype differs.
     holes : bool
-        Small holes between runs may be read too.
+        Whether small holes between runs may be read too.
 
     Examples
     --------
@@ -221,11 +221,11 @@ def plan_box(
     (True, 12, [0, 4000], [0, 12])
     """
     size = prod(lengths) * itemsize
-    steps = [stride * step for stride, step in zip(strides, apart, strict=True)]
+    steps = [stride * step for stride, step in zip(strides, file_strides, strict=True)]
     axes = [axis for axis, length in enumerate(lengths) if length > 1]
     axes.sort(key=lambda axis: abs(steps[axis]))
-    # In the file: runs, with holes that are small.
-    run = held = itemsize
+    # Join axes into runs in the file, with small holes.
+    run = used = itemsize  # bytes of a run, and bytes of it that the box uses
     dense, inside = True, [0] * len(lengths)
     joined = 0
     for axis in axes:
@@ -235,12 +235,12 @@ def plan_box(
         small = (
             holes
             and 0 < hole <= max(min(run, _LARGEST_HOLE), _HOLE)
-            and span <= _SPARSE * held * length
+            and span <= _SPARSE * used * length
         )
         if hole and not small:
             break
         dense, inside[axis] = dense and not hole, step
-        run, held, joined = span, held * length, joined + 1
+        run, used, joined = span, used * length, joined + 1
     outer = axes[joined:]
     direct = (
         memory is not None
@@ -251,17 +251,17 @@ def plan_box(
     for axis in outer:
         inside[axis] = nbytes
         nbytes *= lengths[axis]
-    # A flipped axis lies the other way round in scratch memory, and is turned by its stride.
-    turned = [axis for axis in axes if steps[axis] < 0]
-    origin = sum((lengths[axis] - 1) * inside[axis] for axis in turned)
-    low = sum((lengths[axis] - 1) * steps[axis] for axis in turned)
+    # Axes with negative strides are reversed in scratch memory.
+    reverse = [axis for axis in axes if steps[axis] < 0]
+    origin = sum((lengths[axis] - 1) * inside[axis] for axis in reverse)
+    low = sum((lengths[axis] - 1) * steps[axis] for axis in reverse)
     if direct and memory is not None:
         strides, nbytes, origin = memory, size, 0
         from_file, from_memory = [steps[axis] for axis in outer], [memory[axis] for axis in outer]
         low = 0
     else:
         strides = tuple(
-            -inside[axis] if axis in turned else inside[axis] for axis in range(len(lengths))
+            -inside[axis] if axis in reverse else inside[axis] for axis in range(len(lengths))
         )
         from_file, from_memory = (
             [abs(steps[axis]) for axis in outer], [inside[axis] for axis in outer]
@@ -273,7 +273,7 @@ def plan_box(
     if excess > 1 and axes:
         axis = axes[-1]
         parts = axis, max(1, int(lengths[axis] / excess))
-        outer = from_file = from_memory = []  # no tables of what is cut into parts first
+        outer = from_file = from_memory = []  # the parts have tables of their own
     return Plan(
         direct,
         max(1, min(most // nbytes, _MOST_RUNS // runs)),
@@ -291,7 +291,7 @@ def plan_box(
 
 
 def _offsets(axes: list[int], lengths: tuple[int, ...], steps: list[Any]) -> Ints:
-    """Return the offset of every place along some axes, the last one slowest."""
+    """Return the offset of every position along some axes, the last axis slowest."""
     offsets = np.zeros(1, np.int64)
     for axis, step in zip(axes, steps, strict=True):
         offsets = (np.arange(lengths[axis])[:, None] * step + offsets).ravel()

@@ -47,7 +47,7 @@ def address_of(pool: Pool, shape: tuple[int, ...] = (1000,), dtype: str = "f8") 
 def idle(pool: Pool) -> int:
     """Return the bytes that nobody uses, as the next read finds them."""
     pool._collect()
-    return pool._idle_now
+    return pool._idle_bytes_now
 
 
 def test_a_block_is_recycled_when_its_array_goes():
@@ -176,7 +176,8 @@ def test_idle_memory_is_bounded():
     held = [pool.empty((mmap.PAGESIZE,), "u1") for _ in range(10)]
     del held
     assert idle(pool) == 3 * mmap.PAGESIZE
-    assert sum(block.nbytes for some in pool._idle.values() for block in some) == pool._idle_now
+    blocks = [block for blocks in pool._idle.values() for block in blocks]
+    assert sum(block.nbytes for block in blocks) == pool._idle_bytes_now
     assert Pool(0).empty((10,), "f4").shape == (10,)
 
 
@@ -249,7 +250,7 @@ def test_batches_are_recycled_in_the_memory_that_no_chunk_takes(monkeypatch: pyt
     del again
     chunks = 1
     pool.trim()
-    assert pool._idle_now >> 20 == 3
+    assert pool._idle_bytes_now >> 20 == 3
     assert idle_after(4) == 3
 
 
@@ -257,7 +258,7 @@ def test_room_for_chunks_is_made_before_they_are_decoded(monkeypatch: pytest.Mon
     trimmed, pool = [], Pool()
     monkeypatch.setattr("oocdata.engines.cache.trim", lambda: trimmed.append(len(decoded)))
     decoded: list[int] = []
-    slots = Cache(lambda: 1 << 20).slots(pool, nbytes=8, chunks=10)
+    slots = Cache(lambda: 1 << 20).array(pool, nbytes=8, chunks=10)
     slots.load([3, 4], lambda numbers, *_: decoded.extend(numbers)).release()
     assert (trimmed, decoded) == ([0], [3, 4])
 

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from oocdata.engines import decoding
-from oocdata.engines.cache import Cache, Hold, Slots
+from oocdata.engines.cache import Cache, Pin, Slots
 from oocdata.memory import cache_share, set_memory
 
 
@@ -37,9 +37,9 @@ class Decoder:
             memory[slot * self.nbytes : (slot + 1) * self.nbytes] = number % 251
 
 
-def held(hold: Hold, nbytes: int) -> list[int]:
+def first_bytes(pin: Pin, nbytes: int) -> list[int]:
     """Return the first byte of each chunk; all its bytes must be alike."""
-    chunks = hold.memory[: len(hold.memory) // nbytes * nbytes].reshape(-1, nbytes)[hold.slots]
+    chunks = pin.memory[: len(pin.memory) // nbytes * nbytes].reshape(-1, nbytes)[pin.slots]
     assert (chunks == chunks[:, :1]).all()
     return chunks[:, 0].tolist()
 
@@ -48,7 +48,7 @@ def array_of(
     budget: int, nbytes: int = 8, chunks: int = 1000, **options: tuple[int, ...]
 ) -> tuple[Cache, Slots, Decoder]:
     cache = Cache(lambda: budget)
-    return cache, cache.slots("array", nbytes, chunks), Decoder(nbytes, **options)
+    return cache, cache.array("array", nbytes, chunks), Decoder(nbytes, **options)
 
 
 def test_a_chunk_is_decoded_once_and_found_in_any_order():
@@ -56,7 +56,7 @@ def test_a_chunk_is_decoded_once_and_found_in_any_order():
     with_two = slots.load([3, 4], decode)
     found = slots.find(np.array([4, 3, 4]))
     assert found is not None
-    assert held(found, 8) == [4, 3, 4]
+    assert first_bytes(found, 8) == [4, 3, 4]
     assert found.slots.tolist() == [with_two.slots[1], with_two.slots[0], with_two.slots[1]]
     assert slots.find(np.array([3, 5])) is None
     slots.load([5, 3], decode)
@@ -82,7 +82,7 @@ def test_what_is_held_stays_and_goes_first_once_it_is_let_go():
     slow = slots.load([1], decode)
     for number in range(2, 30):
         slots.load([number], decode).release()
-    assert held(slow, 8) == [1]
+    assert first_bytes(slow, 8) == [1]
     slow.release()
     slots.load([30], decode).release()
     assert slots.find(np.array([1])) is None
@@ -93,22 +93,22 @@ def test_what_is_wanted_is_not_evicted_for_the_rest():
     _, slots, decode = array_of(4 * 8)
     for number in range(4):
         slots.load([number], decode).release()
-    hold = slots.load([9, 0], decode)  # 0 is the oldest
-    assert held(hold, 8) == [9, 0]
+    pin = slots.load([9, 0], decode)  # 0 is the oldest
+    assert first_bytes(pin, 8) == [9, 0]
     assert decode.count[0] == 1
     assert slots.find(np.array([2, 3])) is not None
 
 
 def test_all_arrays_share_one_budget():
     cache = Cache(lambda: 100)
-    one, two = cache.slots("one", 8, 1000), cache.slots("two", 20, 1000)
+    one, two = cache.array("one", 8, 1000), cache.array("two", 20, 1000)
     for number in range(20):
         one.load([number], Decoder(8)).release()
     assert cache.nbytes == 96
     for number in range(20):
         two.load([number], Decoder(20)).release()
         assert cache.nbytes <= 100
-    assert one.taken == [0]
+    assert one.used_bytes == [0]
     for number in range(15, 20):
         assert two.find(np.array([number])) is not None
     one.load([3], Decoder(8)).release()
@@ -119,7 +119,7 @@ def test_all_arrays_share_one_budget():
 def test_a_larger_budget_takes_effect_with_the_next_read_and_a_smaller_one_too():
     budget = 4 * 8
     cache = Cache(lambda: budget)
-    slots, decode = cache.slots("array", 8, 1000), Decoder(8)
+    slots, decode = cache.array("array", 8, 1000), Decoder(8)
     for number in range(10):
         slots.load([number], decode).release()
     assert cache.nbytes == 4 * 8
@@ -137,30 +137,30 @@ def test_one_who_is_alone_may_exceed_the_budget_by_what_one_read_needs():
     assert slots.most == 1
     for number in range(3):
         with_one = slots.load([number], decode)
-        assert held(with_one, 1000) == [number]
+        assert first_bytes(with_one, 1000) == [number]
         with_one.release()
         assert cache.nbytes == 1000
 
 
 def test_who_finds_no_room_waits_for_it():
     cache, slots, decode = array_of(2 * 8)
-    hold = slots.load([1, 2], decode)
+    pin = slots.load([1, 2], decode)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(slots.load, [3, 4], decode)
         while not cache.waiting:
             pass
         assert decode.count == {1: 1, 2: 1}
-        hold.release()
-        assert held(waiting.result(timeout=60), 8) == [3, 4]
+        pin.release()
+        assert first_bytes(waiting.result(timeout=60), 8) == [3, 4]
     assert cache.nbytes == 16
 
 
 def test_a_hold_that_is_dropped_lets_go():
     """As where an interrupt comes before the holder could say that it must be released."""
     _, slots, decode = array_of(2 * 8)
-    hold = slots.load([1, 2], decode)
-    assert slots.pinned() == set(hold.slots.tolist())
-    del hold
+    pin = slots.load([1, 2], decode)
+    assert slots.pinned() == set(pin.slots.tolist())
+    del pin
     assert slots.pinned() == set()
 
 
@@ -168,15 +168,15 @@ def test_what_is_let_go_while_somebody_looks_for_room_wakes_that_one(
     monkeypatch: pytest.MonkeyPatch,
 ):
     cache, slots, decode = array_of(2 * 8)
-    hold = slots.load([1, 2], decode)
+    pin = slots.load([1, 2], decode)
     look, others = cache.make_room, []
 
     def make_room(*arguments: Any) -> bool:
         found = look(*arguments)
         if not others:  # another thread lets go what was seen to be held
-            others.append(threading.Thread(target=hold.release))
+            others.append(threading.Thread(target=pin.release))
             others[0].start()
-            while slots.held:
+            while slots.pins:
                 pass
         return found
 
@@ -190,24 +190,24 @@ def test_what_is_let_go_while_somebody_looks_for_room_wakes_that_one(
 
 def test_a_hold_whose_release_is_interrupted_wakes_who_waits():
     cache, slots, decode = array_of(2 * 8)
-    hold = slots.load([1, 2], decode)
+    pin = slots.load([1, 2], decode)
 
     presses = [KeyboardInterrupt]
 
-    class Held(dict[int, Any]):
+    class Pins(dict[int, Any]):
         def pop(self, *key: Any) -> None:
             super().pop(*key)
             while presses:
                 raise presses.pop()
 
-    slots.held = Held(slots.held)
+    slots.pins = Pins(slots.pins)
     loading = threading.Thread(target=lambda: slots._load([3, 4], decode, False), daemon=True)
     loading.start()
     while not cache.waiting:
         pass
     with pytest.raises(KeyboardInterrupt):
-        hold.release()
-    del hold
+        pin.release()
+    del pin
     loading.join(30)
     assert not loading.is_alive()
 
@@ -221,7 +221,7 @@ def test_threads_that_want_the_same_chunk_wait_for_one_decoding():
         assert go.wait(30)
         decode(numbers, places, memory)
 
-    def in_thread(numbers: list[int]) -> Hold:
+    def in_thread(numbers: list[int]) -> Pin:
         return slots._load(numbers, slow, False)  # a pool of one processor would do it in turn
 
     with ThreadPoolExecutor(4) as pool:
@@ -229,7 +229,7 @@ def test_threads_that_want_the_same_chunk_wait_for_one_decoding():
         assert begun.wait(30)
         others = [pool.submit(in_thread, [7]) for _ in range(3)]
         go.set()
-        assert [held(one.result(30), 8) for one in (first, *others)] == [[7]] * 4
+        assert [first_bytes(one.result(30), 8) for one in (first, *others)] == [[7]] * 4
     assert decode.count == {7: 1}
 
 
@@ -240,7 +240,7 @@ def test_an_error_reaches_all_who_want_the_chunk_and_is_not_kept():
     def read(number: int) -> object:
         barrier.wait(30)
         try:
-            return held(slots.load([number], decode), 8)
+            return first_bytes(slots.load([number], decode), 8)
         except ValueError as error:
             return str(error)
 
@@ -250,7 +250,7 @@ def test_an_error_reaches_all_who_want_the_chunk_and_is_not_kept():
     assert slots.pinned() == set()
     assert cache.nbytes == 8
     decode.failing = ()
-    assert held(slots.load([5], decode), 8) == [5]
+    assert first_bytes(slots.load([5], decode), 8) == [5]
 
 
 def test_an_error_names_its_own_chunk_where_another_failed_first():
@@ -270,13 +270,13 @@ def test_an_error_names_its_own_chunk_where_another_failed_first():
         go.set()
         with pytest.raises(ValueError, match="chunk 5"):
             both.result(30)
-        assert held(other.result(30), 8) == [6]
+        assert first_bytes(other.result(30), 8) == [6]
 
 
 @pytest.mark.parametrize("budget", [8 * 3, 8 * 30, 8 * 300])
 def test_many_threads_and_arrays(budget: int):
     cache = Cache(lambda: budget)
-    arrays = [cache.slots(name, 8, 1000) for name in "abc"]
+    arrays = [cache.array(name, 8, 1000) for name in "abc"]
     decoders = [Decoder(8) for _ in arrays]
     most = 0
 
@@ -287,16 +287,16 @@ def test_many_threads_and_arrays(budget: int):
             which = rng.integers(3)
             slots = arrays[which]
             numbers = rng.choice(100, min(slots.most, rng.integers(1, 9)), replace=False).tolist()
-            hold = slots.find(np.array(numbers)) or slots.load(numbers, decoders[which])
-            assert held(hold, 8) == [number % 251 for number in numbers]
+            pin = slots.find(np.array(numbers)) or slots.load(numbers, decoders[which])
+            assert first_bytes(pin, 8) == [number % 251 for number in numbers]
             most = max(most, cache.nbytes)
-            hold.release()
+            pin.release()
 
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
     assert most <= max(budget, 8 * 8)
     assert not any(slots.pinned() for slots in arrays)
-    assert cache.nbytes == sum(slots.taken[0] for slots in arrays)
+    assert cache.nbytes == sum(slots.used_bytes[0] for slots in arrays)
 
 
 def test_small_chunks_are_decoded_in_a_few_groups():
@@ -305,14 +305,14 @@ def test_small_chunks_are_decoded_in_a_few_groups():
     assert sum(decode.groups) == 100
     assert 4 <= len(decode.groups) <= 8
     decode.groups.clear()
-    slots.load(range(100, 200), decode, together=True)
+    slots.load(range(100, 200), decode, own_threads=True)
     assert decode.groups == [100]
 
 
 def test_chunks_decoded_together_stay_within_the_scratch(monkeypatch: pytest.MonkeyPatch):
     _, slots, decode = array_of(64 << 20, nbytes=1 << 20)
     monkeypatch.setattr("oocdata.engines.cache.scratch_share", lambda: 8 << 20)
-    slots.load(range(10), decode, together=True)
+    slots.load(range(10), decode, own_threads=True)
     assert decode.groups == [4, 4, 2]
 
 
@@ -339,15 +339,15 @@ def test_scratch_of_all_threads_is_bounded(monkeypatch: pytest.MonkeyPatch):
 def test_a_chunk_that_is_made_of_another_array():
     """A read within a decoding waits for no room that the outer one holds."""
     cache = Cache(lambda: 10)
-    inner, outer = cache.slots("inner", 8, 10), cache.slots("outer", 8, 10)
+    inner, outer = cache.array("inner", 8, 10), cache.array("outer", 8, 10)
 
     def decode(numbers: list[int], places: list[int], memory: NDArray[np.uint8]) -> None:
-        hold = inner.load(numbers, Decoder(8))
-        chunk = hold.memory[hold.slots[0] * 8 :][:8]
+        pin = inner.load(numbers, Decoder(8))
+        chunk = pin.memory[pin.slots[0] * 8 :][:8]
         memory[places[0] * 8 : places[0] * 8 + 8] = chunk
-        hold.release()
+        pin.release()
 
-    assert held(outer.load([3], decode), 8) == [3]
+    assert first_bytes(outer.load([3], decode), 8) == [3]
 
 
 def test_a_chunk_that_is_made_of_one_that_another_thread_begins(
@@ -356,13 +356,13 @@ def test_a_chunk_that_is_made_of_one_that_another_thread_begins(
     """Whoever decodes the inner chunk may wait for the scratch that the outer one takes."""
     monkeypatch.setattr(decoding, "scratch_share", lambda: 16)
     cache = Cache(lambda: 1000)
-    inner, outer = cache.slots("inner", 8, 10), cache.slots("outer", 8, 10)
+    inner, outer = cache.array("inner", 8, 10), cache.array("outer", 8, 10)
     readers = ThreadPoolExecutor(1)
-    other: list[Future[Hold]] = []
+    other: list[Future[Pin]] = []
     begun, usual = threading.Event(), inner._claim
 
-    def claim(numbers: Sequence[int], together: bool) -> Any:
-        found = usual(numbers, together)
+    def claim(numbers: Sequence[int], own_threads: bool) -> Any:
+        found = usual(numbers, own_threads)
         begun.set()
         return found
 
@@ -371,13 +371,13 @@ def test_a_chunk_that_is_made_of_one_that_another_thread_begins(
     def decode(numbers: list[int], places: list[int], memory: NDArray[np.uint8]) -> None:
         other.append(readers.submit(inner.load, numbers, Decoder(8)))
         begun.wait()
-        hold = inner.load(numbers, Decoder(8))
-        memory[places[0] * 8 : places[0] * 8 + 8] = hold.memory[hold.slots[0] * 8 :][:8]
-        hold.release()
+        pin = inner.load(numbers, Decoder(8))
+        memory[places[0] * 8 : places[0] * 8 + 8] = pin.memory[pin.slots[0] * 8 :][:8]
+        pin.release()
 
     with readers:
-        assert held(outer.load([3], decode), 8) == [3]
-        assert held(other[0].result(), 8) == [3]
+        assert first_bytes(outer.load([3], decode), 8) == [3]
+        assert first_bytes(other[0].result(), 8) == [3]
 
 
 def resident(slots: Slots) -> int:
@@ -394,13 +394,13 @@ def resident(slots: Slots) -> int:
 def test_memory_goes_to_the_array_that_needs_it(nbytes: int):
     budget = 4 << 20
     cache = Cache(lambda: budget)
-    one, two = cache.slots("one", nbytes, 10**6), cache.slots("two", 1 << 16, 10**6)
+    one, two = cache.array("one", nbytes, 10**6), cache.array("two", 1 << 16, 10**6)
     for start in range(0, budget // nbytes, one.most):
         one.load(range(start, start + one.most), Decoder(nbytes)).release()
     assert resident(one) >= cache.nbytes * 0.9
     for number in range(2 * budget >> 16):
         two.load([number], Decoder(1 << 16)).release()
-    assert one.taken == [0]
+    assert one.used_bytes == [0]
     assert resident(one) <= mmap.PAGESIZE
     assert resident(one) + resident(two) <= budget + mmap.PAGESIZE
 
@@ -428,7 +428,7 @@ def test_chunks_of_a_large_array_lie_in_huge_pages():
     with open(HUGE_PAGES) as file:
         if "[never]" in file.read():
             pytest.skip("huge pages are turned off")
-    slots = Cache(lambda: 256 << 20).slots("array", 1 << 20, 40)
+    slots = Cache(lambda: 256 << 20).array("array", 1 << 20, 40)
     for number in range(40):
         slots.load([number], Decoder(1 << 20)).release()
     assert sum(int(nbytes) for nbytes, _ in mapped(slots, "AnonHugePages:")) >= 16 << 10
@@ -436,7 +436,7 @@ def test_chunks_of_a_large_array_lie_in_huge_pages():
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/pagemap"), reason="no /proc here")
 def test_few_chunks_take_no_more_memory_than_their_own():
-    slots, nbytes = Cache(lambda: 64 << 20).slots("array", 1 << 16, 1000), 1 << 16
+    slots, nbytes = Cache(lambda: 64 << 20).array("array", 1 << 16, 1000), 1 << 16
     for number in range(100):
         slots.load([number], Decoder(nbytes)).release()
         assert resident(slots) <= (number + 1) * nbytes + mmap.PAGESIZE
@@ -445,11 +445,11 @@ def test_few_chunks_take_no_more_memory_than_their_own():
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="no /proc here")
 def test_holes_are_not_filled_by_huge_pages():
     cache = Cache(lambda: 40 << 20)
-    one, two = cache.slots("one", 1 << 20, 40), cache.slots("two", 1 << 20, 40)
+    one, two = cache.array("one", 1 << 20, 40), cache.array("two", 1 << 20, 40)
     for number in range(40):
         one.load([number], Decoder(1 << 20)).release()
     two.load([0], Decoder(1 << 20)).release()
-    assert one.taken == [39 << 20]
+    assert one.used_bytes == [39 << 20]
     advised = mapped(one, "VmFlags:")
     assert advised
     assert all("nh" in flags and "hg" not in flags for flags in advised)
@@ -458,39 +458,39 @@ def test_holes_are_not_filled_by_huge_pages():
 def test_everything_of_an_array_goes_with_it():
     cache, slots, decode = array_of(800)
     slots.load([1, 2], decode).release()
-    assert cache.slots("array", 8, 1000) is slots
+    assert cache.array("array", 8, 1000) is slots
     assert cache.nbytes == 16
     del slots
     gc.collect()
     assert cache.nbytes == 0
-    assert cache.slots("array", 8, 1000).find(np.array([1])) is None
+    assert cache.array("array", 8, 1000).find(np.array([1])) is None
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_starts_empty():
     from oocdata.engines.cache import cache
 
-    slots, decode = cache.slots(object(), 8, 100), Decoder(8)
-    hold = slots.load([1, 2], decode)
+    slots, decode = cache.array(object(), 8, 100), Decoder(8)
+    pin = slots.load([1, 2], decode)
     with decoding._gate, cache.lock:  # as another thread may at that moment
         child = os.fork()
         if child == 0:
             status = 1
             try:
                 empty = slots.find(np.array([1])) is None and cache.nbytes == 0
-                again = held(slots.load([1, 7], decode), 8) == [1, 7]
+                again = first_bytes(slots.load([1, 7], decode), 8) == [1, 7]
                 status = 0 if empty and again else 2
             finally:
                 os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert held(hold, 8) == [1, 2]
+    assert first_bytes(pin, 8) == [1, 2]
 
 
 def test_the_budget_is_read_from_memory():
     from oocdata.engines.cache import cache
 
     before = 2 * cache_share()
-    slots = cache.slots(object(), 1 << 16, 10**6)
+    slots = cache.array(object(), 1 << 16, 10**6)
     try:
         set_memory(1 << 20)
         for start in range(0, 64, slots.most):

@@ -402,7 +402,7 @@ def test_who_holds_hdf5_waits_for_nobody(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "in_decoding_thread", None)
     assert_array_equal(view.take([3, 55]), array[[3, 55]])
     assert reader.count == {(0, 0): 1, (5, 0): 1}
-    assert view.source._slots.taken == [0]  # type: ignore[attr-defined]
+    assert view.source._slots.used_bytes == [0]  # type: ignore[attr-defined]
 
 
 def test_calls_of_a_warm_read():
