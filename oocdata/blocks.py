@@ -1,6 +1,6 @@
-"""Which positions of a dataset are stored together: all that an order knows of storage.
+"""Describe which positions of a dataset are stored together. Orders know nothing else of storage.
 
-All kinds number the blocks, and count *slots*: positions along the blocks laid end to end in the
+All kinds number the blocks, and define *slots*: positions along the blocks laid end to end in the
 order of their numbers.
 """
 
@@ -23,19 +23,19 @@ __all__ = [
 Ints = NDArray[np.int64]
 
 _PIECE = 1 << 16
-"""Positions whose blocks are found at a time: what that takes stays in the processor's cache."""
+"""Positions processed at a time, so that temporary arrays stay in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Runs of positions that are stored, and decoded, together. A position is its own slot.
+    """Runs of positions that are stored and decoded together. A position is its own slot.
 
     Attributes
     ----------
     length : int
-        Positions in a block; 1 where every element has an address of its own.
+        Positions in a block; 1 if every element has an address.
     first : int
-        Positions in the first block, which may be cut: 1 ≤ first ≤ length.
+        Positions in the first block, which may be shorter: 1 ≤ first ≤ length.
 
     Examples
     --------
@@ -65,20 +65,20 @@ class Blocks:
 
     @property
     def nbytes(self) -> int:
-        """No table is kept."""
+        """Bytes of tables: none."""
         return 0
 
 
 @dataclass(frozen=True, eq=False)
 class BlockIds:
-    """The block that each position of an irregular selection lies in.
+    """The block of each position of an irregular selection.
 
-    Blocks are numbered by their ids, ascending; slots are positions sorted by block.
+    Blocks are in ascending order of their ids; slots are positions sorted by block.
 
     Attributes
     ----------
     ids : ndarray of int32 or int64, shape (positions,)
-        Any numbers; positions of one number are stored together.
+        Any numbers; positions with the same number are stored together.
 
     Examples
     --------
@@ -106,18 +106,18 @@ class BlockIds:
     def _sorted(self) -> tuple[NDArray[np.signedinteger], Ints]:
         """The positions sorted by block, and where each block begins among them."""
         positions = np.argsort(self.ids, kind="stable")
-        if len(positions) < 2**31:  # it is as long as the dataset
+        if len(positions) < 2**31:
             positions = positions.astype(np.int32)
         ordered = self.ids[positions]
         borders = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
         return positions, np.concatenate(([0], borders, [len(positions)]))
 
     def of(self, positions: Ints) -> Ints:
-        """Return the id of the block that each position lies in."""
+        """Return the id of the block of each position."""
         return self.ids.take(positions).astype(np.int64, copy=False)
 
     def starts(self, numbers: Ints) -> Ints:
-        """Return the first slot of blocks, by their numbers; of the number after all, the count."""
+        """Return the first slot of blocks, by number; for the number after the last, the count."""
         return self._sorted[1].take(numbers)
 
     def number(self, count: int) -> int:
@@ -131,12 +131,12 @@ class BlockIds:
 
 @dataclass(frozen=True, eq=False)
 class BlockRuns:
-    """Runs of positions of any lengths that are stored together. A position is its own slot.
+    """Runs of positions of any length that are stored together. A position is its own slot.
 
     Attributes
     ----------
     begins : ndarray of int64, shape (blocks + 1,)
-        The first position of each block, ascending from 0; and the count of all.
+        First position of each block, ascending from 0; and the number of all positions.
 
     Examples
     --------
@@ -149,7 +149,7 @@ class BlockRuns:
 
     @property
     def count(self) -> int:
-        """The positions whose blocks are known."""
+        """Number of positions."""
         return int(self.begins[-1])
 
     @property
@@ -158,11 +158,11 @@ class BlockRuns:
         return self.begins.nbytes
 
     def of(self, positions: Ints) -> Ints:
-        """Return the number of the block that each position lies in."""
+        """Return the number of the block of each position."""
         return np.searchsorted(self.begins, positions, side="right") - 1
 
     def starts(self, numbers: Ints) -> Ints:
-        """Return the first position of blocks, by their numbers."""
+        """Return the first position of blocks, given by number."""
         return self.begins.take(numbers)
 
     def number(self, count: int) -> int:
@@ -177,21 +177,21 @@ class BlockRuns:
 AnyBlocks: TypeAlias = Blocks | BlockIds | BlockRuns
 
 ADDRESSABLE = Blocks(1, 1)
-"""Every element is read by itself."""
+"""Blocks of a dataset whose elements are read separately."""
 
 
 def typical_length(blocks: AnyBlocks, count: int) -> int:
-    """Return how many of `count` positions are stored together, on average."""
-    return (
-        min(blocks.length, count) if isinstance(blocks, Blocks) else count // blocks.number(count)
-    )
+    """Return the average number of positions that are stored together."""
+    if isinstance(blocks, Blocks):
+        return min(blocks.length, count)
+    return count // blocks.number(count)
 
 
 def numbered(count: int, ids_of: Callable[[Ints], Ints]) -> BlockIds | BlockRuns:
-    """Return the blocks of `count` positions from a function that returns the ids of their blocks.
+    """Return the blocks of `count` positions, whose block ids the function returns.
 
-    Where the ids never fall, a block is a run of positions, of which the begin alone is kept: some
-    thousand numbers for millions of windows in order. Else the id of each position is.
+    If the ids never decrease, blocks are runs, and only their first positions are stored: some
+    thousand numbers for millions of windows in order. Otherwise, the id of each position is.
 
     Examples
     --------
@@ -213,17 +213,17 @@ def numbered(count: int, ids_of: Callable[[Ints], Ints]) -> BlockIds | BlockRuns
 
 
 def _ids(ids_of: Callable[[Ints], Ints], piece: range) -> NDArray[np.signedinteger]:
-    """Return the ids of some positions in as few bytes as they need."""
+    """Return the block ids of a range of positions, as int32 if they fit."""
     ids = ids_of(np.arange(piece.start, piece.stop))
     small = ids.min() >= -(2**31) and ids.max() < 2**31
     return ids.astype(np.int32) if small else ids
 
 
 def joined(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
-    """Return the blocks of parts laid end to end, each given with the number of its positions.
+    """Return the blocks of parts laid end to end, given with the number of their positions.
 
-    Blocks of unlike parts are never one block. What has addresses of its own beside blocks is cut
-    into runs as long as these, so that it is visited as they are.
+    A block never spans two parts. If only some parts have blocks, the others are cut into runs of
+    the shortest block length, so that all are visited alike.
 
     Examples
     --------
@@ -235,20 +235,20 @@ def joined(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
     if len(parts) == 1:
         return parts[0][0]
     if any(isinstance(blocks, BlockIds) for blocks, _ in parts):
-        found, before = [], 0
+        ids_of_parts, before = [], 0
         for blocks, count in parts:
             ids = np.unique(blocks.of(np.arange(count)), return_inverse=True)[1]
-            found.append(ids + before)
+            ids_of_parts.append(ids + before)
             before += int(ids.max()) + 1
-        whole = np.concatenate(found)
-        return numbered(len(whole), lambda positions: whole[positions])
+        ids = np.concatenate(ids_of_parts)
+        return numbered(len(ids), lambda positions: ids[positions])
     lengths = [
         -(-count // blocks.number(count)) for blocks, count in parts if blocks != ADDRESSABLE
     ]
     run = Blocks(min(lengths), min(lengths))
     begins, start = [], 0
     for blocks, count in parts:
-        cut = run if blocks == ADDRESSABLE else blocks
-        begins.append(cut.starts(np.arange(cut.number(count))) + start)
+        runs = run if blocks == ADDRESSABLE else blocks
+        begins.append(runs.starts(np.arange(runs.number(count))) + start)
         start += count
     return BlockRuns(np.concatenate([*begins, [start]]))

@@ -1,7 +1,7 @@
-"""Boxes: what an element is in storage. Integers alone, nothing is read.
+"""Describe boxes of an array by integers; nothing is read.
 
-An array has N axes. A box in it has an *origin*, one integer an axis, and an *extent*, a length and
-a stride an axis. All elements of a dataset have one extent, so a batch is an int64 array of
+An array has N axes. A box has an *origin*, one integer per axis, and an *extent*, a length and a
+stride per axis. All elements of a dataset have the same extent, so a batch is an int64 array of
 origins, shape (n, N), and one `Extent`.
 """
 
@@ -26,10 +26,10 @@ class Extent:
     Attributes
     ----------
     lengths : tuple of int
-        Places taken along each axis, at least 0.
+        Number of positions along each axis, at least 0.
     strides : tuple of int
-        From one place taken to the next, at least 1. (A reversed axis is read forwards into a
-        reversed view of the batch, so no source meets a negative stride.)
+        Steps between them, at least 1. (A reversed axis is read forwards into a reversed view of
+        the batch, so sources need no negative strides.)
 
     Examples
     --------
@@ -43,12 +43,12 @@ class Extent:
 
     @classmethod
     def of(cls, lengths: Sequence[int]) -> Extent:
-        """Return the extent of these lengths, every place taken."""
+        """Return the extent of these lengths, with strides of 1."""
         return cls(tuple(lengths), (1,) * len(lengths))
 
     @cached_property
     def spans(self) -> tuple[int, ...]:
-        """Places from the first to the last one taken, both counted; 0 where none is taken."""
+        """Distance from the first to the last position along each axis, plus 1; 0 if empty."""
         return tuple(
             (length - 1) * stride + 1 if length else 0
             for length, stride in zip(self.lengths, self.strides, strict=True)
@@ -56,7 +56,7 @@ class Extent:
 
     @cached_property
     def size(self) -> int:
-        """Numbers in a box."""
+        """Number of values in a box."""
         return prod(self.lengths)
 
     def with_axis(self, axis: int, length: int, stride: int = 1) -> Extent:
@@ -67,9 +67,9 @@ class Extent:
 
 
 def covered(origins: NDArray[np.int64], extent: Extent, axis: int) -> range | NDArray[np.int64]:
-    """Return the places along an axis that boxes take, for messages.
+    """Return the positions along an axis that boxes cover, for messages.
 
-    Of boxes of length 1 as they come, with repeats; of longer ones ascending, each place once.
+    If the boxes have length 1, in their order, with repeats; else ascending and unique.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def covered(origins: NDArray[np.int64], extent: Extent, axis: int) -> range | ND
 def cut_boxes(
     origins: NDArray[np.int64], extent: Extent, axis: int, start: int, stop: int
 ) -> tuple[NDArray[np.int64], Extent, tuple[slice, ...]]:
-    """Return some of the places that boxes take along an axis as boxes, and where these go.
+    """Cut boxes to a range of their positions along an axis; return also the index into `out`.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def cut_boxes(
 def point_origins(
     origins: NDArray[np.int64], extent: Extent, axis: int
 ) -> tuple[NDArray[np.int64], Extent]:
-    """Cut boxes into boxes of length 1 along an axis; those of one box follow one another."""
+    """Cut boxes into boxes of length 1 along an axis, those of each box in order."""
     length, stride = extent.lengths[axis], extent.strides[axis]
     points = np.repeat(origins, length, axis=0)
     points[:, axis] += np.tile(np.arange(length) * stride, len(origins))
@@ -118,7 +118,7 @@ def point_origins(
 def cut_apart(
     origins: NDArray[np.int64], extent: Extent, chunk_shape: Sequence[int]
 ) -> tuple[NDArray[np.int64], Extent]:
-    """Cut boxes into points along axes on which whole chunks lie between the places they take.
+    """Cut boxes into points along axes whose stride skips whole chunks.
 
     Examples
     --------

@@ -1,7 +1,7 @@
-"""Integer arithmetic: rows, positions, cuts, splits. No storage, no arrays of data.
+"""Check and compose integer arguments and selections: rows, positions, axes, shards.
 
-Regular selections stay Python ``range`` objects, which slice and compose in O(1) however long they
-are; only a selection that is irregular (an int array, a mask) becomes an int64 array.
+Regular selections are Python ``range`` objects, which slice and compose in O(1) at any length; only
+an irregular selection (an int array, a mask) becomes an int64 array.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ __all__ = [
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
-"""What is kept of an axis: an int drops the axis, a range keeps those places."""
+"""Selection along an axis: an int drops the axis, a range keeps these places."""
 
 Selection: TypeAlias = range | NDArray[np.int64]
-"""Chosen integers in order: a range where they are regular, else an int64 array."""
+"""Selected integers in order: a range if they are regular, else an int64 array."""
 
 _END = 2**63
 
 
 def as_count(name: str, value: object, *, at_least: int = 1, at_most: int | None = None) -> int:
-    """Return an argument as a Python int, checked to be a whole number within bounds."""
+    """Return an argument as a Python int; raise if it is not a whole number within bounds."""
     count = _whole(value)
-    # Rows are int64: beyond, arithmetic with them would overflow.
+    # Rows are int64: larger numbers would overflow.
     if count is None or not at_least <= count < _END:
         below = " and less than 2**63" if count is not None and count >= _END else ""
         raise ArgumentError(
@@ -50,7 +50,7 @@ def as_count(name: str, value: object, *, at_least: int = 1, at_most: int | None
 
 
 def _whole(value: Any) -> int | None:
-    """Return a whole number as a Python int; None of anything else, and of True and False."""
+    """Return a whole number as a Python int; None for anything else, also for True and False."""
     try:
         return None if isinstance(value, bool | np.bool_) else operator.index(value)
     except TypeError:
@@ -65,71 +65,71 @@ def as_whole(name: str, value: object) -> int:
     return number
 
 
-def is_several(given: object) -> bool:
-    """Return whether one can go through an argument: not through an array of one number."""
-    return isinstance(given, Iterable) and getattr(given, "ndim", 1) != 0
+def is_several(value: object) -> bool:
+    """Return whether an argument is iterable; a zero-dimensional array is not."""
+    return isinstance(value, Iterable) and getattr(value, "ndim", 1) != 0
 
 
-def as_array(name: str, given: Any) -> NDArray[Any]:
-    """Return an argument as an array, or the error that it is none: its rows differ in length."""
+def as_array(name: str, value: Any) -> NDArray[Any]:
+    """Return an argument as an array; raise if its rows differ in length."""
     try:
-        return np.asarray(given)
+        return np.asarray(value)
     except ValueError as error:
         raise ArgumentError(
             f"`{name}` must be an array, all of whose rows have one length; got "
-            f"{type(given).__name__}: {error}"
+            f"{type(value).__name__}: {error}"
         ) from error
 
 
-def as_flag(name: str, given: Any) -> bool:
-    """Return an argument that must be True or False."""
-    if not isinstance(given, bool | np.bool_):
-        raise ArgumentError(f"`{name}` must be True or False; got {given!r}.")
-    return bool(given)
+def as_flag(name: str, value: Any) -> bool:
+    """Return an argument as a bool; raise if it is not True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ArgumentError(f"`{name}` must be True or False; got {value!r}.")
+    return bool(value)
 
 
-def as_path(name: str, given: Any) -> str:
-    """Return an argument that must be the path of a file or folder here, ``~`` as the home."""
-    if not isinstance(given, str | bytes | os.PathLike):
-        raise ArgumentError(f"`{name}` must be a path; got {given!r}.")
-    return os.path.expanduser(os.fsdecode(given))
+def as_path(name: str, value: Any) -> str:
+    """Return a local path as a str, with ``~`` expanded."""
+    if not isinstance(value, str | bytes | os.PathLike):
+        raise ArgumentError(f"`{name}` must be a path; got {value!r}.")
+    return os.path.expanduser(os.fsdecode(value))
 
 
-def as_axes(given: Iterable[Any], ndim: int) -> list[int] | None:
-    """Return axes counted from 0; None if one is none of so many, or is there twice."""
+def as_axes(axes: Iterable[Any], ndim: int) -> list[int] | None:
+    """Return axes counted from 0; None if one is out of range or repeated, or not an int."""
     try:
-        numbers = [operator.index(axis) for axis in given]
+        numbers = [operator.index(axis) for axis in axes]
     except TypeError:  # names, or one number
         return None
-    axes = [axis + ndim if axis < 0 else axis for axis in numbers]
-    return axes if set(axes) <= set(range(ndim)) and len(set(axes)) == len(axes) else None
+    found = [axis + ndim if axis < 0 else axis for axis in numbers]
+    return found if set(found) <= set(range(ndim)) and len(set(found)) == len(found) else None
 
 
 def as_bounds(name: str, value: Any) -> tuple[int, ...]:
-    """Return bounds that a caller gave: whole numbers from 1 that ascend."""
+    """Return ascending bounds of at least 1 as a tuple of int."""
     try:
-        found = tuple(as_count(name, bound) for bound in value)
+        bounds = tuple(as_count(name, bound) for bound in value)
     except (TypeError, ArgumentError):
-        found = ()
-    if not found or any(high <= low for low, high in itertools.pairwise(found)):
+        bounds = ()
+    if not bounds or any(high <= low for low, high in itertools.pairwise(bounds)):
         raise ArgumentError(
             f"`{name}` must be lengths that ascend, e.g. (16, 32, 64); got {value!r}."
         )
-    return found
+    return bounds
 
 
 def as_shard(num_shards: object, index: object) -> tuple[int, int]:
-    """Return which part of how many is meant, checked."""
-    shards, place = as_count("num_shards", num_shards), as_count("index", index, at_least=0)
-    if place >= shards:
-        raise ArgumentError(f"`index` must be less than `num_shards` ({shards}); got {place}.")
-    return shards, place
+    """Return the number of shards and the number of one of them, checked."""
+    shards, shard = as_count("num_shards", num_shards), as_count("index", index, at_least=0)
+    if shard >= shards:
+        raise ArgumentError(f"`index` must be less than `num_shards` ({shards}); got {shard}.")
+    return shards, shard
 
 
 def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
-    """Return positions, or those of a bool mask, as a new int64 array, each checked.
+    """Return positions, or the positions of a bool mask, as a new int64 array, checked.
 
-    Negative ones count from the end of what has this length, as in NumPy; nothing wraps around.
+    Negative positions count from the end of `length`, as in NumPy; nothing wraps around.
     """
     try:
         array = np.asarray(positions)
@@ -139,7 +139,7 @@ def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
         ) from error
     if array.size == 0 and array.ndim == 1 and not isinstance(positions, np.ndarray):
         array = array.astype(np.int64)  # NumPy makes an empty list float64
-    # Python ints beyond 64 bits make an object array; they are integers that do not exist.
+    # Python ints beyond 64 bits make an object array; they are integers out of range.
     beyond = array.dtype.kind == "O" and all(isinstance(number, int) for number in array.flat)
     if array.ndim != 1 or not (array.dtype.kind in "iub" or beyond):
         raise ArgumentError(
@@ -159,15 +159,15 @@ def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
             f"positions must lie within [{-length}, {length}) for a length of {length}; got "
             f"{wrong}."
         )
-    chosen = array.astype(np.int64)  # a copy: what a description holds must not change
+    chosen = array.astype(np.int64)  # a copy: descriptions must not change
     return np.where(chosen < 0, chosen + length, chosen) if low < 0 else chosen
 
 
 def as_run(positions: NDArray[np.int64]) -> Selection:
-    """Return positions as a range, if each is the one after the one before.
+    """Return positions as a range, if they are consecutive; else unchanged.
 
-    Others stay as they are: where a step divides no chunk, positions one by one tell exactly which
-    are stored together.
+    Ranges with other steps are not made: where a step does not divide the chunk length, explicit
+    positions tell exactly which are stored together.
 
     Examples
     --------
@@ -181,36 +181,36 @@ def as_run(positions: NDArray[np.int64]) -> Selection:
 
 
 def is_all(selection: Selection, length: int) -> bool:
-    """Return whether a selection is everything in its order: ``range(length)``."""
+    """Return whether a selection is ``range(length)``."""
     return isinstance(selection, range) and selection == range(length)
 
 
-def is_same(one: Selection, other: Selection) -> bool:
-    """Return whether the same integers are chosen, in the same order."""
-    if isinstance(one, range) and isinstance(other, range):
-        return one == other
-    return np.array_equal(one, other)
+def is_same(first: Selection, second: Selection) -> bool:
+    """Return whether two selections are the same integers in the same order."""
+    if isinstance(first, range) and isinstance(second, range):
+        return first == second
+    return np.array_equal(first, second)
 
 
 def compose_ranges(old: range, new: range) -> range:
-    """Return ``[old[place] for place in new]`` as a range; each place within ``[0, len(old))``.
+    """Return ``[old[place] for place in new]`` as a range; places must be in ``[0, len(old))``.
 
     Examples
     --------
     >>> compose_ranges(range(100, 0, -10), range(4, -1, -2))
     range(60, 120, 20)
     """
-    # By its length: a stop of -1 means "before 0" here, and "the last" in a slice.
+    # Use the length: a stop of -1 means "before 0" here, but "the last" in a slice.
     step = old.step * new.step
     start = old.start + new.start * old.step
     return range(start, start + len(new) * step, step)
 
 
 def select(selection: Selection, places: Selection) -> Selection:
-    """Select checked places of a selection: a range of a range stays a range, at no cost."""
+    """Select checked places of a selection; a range of a range is a range."""
     if not isinstance(places, range):
         chosen = take(selection, places)
-        chosen.flags.writeable = False  # it becomes part of a description
+        chosen.flags.writeable = False  # it is part of a description
         return chosen
     if isinstance(selection, range):
         return compose_ranges(selection, places)
@@ -221,7 +221,7 @@ def select(selection: Selection, places: Selection) -> Selection:
 
 
 def repeated(rows: Selection) -> int | None:
-    """Return the first row that is chosen more than once, if any is; ranges never do that."""
+    """Return a row that is selected more than once, or None."""
     if isinstance(rows, range) or (rows[1:] > rows[:-1]).all():
         return None
     ordered = np.sort(rows)
@@ -230,14 +230,14 @@ def repeated(rows: Selection) -> int | None:
 
 
 def take(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the integers at checked positions of any shape."""
+    """Return the integers of a selection at checked positions of any shape."""
     if isinstance(selection, range):
         return positions * selection.step + selection.start
     return selection[positions]
 
 
 def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[Any, ...]]:
-    """Split an indexing key into the row key and one key for each element axis, as `cut` takes it.
+    """Split an indexing key into the row key and one key per element axis, for `cut`.
 
     Examples
     --------
@@ -257,7 +257,7 @@ def expand_key(key: Any, ndim: int) -> tuple[Any, tuple[Any, ...]]:
 
 
 def slice_range(places: range, part: slice) -> range:
-    """Return ``places[part]``, or the error that the slice is wrong."""
+    """Return ``places[part]``; raise `ArgumentError` if the slice is invalid."""
     try:
         return places[part]
     except (TypeError, ValueError):
@@ -267,7 +267,7 @@ def slice_range(places: range, part: slice) -> range:
 
 
 def cut(places: range, part: Any) -> Cut:
-    """Return what an int or a slice keeps of an axis of which only some places were left."""
+    """Return the places that an int or a slice selects from the places of an axis."""
     if isinstance(part, slice):
         return slice_range(places, part)
     length = len(places)

@@ -1,8 +1,8 @@
-"""One number for the memory of the process, and how it is shared out.
+"""Set the memory limit of the process, and divide it into shares.
 
-``set_memory(nbytes)`` (or ``OOCDATA_MEMORY``) bounds what reading keeps: batches in flight, decoded
-chunks, tables and scratch, whatever the number of files and loaders. Below what one batch read and
-one in use take, those are the bound.
+``set_memory(nbytes)`` (or ``OOCDATA_MEMORY``) bounds the memory of reading: batches in flight,
+decoded chunks, tables and scratch, whatever the number of files and loaders. At least one batch
+being read and one in use are always allowed.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ DEFAULT_MEMORY = 512 << 20
 _LEAST = 1 << 20
 
 
-def _of_environment() -> int:
-    given = os.environ.get("OOCDATA_MEMORY", str(DEFAULT_MEMORY))
-    if not given.strip().isdecimal() or int(given) < _LEAST:
+def _from_environment() -> int:
+    text = os.environ.get("OOCDATA_MEMORY", str(DEFAULT_MEMORY))
+    if not text.strip().isdecimal() or int(text) < _LEAST:
         raise ArgumentError(
             "the environment variable OOCDATA_MEMORY must be a whole number of bytes of at least "
-            f"{_LEAST}; got {given!r}. Without it {DEFAULT_MEMORY} are used."
+            f"{_LEAST}; got {text!r}. Without it {DEFAULT_MEMORY} are used."
         )
-    return int(given)
+    return int(text)
 
 
-_memory = _of_environment()
+_memory = _from_environment()
 _lowered: list[int] = []
+"""Limits of the `at_most` blocks that are being run."""
 
 
 def memory_limit() -> int:
-    """Return the bytes that reading may take in this process.
+    """Return the bytes that reading may use in this process.
 
     Examples
     --------
@@ -53,7 +54,7 @@ def memory_limit() -> int:
 
 @contextmanager
 def at_most(nbytes: int) -> Iterator[None]:
-    """Lower the limit for as long as a block takes; of several at once, the lowest holds.
+    """Lower the limit within a block; of several blocks, the lowest limit applies.
 
     Examples
     --------
@@ -69,14 +70,14 @@ def at_most(nbytes: int) -> Iterator[None]:
 
 
 def set_memory(nbytes: int) -> None:
-    """Set how many bytes reading may take in this process; takes effect with the next read.
+    """Set the bytes that reading may use in this process, from the next read on.
 
     Parameters
     ----------
     nbytes : int
         At least 1 MiB. A quarter is for batches in flight, a half for decoded chunks, the rest for
-        tables and scratch. What nobody needs for chunks, batches may take. Worker processes share
-        it evenly.
+        tables and scratch. Batches may use the share of chunks while no chunk is cached. Worker
+        processes divide the limit equally.
 
     Examples
     --------
@@ -90,42 +91,43 @@ def set_memory(nbytes: int) -> None:
 
 
 def cache_share() -> int:
-    """Return the bytes of decoded chunks that the process may keep, all arrays together."""
+    """Return the bytes of decoded chunks that may be cached, of all arrays together."""
     return memory_limit() // 2
 
 
 def batch_share(*, cached: bool = True) -> int:
-    """Return the bytes of batches in flight, all loaders together.
+    """Return the bytes of batches in flight, of all loaders together.
 
-    A loader of which no chunk is kept (not `cached`) may take the chunks' share too, as long as no
-    other keeps any: batches of 100 MB are then read two at a time, 1.7 times as fast (through
-    `to_tf` 1.3 times).
+    A loader that caches no chunks (not `cached`) may use the chunks' share too, while no other
+    loader caches any: batches of 100 MB are then read two at a time, 1.7 times as fast (1.3 times
+    through `to_tf`).
     """
-    return min([_memory, *_lowered]) // 4 * (1 if cached else 3)  # for each batch: no call more
+    # `memory_limit` inlined: this is called for each batch.
+    return min([_memory, *_lowered]) // 4 * (1 if cached else 3)
 
 
 def scratch_share() -> int:
-    """Return the bytes of tables, stored chunks being decoded, and scratch."""
+    """Return the bytes for tables, stored chunks being decoded, and scratch."""
     return memory_limit() // 4
 
 
 class Account:
-    """Bytes of batches in flight, of all iterations; safe to use from several threads.
+    """Bytes of batches in flight, of all iterations; thread-safe.
 
-    Those of all running iterations together stay within `batch_share`, except that each iteration
-    may always read one run of steps while one is in use.
+    The total stays within `batch_share`, except that each iteration may always read one run of
+    steps while another is in use.
 
     Attributes
     ----------
     cached : callable
-        Returns the bytes of the chunks that are kept.
+        Returns the bytes of the cached chunks.
     """
 
     def __init__(self, cached: Callable[[], int] = lambda: 0) -> None:
         # Re-entrant: the garbage collector may run anything while this thread holds it.
         self._lock = threading.RLock()
-        # By owner, changed in one step: so Ctrl-C leaves nothing that an owner's end does not give
-        # back.
+        # By owner. Each entry is replaced in one step, so that `end` returns all bytes even after
+        # an interrupt.
         self._taken: dict[int, tuple[int, bool]] = {}
         self.cached = cached
 
@@ -136,14 +138,14 @@ class Account:
 
     @property
     def borrowed(self) -> int:
-        """Bytes of the chunks' share that batches have taken."""
+        """Bytes of the chunks' share that batches use."""
         uncached = sum(nbytes for nbytes, cached in list(self._taken.values()) if not cached)
         return max(0, uncached - batch_share())
 
     def take(self, owner: int, nbytes: int, *, always: bool = False, cached: bool = True) -> bool:
-        """Return whether so many bytes more fit; if so, or `always`, they are in flight.
+        """Add bytes to an owner if they fit, or if `always`; return whether they were added.
 
-        The owner is a number (`id`), of an iteration whose chunks are kept or not (`cached`).
+        `owner` is the `id` of an iteration; `cached` says whether its chunks are cached.
         """
         most = batch_share(cached=cached or self.cached() > 0)
         with self._lock:
@@ -153,13 +155,13 @@ class Account:
             return fits
 
     def give(self, owner: int, nbytes: int) -> None:
-        """Give bytes back that were taken."""
+        """Return some of an owner's bytes."""
         with self._lock:
             has, cached = self._taken[owner]
             self._taken[owner] = has - nbytes, cached
 
     def end(self, owner: int) -> None:
-        """Give all back that an owner has; may be called again, and in a fork: it takes no lock."""
+        """Return all of an owner's bytes. Takes no lock; may be called again, also after a fork."""
         self._taken.pop(owner, None)
 
 
@@ -167,13 +169,13 @@ _account = Account()
 
 
 def account() -> Account:
-    """Return the account of the process."""
+    """Return the account of this process."""
     return _account
 
 
-def _begin_anew_after_fork() -> None:
+def _reset_after_fork() -> None:
     global _account
-    _account = Account(_account.cached)  # the iterations are the parent's
+    _account = Account(_account.cached)  # the iterations belong to the parent
 
 
-os.register_at_fork(after_in_child=_begin_anew_after_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)

@@ -1,4 +1,4 @@
-"""Work for other threads: all of it at once, or in order with a bound; what threads share."""
+"""Run work in threads, all at once or in order with a bound, and share state between threads."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ if TYPE_CHECKING or sys.version_info >= (3, 12):
 else:
 
     class cached_property(functools.cached_property):  # noqa: N801
-        """That of Python 3.12, which has no lock; two threads may find a value at once.
+        """The `cached_property` of Python 3.12: without a lock, so two threads may compute a value.
 
-        The lock of Python 3.11 is one for all objects of a class. A function of the user's that is
-        tried for one dataset kept all others waiting, and children of a fork for ever.
+        Python 3.11 has one lock for all objects of a class. A user's function that was run for one
+        dataset blocked all others, and forked children for ever.
         """
 
         def __get__(self, instance: Any, owner: Any = None) -> Any:
@@ -38,8 +38,8 @@ else:
             try:
                 return instance.__dict__[self.attrname]
             except KeyError:
-                found = instance.__dict__[self.attrname] = self.func(instance)
-                return found
+                value = instance.__dict__[self.attrname] = self.func(instance)
+                return value
 
 
 def cores() -> int:
@@ -52,7 +52,7 @@ def cores() -> int:
 def in_threads(
     threads: ThreadPoolExecutor, work: Callable[[Item], object], items: Iterable[Item]
 ) -> None:
-    """Do it for all items, and return when none is under way any more; raise the first error."""
+    """Call `work` for all items; return or raise the first error when no call is running."""
     for _ in in_order(threads, work, items, most=sys.maxsize):
         pass
 
@@ -63,10 +63,10 @@ def in_order(
     items: Iterable[Item],
     most: int | None = None,
 ) -> Generator[Made]:
-    """Yield what comes of each item, in order; none is under way any more when it ends.
+    """Yield the result for each item, in order; no call is running when the iteration ends.
 
-    Items are asked for as they are needed: `most` are under way or ready at a time, by default
-    enough to keep every core busy. What `work` raises ends the iteration.
+    Items are consumed as needed: `most` results are being computed or ready at a time, by default
+    enough to keep every core busy. An error in `work` ends the iteration.
 
     Examples
     --------
@@ -82,21 +82,21 @@ def in_order(
     try:
         for item in items:
             waiting.append(threads.submit(work, item))
-            del item  # or it would be held while the next one is made
+            del item  # else it would be kept alive while the next one is made
             while len(waiting) >= most:
                 yield waiting.popleft().result()
         while waiting:
             yield waiting.popleft().result()
     finally:
-        for one in waiting:
-            one.cancel()
+        for future in waiting:
+            future.cancel()
         wait(waiting)
 
 
 def holds_hdf5() -> bool:
     """Return whether this thread is in a call of h5py, as in a function given to ``visititems``.
 
-    Another thread that needs HDF5 would wait for it for ever.
+    If so, another thread that needs HDF5 would block for ever.
     """
     objects = sys.modules.get("h5py._objects")
     owned = getattr(getattr(objects, "phil", None), "_is_owned", None)
@@ -108,24 +108,24 @@ _silent = threading.RLock()
 
 @contextmanager
 def silent(*messages: str) -> Iterator[None]:
-    """Silence warnings that begin as these patterns say, for as long as a block takes.
+    """Silence warnings whose messages match patterns at their beginning, within a block.
 
     Examples
     --------
     >>> with silent("(Ginger|Sugar) is"):
     ...     warnings.warn("Sugar is sweet", stacklevel=1)
     """
-    # The filters are the process's: a second thread would keep the first one's, and put them back.
+    # Filters belong to the process: a second thread would save and restore those of the first.
     with _silent, warnings.catch_warnings():
         for message in messages:
             warnings.filterwarnings("ignore", message=message)
         yield
 
 
-def _renew_after_fork() -> None:
+def _reset_after_fork() -> None:
     global _silent
-    _silent = threading.RLock()  # a thread that is not here may have held it
+    _silent = threading.RLock()  # a thread of the parent may have held it
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)
+    os.register_at_fork(after_in_child=_reset_after_fork)

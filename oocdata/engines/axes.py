@@ -1,4 +1,4 @@
-"""Which axes of an array number its rows."""
+"""Resolve the sample axes of an array, given by name or number."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["axis_numbers", "sample_axes"]
 def axis_numbers(
     axis: int | str | Sequence[int | str], ndim: int, storage: Storage
 ) -> tuple[int, ...]:
-    """Return axes given by numbers or names as numbers counted from the front.
+    """Return axes, given by number or name, as numbers counted from the front.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If the array has no such axis, or none at all.
+        If the array has no such axis, or has no axes.
 
     Examples
     --------
@@ -30,14 +30,14 @@ def axis_numbers(
     if ndim == 0:
         where = _where(storage)
         raise ArgumentError(f"an array must have a row axis; got a single number.{where}")
-    given = [axis] if isinstance(axis, str) or not isinstance(axis, Sequence) else list(axis)
-    return tuple(_number(one, ndim, storage) for one in given)
+    axes = [axis] if isinstance(axis, str) or not isinstance(axis, Sequence) else list(axis)
+    return tuple(_number(name, ndim, storage) for name in axes)
 
 
 def sample_axes(
     axis: int | str | Sequence[int | str], ndim: int, storage: Storage
 ) -> tuple[int, ...]:
-    """Return the sample axes that a user named, outermost first.
+    """Return the sample axes, given by number or name, outermost first.
 
     Raises
     ------
@@ -61,15 +61,15 @@ def sample_axes(
 def _number(axis: int | str, ndim: int, storage: Storage) -> int:
     names = storage.dimensions
     if isinstance(axis, str):
-        there = [name for name in names if name]
-        if not there:
+        present = [name for name in names if name]
+        if not present:
             raise ArgumentError(
                 f"`axis` must be an axis of the {ndim}-dimensional array by its number, because it "
                 f"has no dimension names; got {axis!r}. Its axes are 0 to {ndim - 1}."
                 f"{_where(storage)}"
             )
-        if there.count(axis) != 1:
-            problem = f"got {axis!r}" + (", which several axes have" if axis in there else "")
+        if present.count(axis) != 1:
+            problem = f"got {axis!r}" + (", which several axes have" if axis in present else "")
             raise ArgumentError(
                 f"`axis` must name one dimension of the array ({', '.join(map(repr, names))}) or "
                 f"be its number; {problem}.{_where(storage)}"

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.buffers import trim
-from oocdata.engines.decoding import decodes_already, in_decoding_thread, in_turns, scratch
+from oocdata.engines.decoding import decodes_already, in_decoding_thread, run_tasks, scratch
 from oocdata.memory import account, cache_share, scratch_share
 from oocdata.threads import holds_hdf5
 
@@ -456,7 +456,7 @@ class Slots:
     def _decode(self, tasks: list[_DecodeTask], decode: Decode) -> None:
         """Run decode tasks in this thread and in idle decoding threads."""
         memory = self.memory
-        in_turns([partial(self._run, task, decode, memory) for task in tasks])
+        run_tasks([partial(self._run, task, decode, memory) for task in tasks])
 
     def _run(self, task: _DecodeTask, decode: Decode, memory: NDArray[np.uint8]) -> None:
         task.failed = True

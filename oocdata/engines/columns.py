@@ -1,4 +1,4 @@
-"""Some columns of sparse rows, and sparse rows as they are stored: of one file or several."""
+"""Select columns of sparse rows, and read sparse rows as stored, from one file or several."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Columns(Wrapped):
-    """Some columns of sparse rows, of one file or of several end to end.
+    """Selected columns of sparse rows, of one file or of several end to end.
 
     Attributes
     ----------
     places : ndarray of int64, shape (columns,)
-        Which columns of the source, each once, in order.
+        Columns of the source, distinct, in order.
     """
 
     places: Ints
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """``(rows, columns)``."""
+        """Shape, ``(rows, columns)``."""
         return self.inner.shape
 
     def storage(self) -> Storage:
@@ -54,19 +54,19 @@ class Columns(Wrapped):
 
     @cached_property
     def inner(self) -> Source:
-        """The source that has these columns alone."""
+        """The source reduced to these columns."""
         return _with_columns(self.source, self.places)
 
 
 def is_sparse(source: Source) -> bool:
-    """Return whether a source has `read_entries`."""
+    """Return whether `read_entries` can read a source."""
     if isinstance(source, Concat):
         return source.axis == 0 and all(map(is_sparse, source.parts))
     return isinstance(source, SparseRows | Columns)
 
 
 def _with_columns(source: Source, places: Ints) -> Source:
-    """Return the source of some columns."""
+    """Return a source of selected columns."""
     if isinstance(source, SparseRows):
         return source.with_columns(places)
     assert isinstance(source, Concat)
@@ -74,7 +74,7 @@ def _with_columns(source: Source, places: Ints) -> Source:
 
 
 def _matrices(source: Source) -> Iterator[SparseRows]:
-    """Yield the matrices that a source for which `is_sparse` holds is made of."""
+    """Yield the matrices of a sparse source."""
     if isinstance(source, SparseRows):
         yield source
     elif isinstance(source, Columns):
@@ -85,69 +85,69 @@ def _matrices(source: Source) -> Iterator[SparseRows]:
 
 
 def most_entries(source: Source) -> int:
-    """Return how many stored numbers a row has, at most, whatever columns are chosen."""
+    """Return the maximum number of stored values of a row, before columns are selected."""
     return max(matrix.longest for matrix in _matrices(source))
 
 
 def entry_bytes(source: Source) -> int:
-    """Return the bytes of a stored number and its column, as they are read."""
+    """Return the bytes of a stored value and its column index, as they are read."""
     return max(matrix.entry_bytes for matrix in _matrices(source))
 
 
 def read_entries(source: Source, origins: Ints, extent: Extent) -> list[Entries]:
-    """Return the stored numbers of rows, or of parts of rows; some rows after the other.
+    """Return the stored values of rows or parts of rows, in order, in one or several pieces.
 
     Parameters
     ----------
     source : Source
-        For which `is_sparse` holds.
+        A sparse source; see `is_sparse`.
     origins : ndarray of int64, shape (n, 2)
     extent : Extent
-        Of length 1 along axis 0.
+        With length 1 along axis 0.
 
     Raises
     ------
     oocdata.errors.SourceError
-        When storage can't deliver them.
+        If storage can't deliver them.
     """
     if isinstance(source, Columns):
         return read_entries(source.inner, origins, extent)
     if isinstance(source, SparseRows):
         return list(source.boxes(origins, extent))
     assert isinstance(source, Concat)
-    parts, places = [], []
+    parts, rows = [], []
     for part, boxes, moved in source.shares(origins):
         parts += read_entries(part, moved, extent)
-        places.append(boxes)
-    return in_places(parts, places, source.dtype)
+        rows.append(boxes)
+    return in_places(parts, rows, source.dtype)
 
 
 def in_places(parts: list[Entries], places: Sequence[Ints], dtype: np.dtype[Any]) -> list[Entries]:
-    """Return entries with row i of all parts as row i of all places; some rows after the other."""
+    """Return entries reordered, with row i of all parts at row i of all places."""
     rows = np.concatenate(places) if places else np.empty(0, np.int64)
     if (rows[1:] > rows[:-1]).all():
         return parts
     counts = np.empty_like(rows)
     counts[rows] = np.concatenate([part.counts for part in parts])
     targets, total = (np.cumsum(counts) - counts)[rows], int(counts.sum())
-    kind = np.result_type(*(part.columns.dtype for part in parts))
-    found = Entries(counts, empty((total,), kind), empty((total,), dtype))
+    column_dtype = np.result_type(*(part.columns.dtype for part in parts))
+    entries = Entries(counts, empty((total,), column_dtype), empty((total,), dtype))
     first = 0
     for part in parts:
-        starts, own = np.cumsum(part.counts) - part.counts, targets[first:][: len(part.counts)]
-        for read, out in ((part.columns, found.columns), (part.values, found.values)):
-            copy_runs(read.astype(out.dtype, copy=False), starts, out, own, part.counts)
+        starts, at = np.cumsum(part.counts) - part.counts, targets[first:][: len(part.counts)]
+        for read, out in ((part.columns, entries.columns), (part.values, entries.values)):
+            copy_runs(read.astype(out.dtype, copy=False), starts, out, at, part.counts)
         first += len(part.counts)
-    return [found]
+    return [entries]
 
 
 def choose_columns(source: Source, axis: int, places: Ints) -> Source | None:
-    """Return the source of some columns of sparse rows; None where `source` has other rows.
+    """Return a source of selected columns; None if `source` is not sparse or `axis` is not 1.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If a column is chosen twice.
+        If a column is selected twice.
     """
     if axis != 1 or not is_sparse(source):
         return None
@@ -156,10 +156,10 @@ def choose_columns(source: Source, axis: int, places: Ints) -> Source | None:
             "columns of sparse rows must be chosen once each; got some more often. Repeat them in "
             "`.map`."
         )
-    whole, before = chosen_columns(source) or (source, np.arange(source.shape[1]))
-    return Columns(whole, before[places])
+    whole, columns = chosen_columns(source) or (source, np.arange(source.shape[1]))
+    return Columns(whole, columns[places])
 
 
 def chosen_columns(source: Source) -> tuple[Source, Ints] | None:
-    """Return the source with all its columns, and those chosen; None where all are there."""
+    """Return the source with all columns, and the selected columns; None if none are selected."""
     return (source.source, source.places) if isinstance(source, Columns) else None

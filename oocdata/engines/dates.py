@@ -1,4 +1,4 @@
-"""Times that are stored as numbers of a unit since a date, decoded into datetime64[ns]."""
+"""Decode times, stored as numbers of a unit since a date, into datetime64[ns]."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ _NAT = np.iinfo(np.int64).min
 _MICROSECOND = 1000
 
 _ROUNDED = 2048
-"""What float64 may round off nanoseconds, at most."""
+"""Maximum rounding error of float64 nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Dates:
-    """How times are packed: ``date = since + number * unit``, NaT where a number is missing.
+    """Packing of times: ``date = since + number * unit``, NaT for missing numbers.
 
     Attributes
     ----------
     packing : Packing
-        How the numbers are packed in their turn. Whole ones without a scale stay whole.
+        Packing of the numbers. Whole numbers without a scale stay whole.
     unit, since : int
-        In nanoseconds; since 1970.
+        In nanoseconds; `since` counts from 1970.
     rounded : bool
-        Whether fractions are rounded to microseconds, as `cftime` does for dates before 1582. Else
-        they are cut to nanoseconds.
+        Whether fractions are rounded to microseconds, as `cftime` does for dates before 1582.
+        Otherwise they are truncated to nanoseconds.
     """
 
     packing: Packing
@@ -42,26 +42,26 @@ class Dates:
 
     @property
     def packed(self) -> np.dtype[Any]:
-        """By which the stored numbers are read."""
+        """Dtype of the stored numbers."""
         return self.packing.packed
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """int64."""
+        """Dtype of the decoded times: int64."""
         return np.dtype(np.int64)
 
     @property
     def date_unit(self) -> str:
-        """``"datetime64[ns]"``, as xarray decodes them by default."""
+        """``"datetime64[ns]"``, the default of xarray."""
         return "datetime64[ns]"
 
     def decode(self, packed: NDArray[Any], out: NDArray[Any]) -> None:
-        """Write dates into memory of any dtype; it may be that of the packed numbers.
+        """Write dates into memory of any dtype; it may be the memory of the packed numbers.
 
         Raises
         ------
         oocdata.errors.SourceError
-            If a date is not within the years 1678 to 2262, those of datetime64[ns].
+            If a date is out of the range of datetime64[ns], the years 1678 to 2262.
 
         Examples
         --------
@@ -74,8 +74,8 @@ class Dates:
         """
         numbers, missing = self._numbers(packed)
         shift, rest = divmod(self.since, self.unit)
-        there = numbers[~missing]
-        for number in (there.min().item(), there.max().item()) if there.size else ():
+        present = numbers[~missing]
+        for number in (present.min().item(), present.max().item()) if present.size else ():
             if not abs((number + shift) * self.unit + rest) < 2**63 - 2 * _ROUNDED - self.unit:
                 raise SourceError(
                     f"dates must lie within the years 1678 to 2262, those of {self.date_unit}; "
@@ -85,16 +85,16 @@ class Dates:
         numbers[missing] = 0
         if numbers.dtype.kind == "f" and self.rounded:
             parts = (numbers + shift) * (self.unit // _MICROSECOND)
-            found = np.rint(parts).astype(np.int64) * _MICROSECOND + rest
+            dates = np.rint(parts).astype(np.int64) * _MICROSECOND + rest
         elif numbers.dtype.kind == "f":
-            found = (numbers * self.unit).astype(np.int64) + self.since
+            dates = (numbers * self.unit).astype(np.int64) + self.since
         else:
-            found = (numbers + shift) * self.unit + rest
-        found[missing] = _NAT
-        out[...] = found
+            dates = (numbers + shift) * self.unit + rest
+        dates[missing] = _NAT
+        out[...] = dates
 
     def _numbers(self, packed: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
-        """Return what is packed as int64 or float64, in fresh memory, and where it is missing."""
+        """Return the numbers as int64 or float64, in fresh memory, and a mask of missing ones."""
         packing = self.packing
         if packing.scale is None and packing.offset is None and packing.packed.kind in "iu":
             packed = packed.view(packing.packed)

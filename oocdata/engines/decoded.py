@@ -1,4 +1,4 @@
-"""Packed numbers, decoded in the write of the batch: scale, offset, and NaN for what misses."""
+"""Decode packed numbers as the batch is written: scale, offset, and NaN for missing values."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 __all__ = ["Decoded", "Packing"]
 
 _PIECE_BYTES = 4 << 20
-"""Of packed numbers that are read at a time, so that chunks are decoded side by side."""
+"""Packed bytes read at a time: enough for several chunks, which are decoded in parallel."""
 
 _BLOCK_BYTES = 256 << 10
-"""Of numbers that are decoded at a time: they stay in the processor's cache."""
+"""Bytes decoded at a time, which stay in the processor's cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class Packing:
-    """How numbers are packed: ``number = packed * scale + offset``, NaN where one of `missing`.
+    """Packing of numbers: ``number = packed * scale + offset``, NaN for values in `missing`.
 
     Attributes
     ----------
     packed : numpy.dtype
-        By which the stored numbers are read: of another sign than the stored dtype's, perhaps.
+        Dtype of the packed numbers; its sign may differ from that of the stored dtype.
     missing : tuple
-        Packed numbers.
+        Packed values that mean NaN.
     scale, offset : number or None
-        Of NumPy's scalar types or Python's, which makes a difference in rounding.
+        Scalars of NumPy or Python, which differ in rounding.
     dtype : numpy.dtype
-        Of the numbers.
+        Dtype of the decoded numbers.
     """
 
     packed: np.dtype[Any]
@@ -53,11 +53,11 @@ class Packing:
 
     @property
     def date_unit(self) -> str:
-        """Empty: they are no dates."""
+        """Empty: the numbers are not dates."""
         return ""
 
     def decode(self, packed: NDArray[Any], out: NDArray[Any]) -> None:
-        """Write numbers into memory of any dtype; it may be that of the packed ones.
+        """Write numbers into memory of any dtype; it may be the memory of the packed ones.
 
         Examples
         --------
@@ -83,15 +83,15 @@ class Packing:
 
 @dataclass(frozen=True, eq=False)
 class Decoded(Wrapped):
-    """A source of packed numbers as the numbers, or as dates.
+    """A source of packed numbers, decoded into numbers or dates.
 
     Attributes
     ----------
     packing : Packing or Dates
     described : str
-        How they are packed, in words.
+        Description of the packing.
     attributes : mapping
-        For each attribute that is not true of the numbers, None.
+        Attributes that do not apply to decoded numbers, as keys; values are None.
     """
 
     packing: Packing | Dates
@@ -100,7 +100,7 @@ class Decoded(Wrapped):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of the numbers."""
+        """Dtype of the decoded numbers."""
         return self.packing.dtype
 
     def storage(self) -> Storage:
@@ -118,7 +118,7 @@ class Decoded(Wrapped):
             packed="",
             unit=self.packing.date_unit,
             opened=None if inner.opened is None else {**inner.opened, "decode": True},
-            annotations=partial(_true_of_numbers, inner, self.attributes),
+            annotations=partial(_annotations, inner, self.attributes),
         )
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
@@ -127,26 +127,25 @@ class Decoded(Wrapped):
             return
         count = max(1, _BLOCK_BYTES // (extent.size * self.dtype.itemsize))
         pieces = read_through(self.source, origins, extent, self.source.dtype, _PIECE_BYTES)
-        for some, boxes in pieces:
-            piece = out[some]
+        for part, boxes in pieces:
+            target = out[part]
             for start in range(0, len(boxes), count):
                 block = slice(start, start + count)
                 try:
-                    self.packing.decode(boxes[block], piece[block])
+                    self.packing.decode(boxes[block], target[block])
                 except SourceError as error:
                     stored = self.source.storage()
                     error.path, error.key = stored.path, stored.key
-                    if len(self.shape) == 1:  # times; of several axes it is not known which rows
-                        error.concern(covered(origins[some][block], extent, 0))
+                    if len(self.shape) == 1:  # times; with several axes the rows are not known
+                        error.concern(covered(origins[part][block], extent, 0))
                     raise
 
 
-def _true_of_numbers(stored: Storage, changed: Mapping[str, None]) -> Annotations:
-    """Return what storage says of the array, but for what is said of packed numbers."""
-    found = stored.annotations()
-    kept = {
+def _annotations(stored: Storage, changed: Mapping[str, None]) -> Annotations:
+    """Return the annotations of storage without attributes that describe packed numbers."""
+    attributes = {
         name: changed.get(name, value)
-        for name, value in found.attributes.items()
+        for name, value in stored.annotations().attributes.items()
         if name not in changed or name.startswith("valid")
     }
-    return Annotations(kept)
+    return Annotations(attributes)

@@ -1,7 +1,7 @@
-"""The threads in which chunks are decoded: few, shared by all arrays, with bounded scratch.
+"""Run decoding in a few threads, which all arrays share, with bounded scratch memory.
 
-The thread that asks only waits. So Ctrl-C, which reaches the main thread alone, ends the waiting
-and nothing else, and however many threads ask, no more decode than there are processors.
+The calling thread only waits. So Ctrl-C, which only reaches the main thread, interrupts nothing but
+the wait; and however many threads read, no more decode than there are processors.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ from oocdata.threads import cores
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["decodes_already", "in_decoding_thread", "in_turns", "scratch"]
+__all__ = ["decodes_already", "in_decoding_thread", "run_tasks", "scratch"]
 
 Made = TypeVar("Made")
 
 
 class _Local(threading.local):
     counted = 0
-    """Bytes of scratch memory of this thread."""
+    """Scratch bytes counted for this thread."""
 
 
 _local = _Local()
-_gate = threading.Condition()
+_scratch_freed = threading.Condition()
 _in_use = 0
+"""Scratch bytes of all threads."""
 _threads: ThreadPoolExecutor | None = None
 
 
@@ -45,7 +46,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def in_decoding_thread(work: Callable[[], Made]) -> Made:
-    """Return what comes of work that is done in a decoding thread; in this one if none can start.
+    """Return the result of `work`, run in a decoding thread, or in this one if none can start.
 
     Examples
     --------
@@ -54,26 +55,26 @@ def in_decoding_thread(work: Callable[[], Made]) -> Made:
     """
     try:
         future = _pool().submit(work)
-    except RuntimeError:  # no more threads, or the interpreter is ending
+    except RuntimeError:  # no more threads can start, or the interpreter is shutting down
         return work()
     try:
         return future.result()
     finally:
-        del future  # the traceback of an error would hold it, and it holds the error
+        del future  # it refers to the error, whose traceback would refer to it
 
 
-def in_turns(tasks: Sequence[Callable[[], None]]) -> None:
-    """Do tasks here, and in decoding threads that are free; return when all of them are done.
+def run_tasks(tasks: Sequence[Callable[[], None]]) -> None:
+    """Run tasks in this thread and in idle decoding threads; return when all are done.
 
     Raises
     ------
     Exception
-        The first that a task raised, after all were done.
+        The first error of a task, after all tasks are done.
 
     Examples
     --------
     >>> done = []
-    >>> in_turns([lambda: done.append("a"), lambda: done.append("b")])
+    >>> run_tasks([lambda: done.append("a"), lambda: done.append("b")])
     >>> sorted(done)
     ['a', 'b']
     """
@@ -81,44 +82,44 @@ def in_turns(tasks: Sequence[Callable[[], None]]) -> None:
     errors: list[BaseException] = []
 
     def work() -> None:
-        own, _local.counted = _local.counted, counted  # what is counted here is for helpers too
+        before, _local.counted = _local.counted, counted  # helpers share what is counted here
         try:
-            with suppress(IndexError):  # nothing is left to do
+            with suppress(IndexError):  # no task is left
                 while True:
-                    _do(todo.popleft(), ended, errors)
+                    _run(todo.popleft(), ended, errors)
         finally:
-            _local.counted = own
+            _local.counted = before
 
     helpers: list[Future[None]] = []
     with suppress(RuntimeError):
         while len(helpers) < min(len(tasks), cores()) - 1:
             helpers.append(_pool().submit(work))
     work()
-    for one in helpers:
-        one.cancel()
+    for helper in helpers:
+        helper.cancel()
     for _ in tasks:
         ended.acquire()
     if errors:
         try:
             raise errors[0]
         finally:
-            errors.clear()  # whose traceback leads back here
+            errors.clear()  # their tracebacks refer to this frame
 
 
-def _do(task: Callable[[], None], ended: threading.Semaphore, errors: list[BaseException]) -> None:
+def _run(task: Callable[[], None], ended: threading.Semaphore, errors: list[BaseException]) -> None:
     try:
         task()
-    except BaseException as error:  # it is for whoever waits
+    except BaseException as error:  # raised in the thread that waits
         errors.append(error)
     ended.release()
 
 
 @contextmanager
 def scratch(nbytes: int) -> Iterator[None]:
-    """Count the scratch memory of a thread that decodes, and wait while others take too much.
+    """Count scratch memory of this thread, after waiting until it fits.
 
-    Where one chunk takes more than there is, it is decoded alone. Within another block of this kind
-    the larger of both counts: so a format can say what it takes once it has seen the stored bytes.
+    A chunk that needs more than the whole share is decoded alone. In nested blocks the larger
+    number counts, so a format can give the exact number once it has the stored bytes.
 
     Examples
     --------
@@ -128,32 +129,32 @@ def scratch(nbytes: int) -> Iterator[None]:
     """
     global _in_use
     before, nbytes = _local.counted, max(nbytes, _local.counted, 1)
-    with _gate:
-        # Counted as nothing while it waits: two threads would wait for what the other has.
+    with _scratch_freed:
+        # Not counted while waiting: else two threads would wait for each other.
         _in_use -= before
-        _gate.notify_all()
+        _scratch_freed.notify_all()
         while _in_use and _in_use + nbytes > scratch_share():
-            _gate.wait()
+            _scratch_freed.wait()
         _in_use += nbytes
     _local.counted = nbytes
     try:
         yield
     finally:
         _local.counted = before
-        with _gate:
+        with _scratch_freed:
             _in_use += before - nbytes
-            _gate.notify_all()
+            _scratch_freed.notify_all()
 
 
 def decodes_already() -> bool:
-    """Return whether this thread is decoding a chunk, of an array that is made of another one."""
+    """Return whether this thread is decoding a chunk, which is made from another array's."""
     return _local.counted > 0
 
 
-def _fresh_after_fork() -> None:
-    global _gate, _in_use, _local, _threads
-    _gate, _in_use, _local, _threads = threading.Condition(), 0, _Local(), None
+def _reset_after_fork() -> None:
+    global _in_use, _local, _scratch_freed, _threads
+    _scratch_freed, _in_use, _local, _threads = threading.Condition(), 0, _Local(), None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_fresh_after_fork)
+    os.register_at_fork(after_in_child=_reset_after_fork)

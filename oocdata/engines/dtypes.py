@@ -1,6 +1,6 @@
-"""Small floats of ml_dtypes, which comes with TensorFlow, by name.
+"""Handle the small floats of ml_dtypes, which TensorFlow depends on, by name.
 
-NumPy has no type string for them: their ``str`` is that of raw bytes, as which they are saved.
+NumPy has no type string for them: their ``str`` is that of raw bytes, and they are saved as such.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from numpy.typing import DTypeLike
 __all__ = ["described_dtype", "dtype_text", "is_small_float", "named_dtype"]
 
 _SMALL_FLOATS = ("bfloat16", "float8_e4m3fn")
-"""Not float8_e5m2, whose type string NumPy writes and can't read, in arrays and in files."""
+"""Without float8_e5m2, whose type string NumPy writes but can't read, in arrays and in files."""
 
 
 def is_small_float(dtype: np.dtype[Any]) -> bool:
-    """Return whether a dtype is one of the small floats that TensorFlow has.
+    """Return whether a dtype is one of the small floats that TensorFlow supports.
 
     Examples
     --------
@@ -28,18 +28,23 @@ def is_small_float(dtype: np.dtype[Any]) -> bool:
     return dtype.isbuiltin == 2 and dtype.name in _SMALL_FLOATS
 
 
-def named_dtype(given: DTypeLike) -> np.dtype[Any]:
-    """Return a dtype from what NumPy takes, or the name of a small float; TypeError for others."""
-    if isinstance(given, str) and given in _SMALL_FLOATS:
+def named_dtype(dtype: DTypeLike) -> np.dtype[Any]:
+    """Return a dtype, given as NumPy takes it or as the name of a small float.
+
+    Raises
+    ------
+    TypeError
+        If it is neither.
+    """
+    if isinstance(dtype, str) and dtype in _SMALL_FLOATS:
         import ml_dtypes
 
-        given = getattr(ml_dtypes, given)
-    found: np.dtype[Any] = np.dtype(given)
-    return found
+        dtype = getattr(ml_dtypes, dtype)
+    return np.dtype(dtype)
 
 
 def dtype_text(dtype: np.dtype[Any]) -> str:
-    """Return the text from which `named_dtype` makes a dtype.
+    """Return the text of a dtype that `named_dtype` takes.
 
     Examples
     --------
@@ -50,5 +55,5 @@ def dtype_text(dtype: np.dtype[Any]) -> str:
 
 
 def described_dtype(dtype: np.dtype[Any]) -> Any:
-    """Return what `oocdata.open` takes as a dtype, fields too, and JSON can hold."""
+    """Return a dtype, also with fields, in the JSON form that `oocdata.open` takes."""
     return dtype.name if is_small_float(dtype) else npy_format.dtype_to_descr(dtype)

@@ -1,7 +1,7 @@
-"""One field of structured rows as an array of its own.
+"""Read one field of structured rows as an array.
 
-Where every byte has an address a field is another offset, and only its bytes are read. Rows that
-are decoded in chunks are decoded once, whatever the number of fields that are read of them.
+Where every byte has an address, a field is another offset, and only its bytes are read. Rows in
+compressed chunks are decoded once, however many of their fields are read.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _SCRATCH_BYTES = 4 << 20
 
 
 def field_of(source: Source, name: str) -> Source:
-    """Return one field of a source of structured rows: its axes, then those of the field.
+    """Return one field of a source of structured rows: the axes of the rows, then of the field.
 
     Raises
     ------
     oocdata.errors.MissingKeyError
-        If the rows have no such field; the message lists those that they have.
+        If the rows have no such field; the message lists their fields.
     oocdata.errors.UnsupportedDtypeError
-        If batches can't hold the field.
+        If batches can't hold the dtype of the field.
 
     Examples
     --------
@@ -47,12 +47,12 @@ def field_of(source: Source, name: str) -> Source:
     ((5, 3), dtype('float64'))
     """
     storage, names = source.storage(), source.dtype.names or ()
-    about: Any = {"path": storage.path, "key": storage.key}
+    where: Any = {"path": storage.path, "key": storage.key}
     if name not in names:
-        there = f"the fields {', '.join(map(repr, names))}" if names else f"none: {source.dtype}"
-        raise MissingKeyError(f"rows must have the field {name!r}; they have {there}.", **about)
-    base, shape, _ = _of(source.dtype, name)
-    check_stored(base, **about)
+        fields = f"the fields {', '.join(map(repr, names))}" if names else f"none: {source.dtype}"
+        raise MissingKeyError(f"rows must have the field {name!r}; they have {fields}.", **where)
+    base, shape, _ = _parse(source.dtype, name)
+    check_stored(base, **where)
     described = replace(_described(storage, name, shape), unit=unit_of(base))
     if type(source) is Concat:
         parts = [field_of(part, name) for part in source.parts]
@@ -65,8 +65,8 @@ def field_of(source: Source, name: str) -> Source:
         field = source.array[name]
         return MemoryArray(field.view(check_stored(field.dtype)), described)
     if isinstance(source, Strided) and source.chunk_offsets is None:
-        kind, _, offset = _of(source.stored, name)
-        stored = check_stored(kind)
+        base, _, offset = _parse(source.stored, name)
+        stored = check_stored(base)
         strides = (*source.strides, *contiguous_strides(shape, stored.itemsize))
         return Strided(
             source.file,
@@ -80,11 +80,11 @@ def field_of(source: Source, name: str) -> Source:
     return Field(source, described, name)
 
 
-def _of(dtype: np.dtype[Any], name: str) -> tuple[np.dtype[Any], tuple[int, ...], int]:
-    """Return the dtype of a field's numbers, its shape, and its place in a row, in bytes."""
+def _parse(dtype: np.dtype[Any], name: str) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """Return the dtype of a field's values, its shape, and its offset in a row, in bytes."""
     assert dtype.fields is not None
-    kind, offset = dtype.fields[name][:2]
-    base, shape = kind.subdtype or (kind, ())
+    field, offset = dtype.fields[name][:2]
+    base, shape = field.subdtype or (field, ())
     return base, shape, offset
 
 
@@ -105,7 +105,7 @@ def _described(storage: Storage, name: str, shape: tuple[int, ...]) -> Storage:
 
 @dataclass(frozen=True, eq=False)
 class Field(Relabelled):
-    """A field of structured rows that are read whole.
+    """A field of structured rows, which are read whole.
 
     Attributes
     ----------
@@ -116,13 +116,13 @@ class Field(Relabelled):
 
     @cached_property
     def shape(self) -> tuple[int, ...]:
-        """Of the rows, then of the field."""
-        return (*self.source.shape, *_of(self.source.dtype, self.name)[1])
+        """Shape of the rows, then of the field."""
+        return (*self.source.shape, *_parse(self.source.dtype, self.name)[1])
 
     @cached_property
     def dtype(self) -> np.dtype[Any]:
-        """Of the field's numbers."""
-        return check_stored(_of(self.source.dtype, self.name)[0])
+        """Dtype of the field's values."""
+        return check_stored(_parse(self.source.dtype, self.name)[0])
 
     def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> list[Boxes]:
         """Return the boxes of whole rows that are read for boxes of the field."""
@@ -136,12 +136,12 @@ class Field(Relabelled):
             return
         ndim = len(self.source.shape)
         rows = Extent(extent.lengths[:ndim], extent.strides[:ndim])
-        # What is read holds the rows of each box alone, so that a box begins at 0 along them.
+        # The scratch memory holds the rows of each box only, so a box begins at 0 along them.
         within = Extent(extent.lengths, (*[1] * ndim, *extent.strides[ndim:]))
         inner = origins.copy()
         inner[:, :ndim] = 0
         stored = self.source.dtype
-        for some, read in read_through(
+        for part, read in read_through(
             self.source, origins[:, :ndim], rows, stored, _SCRATCH_BYTES
         ):
-            copy_boxes(read[self.name].view(self.dtype), inner[some], within, out[some])
+            copy_boxes(read[self.name].view(self.dtype), inner[part], within, out[part])

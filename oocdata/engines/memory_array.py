@@ -1,4 +1,4 @@
-"""Arrays that are not in a file: in memory, or computed."""
+"""Read arrays that are not in a file: in memory, or computed."""
 
 from __future__ import annotations
 
@@ -34,15 +34,14 @@ _COMPUTED = Storage(
 
 
 class MemoryArray:
-    """An array in memory: not copied, so changing it changes what is read.
+    """An array in memory. It is not copied, so changes to it are read.
 
     Parameters
     ----------
     array : ndarray
         Any strides and byte order.
     storage : Storage, optional
-        If it names files, the array was read from them, and those of this machine must still be
-        the same.
+        If it names local files, the array was read from them, and they must not have changed.
     """
 
     def __init__(self, array: NDArray[Any], storage: Storage = _STORAGE) -> None:
@@ -58,7 +57,7 @@ class MemoryArray:
         if out.size == 0:
             return
         for version in self._storage.files:
-            if isinstance(version, FileVersion):  # of an object, each answer was compared
+            if isinstance(version, FileVersion):  # objects in stores were compared when fetched
                 file = Descriptor(version.path, version)
                 file.compare(self._storage.key, covered(origins, extent, 0))
         array = self.array
@@ -66,30 +65,30 @@ class MemoryArray:
         if same and array.flags.c_contiguous and out.flags.c_contiguous:
             rows = _whole_rows(array.shape, origins, extent)
             if rows is not None:
-                # Rows as opaque items, outside the GIL: 1 / 1.3 of the processor's time for rows of
-                # 784 bytes, 1 / 1.5 for 60 KB and windows of these (NumPy iteration).
-                # np.take copies the whole of an array that is not contiguous, aligned and native.
-                # mode="clip" writes without a buffer.
+                # Take rows as opaque items, outside the GIL: 1 / 1.3 of the processor's time for
+                # rows of 784 bytes, 1 / 1.5 for 60 KB and windows of these (NumPy iteration).
+                # `numpy.take` would copy an array that is not contiguous, aligned and native as a
+                # whole. With mode="clip" it writes without a buffer.
                 numbers, axes = rows
                 item = f"V{prod(array.shape[axes:]) * array.itemsize}"
                 items = np.ndarray((prod(array.shape[:axes]),), item, array)
                 np.take(items, numbers, out=np.ndarray(numbers.shape, item, out), mode="clip")
                 return
-        # Every box of the array as an element of a view; chosen in blocks that stay in cache.
-        # Arrays, never single numbers, which NumPy converts by other rules.
+        # A view with each possible box as an element, indexed in blocks that stay in cache. Index
+        # with arrays, never with scalars: NumPy converts the dtype of scalars by other rules.
         ends = [n - span + 1 for n, span in zip(array.shape, extent.spans, strict=True)]
         steps = [a * b for a, b in zip(array.strides, extent.strides, strict=True)]
         shape, strides = (*ends, *extent.lengths), (*array.strides, *steps)
         boxes = as_strided(array, shape, strides, writeable=False)
         count = max(1, _SCRATCH_BYTES // (extent.size * array.itemsize))
         for start in range(0, len(origins), count):
-            some = origins[start : start + count]
-            out[start : start + count] = boxes[tuple(some.T)]
+            part = origins[start : start + count]
+            out[start : start + count] = boxes[tuple(part.T)]
 
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
-        """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
+        """Write runs of places along axis 0, end to end; see `ragged.read_ragged`."""
         array = self.array
         if self._storage.files or array.dtype != self.dtype or not array.flags.c_contiguous:
             read_points(self, starts, lengths, out)
@@ -101,10 +100,10 @@ class MemoryArray:
 def _whole_rows(
     shape: tuple[int, ...], origins: NDArray[np.int64], extent: Extent
 ) -> tuple[NDArray[np.int64], int] | None:
-    """Return numbers of whole rows that boxes are made of, and how many axes number these rows.
+    """Return the numbers of the rows that boxes consist of, and how many axes number these rows.
 
-    None where boxes are other than whole on their last axes and, before these, one place or (along
-    the last of them) several.
+    None unless boxes are whole along their last axes, have any length along the axis before, and
+    length 1 along the others.
     """
     axes = len(shape)
     while axes > 1 and extent.lengths[axes - 1] == shape[axes - 1]:
@@ -119,7 +118,7 @@ def _whole_rows(
 
 @dataclass(frozen=True)
 class Numbers:
-    """The numbers 0, 1, 2, …, int64.
+    """The numbers 0, 1, 2, … as int64.
 
     Attributes
     ----------
@@ -137,12 +136,12 @@ class Numbers:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One axis."""
+        """Shape, with one axis."""
         return (self.count,)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """int64."""
+        """Dtype, int64."""
         return np.dtype(np.int64)
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
@@ -150,5 +149,5 @@ class Numbers:
         out[...] = origins + np.arange(extent.lengths[0]) * extent.strides[0]
 
     def storage(self) -> Storage:
-        """Return that nothing is stored."""
+        """Return the description of an array that is not stored."""
         return _COMPUTED

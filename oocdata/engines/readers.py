@@ -1,4 +1,4 @@
-"""Chunk readers made of something else: of boxes of a source, or of the chunks of another one."""
+"""Read chunks from boxes of a source, or from several chunks of another reader."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.chunked import ChunkReader
-from oocdata.engines.decoding import in_turns
+from oocdata.engines.decoding import run_tasks
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.soon import Soon, soon
 from oocdata.engines.source import Storage
@@ -23,20 +23,20 @@ from oocdata.threads import cached_property, cores
 __all__ = ["SourceChunks", "WholeRows"]
 
 _TASK_BYTES = 1 << 18
-"""Decoded by one thread at a time."""
+"""Bytes decoded by one thread at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class SourceChunks(Relabelled):
-    """Blocks of another source, as a `ChunkReader`: each is read as one box, and cached.
+    """Blocks of another source as a `ChunkReader`: each is read as one box, and cached.
 
     Attributes
     ----------
     chunk_shape : tuple of int
     own_threads : bool
-        One thread at a time reads from the source.
+        Whether only one thread at a time reads from the source.
     key : hashable
-        Of the source's bytes: blocks of one key are the same; by default, no others are.
+        Identifies the bytes of the source; equal keys share cached blocks. Unique by default.
     """
 
     chunk_shape: tuple[int, ...]
@@ -64,28 +64,28 @@ class SourceChunks(Relabelled):
             check()
 
     def soon(self, places: NDArray[np.int64]) -> list[Soon]:
-        """Return what reading blocks will take out of stores."""
+        """Return the byte ranges that reading blocks needs from stores."""
         origins, lengths = places * np.array(self.chunk_shape), np.array(self.shape)
         lengths = np.minimum(origins + self.chunk_shape, lengths) - origins
-        kinds, which = np.unique(lengths, axis=0, return_inverse=True)
+        shapes, which = np.unique(lengths, axis=0, return_inverse=True)
         return [
-            one
-            for number, kind in enumerate(kinds.tolist())
-            for one in soon(self.source, origins[which.ravel() == number], Extent.of(kind))
+            stored
+            for number, shape in enumerate(shapes.tolist())
+            for stored in soon(self.source, origins[which.ravel() == number], Extent.of(shape))
         ]
 
 
 @dataclass(frozen=True)
 class WholeRows:
-    """Chunks of a reader put together along some axes; a `ChunkReader`.
+    """Chunks of a reader joined along some axes; a `ChunkReader`.
 
-    So rows that chunks cut lie whole in the cache. Each chunk is decoded to where it goes in a row.
+    Rows that chunks cut are thus whole in the cache. Each chunk is decoded into its place in a row.
 
     Attributes
     ----------
     reader : ChunkReader
     chunk_shape : tuple of int
-        Along each axis as long as the reader's, or as the array.
+        Along each axis the length of the reader's chunks, or of the array.
     """
 
     reader: ChunkReader
@@ -93,12 +93,12 @@ class WholeRows:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array as stored."""
+        """Shape of the array as stored."""
         return self.reader.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
+        """Dtype of the array, in native byte order."""
         return self.reader.dtype
 
     @property
@@ -108,26 +108,25 @@ class WholeRows:
 
     @property
     def parts(self) -> JoinedParts | None:
-        """Datasets that the array is made of, if they are several."""
+        """The datasets that the array is joined from, if several."""
         parts: JoinedParts | None = getattr(self.reader, "parts", None)
         return parts
 
     @property
     def piece_bytes(self) -> int:
-        """Bytes that are decoded at a time, of all that one is made of."""
+        """Bytes of the stored chunks that are decoded at a time."""
         each = prod(self.reader.chunk_shape) * self.dtype.itemsize
         return each * min(len(self._stored), cores())
 
     @cached_property
     def _stored(self) -> NDArray[np.int64]:
-        """The places of the stored chunks, from that of the first one, shape (chunks, N)."""
-        counts = [
-            -(-n // cut) for n, cut in zip(self.chunk_shape, self.reader.chunk_shape, strict=True)
-        ]
+        """Places of the stored chunks of a joined one, from its first, shape (chunks, N)."""
+        axes = zip(self.chunk_shape, self.reader.chunk_shape, strict=True)
+        counts = [-(-length // step) for length, step in axes]
         return np.indices(counts).reshape(len(counts), -1).T
 
     def check(self) -> None:
-        """Raise if the stored bytes have changed since the opening."""
+        """Raise if the file has changed since it was opened."""
         self.reader.check()
 
     def storage(self) -> Storage:
@@ -135,26 +134,26 @@ class WholeRows:
         return self.reader.storage()
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
-        """Decode the chunks that each is made of, here and in threads that are free."""
-        cut = self.reader.chunk_shape
-        begins = (self._stored * cut).tolist()
-        each = prod(cut) * self.dtype.itemsize
+        """Decode the stored chunks of each, in this thread and in idle decoding threads."""
+        stored_shape = self.reader.chunk_shape
+        begins = (self._stored * stored_shape).tolist()
+        each = prod(stored_shape) * self.dtype.itemsize
         few = len(begins) if self.own_threads else max(1, _TASK_BYTES // each)
         tasks = []
         for place, out in zip(places, outs, strict=True):
             pieces = [
-                out[tuple(slice(at, at + length) for at, length in zip(begin, cut, strict=True))]
+                out[tuple(slice(a, a + n) for a, n in zip(begin, stored_shape, strict=True))]
                 for begin in begins
             ]
             for first in range(0, len(begins), few):
-                some = slice(first, first + few)
+                part = slice(first, first + few)
                 tasks.append(
-                    partial(self.reader.read_chunks, place + self._stored[some], pieces[some])
+                    partial(self.reader.read_chunks, place + self._stored[part], pieces[part])
                 )
-        in_turns(tasks)
+        run_tasks(tasks)
 
     def soon(self, places: NDArray[np.int64]) -> list[Soon]:
-        """Return what decoding them will take out of a store."""
-        ask = getattr(self.reader, "soon", None)
+        """Return the byte ranges that decoding chunks needs from a store."""
+        of_reader = getattr(self.reader, "soon", None)
         stored = (places[:, None] + self._stored).reshape(-1, places.shape[1])
-        return [] if ask is None else list(ask(stored))
+        return [] if of_reader is None else list(of_reader(stored))

@@ -1,13 +1,13 @@
-"""In which order the positions of an epoch are visited.
+"""Orders: the sequence in which the positions of an epoch are visited.
 
-An order is a frozen, picklable value with one method: ``positions(count, start, stop, *, seed,
-epoch)``, a pure function. It knows a count and integers, never storage.
+An order is a frozen, picklable value with one method, the pure function ``positions(count, start,
+stop, *, seed, epoch)``. It knows a count and other integers, never storage.
 
 ===================  ===========================================================================
-`Sequential`         the order of storage
+`Sequential`         ascending positions
 `Shuffle`            a true permutation of all positions, in constant memory
 `BlockShuffle`       blocks in random order, positions mixed within a window of several blocks
-`Interleave`         some parts at a time, some neighbours from each in turn
+`Interleave`         several parts at a time, a few consecutive elements from each in turn
 ===================  ===========================================================================
 """
 

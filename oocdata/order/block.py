@@ -1,8 +1,9 @@
-"""A shuffle for compressed chunks: each block is visited within one short stretch of an epoch.
+"""Shuffle by blocks: each compressed chunk is needed within one short stretch of an epoch only.
 
-A *visit* counts blocks in the order in which they are visited, a *place* positions along the
-visited blocks laid end to end. Visits go from one to the other and to slots of the blocks: in
-closed form and constant memory for `Blocks`, by a table for other kinds.
+A *visit* is the number of a block in the shuffled order of blocks; a *place* is a position along
+the blocks laid end to end in that order. `RegularVisits` and `TableVisits` convert visits to
+places, places to visits, and visits to slots of the blocks: in closed form and constant memory for
+`Blocks`, with a table for the other kinds.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.order.order import Walk, Walked
+from oocdata.order.order import EpochOrder, IndexedOrder
 from oocdata.order.permutation import derive_keys, epoch_key, forward
 
 __all__ = ["MOST_LANES", "BlockShuffle", "RegularVisits", "TableVisits"]
@@ -24,40 +25,42 @@ __all__ = ["MOST_LANES", "BlockShuffle", "RegularVisits", "TableVisits"]
 Ints = NDArray[np.int64]
 
 MOST_LANES = 64
+"""Maximum number of lanes."""
 
 
 @dataclass(frozen=True, slots=True)
-class BlockShuffle(Walked):
-    """Blocks in random order, positions mixed within a window of several blocks.
+class BlockShuffle(IndexedOrder):
+    """Blocks in random order, and positions mixed within a window of several blocks.
 
-    Each epoch visits the blocks in an order of its own. Laid end to end, the visited blocks are
-    cut into equal *lanes*. Each lane walks its own stretch; the positions of
-    ``blocks_mixed // lanes`` blocks that follow one another in a lane are permuted, and lanes begin
-    their windows at different times. A batch takes the same number of positions from each lane, so
-    it mixes ``blocks_mixed`` blocks, and a rank that reads some of the lanes decodes only their
-    chunks. A block is needed from when its window begins until it ends; only the blocks that a
-    border between lanes cuts, at most ``lanes - 1``, are needed twice in an epoch.
+    Each epoch visits the blocks in a different order. Laid end to end in that order, they are cut
+    into equal *lanes*. In each lane, the positions of every ``blocks_mixed // lanes`` consecutive
+    blocks, a window, are permuted; the windows of different lanes begin at different times. A batch
+    takes the same number of positions from each lane, so it mixes ``blocks_mixed`` blocks, and a
+    rank that reads some of the lanes decodes only their chunks. A block is needed from the
+    beginning of its window to the end. Only blocks that a border between lanes cuts, at most
+    ``lanes - 1``, are needed twice in an epoch.
 
-    Regular blocks take no table; irregular ones one with an entry for each block, or for each
-    position where those of a block do not follow one another.
+    Regular blocks take no table. For irregular ones there is a table with an entry per block, or
+    per position if the positions of a block are not consecutive.
 
     Parameters
     ----------
     blocks : int, Blocks, BlockIds or BlockRuns
-        What storage keeps and decodes together. An int: so many positions in each block.
+        Positions that are stored and decoded together. An int is the number of positions in each
+        block.
     blocks_mixed : int
         Blocks whose positions are mixed, in all lanes together; at least one in each lane.
     lanes : int, optional
-        A power of two up to 64. By default a loader finds one that suits its batch size.
+        A power of two up to 64. By default the loader chooses it to suit the batch size.
 
     Raises
     ------
     ArgumentError
-        When an argument is out of its range.
+        If an argument is out of its range.
 
     See Also
     --------
-    oocdata.order.mixing : How well an order mixes, against a full shuffle.
+    oocdata.order.mixing : Compare the mixing of an order with that of a full shuffle.
 
     Examples
     --------
@@ -73,9 +76,9 @@ class BlockShuffle(Walked):
 
     def __post_init__(self) -> None:
         """Check the arguments."""
-        given: Any = self.blocks
-        if not isinstance(given, Blocks | BlockIds | BlockRuns):
-            length = as_count("blocks", given)
+        blocks: Any = self.blocks
+        if not isinstance(blocks, Blocks | BlockIds | BlockRuns):
+            length = as_count("blocks", blocks)
             object.__setattr__(self, "blocks", Blocks(length, length))
         object.__setattr__(self, "blocks_mixed", as_count("blocks_mixed", self.blocks_mixed))
         if self.lanes is not None:
@@ -86,8 +89,10 @@ class BlockShuffle(Walked):
                 )
             object.__setattr__(self, "lanes", lanes)
 
-    def walk(self, count: int, seed: int, epoch: int, borders: Ints | None = None) -> Walk:
-        """Return one epoch, ready to be asked at any places; `borders` of lanes may be given."""
+    def epoch_order(
+        self, count: int, seed: int, epoch: int, borders: Ints | None = None
+    ) -> EpochOrder:
+        """Return the order of one epoch, with the lanes at `borders`, by default equal lanes."""
         blocks = self.blocks
         if isinstance(blocks, Blocks):
             visits: RegularVisits | TableVisits = RegularVisits(blocks, count, seed, epoch)
@@ -101,7 +106,7 @@ class BlockShuffle(Walked):
         ends = self.borders(count) if borders is None else borders
         lanes = len(ends) - 1
         width = max(1, min(self.blocks_mixed, visits.number) // lanes)
-        # Where each lane's second window begins: not all at once, so that decoding is spread.
+        # First visit of each lane's second window: staggered, so that decoding is spread.
         second = visits.visits_of(np.minimum(ends[:-1], count - 1))
         second += np.arange(lanes) * width // lanes
         key = epoch_key(seed, epoch, "windows")
@@ -111,7 +116,7 @@ class BlockShuffle(Walked):
             begin = second[lane]
             begin += (visits.visits_of(places) - begin) // width * width
 
-            # From here on by runs of places that lie in one window.
+            # From here on by runs of places that are in one window.
             changes = (begin[1:] != begin[:-1]) | (lane[1:] != lane[:-1])
             runs = np.concatenate(([0], np.flatnonzero(changes) + 1))
             lengths = np.diff(runs, append=len(places))
@@ -128,10 +133,10 @@ class BlockShuffle(Walked):
             visited = visits.visits_of(mixed)
             return blocks.positions(visits.slots_of(visited) - visits.places_of(visited) + mixed)
 
-        return Walk(ends, at)
+        return EpochOrder(ends, at)
 
     def borders(self, count: int) -> Ints:
-        """Return where each lane begins among the places, and the count, shape (lanes + 1,)."""
+        """Return the first place of each lane, and the count, shape (lanes + 1,)."""
         lanes = self.lanes or 1
         return np.array([lane * count // lanes for lane in range(lanes + 1)], np.int64)
 
@@ -143,8 +148,8 @@ class BlockShuffle(Walked):
 class RegularVisits:
     """The visits of `Blocks`, in closed form.
 
-    Full blocks are permuted among themselves, so the lengths follow one another as they do in
-    storage; but where the first or the last one is short, an epoch begins anywhere among them.
+    Full blocks are permuted among themselves, so short blocks keep their place among them; but if
+    the first or last block is short, an epoch begins at a random block.
 
     Examples
     --------
@@ -168,29 +173,29 @@ class RegularVisits:
     def places_of(self, visits: Ints) -> Ints:
         """Return the first place of each visit; of the visit after the last one, the count."""
         numbers = visits + self._begin
-        around = numbers >= self.number
-        numbers -= around * np.int64(self.number)
-        return self._blocks.starts(numbers) - self._begin_place + around * np.int64(self._count)
+        wrapped = numbers >= self.number
+        numbers -= wrapped * np.int64(self.number)
+        return self._blocks.starts(numbers) - self._begin_place + wrapped * np.int64(self._count)
 
     def visits_of(self, places: Ints) -> Ints:
         """Return the visit that each place belongs to."""
         slots = places + self._begin_place
-        around = slots >= self._count
-        slots -= around * np.int64(self._count)
-        return self._blocks.of(slots) - self._begin + around * np.int64(self.number)
+        wrapped = slots >= self._count
+        slots -= wrapped * np.int64(self._count)
+        return self._blocks.of(slots) - self._begin + wrapped * np.int64(self.number)
 
     def slots_of(self, visits: Ints) -> Ints:
         """Return the first slot of the block of each visit."""
         numbers, full = (visits + self._begin) % self.number, self._full
-        own = np.flatnonzero((numbers >= full.start) & (numbers < full.stop))
-        if len(own):
-            among = (numbers[own] - full.start).view(np.uint64)
-            numbers[own] = forward(among, len(full), self._key).view(np.int64) + full.start
+        permuted = np.flatnonzero((numbers >= full.start) & (numbers < full.stop))
+        if len(permuted):
+            among = (numbers[permuted] - full.start).view(np.uint64)
+            numbers[permuted] = forward(among, len(full), self._key).view(np.int64) + full.start
         return self._blocks.starts(numbers)
 
 
 class TableVisits:
-    """The visits of `BlockIds` or `BlockRuns`: a table with one entry for each block.
+    """The visits of `BlockIds` or `BlockRuns`, in a table with one entry per block.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Elements of like length together: the order of ``batches(bucket=…)``.
+"""Batch elements of similar length together: the order of ``batches(bucket=…)``.
 
-The elements, sorted by bucket and within each in an order of its own, are cut into batches from end
-to end; an epoch visits these batches in a random order. So every element comes once, all batches
-but the last are full, and only where one bucket ends and the next begins a batch has both.
+The elements, sorted by bucket and within each bucket in an order of its own, are cut into batches;
+an epoch visits these batches in random order. So every element comes once, all batches but the last
+are full, and a batch has elements of two buckets only where one bucket ends and the next begins.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds
 from oocdata.errors import ArgumentError
-from oocdata.order.order import Order, Walk, Walked, walk_of
+from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = ["Bucketed"]
@@ -23,18 +23,18 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Bucketed(Walked):
-    """Batches of elements of one bucket, in a random order or by bucket.
+class Bucketed(IndexedOrder):
+    """Batches of elements of one bucket, in random order or by bucket.
 
     Attributes
     ----------
     blocks : BlockIds
-        The bucket of each position.
+        Bucket of each position.
     orders : tuple of Order
-        Of each bucket that has positions: places of its epochs.
+        Order within each bucket that has positions.
     batch_size : int
     shuffled : bool
-        Whether batches come in a random order, drawn anew each epoch.
+        Whether batches come in random order, different in each epoch.
 
     Examples
     --------
@@ -58,8 +58,8 @@ class Bucketed(Walked):
         """Bytes of the tables: the bucket of each position, and the positions sorted by it."""
         return self.blocks.nbytes
 
-    def walk(self, count: int, seed: int, epoch: int) -> Walk:
-        """Return one epoch, ready to be asked at any places."""
+    def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
+        """Return the order of one epoch."""
         if count != self.blocks.count:
             raise ArgumentError(
                 f"`count` must be the {self.blocks.count} positions whose bucket is known; got "
@@ -67,28 +67,28 @@ class Bucketed(Walked):
             )
         begins = self.blocks.starts(np.arange(len(self.orders) + 1))
         counts = np.diff(begins).tolist()
-        # Buckets of one length are not shuffled alike.
-        walks = [
-            walk_of(order, own, seed + (bucket << 64), epoch)
-            for bucket, (order, own) in enumerate(zip(self.orders, counts, strict=True))
+        # The seeds differ, so that buckets of equal length are not shuffled equally.
+        orders = [
+            epoch_order_of(order, length, seed + (bucket << 64), epoch)
+            for bucket, (order, length) in enumerate(zip(self.orders, counts, strict=True))
         ]
 
         def at(places: Ints) -> Ints:
             slots = self._slots(places, seed, epoch)
             buckets = np.searchsorted(begins, slots, side="right") - 1
             for bucket in np.unique(buckets).tolist():
-                own, begin = np.flatnonzero(buckets == bucket), begins[bucket]
-                slots[own] = begin + walks[bucket].at(slots[own] - begin)
+                matching, begin = np.flatnonzero(buckets == bucket), begins[bucket]
+                slots[matching] = begin + orders[bucket].at(slots[matching] - begin)
             return self.blocks.positions(slots)
 
-        return Walk.whole(count, at)
+        return EpochOrder.without_lanes(count, at)
 
     def _slots(self, places: Ints, seed: int, epoch: int) -> Ints:
-        """Return where places lie among the elements as they are sorted by bucket."""
+        """Return the slots of places among the elements sorted by bucket."""
         full, rest = divmod(self.blocks.count, self.batch_size)
         batches, within = np.divmod(places, self.batch_size)
         if self.shuffled and full:
-            # The batches before which the short one is cut out.
+            # The short batch is cut out before this one.
             short = int(epoch_key(seed, epoch, "short batch")[0]) % (full + 1)
             whole = batches < full
             drawn = forward(batches[whole].view(np.uint64), full, epoch_key(seed, epoch, "batches"))

@@ -1,4 +1,4 @@
-"""Some parts at a time, neighbours from each in turn: `tf.data.Dataset.interleave` as an order."""
+"""Take neighbours from several parts in turn: `tf.data.Dataset.interleave` as an order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.index import as_array, as_count, as_flag
-from oocdata.order.order import Walk, Walked
+from oocdata.order.order import EpochOrder, IndexedOrder
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = ["Interleave"]
@@ -19,29 +19,29 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Interleave(Walked):
-    """Elements of some parts in turn, as ``tf.data.Dataset.interleave`` of them would give.
+class Interleave(IndexedOrder):
+    """Elements of several parts in turn, as ``tf.data.Dataset.interleave`` would give them.
 
-    It mixes less than a block shuffle: elements of a batch come from `cycle_length` parts, and
-    neighbours stay together. It is for those who want that order. An epoch takes 8 bytes an
+    It mixes less than a block shuffle: the elements of a batch come from `cycle_length` parts, and
+    neighbours stay together. Use it if you need exactly that order. An epoch takes 8 bytes per
     element.
 
     Attributes
     ----------
     lengths : ndarray of int64, shape (parts,)
-        Elements of each part, e.g. of each file: ``view.parts.lengths``.
+        Number of elements of each part, e.g. of each file: ``view.parts.lengths``.
     cycle_length : int
-        Parts that are open at a time.
+        Number of parts that are open at a time.
     block_length : int
-        Neighbours taken from each in turn.
+        Consecutive elements taken from each part in turn.
     shuffle_parts : bool
-        Take the parts in another order each epoch, by the loader's seed.
+        Visit the parts in a different order in each epoch, by the loader's seed.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If an argument breaks its rule; from `positions`, if the lengths do not add up to the
-        elements.
+        If an argument is out of its range; from `positions`, if the lengths do not add up to the
+        number of elements.
 
     Examples
     --------
@@ -68,11 +68,11 @@ class Interleave(Walked):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the tables of two epochs: one ends while the next is read ahead."""
+        """Bytes of the tables of two epochs: while one ends, the next is read ahead."""
         return 16 * int(self.lengths.sum())
 
-    def walk(self, count: int, seed: int, epoch: int) -> Walk:
-        """Return one epoch, ready to be asked at any places."""
+    def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
+        """Return the order of one epoch."""
         if int(self.lengths.sum()) != count:
             raise ArgumentError(
                 f"`lengths` must add up to the {count} elements; got a sum of "
@@ -82,15 +82,15 @@ class Interleave(Walked):
         if self.shuffle_parts:
             key = epoch_key(seed, epoch, "interleave")
             parts = forward(parts.astype(np.uint64), len(parts), key).view(np.int64)
-        # Who is open gives a block each round. A part that gives less of it has ended, and leaves
-        # its place to the next one from the round after on; see TensorFlow's InterleaveDataset op.
+        # Each open part gives a block per round. A part that gives fewer elements has ended, and
+        # the next part takes its place in the next round; see TensorFlow's InterleaveDataset op.
         cycle = min(self.cycle_length, len(parts))
-        free = [(0, place) for place in range(cycle)]  # from which round on each place is free
+        free = [(0, place) for place in range(cycle)]  # the round from which each place is free
         begins, rounds = np.zeros(len(parts), np.int64), self.lengths // self.block_length + 1
         for part in parts.tolist():
-            at, place = free[0]
-            begins[part] = at * cycle + place
-            heapreplace(free, (at + int(rounds[part]), place))
+            first_round, place = free[0]
+            begins[part] = first_round * cycle + place
+            heapreplace(free, (first_round + int(rounds[part]), place))
         within = np.arange(count) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
         turns = np.repeat(begins, self.lengths) + within // self.block_length * cycle
-        return Walk.whole(count, np.argsort(turns, kind="stable").__getitem__)
+        return EpochOrder.without_lanes(count, np.argsort(turns, kind="stable").__getitem__)

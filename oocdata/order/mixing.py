@@ -1,9 +1,9 @@
-"""How well an order mixes: the entropy of the blocks that a batch is made of.
+"""Measure how well an order mixes: the entropy of the blocks in a batch.
 
-A full shuffle draws a batch from all over the dataset; an order made for compressed chunks draws
-it from a few blocks. The Shannon entropy of the block numbers in a batch, as scDataset [1]_
-measures it on the labels of a minibatch, says how far apart the two are: 0 bits when a batch
-comes from one block, ``log2(batch_size)`` bits when every position comes from a block of its own.
+A full shuffle draws a batch from the whole dataset; an order for compressed chunks draws it from a
+few blocks. The difference is measured by the Shannon entropy of the block numbers in a batch, as
+scDataset [1]_ does for the labels of a minibatch: 0 bits if a batch comes from one block,
+``log2(batch_size)`` bits if every position comes from a different block.
 
 References
 ----------
@@ -25,7 +25,7 @@ from oocdata.order.order import Shuffle
 
 __all__ = ["Mixing", "batch_entropy", "full_shuffle_entropy", "mixing"]
 
-# Batches looked at in an epoch: the most, the fewest, and the most positions in all of them.
+# Batches of an epoch that are measured: maximum, minimum, and maximum of their positions.
 _MOST_BATCHES = 32
 _FEWEST_BATCHES = 2
 _MOST_POSITIONS = 2**17
@@ -33,14 +33,14 @@ _MOST_POSITIONS = 2**17
 
 @dataclass(frozen=True, slots=True)
 class Mixing:
-    """How well an order mixes.
+    """Measure of how well an order mixes.
 
     Attributes
     ----------
     entropy : float
         Mean entropy of the blocks in a batch, in bits.
     full_shuffle_entropy : float
-        What a shuffle of all positions reaches with the same batches and blocks, in bits.
+        Entropy of a shuffle of all positions, with the same batches and blocks, in bits.
     """
 
     entropy: float
@@ -48,7 +48,10 @@ class Mixing:
 
 
 def batch_entropy(blocks: NDArray[np.int64]) -> float:
-    """Return the mean Shannon entropy of the block numbers in a batch, in bits."""
+    """Return the mean Shannon entropy of the block numbers of each batch, in bits.
+
+    `blocks` has the shape (batches, batch_size).
+    """
     ordered = np.sort(blocks, axis=1)
     begins = np.ones(ordered.shape, dtype=np.bool_)
     np.not_equal(ordered[:, 1:], ordered[:, :-1], out=begins[:, 1:])
@@ -66,21 +69,21 @@ def full_shuffle_entropy(count: int, batch_size: int, blocks: AnyBlocks) -> floa
 
 
 def _batches(size: int) -> int:
-    """Return how many batches of a size are looked at."""
+    """Return the number of batches to measure."""
     return max(_FEWEST_BATCHES, min(_MOST_BATCHES, _MOST_POSITIONS // size))
 
 
 def mixing(
     positions: Callable[[int], NDArray[np.int64]], steps: int, blocks: AnyBlocks, count: int
 ) -> Mixing:
-    """Measure how well an order of `count` positions mixes, on some of the steps of an epoch.
+    """Measure how well an order of `count` positions mixes, on some steps of an epoch.
 
-    `positions` returns those of a step, of which the last may be short. Positions of one block
-    count as neighbours, whatever the order is.
+    `positions` returns the positions of a step; the last step may be short. Positions are compared
+    by their blocks in storage, whatever the order.
     """
     size = len(positions(0))
     whole = max(1, steps - 1 if steps > 1 and len(positions(steps - 1)) < size else steps)
     sampled = min(whole, _batches(size))
     batches = [positions(row * whole // sampled) for row in range(sampled)]
-    found = batch_entropy(blocks.of(np.stack(batches)))
-    return Mixing(found, full_shuffle_entropy(count, size, blocks))
+    entropy = batch_entropy(blocks.of(np.stack(batches)))
+    return Mixing(entropy, full_shuffle_entropy(count, size, blocks))

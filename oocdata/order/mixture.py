@@ -1,16 +1,16 @@
-"""A mixture: several members in turn, by their shares, each in an order of its own.
+"""Mix members by their shares, each in an order of its own.
 
-The k-th element that a member of n elements gives, counted through the whole training, is at place
-k % n of its own epoch k // n: it gives every element once before it gives one again, whatever an
-epoch of the mixture is.
+The k-th element drawn from a member of n elements, counted through the whole training, is at place
+k % n of the member's own epoch k // n. So a member gives every element once before it gives one
+again, however long an epoch of the mixture is.
 
-Which member gives the next element is known in closed form. A tree halves the members again and
-again (Huffman's, so that large shares are decided first). At each node, of the first x elements
-``floor(x * share + phase)`` go to one side. So every place of a training is computed by itself, and
-after any number of elements each member has given its share: of two members to within half an
-element, of more to within two elements. Where a batch is dealt out in lanes, each has phases of its
-own, spread evenly: by Hermite's identity the lanes' counts of a node sum up to the rounded share of
-all of them together.
+The member of each element is known in closed form. A tree halves the members repeatedly (a Huffman
+tree, so that large shares are decided first). At each node, ``floor(x * share + phase)`` of the
+first x elements go to one side. So every place of a training is computed separately, and after any
+number of elements the count of each member is near its share: of two members within half an
+element, of more within two elements. If a batch is divided into lanes, each lane has its own
+phases, spread evenly: by Hermite's identity, the counts of all lanes at a node sum up to the
+rounded share of all of them together.
 """
 
 from __future__ import annotations
@@ -26,44 +26,44 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import Order, Walk, Walked, laned, walk_of
+from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of, laned
 from oocdata.threads import cached_property
 
 __all__ = ["MOST", "Mixture", "Shares"]
 
 Ints = NDArray[np.int64]
 
-Walks = dict[tuple[int, int], tuple[Ints, Walk]]
-"""A member's epochs: what each lane has given before, and the epoch; by member and number."""
+LaneEpochs = dict[tuple[int, int], tuple[Ints, EpochOrder]]
+"""Epochs of members by member and epoch: counts of each lane before the epoch, and its order."""
 
 Node: TypeAlias = "int | tuple[Node, Node, int, int]"
-"""A member; or two sides and the share of the first, as numerator and denominator."""
+"""A member; or two sides, and the share of the first as numerator and denominator."""
 
 MOST = 2**48
 """Sums of weights up to this are exact."""
 
 _GOLDEN = 0.6180339887498949
 
-_MOST_WALKS = 16
-"""Epochs of members that are remembered."""
+_MOST_EPOCHS = 16
+"""Epochs of members that are cached."""
 
 
 @dataclass(frozen=True)
-class Mixture(Walked):
-    """Members in turn, by their shares: the order of a mixture; see `oocdata.mix`.
+class Mixture(IndexedOrder):
+    """Members mixed by their shares; see `oocdata.mix`.
 
     Attributes
     ----------
     orders : tuple of Order
-        Of each member: places of its epochs.
+        Order of each member's epochs.
     counts : tuple of int
-        Positions of each member; those of one follow on those of the one before.
+        Number of positions of each member; the members are numbered end to end.
     weights : tuple of int
-        The shares, up to a factor.
+        Shares, up to a common factor.
     length : int
-        Places of an epoch, a multiple of the lanes.
+        Number of places of an epoch, a multiple of the lanes.
     lanes : int or None
-        Of the members that have lanes, as many; None where none has.
+        Number of lanes of every member that has lanes; None if none has.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class Mixture(Walked):
 
     @cached_property
     def shares(self) -> Shares:
-        """Which member gives which element."""
+        """The shares of members among the elements."""
         return Shares(self.weights, self.lanes or 1)
 
     @cached_property
@@ -93,96 +93,103 @@ class Mixture(Walked):
 
     @property
     def epoch_length(self) -> int:
-        """Places of an epoch; see `oocdata.order.order.length_of`."""
+        """Number of places of an epoch; see `oocdata.order.order.length_of`."""
         return self.length
 
-    def walk(self, count: int, seed: int, epoch: int) -> Walk:
-        """Return one epoch, ready to be asked at any places."""
+    def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
+        """Return the order of one epoch."""
         if count != sum(self.counts):
             raise ArgumentError(
                 f"`count` must be the {sum(self.counts)} positions of the members; got {count}."
             )
         lanes = self.lanes or 1
         each = self.length // lanes
-        walks: Walks = {}
+        epochs: LaneEpochs = {}
 
         def at(places: Ints) -> Ints:
             lane, row = np.divmod(places, each)
-            # Elements of a lane, through the whole training.
-            rows, at = np.unique(row + epoch * each, return_inverse=True)
-            given, gives = self.shares.turns(rows)
-            found = np.empty(len(lane), np.int64)
+            # Rows of a lane are numbered through the whole training.
+            rows, column = np.unique(row + epoch * each, return_inverse=True)
+            before, gives = self.shares.turns(rows)
+            positions = np.empty(len(lane), np.int64)
             for member, start in enumerate(self.starts):
-                own = np.flatnonzero(gives[member][lane, at])
-                if not len(own):
+                drawn = np.flatnonzero(gives[member][lane, column])
+                if not len(drawn):
                     continue
-                lanes, columns = lane[own], at[own]
-                # Those of earlier rows, and of earlier lanes in this row.
+                lanes, columns = lane[drawn], column[drawn]
+                # Draws of earlier rows, and of earlier lanes in this row.
                 earlier = np.cumsum(gives[member], axis=0) - gives[member]
-                draws = given[member].sum(axis=0)[columns] + earlier[lanes, columns]
-                nth = given[member][lanes, columns]
-                found[own] = self._of_member(member, seed, draws, lanes, nth, walks) + start
-            return found
+                draws = before[member].sum(axis=0)[columns] + earlier[lanes, columns]
+                nth = before[member][lanes, columns]
+                own = self._of_member(member, seed, draws, lanes, nth, epochs)
+                positions[drawn] = own + start
+            return positions
 
-        return Walk(np.arange(lanes + 1) * each, at)
+        return EpochOrder(np.arange(lanes + 1) * each, at)
 
     def elements_mixed(self, count: int) -> int:
-        """Return how many elements are mixed at a time where members mix blocks."""
+        """Return how many elements are mixed at a time, if members mix blocks."""
         total = sum(self.weights)
         mixed = [
-            found.elements_mixed(own) * total // weight
-            for order, own, weight in zip(self.orders, self.counts, self.weights, strict=True)
-            if (found := laned(order)) is not None
+            order.elements_mixed(member_count) * total // weight
+            for member, member_count, weight in zip(
+                self.orders, self.counts, self.weights, strict=True
+            )
+            if (order := laned(member)) is not None
         ]
         return min(mixed, default=self.length)
 
     def _of_member(
-        self, member: int, seed: int, draws: Ints, lane: Ints, nth: Ints, walks: Walks
+        self, member: int, seed: int, draws: Ints, lane: Ints, nth: Ints, cached: LaneEpochs
     ) -> Ints:
-        """Return a member's own positions, by its draws in all lanes and in their own lane."""
+        """Return a member's own positions.
+
+        `draws` and `nth` number its draws in all lanes, and in the lane of each draw.
+        """
         order, count = self.orders[member], self.counts[member]
-        seed += member << 64  # members of one length are not shuffled alike
-        found = np.empty(len(draws), np.int64)
+        seed += member << 64  # so that members of equal length are not shuffled equally
+        positions = np.empty(len(draws), np.int64)
         epochs = draws // count
         for epoch in np.unique(epochs).tolist():
             own = np.flatnonzero(epochs == epoch)
             if isinstance(order, BlockShuffle) and self.lanes is not None:
-                before, walk = self._walk(order, member, epoch, seed, walks)
+                before, drawn = self._lane_epoch(order, member, epoch, seed, cached)
                 lanes = lane[own]
-                found[own] = walk.at(walk.borders[lanes] + nth[own] - before[lanes])
+                positions[own] = drawn.at(drawn.borders[lanes] + nth[own] - before[lanes])
             else:
-                found[own] = walk_of(order, count, seed, epoch).at(draws[own] - epoch * count)
-        return found
+                places = draws[own] - epoch * count
+                positions[own] = epoch_order_of(order, count, seed, epoch).at(places)
+        return positions
 
-    def _walk(
-        self, order: BlockShuffle, member: int, epoch: int, seed: int, walks: Walks
-    ) -> tuple[Ints, Walk]:
-        """Return a member's epoch, each lane as long as it gives elements in it.
+    def _lane_epoch(
+        self, order: BlockShuffle, member: int, epoch: int, seed: int, cached: LaneEpochs
+    ) -> tuple[Ints, EpochOrder]:
+        """Return the counts of each lane before a member's epoch, and the order of the epoch.
 
-        And what each lane has given before.
+        Each lane of the epoch is as long as the number of elements that it gives.
         """
-        known = walks.get((member, epoch))
-        if known is None:
+        entry = cached.get((member, epoch))
+        if entry is None:
             count = self.counts[member]
-            before, after = (self._given(member, at * count) for at in (epoch, epoch + 1))
+            before, after = (self._lane_counts(member, at * count) for at in (epoch, epoch + 1))
             borders = np.concatenate(([0], np.cumsum(after - before)))
-            known = before, order.walk(count, seed, epoch, borders)
-            walks[member, epoch] = known
-            for old in list(walks)[:-_MOST_WALKS]:
-                walks.pop(old, None)
-        return known
+            entry = before, order.epoch_order(count, seed, epoch, borders)
+            cached[member, epoch] = entry
+            for old in list(cached)[:-_MOST_EPOCHS]:
+                cached.pop(old, None)
+        return entry
 
-    def _given(self, member: int, draws: int) -> Ints:
-        """Return how many of a member's first `draws` elements each lane has given."""
+    def _lane_counts(self, member: int, draws: int) -> Ints:
+        """Return how many of a member's first `draws` elements each lane gives."""
         shares = self.shares
         row = shares.row_of(member, draws)
-        given, gives = (one[member, :, 0] for one in shares.turns(np.array([row])))
-        rest = draws - int(given.sum())
-        return given + gives * (np.cumsum(gives) <= rest)
+        before, gives = (counts[member, :, 0] for counts in shares.turns(np.array([row])))
+        rest = draws - int(before.sum())
+        return before + gives * (np.cumsum(gives) <= rest)
 
 
 class Shares:
-    """How often each member gives an element: of weights from 1 on, the ratios count.
+    """The number of elements of each member, by integer weights from 1 on.
 
     Examples
     --------
@@ -196,42 +203,41 @@ class Shares:
         self._tree = _tree(weights)
 
     def given(self, rows: Ints) -> Ints:
-        """Return what members have given in each lane before its elements `rows`.
+        """Return how many elements each member has given before the rows of each lane.
 
-        These are counted through the whole training; the shape is (members, lanes, rows).
+        Rows are counted through the whole training. The shape is (members, lanes, rows).
         """
-        found = np.empty((len(self.weights), self.lanes, len(rows)), np.int64)
-        first = np.argsort(np.argsort(np.arange(self.lanes) * _GOLDEN % 1))
-        counts = np.broadcast_to(rows, found.shape[1:])
-        self._divide(self._tree, counts, first[:, None], found)
-        return found
+        counts = np.empty((len(self.weights), self.lanes, len(rows)), np.int64)
+        phase = np.argsort(np.argsort(np.arange(self.lanes) * _GOLDEN % 1))
+        self._divide(self._tree, np.broadcast_to(rows, counts.shape[1:]), phase[:, None], counts)
+        return counts
 
     def turns(self, rows: Ints) -> tuple[Ints, Ints]:
-        """Return what members have given before rows, and 1 for who gives in each."""
-        given = self.given(rows)
-        return given, self.given(rows + 1) - given
+        """Return the counts before rows, and 1 for the member that gives each row, else 0."""
+        before = self.given(rows)
+        return before, self.given(rows + 1) - before
 
-    def _divide(self, node: Node, counts: Ints, phase: Ints, found: Ints) -> None:
-        """Divide the elements of a node among its members."""
+    def _divide(self, node: Node, elements: Ints, phase: Ints, counts: Ints) -> None:
+        """Divide the elements of a node among its members, into `counts`."""
         if isinstance(node, int):
-            found[node] = counts
+            counts[node] = elements
             return
-        one, other, share, of = node
+        first, second, share, of = node
         lanes = self.lanes
-        # In two steps: a quotient that is off by 1 at most, and what is over, which is small: so it
-        # is right although the products wrap around.
-        whole, rest = np.divmod(counts, of)
+        # In two steps, a quotient that is off by 1 at most, and a small remainder: so the result is
+        # exact although the products wrap around.
+        whole, rest = np.divmod(elements, of)
         near = (rest * (share / of)).astype(np.int64)
         over = rest * np.int64(share) - near * np.int64(of)
         left = whole * share + near + (over * 2 * lanes + (2 * phase + 1) * of) // (2 * lanes * of)
-        # Lanes that follow on one another in this phase lie apart in the next one.
+        # Lanes with adjacent phases here have distant ones in the next node.
         phase = np.argsort(np.argsort(phase[:, 0] * _GOLDEN % 1))[:, None]
-        self._divide(one, left, phase, found)
-        self._divide(other, counts - left, phase, found)
+        self._divide(first, left, phase, counts)
+        self._divide(second, elements - left, phase, counts)
 
     def row_of(self, member: int, draw: int) -> int:
         """Return the last row before which a member has given at most `draw` elements."""
-        # A member is never further from its share than this.
+        # No count is further from its share than this.
         most = (draw + 4 * self.lanes) * sum(self.weights) // (self.lanes * self.weights[member])
 
         def total(row: int) -> int:
@@ -241,7 +247,7 @@ class Shares:
 
 
 def _tree(weights: tuple[int, ...]) -> Node:
-    from fractions import Fraction  # with decimal behind it, only here
+    from fractions import Fraction  # imports decimal; needed only here
 
     numbered: list[tuple[int, int, Node]] = [(w, at, at) for at, w in enumerate(weights)]
     heapq.heapify(numbered)

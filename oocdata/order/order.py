@@ -1,14 +1,13 @@
-"""Orders: places of an epoch in, positions of a dataset out.
+"""Define orders, which map the places of an epoch to positions of a dataset.
 
-An order never sees storage, nor a dataset: it knows a count and integers. Because it is a pure
-function of its arguments, resuming, ranks and worker processes need no state from it: whoever asks
-for the same places of the same epoch gets the same positions, however the places are cut into
-calls.
+An order knows a count and other integers, never storage or a dataset. It is a pure function of its
+arguments, so resuming, ranks and worker processes need none of its state: the same places of the
+same epoch always give the same positions, however the places are split into calls.
 
-The orders of this package are *walked*: asked at any places of an epoch, which may go through
-lanes. Lanes are stretches of an epoch that are walked side by side. A batch takes the same number
-of places from each lane and a rank reads whole lanes, so a rank needs only the chunks of its own
-stretches, and global batches are the same for any number of ranks.
+The orders of this package are *indexed*: they give the positions at any places of an epoch. Their
+places may form lanes, stretches of an epoch that are read side by side. A batch takes the same
+number of places from each lane, and a rank reads whole lanes. So a rank needs only the chunks of
+its own lanes, and global batches are the same for any number of ranks.
 """
 
 from __future__ import annotations
@@ -26,20 +25,21 @@ from oocdata.index import as_count, as_whole
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = [
-    "Order", "Sequential", "Shuffle", "Walk", "Walked", "laned", "length_of", "walk_of",
+    "EpochOrder", "IndexedOrder", "Order", "Sequential", "Shuffle", "epoch_order_of", "laned",
+    "length_of",
 ]  # fmt: skip
 
 _MOST = 2**61
-"""Sums of a count and two blocks stay within 64 bits; bases of `permutation` stay within 32."""
+"""Sums of a count and two blocks fit in 64 bits, and bases of `permutation` in 32."""
 
 
 @runtime_checkable
 class Order(Protocol):
-    """In which order the positions of one epoch are visited.
+    """The order in which the positions of an epoch are visited.
 
-    Any frozen, picklable object with this one method is an order; those of this package are
-    `Sequential`, `Shuffle` and `BlockShuffle`. An order whose epoch has not one place for each
-    position (a mixture) has an int attribute ``epoch_length``: its places, instead of `count`.
+    Any frozen, picklable object with this one method is an order; this package has `Sequential`,
+    `Shuffle` and `BlockShuffle`. If the places of an epoch are not as many as the positions (as in
+    a mixture), the order has an int attribute ``epoch_length``, used instead of `count`.
     """
 
     def positions(
@@ -49,10 +49,14 @@ class Order(Protocol):
 
         Parameters
         ----------
-        count, start, stop : int
-            Positions in the epoch, and the range of places, ``0 <= start <= stop <= count``.
-        seed, epoch : int
-            Any integer, also negative or beyond 64 bits; the number of the epoch, from 0.
+        count : int
+            Number of positions of the dataset.
+        start, stop : int
+            Range of places, ``0 <= start <= stop <= count``.
+        seed : int
+            Any integer, also negative or beyond 64 bits.
+        epoch : int
+            Number of the epoch, from 0.
 
         Returns
         -------
@@ -62,45 +66,47 @@ class Order(Protocol):
         Raises
         ------
         ArgumentError
-            When the range does not lie in the epoch, or the epoch is negative.
+            If the range is not within the epoch, or the epoch is negative.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Walk:
-    """One epoch of an order.
+class EpochOrder:
+    """The order of one epoch.
 
     Attributes
     ----------
     borders : ndarray of int64, shape (lanes + 1,)
-        Where each lane begins among the places, and their number.
+        First place of each lane, and the number of places.
     at : callable
-        Returns the positions at places, at least one, in any order of them, shape (n,).
+        Returns the positions at places, both of shape (n,), n > 0; places may be in any order.
     """
 
     borders: NDArray[np.int64]
     at: Callable[[NDArray[np.int64]], NDArray[np.int64]]
 
     @classmethod
-    def whole(cls, length: int, at: Callable[[NDArray[np.int64]], NDArray[np.int64]]) -> Walk:
-        """Return an epoch of so many places without lanes."""
+    def without_lanes(
+        cls, length: int, at: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+    ) -> EpochOrder:
+        """Return the order of an epoch of `length` places without lanes."""
         return cls(np.array([0, length]), at)
 
 
-class Walked(ABC):
-    """An order of which an epoch can be asked at any places, in any order of them."""
+class IndexedOrder(ABC):
+    """An order that gives the positions at any places of an epoch."""
 
     __slots__ = ()
 
     @property
     def lanes(self) -> int | None:
-        """How many lanes its places go through, one after the other; None where it has none."""
+        """Number of lanes, or None if the order has none."""
         return None
 
     @abstractmethod
-    def walk(self, count: int, seed: int, epoch: int) -> Walk:
-        """Return one epoch of `count` positions."""
+    def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
+        """Return the order of one epoch over `count` positions."""
 
     def elements_mixed(self, count: int) -> int:
         """Return how many elements are mixed at a time, on average."""
@@ -111,8 +117,8 @@ class Walked(ABC):
     ) -> NDArray[np.int64]:
         """Return the positions at a range of places; see `Order.positions`.
 
-        Places go through the lanes, if there are any, one after the other: lane l has places
-        ``l * count // lanes`` to ``(l + 1) * count // lanes - 1``. A loader walks all side by side.
+        Places go through the lanes, if any, one after the other: lane l has places
+        ``l * count // lanes`` to ``(l + 1) * count // lanes - 1``. A loader reads all in parallel.
         """
         count = as_count("count", count, at_least=0)
         length = length_of(self, count)
@@ -129,13 +135,13 @@ class Walked(ABC):
         seed, epoch = as_whole("seed", seed), as_count("epoch", epoch, at_least=0)
         if not count:
             return np.empty(0, np.int64)
-        walk = self.walk(count, seed, epoch)  # which raises where the order is of another count
-        return walk.at(np.arange(start, stop)) if stop > start else np.empty(0, np.int64)
+        order = self.epoch_order(count, seed, epoch)  # raises if made for another count
+        return order.at(np.arange(start, stop)) if stop > start else np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
-class Sequential(Walked):
-    """Every position in its own place, in every epoch.
+class Sequential(IndexedOrder):
+    """Positions in ascending order, in every epoch.
 
     Examples
     --------
@@ -143,18 +149,18 @@ class Sequential(Walked):
     array([3, 4, 5, 6])
     """
 
-    def walk(self, count: int, seed: int, epoch: int) -> Walk:
-        """Return one epoch; neither the seed nor the epoch changes anything."""
-        return Walk.whole(count, lambda places: places)
+    def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
+        """Return the order of one epoch, which depends on neither the seed nor the epoch."""
+        return EpochOrder.without_lanes(count, lambda places: places)
 
 
 @dataclass(frozen=True, slots=True)
-class Shuffle(Walked):
-    """A permutation of all positions, drawn anew each epoch.
+class Shuffle(IndexedOrder):
+    """A permutation of all positions, different in each epoch.
 
-    Unlike a shuffle buffer it mixes over the whole dataset, and unlike an array of shuffled
-    positions it takes no memory and no time to start: each place is computed by itself, so that
-    an epoch over 10**9 positions starts at once and resumes anywhere.
+    Unlike a shuffle buffer it mixes the whole dataset, and unlike an array of shuffled positions it
+    takes no memory and no time to start: each place is computed separately, so an epoch over 10**9
+    positions starts at once and resumes anywhere.
 
     Examples
     --------
@@ -164,50 +170,47 @@ class Shuffle(Walked):
     array([761529566059838582, 298824838005696338])
     """
 
-    def walk(self, count: int, seed: int, epoch: int) -> Walk:
-        """Return one epoch."""
+    def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
+        """Return the order of one epoch."""
         key = epoch_key(seed, epoch, "shuffle")
-        return Walk.whole(
+        return EpochOrder.without_lanes(
             count, lambda places: forward(places.view(np.uint64), count, key).view(np.int64)
         )
 
 
-def walk_of(order: Order, count: int, seed: int, epoch: int) -> Walk:
-    """Return one epoch of any order; those of others know ranges of places alone."""
-    if isinstance(order, Walked):
-        return order.walk(count, seed, epoch)
+def epoch_order_of(order: Order, count: int, seed: int, epoch: int) -> EpochOrder:
+    """Return one epoch of any order; if it is not indexed, a range of places is computed."""
+    if isinstance(order, IndexedOrder):
+        return order.epoch_order(count, seed, epoch)
 
     def at(places: NDArray[np.int64]) -> NDArray[np.int64]:
         first, stop = int(places.min()), int(places.max()) + 1
-        return _visited(order, count, first, stop, seed=seed, epoch=epoch)[places - first]
+        return _checked(order, count, first, stop, seed=seed, epoch=epoch)[places - first]
 
-    return Walk.whole(length_of(order, count), at)
+    return EpochOrder.without_lanes(length_of(order, count), at)
 
 
-def laned(order: Order) -> Walked | None:
-    """Return the order if its epochs are walked in lanes."""
-    return order if isinstance(order, Walked) and order.lanes is not None else None
+def laned(order: Order) -> IndexedOrder | None:
+    """Return the order if it has lanes."""
+    return order if isinstance(order, IndexedOrder) and order.lanes is not None else None
 
 
 def length_of(order: Order, count: int) -> int:
-    """Return the places of an epoch over so many positions.
-
-    One for each, unless the order has another `epoch_length`.
-    """
+    """Return the number of places of an epoch: `epoch_length`, or by default one per position."""
     return int(getattr(order, "epoch_length", count))
 
 
-def _visited(
+def _checked(
     order: Order, count: int, start: int, stop: int, *, seed: int, epoch: int
 ) -> NDArray[np.int64]:
-    """Return the positions of any order, checked: others may be rows of another split."""
-    found = np.asarray(order.positions(count, start, stop, seed=seed, epoch=epoch))
-    if found.shape != (stop - start,) or found.dtype.kind not in "iu":
-        got = f"{found.dtype} of shape {found.shape}"
-    elif len(found) and not (found.min() >= 0 and found.max() < count):
-        got = f"positions from {found.min()} to {found.max()}"
+    """Return the positions of a user's order; raise if they are not positions of the dataset."""
+    positions = np.asarray(order.positions(count, start, stop, seed=seed, epoch=epoch))
+    if positions.shape != (stop - start,) or positions.dtype.kind not in "iu":
+        got = f"{positions.dtype} of shape {positions.shape}"
+    elif len(positions) and not (positions.min() >= 0 and positions.max() < count):
+        got = f"positions from {positions.min()} to {positions.max()}"
     else:
-        return found.astype(np.int64, copy=False)
+        return positions.astype(np.int64, copy=False)
     raise ArgumentError(
         f"an order must give {stop - start} whole numbers in [0, {count}) for places {start} to "
         f"{stop - 1} of epoch {epoch}; {order!r} gave {got}."

@@ -1,19 +1,19 @@
-"""A keyed bijection of ``range(size)``, computed for each integer by itself. A shuffle, no cipher.
+"""Permute ``range(size)`` by a key, each integer computed separately. A shuffle, not a cipher.
 
 The construction is a generalised Feistel network [1]_: an integer ``x`` below ``low * high`` is
 the pair ``(x % low, x // low)``, and each round adds a hash of one half to the other, modulo that
-half's base. Adding what depends on the other half alone can be subtracted again, so every round
-is a bijection *whatever the hash is*; so is any number of them. ``low`` and ``high`` are close to
-the square root of ``size``, their product exceeds it by less than ``low``, and the few results
-beyond ``size`` are sent through again until they fall inside ("cycle walking", the same paper):
-of 10**6 integers one in a thousand. The classical network on ``2**k`` walks up to half of them,
+half's base. The hash depends on the other half only, so it can be subtracted again: every round is
+a bijection *whatever the hash is*, and so is any number of rounds. ``low`` and ``high`` are close
+to the square root of ``size``, and their product exceeds it by less than ``low``. The few results
+beyond ``size`` are permuted again until they are inside ("cycle walking", the same paper): of
+10**6 integers one in a thousand. The classical network on ``2**k`` repeats for up to half of them,
 several times.
 
-The sum of a hash and a half never reaches twice the base, so the modulus is one conditional
-subtraction, and on unsigned integers that is a minimum: no division is left in the rounds.
+The sum of a hash and a half is always less than twice the base, so the modulus is one conditional
+subtraction, and on unsigned integers that is a minimum: the rounds need no division.
 
 Only integer arithmetic modulo ``2**64`` is used: results are the same on every platform and for
-every version of NumPy, for ever. `tests/order/test_permutation.py` pins them.
+every version of NumPy. `tests/order/test_permutation.py` pins them.
 
 References
 ----------
@@ -34,7 +34,7 @@ __all__ = ["derive_keys", "epoch_key", "forward", "rounds_for"]
 
 Keys: TypeAlias = NDArray[np.uint64]
 
-# Three temporaries of this many integers stay in the processor's second-level cache.
+# Three temporaries of this many integers fit in the processor's second-level cache.
 _STRIDE = 16384
 
 _HALF_WORD = np.array(32, dtype=np.uint64)
@@ -44,17 +44,17 @@ _MULTIPLY_1 = np.array(_GOLDEN, dtype=np.uint64)
 _MULTIPLY_2 = np.array(0xD6E8FEB86659FD93, dtype=np.uint64)
 
 
-# Two rounds more divide what is left of an order's structure by the square root of the size, so
+# Two more rounds divide the remaining structure of an order by the square root of the size, so
 # small domains need more of them. Fewest rounds at which chi-squared tests of 3 * 10**6 differences
 # of positions (200,000 whole permutations where size < 8) see nothing: 16 to 20 for sizes up to 8,
-# 12 for 16, 10 for 32 and 64, 8 for 100 to 512, 6 for 1000, 5 from 10**4 on. These are some more.
+# 12 for 16, 10 for 32 and 64, 8 for 100 to 512, 6 for 1000, 5 from 10**4 on. These are a few more.
 _ROUNDS_BELOW = ((16, 32), (64, 16), (512, 12), (65536, 8))
 _FEWEST_ROUNDS = 6
 _MOST_ROUNDS = 32
 
 
 def rounds_for(size: int) -> int:
-    """Return how many rounds a domain goes through: even, so each half changes equally often."""
+    """Return the number of rounds for a domain: even, so each half changes equally often."""
     for limit, rounds in _ROUNDS_BELOW:
         if size < limit:
             return rounds
@@ -78,7 +78,7 @@ def epoch_key(seed: int, epoch: int, purpose: str) -> Keys:
 
 
 def derive_keys(key: Keys, numbers: NDArray[np.uint64]) -> Keys:
-    """Return an unrelated key for each number: SplitMix64 [2]_ from one key, at ``numbers``."""
+    """Return an unrelated key for each number: SplitMix64 [2]_ from one key."""
     z = numbers * _MULTIPLY_1
     z += key
     z ^= z >> np.uint64(30)
@@ -89,7 +89,7 @@ def derive_keys(key: Keys, numbers: NDArray[np.uint64]) -> Keys:
     return z
 
 
-# Odd multipliers, one a round: they make of one key a key for each round.
+# Odd multipliers, one per round, which derive a key for each round.
 _ROUND_FACTORS = [
     np.array(factor, dtype=np.uint64)
     for factor in derive_keys(
@@ -107,8 +107,8 @@ def forward(
 ) -> NDArray[np.uint64]:
     """Permute integers below ``size``, from 1 to 2**62 (not checked); return a new array.
 
-    There is one key for all values or one for each; or with `runs`, so many values after one
-    another have a size and a key of their own.
+    `size` and `keys` have one element for all values or one for each; or, with `runs`, one for each
+    run of that many consecutive values.
     """
     sizes = np.atleast_1d(np.asarray(size, dtype=np.uint64))
     if runs is not None and sizes.size and (sizes == sizes[0]).all():
@@ -117,19 +117,21 @@ def forward(
     if runs is None:
         return _permute(values, domains, keys, rounds_for(int(sizes[0])))
     result = np.empty_like(values)
-    needed = np.array([rounds_for(one) for one in sizes.tolist()])
-    for rounds in np.unique(needed).tolist():  # as many as each domain needs
-        own = needed == rounds
-        part: Any = slice(None) if own.all() else np.flatnonzero(np.repeat(own, runs))
-        domain_of = np.repeat(domains[:, own], runs[own], axis=1)
-        result[part] = _permute(values[part], domain_of, np.repeat(keys[own], runs[own]), rounds)
+    rounds_of = np.array([rounds_for(one) for one in sizes.tolist()])
+    for rounds in np.unique(rounds_of).tolist():
+        matching = rounds_of == rounds
+        part: Any = slice(None) if matching.all() else np.flatnonzero(np.repeat(matching, runs))
+        lengths = runs[matching]
+        domain_of = np.repeat(domains[:, matching], lengths, axis=1)
+        keys_of = np.repeat(keys[matching], lengths)
+        result[part] = _permute(values[part], domain_of, keys_of, rounds)
     return result
 
 
 def _permute(
     values: NDArray[np.uint64], domains: NDArray[np.uint64], keys: Keys, rounds: int
 ) -> NDArray[np.uint64]:
-    """Permute integers below ``domains[0]``: one domain for all, or one for each."""
+    """Permute integers below ``domains[0]``, one domain for all values or one for each."""
     if values.size > _STRIDE:
         parts = [slice(start, start + _STRIDE) for start in range(0, values.size, _STRIDE)]
         permuted = [
@@ -140,21 +142,21 @@ def _permute(
     result = _network(values, domains, keys, rounds)
     outside = np.flatnonzero(result >= domains[0])
     while outside.size:
-        own = _part(domains, outside)
-        walked = _network(result[outside], own, _part(keys, outside), rounds)
-        result[outside] = walked
-        outside = outside[walked >= own[0]]
+        domain_of = _part(domains, outside)
+        again = _network(result[outside], domain_of, _part(keys, outside), rounds)
+        result[outside] = again
+        outside = outside[again >= domain_of[0]]
     return result
 
 
 def _part(numbers: NDArray[np.uint64], part: slice | NDArray[np.int64]) -> NDArray[np.uint64]:
-    """Return the numbers of some values; one number is for all of them."""
+    """Return the elements of `numbers` that belong to a part of the values."""
     return numbers if numbers.shape[-1] == 1 else numbers[..., part]
 
 
 def _bases(sizes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """Bases of the two halves: ``low * high - low < size <= low * high``."""
-    # The root of a double is off by one at most for sizes up to 2**62.
+    """Return bases of the two halves, with ``low * high - low < size <= low * high``."""
+    # The double square root is off by one at most for sizes up to 2**62.
     low = np.ceil(np.sqrt(sizes.astype(np.float64))).astype(np.uint64)
     low -= (low - _ONE) * (low - _ONE) >= sizes
     low += low * low < sizes
@@ -166,14 +168,14 @@ def _bases(sizes: NDArray[np.uint64]) -> tuple[NDArray[np.uint64], NDArray[np.ui
 def _network(
     values: NDArray[np.uint64], domains: NDArray[np.uint64], keys: Keys, rounds: int
 ) -> NDArray[np.uint64]:
-    """Send integers below ``low * high`` through the rounds, within that domain."""
+    """Permute integers below ``low * high`` by the rounds of the network."""
     low_base, high_base = domains[1:]
     high: NDArray[np.uint64] = values // low_base
     low = values - high * low_base
     hashed = np.empty_like(low)
     shifted = np.empty_like(low)
     for number in range(rounds):
-        # The high half first: neighbours differ in the low half, so they part at once.
+        # The high half first: neighbours differ in the low half, so they separate at once.
         source, target, base = (high, low, low_base) if number % 2 else (low, high, high_base)
         # The finaliser of a 64-bit hash; the sum brings in the key, the last two lines scale the
         # upper 32 bits to the base.

@@ -1,14 +1,14 @@
-"""Draws by weight: each element as often as its weight says, to within one, in every epoch.
+"""Draw elements by weight: each as often as its weight says, to within one, in every epoch.
 
-Systematic sampling [1]_: an epoch of n draws over n elements takes the points ``(j + u) / n``, j
-from 0 to n - 1, of the cumulated weights, with one random u for the epoch. So an element of share w
-comes ``floor(n w)`` or ``ceil(n w)`` times, and draws that follow one another lie side by side in
-storage: to shuffle them by blocks decodes each chunk once, as without weights.
+Systematic sampling [1]_: an epoch of n draws from n elements takes the points ``(j + u) / n``, j
+from 0 to n - 1, of the cumulative weights, with one random u for the epoch. So an element of share
+w is drawn ``floor(n w)`` or ``ceil(n w)`` times, and consecutive draws are neighbours in storage: a
+shuffle of the draws by blocks decodes each chunk once, as without weights.
 
-Evenly spaced points may all fall on one class of several that take turns: a third of the elements,
-one in three, would come twice in one epoch and once in the next. So the elements of a block are
-cumulated in a random order; and all of them, where there are no blocks, those of one weight side by
-side: then classes of unlike weights come as often as they should, to within one draw.
+Evenly spaced points may all fall on one class of several that alternate: a third of the elements,
+every third one, would be drawn twice in one epoch and once in the next. So the elements of a block
+are in random order in the cumulative sum; without blocks all elements are, sorted by weight. Then
+classes of different weights are drawn in proportion, to within one draw.
 
 References
 ----------
@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import BlockRuns
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import Order, Shuffle, Walk, Walked, walk_of
+from oocdata.order.order import EpochOrder, IndexedOrder, Order, Shuffle, epoch_order_of
 from oocdata.order.permutation import epoch_key
 
 __all__ = ["Weighted", "cumulated"]
@@ -35,11 +35,11 @@ __all__ = ["Weighted", "cumulated"]
 Ints = NDArray[np.int64]
 
 _BITS, _FEWEST_BITS = 40, 8
-"""Of the whole sum, and of a draw: the rounding of a sum in floating point stays below a unit."""
+"""Bits of the sum, and of a draw at least: rounding a float64 sum has an error below a unit."""
 
 
 def cumulated(weights: NDArray[np.float64]) -> Ints:
-    """Return the cumulated weights in units of which each draw has a power of two.
+    """Return the cumulative weights, in units such that a draw has a power of two of them.
 
     Examples
     --------
@@ -57,18 +57,18 @@ def cumulated(weights: NDArray[np.float64]) -> Ints:
 
 
 @dataclass(frozen=True, eq=False)
-class Weighted(Walked):
-    """With replacement, by weight: the order of ``batches(weights=…)``.
+class Weighted(IndexedOrder):
+    """Draws with replacement, by weight: the order of ``batches(weights=…)``.
 
     Attributes
     ----------
     order : Order
-        Of an epoch's draws, which are as many as there are elements.
+        Order of an epoch's draws, which are as many as the elements.
     sums : ndarray of int64, shape (elements,)
-        The cumulated weights, as `cumulated` returns them.
+        Cumulative weights, from `cumulated`.
     elements : ndarray of int32 or int64, shape (elements,), optional
-        Which element each of `sums` is of: those of a block side by side. By default they are in
-        order.
+        Element of each entry of `sums`; the elements of a block are adjacent. By default they are
+        in order.
 
     Examples
     --------
@@ -84,7 +84,7 @@ class Weighted(Walked):
 
     @classmethod
     def of(cls, order: Order, weights: NDArray[np.float64]) -> Weighted:
-        """Return the draws of elements that have these weights."""
+        """Return the order of draws from elements of these weights."""
         positions = np.arange(len(weights))
         if isinstance(order, BlockShuffle):
             groups: NDArray[Any] = order.blocks.of(positions)
@@ -100,7 +100,7 @@ class Weighted(Walked):
 
     @property
     def orders(self) -> tuple[Order]:
-        """That of the draws."""
+        """The order of the draws, as a tuple."""
         return (self.order,)
 
     @property
@@ -110,11 +110,11 @@ class Weighted(Walked):
 
     @property
     def lanes(self) -> int | None:
-        """Those of a block shuffle."""
+        """Number of lanes of a block shuffle, else None."""
         return self.order.lanes if isinstance(self.order, BlockShuffle) else None
 
-    def walk(self, count: int, seed: int, epoch: int) -> Walk:
-        """Return one epoch, ready to be asked at any places."""
+    def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
+        """Return the order of one epoch."""
         if count != len(self.sums):
             raise ArgumentError(
                 f"`count` must be the {len(self.sums)} elements that have weights; got {count}."
@@ -124,21 +124,21 @@ class Weighted(Walked):
         inner = self.order
         if isinstance(inner, BlockShuffle):
             slots = inner.blocks.starts(np.arange(inner.blocks.number(count) + 1))
-            # The first draw of each block: those before it lie below what was cumulated before it.
+            # The first draw of each block, at or after the cumulative weight before the block.
             before = np.concatenate(([0], self.sums))[np.minimum(slots, count)]
             first = np.unique(np.maximum(-((begin - before) // unit), 0))
             inner = replace(inner, blocks=BlockRuns(first))
-        walk = walk_of(inner, count, seed, epoch)
+        drawn = epoch_order_of(inner, count, seed, epoch)
 
         def at(places: Ints) -> Ints:
-            draws = walk.at(places)
-            # Sought in ascending order the sums are walked once: five times as fast among millions.
+            draws = drawn.at(places)
+            # A search in ascending order is five times as fast among millions of sums.
             order, slots = np.argsort(draws), np.empty(len(draws), np.int64)
             points = draws[order] * unit + begin
             slots[order] = np.searchsorted(self.sums, points, side="right")
             return slots if self.elements is None else self.elements[slots].astype(np.int64)
 
-        return Walk(walk.borders, at)
+        return EpochOrder(drawn.borders, at)
 
     def elements_mixed(self, count: int) -> int:
         """Return how many elements a block shuffle mixes at a time."""

@@ -472,7 +472,7 @@ def test_a_forked_child_starts_empty():
 
     slots, decode = cache.array(object(), 8, 100), Decoder(8)
     pin = slots.load([1, 2], decode)
-    with decoding._gate, cache.lock:  # as another thread may at that moment
+    with decoding._scratch_freed, cache.lock:  # as another thread may at that moment
         child = os.fork()
         if child == 0:
             status = 1

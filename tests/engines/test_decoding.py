@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from oocdata.engines.decoding import decodes_already, in_decoding_thread, in_turns, scratch
+from oocdata.engines.decoding import decodes_already, in_decoding_thread, run_tasks, scratch
 from oocdata.threads import cores
 
 
@@ -22,7 +22,7 @@ def test_each_task_is_done_once_though_some_fail() -> None:
             raise ValueError(number)
 
     with pytest.raises(ValueError, match="3"):
-        in_turns([partial(task, number) for number in range(100)])
+        run_tasks([partial(task, number) for number in range(100)])
     assert done == Counter(range(100))
 
 
@@ -40,12 +40,12 @@ def test_tasks_are_done_at_once_and_waited_for(within: bool) -> None:
 
     def work() -> None:
         with scratch(8):
-            in_turns([task, task])
+            run_tasks([task, task])
 
     if within:
         in_decoding_thread(work)
     else:
-        in_turns([task, task])
+        run_tasks([task, task])
     assert len(ended) == len(set(ended)) == 2
     assert nested == [within] * 2
     assert not decodes_already()

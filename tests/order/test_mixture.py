@@ -167,7 +167,7 @@ def test_a_rank_needs_its_share_of_each_member(ranks: int) -> None:
 
 def test_a_mixture_of_other_positions() -> None:
     with pytest.raises(ArgumentError, match="the 7 positions"):
-        Mixture((Shuffle(), Shuffle()), (3, 4), (1, 1), 4).walk(8, 0, 0)
+        Mixture((Shuffle(), Shuffle()), (3, 4), (1, 1), 4).epoch_order(8, 0, 0)
 
 
 # --- weights
