@@ -48,7 +48,7 @@ class Blocks:
     first: int
 
     def of(self, positions: Ints) -> Ints:
-        """Return the number of the block that each position lies in."""
+        """Return the number of the block of each position."""
         return (positions + (self.length - self.first)) // self.length
 
     def starts(self, numbers: Ints) -> Ints:

@@ -1,4 +1,4 @@
-"""Integer arithmetic against NumPy and against counting it out."""
+"""Integer arguments and selections, against NumPy and against counting."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_as_count_takes_every_kind_of_whole_number(value):
 @pytest.mark.parametrize(
     "value", [0, -1, 1.0, "3", None, True, np.True_, np.float32(2), [3], 2**63, 10**30], ids=repr
 )
-def test_as_count_refuses_the_rest_by_name(value):
+def test_as_count_raises_with_the_name_of_the_argument(value):
     with pytest.raises(ArgumentError, match=r"`inputs` must be a whole number .*; got "):
         as_count("inputs", value)
 
@@ -74,7 +74,7 @@ def test_as_positions(given, expected):
     [[10], [-11], [0, 2**62], [2**63], [10**30], [-(10**30)], np.array([2**63], np.uint64)],
     ids=repr,
 )
-def test_positions_that_do_not_exist(wrong):
+def test_positions_out_of_range(wrong):
     with pytest.raises(PositionError, match=r"within \[-10, 10\) for a length of 10; got "):
         as_positions(wrong, 10)
 
@@ -84,7 +84,7 @@ def test_positions_that_do_not_exist(wrong):
     [0, [0.0], np.zeros(0), [[0]], "0", None, [None], [True] * 9, [[1, 2], [3]], [1j], ["a"]],
     ids=repr,
 )
-def test_positions_that_are_not_positions(wrong):
+def test_positions_of_the_wrong_type(wrong):
     with pytest.raises(ArgumentError, match="must"):
         as_positions(wrong, 10)
 
@@ -93,7 +93,7 @@ def test_int8_positions_do_not_overflow():
     assert as_positions(np.array([-1], np.int8), 1000).tolist() == [999]
 
 
-def test_positions_are_nobody_elses():
+def test_positions_are_a_copy():
     given = np.array([1, 2, 3])
     positions = as_positions(given, 10)
     given[:] = 99
@@ -192,7 +192,7 @@ def test_no_part_is_empty(length, sizes, gap):
         split_ranges(length, sizes, gap)
 
 
-def test_the_sum_is_named():
+def test_the_message_gives_the_sum():
     with pytest.raises(ArgumentError, match=r"a sum of 1\.1\."):
         split_ranges(10, (0.6, 0.5))
     with pytest.raises(ArgumentError, match=r"at most 8 \(10 less 2 .*a sum of 9\."):

@@ -175,7 +175,7 @@ def _interleaved(source: Strided, axes: tuple[int, ...], element: list[int]) -> 
     described = replace(
         source.storage(),
         chunks=tuple(chunk),
-        reading=f"{rows} rows that lie between one another are read together and cached",
+        reading=f"{rows} interleaved rows are read together and cached",
     )
     return _in_blocks(source, described, tuple(chunk))
 

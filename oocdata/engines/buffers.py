@@ -271,7 +271,6 @@ class Pool:
     ) -> tuple[_Block, list[NDArray[Any]]]:
         """Return a block of at least `nbytes`, and arrays over it."""
         size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
-        size = -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         with self._lock:
             if not self._idle.get(size):
                 self._collect()
@@ -293,8 +292,8 @@ class Pool:
     def _larger(self, size: int) -> list[_Block] | None:
         """Return idle blocks that are not much larger; if there are none, free smaller ones.
 
-        Needed where sizes vary, as those of sparse batches do: else as many blocks as are in flight
-        would be in use beyond their need, or idle in other sizes.
+        Where sizes vary, as those of sparse batches do, few blocks fit exactly. Without this, idle
+        blocks of other sizes would take as much memory as the blocks in use.
         """
         larger = [n for n, blocks in self._idle.items() if blocks and size < n <= size * _MAX_RATIO]
         if larger:
@@ -321,8 +320,8 @@ class Pool:
         for block in list(self._changed):
             del self._changed[block]  # first: arrays freed from now on are noted again
             if block in self._in_use:
-                alive = (part for part, array in enumerate(block.arrays) if array() is not None)
-                block.used = list(alive)
+                alive = [array() is not None for array in block.arrays]
+                block.used = [part for part, is_alive in enumerate(alive) if is_alive]
                 if len(block.used) < len(block.arrays):
                     changed.append(block)
         if len(changed) > 1:  # reads in the order of use: more of the earlier ones is free

@@ -33,7 +33,7 @@ from oocdata.threads import holds_hdf5
 __all__ = ["Cache", "Decode", "Pin", "Slots", "cache"]
 
 Decode: TypeAlias = Callable[[list[int], list[int], NDArray[np.uint8]], None]
-"""Decode chunks, given by number, into the slots of some memory."""
+"""Function that decodes chunks, given their numbers, into slots of a memory."""
 
 _SCRATCH_FACTOR = 2
 """Decoding takes the stored bytes and one intermediate form, each about as long as a chunk."""
@@ -42,13 +42,12 @@ _GROUPS, _MIN_GROUP_BYTES, _MAX_GROUP_BYTES = 4, 1 << 16, 1 << 20
 """Missing chunks are decoded in about `_GROUPS` groups, of a size between these bounds."""
 
 _SMALL_PAGES = 16 << 20
-"""The first bytes of an array's slots are in small pages, the rest in huge pages, the last of which
-may be partly wasted. Huge pages cut the processor time of a first epoch of gzip chunks of 128 KiB
-to 1 / 1.2 in total, of zstd to 1 / 1.1; of later epochs, which only gather, to 1 / 1.1 to 1 / 1.2.
-"""
+"""Bytes of an array's slots in small pages; the rest is in huge pages, the last of which may be
+partly wasted. A first epoch of gzip chunks of 128 KiB takes 1 / 1.2 of the processor's time with
+them, of zstd 1 / 1.1; later epochs, which only gather, 1 / 1.1 to 1 / 1.2."""
 
 _TABLE = 1 << 16
-"""Size of the table that finds the slot of a chunk number by its remainder, at most."""
+"""Maximum size of the table that maps remainders of chunk numbers to slots."""
 
 
 class Pin:
@@ -121,9 +120,9 @@ class Cache:
         self.budget = budget
         self._arrays: WeakValueDictionary[Hashable, Slots] = WeakValueDictionary()
         self._collected: deque[list[int]] = deque()
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Start empty, with new locks; also in a forked child."""
         # Re-entrant, because the garbage collector may end an iteration at any point.
         self.lock = threading.RLock()
@@ -281,7 +280,7 @@ class Slots:
         self._mask = len(self._table) - 1
         self._free: list[int] = []
         self._fresh = 0  # slots from here on were never used
-        self._has_holes = False  # pages of evicted slots were given back
+        self._has_holes = False  # pages of evicted slots were returned
 
     @property
     def most(self) -> int:
@@ -493,7 +492,6 @@ class Slots:
         self._free.append(slot)
         if give_back:
             self._give_back(slot)
-            self._give_back(slot)
 
     def _give_back(self, slot: int) -> None:
         """Return the pages of a slot to the system, with those shared with free neighbours."""
@@ -538,4 +536,4 @@ account().cached = lambda: cache.nbytes
 
 if hasattr(os, "register_at_fork"):
     # Chunks that a thread of the parent was decoding would never be completed in the child.
-    os.register_at_fork(after_in_child=cache.begin)
+    os.register_at_fork(after_in_child=cache.reset)

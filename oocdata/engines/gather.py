@@ -37,12 +37,12 @@ _MOST_PLANS = 64
 """Plans that are cached; arrays of equal layout share them."""
 
 _POINTS_PER_PIECE = 32
-"""Copying a piece takes about as long as so many items of a `numpy.take`,"""
+"""Points that a `numpy.take` copies in about the time of copying one piece."""
 
 _ITEMS_IN_A_PIECE = 256
-"""and as so many items whose places are computed. In h5py's default chunks, crops of images
-(12 KiB, 49 items a piece) and of weather fields (24 KiB, 61 items) take 1 / 4 of the processor's
-time by NumPy iteration."""
+"""Items whose places are computed and that are copied in about the time of copying one piece. In
+h5py's default chunks, crops of images (12 KiB, 49 items a piece) and of weather fields (24 KiB, 61
+items) take 1 / 4 of the processor's time by NumPy iteration."""
 
 
 Ints = NDArray[np.int64]

@@ -151,14 +151,14 @@ class Mixture(IndexedOrder):
         positions = np.empty(len(draws), np.int64)
         epochs = draws // count
         for epoch in np.unique(epochs).tolist():
-            own = np.flatnonzero(epochs == epoch)
+            here = np.flatnonzero(epochs == epoch)
             if isinstance(order, BlockShuffle) and self.lanes is not None:
                 before, drawn = self._lane_epoch(order, member, epoch, seed, cached)
-                lanes = lane[own]
-                positions[own] = drawn.at(drawn.borders[lanes] + nth[own] - before[lanes])
+                lanes = lane[here]
+                positions[here] = drawn.at(drawn.borders[lanes] + nth[here] - before[lanes])
             else:
-                places = draws[own] - epoch * count
-                positions[own] = epoch_order_of(order, count, seed, epoch).at(places)
+                places = draws[here] - epoch * count
+                positions[here] = epoch_order_of(order, count, seed, epoch).at(places)
         return positions
 
     def _lane_epoch(

@@ -51,9 +51,9 @@ def cumulated(weights: NDArray[np.float64]) -> Ints:
     sums = np.cumsum(weights)
     sums /= sums[-1]
     sums *= whole
-    found = np.rint(sums, out=sums).astype(np.int64)
-    found.flags.writeable = False
-    return found
+    cumulative = np.rint(sums, out=sums).astype(np.int64)
+    cumulative.flags.writeable = False
+    return cumulative
 
 
 @dataclass(frozen=True, eq=False)

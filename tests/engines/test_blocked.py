@@ -1,4 +1,4 @@
-"""Rows that are read many at a time: which bytes are read, how often, and when."""
+"""Rows read in blocks: which bytes are read, how often, and when."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from oocdata.threads import cores
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def lengths_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the bytes of every read of runs."""
     seen: list[int] = []
     real = files.read_runs
@@ -100,39 +100,39 @@ class TestSmallRowsInChunks(SourceConformance):
 
 @pytest.mark.parametrize("several", [False, True])
 def test_each_byte_of_small_rows_in_chunks_is_read_once(
-    tmp_path: Path, asked: list[int], several: bool
+    tmp_path: Path, lengths_read: list[int], several: bool
 ) -> None:
-    """As labels that were written batch by batch, of which nothing is compressed."""
+    """As uncompressed labels, written batch by batch."""
     array = sample_array((3000, 2), "<i4")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for name, part in [("a/x", array[:1100]), ("b/x", array[1100:])]:
             file.create_dataset(name, data=part, chunks=(512, 2), maxshape=(None, 2))
     view = ooc.open(tmp_path / "a.h5", "*/x" if several else "b/x")
     expected = array if several else array[1100:]
-    asked.clear()  # what the file's metadata are read by
+    lengths_read.clear()  # reads of the file's metadata
     rng = np.random.default_rng(0)
     for _ in range(60):
         rows = rng.integers(0, len(expected), 250)
         assert_array_equal(view.take(rows), expected[rows])
-    # Of several datasets, the last chunk of each is read whole, as it is stored.
-    assert sum(asked) == (7 * 512 if several else 1900) * 8
-    assert view.storage.chunks is None  # each row has an address, whatever is read together
+    # The last chunk of each of several datasets is read whole, as stored.
+    assert sum(lengths_read) == (7 * 512 if several else 1900) * 8
+    assert view.storage.chunks is None  # each row has an address, although blocks are read
 
 
-def test_a_sample_axis_that_is_fast(tmp_path: Path) -> None:
-    """As time last: (N, 384, 384, 49) opened along axes 0 and 3."""
+def test_a_sample_axis_that_is_fast_in_storage(tmp_path: Path) -> None:
+    """As a time axis that is last: (N, 384, 384, 49) opened along axes 0 and 3."""
     array = sample_array((23, 3, 5, 4))
     check_boxes(saved(tmp_path, array, (0, 3)), array)
 
 
-def test_boxes_of_rows_that_chunks_cut() -> None:
+def test_boxes_of_rows_cut_by_chunks() -> None:
     array = sample_array((23, 3, 5, 4))
     source = blocked(counted(array, 3, 1, 2, 2)[0].source, (0,))
     assert isinstance(source, CachedRows)
     check_boxes(source, array)
 
 
-def test_rows_that_chunks_cut_are_decoded_once_and_whole() -> None:
+def test_rows_cut_by_chunks_are_decoded_once_and_whole() -> None:
     array = sample_array((100, 6, 5), "f8")
     view, decoded = counted(array, 8, 4, 5)
     view = View.of(blocked(view.source, (0,)))
@@ -153,10 +153,10 @@ def test_a_part_of_rows_decodes_its_own_chunks() -> None:
     assert decoded == {(block, 0, 0): 1 for block in range(13)}
 
 
-def test_rows_of_several_datasets_that_chunks_cut_are_decoded_once(
+def test_rows_of_several_datasets_cut_by_chunks_are_decoded_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As robomimic's images: demos of unlike lengths, h5py's chunks, windows within each."""
+    """As robomimic's images: demos of different lengths, h5py's default chunks, windows."""
     demos = [sample_array((length, 9, 7, 3), "u1") + length for length in (11, 4, 1, 23, 8)]
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for number, array in enumerate(demos):
@@ -194,7 +194,7 @@ def test_the_chunks_of_one_block_of_rows_are_decoded_in_threads(
     met, real = threading.Barrier(2), Decoder.read_chunks
 
     def read_chunks(self: Decoder, places: Any, outs: Any) -> None:
-        with suppress(threading.BrokenBarrierError):  # nobody else came
+        with suppress(threading.BrokenBarrierError):  # no other thread came
             met.wait(20)
         real(self, places, outs)
 
@@ -206,7 +206,7 @@ def test_the_chunks_of_one_block_of_rows_are_decoded_in_threads(
 
 
 @pytest.mark.parametrize("rows", [16, 17, 60])
-def test_boxes_of_several_blocks_and_rows_share_what_is_decoded(rows: int) -> None:
+def test_boxes_of_several_blocks_share_decoded_chunks(rows: int) -> None:
     array = sample_array((100, 6, 5), "f8")
     view, decoded = counted(array, 8, 4, 5)
     view = View.of(blocked(view.source, (0,)))
@@ -216,10 +216,10 @@ def test_boxes_of_several_blocks_and_rows_share_what_is_decoded(rows: int) -> No
 
 
 @pytest.mark.parametrize(("blocks", "alone"), [(4, 0), (3, 26)])
-def test_rows_that_chunks_cut_above_a_part_of_the_cache(
+def test_rows_cut_by_chunks_that_exceed_a_part_of_the_cache(
     monkeypatch: pytest.MonkeyPatch, blocks: int, alone: int
 ) -> None:
-    """Whole rows are kept as long as the cache has room for some blocks of them."""
+    """Whole rows are cached as long as the cache has room for several blocks."""
     monkeypatch.setattr(blocked_module, "cache_share", lambda: blocks * 8 * 240)
     array = sample_array((100, 6, 5), "f8")
     view, decoded = counted(array, 8, 4, 5)
@@ -241,7 +241,7 @@ def test_rows_that_chunks_cut_above_a_part_of_the_cache(
         ((9,), (4,), (0,), None),
     ],
 )
-def test_which_chunked_rows_are_kept_whole(
+def test_which_chunked_rows_are_cached_whole(
     shape: tuple[int, ...], chunk: tuple[int, ...], axes: tuple[int, ...], cached: Any
 ) -> None:
     source = counted(np.zeros(shape, "f4"), *chunk)[0].source
@@ -253,22 +253,22 @@ def test_which_chunked_rows_are_kept_whole(
         assert found.chunk_shape == cached
 
 
-def test_each_byte_is_read_once_in_long_runs(tmp_path: Path, asked: list[int]) -> None:
+def test_each_byte_is_read_once_in_long_runs(tmp_path: Path, lengths_read: list[int]) -> None:
     array = np.asfortranarray(sample_array((2000, 40, 30), "<i4"))
     source = saved(tmp_path, array)
     storage = source.storage()
     assert storage.chunks is not None
-    assert storage.chunks[0] == 2000  # 9.6 MB of rows that share their bytes
-    assert f"{storage.chunks[0]} rows that lie between one another" in storage.reading
+    assert storage.chunks[0] == 2000  # 9.6 MB of interleaved rows
+    assert f"{storage.chunks[0]} interleaved rows" in storage.reading
     rng = np.random.default_rng(0)
     view = View.of(source)
     for _ in range(6):
         rows = rng.integers(0, 2000, 32)
         assert_array_equal(view.take(rows), array[rows])
-    assert sum(asked) == array.nbytes
+    assert sum(lengths_read) == array.nbytes
 
 
-def test_blocks_of_a_large_array_are_a_few_rows(tmp_path: Path, asked: list[int]) -> None:
+def test_blocks_of_a_large_array_are_a_few_rows(tmp_path: Path, lengths_read: list[int]) -> None:
     array = np.asfortranarray(sample_array((3000, 100, 80), "u1"))
     source = saved(tmp_path, array, (0,))
     assert source.storage().chunks == (3000, 100, 27)
@@ -280,16 +280,16 @@ def test_blocks_of_a_large_array_are_a_few_rows(tmp_path: Path, asked: list[int]
     rows = (8 << 20) // 8000
     assert source.storage().chunks == (rows, 100, 80)
     assert_array_equal(View.of(source).take([7, 2]), array[[7, 2]])
-    assert sum(asked) == rows * 8000
+    assert sum(lengths_read) == rows * 8000
 
 
-def test_time_last_is_read_with_its_neighbours(tmp_path: Path, asked: list[int]) -> None:
+def test_time_last_is_read_with_its_neighbours(tmp_path: Path, lengths_read: list[int]) -> None:
     array = sample_array((6, 24, 24, 49), "<i4")
     source = saved(tmp_path, array, (0, 3))
     assert source.storage().chunks == (1, 24, 24, 49)
     view = View.of(source, (0, 3))
     assert_array_equal(view.take([49 * 2 + 3, 49 * 2 + 48]), array[2, :, :, [3, 48]])
-    assert sum(asked) == array[2].nbytes
+    assert sum(lengths_read) == array[2].nbytes
 
 
 @pytest.mark.parametrize(
@@ -308,7 +308,7 @@ def test_time_last_is_read_with_its_neighbours(tmp_path: Path, asked: list[int])
     ],
     ids=str,
 )
-def test_what_is_read_how(
+def test_which_arrays_are_read_in_blocks(
     tmp_path: Path, shape: Any, order: Any, axes: tuple[int, ...], kind: type
 ) -> None:
     array = np.asarray(sample_array(shape, "u1"), order=order)
@@ -318,28 +318,28 @@ def test_what_is_read_how(
     assert_array_equal(np.asarray(View.of(source, axes)).reshape(expected.shape), expected)
 
 
-def test_each_byte_of_small_rows_is_read_once(tmp_path: Path, asked: list[int]) -> None:
+def test_each_byte_of_small_rows_is_read_once(tmp_path: Path, lengths_read: list[int]) -> None:
     array = sample_array((3000, 7), ">i4")
     source = saved(tmp_path, array)
-    assert source.storage().chunks is None  # whatever is read together, each row has an address
+    assert source.storage().chunks is None  # each row has an address, although blocks are read
     assert "read once and cached" in source.storage().reading
     view, rng = View.of(source), np.random.default_rng(0)
     for _ in range(60):
         rows = rng.integers(0, 3000, 250)
         assert_array_equal(view.take(rows), array[rows])
-    assert sum(asked) == array.nbytes
+    assert sum(lengths_read) == array.nbytes
 
 
-def test_a_few_rows_are_not_worth_a_block(tmp_path: Path, asked: list[int]) -> None:
+def test_a_few_rows_are_not_worth_a_block(tmp_path: Path, lengths_read: list[int]) -> None:
     array = sample_array((3000, 7), "<i4")
     view = View.of(saved(tmp_path, array))
     assert_array_equal(view[5], array[5])
     assert_array_equal(view.take([8, 3]), array[[8, 3]])
-    assert sum(asked) == 3 * 28
+    assert sum(lengths_read) == 3 * 28
 
 
-def test_small_rows_above_a_part_of_the_cache_are_read_one_by_one(
-    tmp_path: Path, asked: list[int]
+def test_small_rows_that_exceed_a_part_of_the_cache_are_read_one_by_one(
+    tmp_path: Path, lengths_read: list[int]
 ) -> None:
     array = sample_array((100_000, 7), "<i4")
     set_memory(4 << 20)
@@ -347,13 +347,15 @@ def test_small_rows_above_a_part_of_the_cache_are_read_one_by_one(
     assert "cached" not in source.storage().reading
     rows = np.random.default_rng(0).permutation(100_000)[:50]
     assert_array_equal(View.of(source).take(rows), array[rows])
-    assert sum(asked) == 50 * 28
+    assert sum(lengths_read) == 50 * 28
     set_memory(64 << 20)  # takes effect with the next read
     assert_array_equal(View.of(source).take(rows), array[rows])
-    assert sum(asked) > 50 * 28
+    assert sum(lengths_read) > 50 * 28
 
 
-def test_small_arrays_together_stay_within_their_part(tmp_path: Path, asked: list[int]) -> None:
+def test_small_arrays_together_stay_within_their_share(
+    tmp_path: Path, lengths_read: list[int]
+) -> None:
     array = sample_array((100_000, 7), "<i4")
     set_memory(16 << 20)  # 4 MiB for small rows
     np.save(tmp_path / "b.npy", array + 1)
@@ -361,13 +363,13 @@ def test_small_arrays_together_stay_within_their_part(tmp_path: Path, asked: lis
     second = View.of(blocked(open_npy(str(tmp_path / "b.npy")), (0,)))
     rows = np.random.default_rng(0).permutation(100_000)[:50]
     first.take(rows)
-    asked.clear()
+    lengths_read.clear()
     assert_array_equal(second.take(rows), array[rows] + 1)
-    assert sum(asked) == 50 * 28
+    assert sum(lengths_read) == 50 * 28
     del first
     gc.collect()
     second.take(rows)  # there is room now
-    assert sum(asked) > 100 * 28
+    assert sum(lengths_read) > 100 * 28
 
 
 def test_rows_with_other_bytes_between_them_are_not_cached(tmp_path: Path) -> None:
@@ -408,14 +410,14 @@ def test_a_file_that_changes_is_not_read_from_the_cache(tmp_path: Path, order: A
     assert_array_equal(ooc.open(tmp_path / "a.npy").take(rows), array[rows] + 1)
 
 
-def test_two_opens_of_a_file_read_it_once(tmp_path: Path, asked: list[int]) -> None:
+def test_two_opens_of_a_file_read_it_once(tmp_path: Path, lengths_read: list[int]) -> None:
     array = sample_array((3000, 7), "<i4")
     first = View.of(saved(tmp_path, array))
     second = View.of(blocked(open_npy(str(tmp_path / "a.npy")), (0,)))
     rows = np.arange(0, 3000, 10)
     for view in (first, second, pickle.loads(pickle.dumps(first))):
         assert_array_equal(view.take(rows), array[rows])
-    assert sum(asked) == array.nbytes
+    assert sum(lengths_read) == array.nbytes
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
@@ -448,11 +450,11 @@ def test_a_forked_child_reads_small_rows(tmp_path: Path):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-def test_the_rows_of_a_block_that_is_cut_off_are_named(tmp_path: Path) -> None:
+def test_errors_name_the_rows_of_a_truncated_block(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(1003))
     loader = ooc.open(tmp_path / "a.npy").batches(10)
     os.truncate(tmp_path / "a.npy", 1000)
     with pytest.raises(TruncatedFileError, match=r"rows 0, 1, 2, .* in all") as caught:
         list(loader)
     assert len(caught.value.rows or ()) == caught.value.count
-    assert caught.value.count > 10  # a block's, not those of the batch
+    assert caught.value.count > 10  # rows of a block, not of the batch

@@ -1,4 +1,4 @@
-"""Batch memory: aligned, recycled, and never seen by two owners at a time."""
+"""Batch memory: aligned, recycled, and never used by two owners at a time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DTYPES = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16"]
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, (np.int64(3), np.int32(4))], ids=str)
-def test_what_is_handed_out(shape: tuple[int, ...]):
+def test_arrays_are_aligned_contiguous_and_writable(shape: tuple[int, ...]):
     for dtype in DTYPES:
         array = Pool(1 << 20).empty(shape, dtype)
         assert array.shape == shape
@@ -45,12 +45,12 @@ def address_of(pool: Pool, shape: tuple[int, ...] = (1000,), dtype: str = "f8") 
 
 
 def idle(pool: Pool) -> int:
-    """Return the bytes that nobody uses, as the next read finds them."""
+    """Return the idle bytes after a collection."""
     pool._collect()
     return pool._idle_bytes_now
 
 
-def test_a_block_is_recycled_when_its_array_goes():
+def test_a_block_is_recycled_when_its_array_is_freed():
     pool = Pool(1 << 20)
     pool.empty((1000,), "f8")[:] = 7
     assert (pool.empty((1000,), "f8") == 7).all()  # memory fresh from the kernel is zero
@@ -76,7 +76,7 @@ def test_a_block_is_recycled_when_its_array_goes():
         lambda array: iter(array),
     ],
 )
-def test_a_block_is_not_reused_while_anything_sees_it(hold: Any):
+def test_a_block_is_not_reused_while_it_is_referenced(hold: Any):
     pool = Pool(1 << 20)
     array = pool.empty((1000,), "f8")
     array[:] = np.arange(1000)
@@ -93,7 +93,7 @@ def test_a_block_is_not_reused_while_anything_sees_it(hold: Any):
     assert address_of(pool) == address
 
 
-def test_a_reference_cycle_holds_until_it_is_collected():
+def test_a_reference_cycle_keeps_its_block_until_collected():
     pool = Pool(1 << 20)
     array = pool.empty((1000,), "f8")
     address = array.ctypes.data
@@ -119,8 +119,8 @@ def test_no_two_arrays_ever_share_memory():
             assert (held == written).all()
 
 
-def test_a_block_that_is_noted_late_is_lent_once():
-    """Another thread may drop the last array, and note it, while the block is looked at."""
+def test_a_block_noted_late_is_allocated_once():
+    """Another thread may free the last array, and note it, during the collection."""
     pool = Pool(1 << 20)
     pool.empty((1000,), "f8")
     (block,) = pool._changed
@@ -133,7 +133,7 @@ def test_a_block_that_is_noted_late_is_lent_once():
     assert pool.empty((1000,), "f8").ctypes.data not in (one.ctypes.data, other.ctypes.data)
 
 
-def test_many_threads_never_see_each_others_batches():
+def test_threads_never_share_batches():
     pool = Pool(1 << 22)
     start = threading.Barrier(8)
 
@@ -155,7 +155,7 @@ def test_many_threads_never_see_each_others_batches():
         list(threads.map(work, range(8)))
 
 
-def test_no_batch_changes_after_it_was_handed_out():
+def test_no_batch_changes_after_it_was_returned():
     array = np.arange(400 * 64, dtype="f4").reshape(400, 64)
     view = View.of(MemoryArray(array))
     rng = np.random.default_rng(1)
@@ -181,8 +181,8 @@ def test_idle_memory_is_bounded():
     assert Pool(0).empty((10,), "f4").shape == (10,)
 
 
-def test_a_shorter_read_takes_the_blocks_of_the_longer_ones():
-    """Else the last read of an epoch would hold as many again as are in flight."""
+def test_a_shorter_read_reuses_blocks_of_longer_reads():
+    """Otherwise the last read of an epoch would take as many blocks as are in flight."""
     pool = Pool(1 << 28)
     pages = 16 * mmap.PAGESIZE
 
@@ -196,14 +196,14 @@ def test_a_shorter_read_takes_the_blocks_of_the_longer_ones():
     assert addresses(38 * pages) == long
     assert addresses(42 * pages) == long
     assert idle(pool) == 4 * 42 * pages
-    assert addresses(20 * pages) == long  # cut off: the rest would be held for nobody
+    assert addresses(20 * pages) == long  # shrunk: the rest would be in use for nothing
     assert idle(pool) == 4 * 20 * pages
     assert not addresses(1 * pages) & long  # too small for so large a block
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_no_more_is_mapped_than_was_in_use_at_once(seed: int):
-    """Sparse batches are of unlike sizes; those that lie idle make room for those in use."""
+def test_mapped_memory_is_bounded_by_the_maximum_in_use(seed: int):
+    """Sparse batches differ in size; idle blocks make room for blocks in use."""
     rng, pages, pool = random.Random(seed), 16 * mmap.PAGESIZE, Pool(1 << 30)
     held: list[Any] = []
     most = 0
@@ -213,11 +213,11 @@ def test_no_more_is_mapped_than_was_in_use_at_once(seed: int):
         held.append(pool.empty((rng.choice([1, 4]) * rng.randint(40, 80) * pages,), "u1"))
         in_use = sum(array.nbytes for array in held)
         most = max(most, in_use)
-        # An idle block up to a quarter larger may be used as it is; the last one mapped is besides.
+        # An idle block may be a quarter larger than needed; the last one is mapped in addition.
         assert in_use + idle(pool) <= 1.25 * most + 320 * pages
 
 
-def test_sizes_that_went_out_of_use_do_not_keep_new_ones_from_being_recycled():
+def test_unused_sizes_do_not_keep_new_ones_from_being_recycled():
     pool = Pool(8 * mmap.PAGESIZE)
     held = [pool.empty((mmap.PAGESIZE,), "u1") for _ in range(8)]
     del held
@@ -225,13 +225,13 @@ def test_sizes_that_went_out_of_use_do_not_keep_new_ones_from_being_recycled():
     large = pool.empty((9 * mmap.PAGESIZE,), "u1")
     pool.empty((4 * mmap.PAGESIZE,), "u1")[:] = 7
     assert (pool.empty((4 * mmap.PAGESIZE,), "u1") == 7).all()
-    del large  # more than may be idle: goes at once
+    del large  # more than may be idle: freed at once
     assert (pool.empty((4 * mmap.PAGESIZE,), "u1") == 7).all()
     assert idle(pool) <= 8 * mmap.PAGESIZE
 
 
-def test_batches_are_recycled_in_the_memory_that_no_chunk_takes(monkeypatch: pytest.MonkeyPatch):
-    """As many as may be in flight then; else each large batch would be fresh memory."""
+def test_batches_are_recycled_in_the_unused_share_of_chunks(monkeypatch: pytest.MonkeyPatch):
+    """Otherwise each large batch would be fresh memory."""
     monkeypatch.setattr(account(), "cached", lambda: chunks)
     monkeypatch.setattr(buffers, "batch_share", lambda cached=True: (4 if cached else 12) << 20)
     pool = Pool()
@@ -263,7 +263,7 @@ def test_room_for_chunks_is_made_before_they_are_decoded(monkeypatch: pytest.Mon
     assert (trimmed, decoded) == ([0], [3, 4])
 
 
-def test_what_a_child_writes_stays_in_the_child():
+def test_a_forked_child_does_not_write_into_the_parents_batch():
     batch = empty((1000,), "i4")
     batch[:] = 1
     child = os.fork()
@@ -274,7 +274,7 @@ def test_what_a_child_writes_stays_in_the_child():
     assert (batch == 1).all()
 
 
-def test_a_child_does_not_hand_out_what_the_parent_holds():
+def test_a_forked_child_does_not_reuse_the_parents_batch():
     batch = empty((1000,), "i4")
     batch[:] = 1
     child = os.fork()
@@ -308,7 +308,7 @@ def test_a_fork_while_another_thread_allocates_does_not_hang():
         thread.join()
 
 
-def test_one_array_is_tensors_memory_where_all_of_it_is_lent():
+def test_a_whole_array_is_memory_for_a_tensor():
     array = empty((4, 100), "f4")
     for whole in (array, array.reshape(-1), array[16:]):
         found = side_by_side([whole])
@@ -322,7 +322,7 @@ def test_one_array_is_tensors_memory_where_all_of_it_is_lent():
     assert side_by_side([np.frombuffer(mapping, "u1")]) is None
 
 
-def test_arrays_side_by_side_are_one():
+def test_arrays_side_by_side_are_joined():
     pool = Pool(1 << 24)
     shapes = [(4, 16)] * 3 + [(2, 16)]
     _, parts = pool.empty_parts(shapes, "f4")
@@ -349,7 +349,7 @@ def test_arrays_side_by_side_are_one():
     assert_array_equal(found[:, 0, 0], [0, 1, 2])
 
 
-def test_an_array_travels_by_its_values():
+def test_an_array_is_pickled_by_value():
     array = empty((5,), "f4")
     array[:] = range(5)
     assert_array_equal(pickle.loads(pickle.dumps(array)), range(5))
@@ -359,7 +359,7 @@ def test_an_array_travels_by_its_values():
 
 
 def resident(array: np.ndarray) -> int:
-    """Return the bytes of an array's memory that are not zero: pages given back read as zeros."""
+    """Return the number of nonzero bytes of an array; returned pages read as zeros."""
     return int(np.count_nonzero(array))
 
 
@@ -386,7 +386,7 @@ def test_each_part_is_aligned() -> None:
             assert_array_equal(whole, np.concatenate(parts))
 
 
-def test_a_block_is_recycled_when_its_last_part_goes() -> None:
+def test_a_block_is_recycled_when_its_last_part_is_freed() -> None:
     pool = Pool(1 << 24)
     whole, parts = pool.empty_parts([(mmap.PAGESIZE,)] * 4, "u1")
     assert whole is not None
@@ -402,7 +402,7 @@ def test_a_block_is_recycled_when_its_last_part_goes() -> None:
     }
 
 
-def test_batches_used_in_turn_are_never_given_back() -> None:
+def test_pages_of_batches_used_in_turn_are_never_returned() -> None:
     pool = Pool(1 << 24)
     pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1")[1][0][...] = 1
     for _ in range(5):
@@ -415,7 +415,7 @@ def test_batches_used_in_turn_are_never_given_back() -> None:
             assert (whole == 7).all()
 
 
-def test_parts_of_one_read_go_in_any_order() -> None:
+def test_parts_of_one_read_are_freed_in_any_order() -> None:
     """Pairs are two blocks of one read; a list drops its last part first."""
     pool = Pool(1 << 24)
     read = Read()
@@ -432,20 +432,20 @@ def test_parts_of_one_read_go_in_any_order() -> None:
 
 
 def test_reads_are_used_in_another_order_than_they_began() -> None:
-    """Two threads read: the pages of the later run must not be given back while it is used."""
+    """Two threads read: the pages of the later run must not be returned while it is used."""
     pool = Pool(1 << 24)
     later, sooner = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1") for _ in range(2))
     assert later[0] is not None
     later[0][...] = 7
     sooner[1].clear()
     while later[1]:
-        later[1].pop(0)  # the first one between two looks with all of the other
+        later[1].pop(0)  # freed in the same collection as all of the other read
         pool._collect()
         assert (later[0] == 7).all()
 
 
 @pytest.mark.parametrize("nbytes", [mmap.PAGESIZE, 5000, 100])
-def test_a_kept_batch_keeps_its_own_bytes_alone(nbytes: int) -> None:
+def test_a_kept_batch_keeps_only_its_own_bytes(nbytes: int) -> None:
     pool = Pool(1 << 24)
     kept, wholes = [], []
     padded = -(-nbytes // ALIGNMENT) * ALIGNMENT
@@ -455,7 +455,7 @@ def test_a_kept_batch_keeps_its_own_bytes_alone(nbytes: int) -> None:
         wholes[-1][...] = 7
         kept.append(parts[5])
         del parts
-    # Every block but the last was overtaken by another, of which nothing was kept.
+    # After every block but the last, another was used, of which no batch was kept.
     del pool.empty_parts([(nbytes,)] * 64, "u1")[1][:]
     pool._collect()
     for part, whole in zip(kept, wholes, strict=True):
@@ -468,8 +468,8 @@ def test_a_kept_batch_keeps_its_own_bytes_alone(nbytes: int) -> None:
     assert address in [parts[0].ctypes.data for parts in again]
 
 
-def test_a_batch_kept_of_every_read_keeps_its_own_bytes_alone() -> None:
-    """As whoever keeps every hundredth batch does: no read comes back whole."""
+def test_a_batch_kept_of_every_read_keeps_only_its_own_bytes() -> None:
+    """As when every hundredth batch is kept: no read is freed as a whole."""
     pool = Pool(1 << 24)
     kept, wholes = [], []
     for _ in range(20):

@@ -1,4 +1,4 @@
-"""The cache of decoded chunks: one budget, each chunk decoded once, nothing torn or left pinned."""
+"""The cache of decoded chunks: one budget, each chunk decoded once, none torn or left pinned."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Decoder:
 
 
 def first_bytes(pin: Pin, nbytes: int) -> list[int]:
-    """Return the first byte of each chunk; all its bytes must be alike."""
+    """Return the first byte of each chunk; all its bytes must be equal."""
     chunks = pin.memory[: len(pin.memory) // nbytes * nbytes].reshape(-1, nbytes)[pin.slots]
     assert (chunks == chunks[:, :1]).all()
     return chunks[:, 0].tolist()
@@ -52,51 +52,51 @@ def array_of(
 
 
 def test_a_chunk_is_decoded_once_and_found_in_any_order():
-    _, slots, decode = array_of(80)
-    with_two = slots.load([3, 4], decode)
-    found = slots.find(np.array([4, 3, 4]))
+    _, array, decode = array_of(80)
+    with_two = array.load([3, 4], decode)
+    found = array.find(np.array([4, 3, 4]))
     assert found is not None
     assert first_bytes(found, 8) == [4, 3, 4]
     assert found.slots.tolist() == [with_two.slots[1], with_two.slots[0], with_two.slots[1]]
-    assert slots.find(np.array([3, 5])) is None
-    slots.load([5, 3], decode)
+    assert array.find(np.array([3, 5])) is None
+    array.load([5, 3], decode)
     assert decode.count == {3: 1, 4: 1, 5: 1}
 
 
-def test_room_is_made_in_the_order_of_use():
-    """As an ordered dict would have it, whatever is asked for between."""
+def test_least_recently_used_chunks_are_evicted():
+    """The oracle is an ordered dict."""
     rng = np.random.default_rng(0)
-    cache, slots, decode = array_of(16 * 8)
+    cache, array, decode = array_of(16 * 8)
     order: list[int] = []
     for _ in range(2000):
         number = int(rng.integers(40))
         decode.count.clear()
-        slots.load([number], decode).release()
+        array.load([number], decode).release()
         assert decode.count == ({} if number in order else {number: 1})
         order = [*[other for other in order if other != number][-15:], number]
     assert cache.nbytes == 16 * 8
 
 
-def test_what_is_held_stays_and_goes_first_once_it_is_let_go():
-    _, slots, decode = array_of(4 * 8)
-    slow = slots.load([1], decode)
+def test_pinned_chunks_stay_and_are_evicted_first_once_released():
+    _, array, decode = array_of(4 * 8)
+    slow = array.load([1], decode)
     for number in range(2, 30):
-        slots.load([number], decode).release()
+        array.load([number], decode).release()
     assert first_bytes(slow, 8) == [1]
     slow.release()
-    slots.load([30], decode).release()
-    assert slots.find(np.array([1])) is None
-    assert slots.find(np.array([28, 29, 30])) is not None
+    array.load([30], decode).release()
+    assert array.find(np.array([1])) is None
+    assert array.find(np.array([28, 29, 30])) is not None
 
 
-def test_what_is_wanted_is_not_evicted_for_the_rest():
-    _, slots, decode = array_of(4 * 8)
+def test_requested_chunks_are_not_evicted_for_one_another():
+    _, array, decode = array_of(4 * 8)
     for number in range(4):
-        slots.load([number], decode).release()
-    pin = slots.load([9, 0], decode)  # 0 is the oldest
+        array.load([number], decode).release()
+    pin = array.load([9, 0], decode)  # 0 is the oldest
     assert first_bytes(pin, 8) == [9, 0]
     assert decode.count[0] == 1
-    assert slots.find(np.array([2, 3])) is not None
+    assert array.find(np.array([2, 3])) is not None
 
 
 def test_all_arrays_share_one_budget():
@@ -116,37 +116,37 @@ def test_all_arrays_share_one_budget():
     assert two.find(np.array([16, 17, 18, 19])) is not None
 
 
-def test_a_larger_budget_takes_effect_with_the_next_read_and_a_smaller_one_too():
+def test_a_changed_budget_takes_effect_with_the_next_read():
     budget = 4 * 8
     cache = Cache(lambda: budget)
-    slots, decode = cache.array("array", 8, 1000), Decoder(8)
+    array, decode = cache.array("array", 8, 1000), Decoder(8)
     for number in range(10):
-        slots.load([number], decode).release()
+        array.load([number], decode).release()
     assert cache.nbytes == 4 * 8
     budget = 100 * 8
     for number in range(60):
-        slots.load([number], decode).release()
+        array.load([number], decode).release()
     assert cache.nbytes == 60 * 8
     budget = 3 * 8
-    slots.load([99], decode).release()
+    array.load([99], decode).release()
     assert cache.nbytes == 3 * 8
 
 
-def test_one_who_is_alone_may_exceed_the_budget_by_what_one_read_needs():
-    cache, slots, decode = array_of(10, nbytes=1000)
-    assert slots.most == 1
+def test_a_single_read_may_exceed_the_budget():
+    cache, array, decode = array_of(10, nbytes=1000)
+    assert array.most == 1
     for number in range(3):
-        with_one = slots.load([number], decode)
+        with_one = array.load([number], decode)
         assert first_bytes(with_one, 1000) == [number]
         with_one.release()
         assert cache.nbytes == 1000
 
 
-def test_who_finds_no_room_waits_for_it():
-    cache, slots, decode = array_of(2 * 8)
-    pin = slots.load([1, 2], decode)
+def test_a_reader_waits_for_room():
+    cache, array, decode = array_of(2 * 8)
+    pin = array.load([1, 2], decode)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(slots.load, [3, 4], decode)
+        waiting = pool.submit(array.load, [3, 4], decode)
         while not cache.waiting:
             pass
         assert decode.count == {1: 1, 2: 1}
@@ -155,42 +155,42 @@ def test_who_finds_no_room_waits_for_it():
     assert cache.nbytes == 16
 
 
-def test_a_hold_that_is_dropped_lets_go():
-    """As where an interrupt comes before the holder could say that it must be released."""
-    _, slots, decode = array_of(2 * 8)
-    pin = slots.load([1, 2], decode)
-    assert slots.pinned() == set(pin.slots.tolist())
+def test_a_pin_that_is_garbage_collected_is_released():
+    """As when an interrupt comes before the reader enters its `with` block."""
+    _, array, decode = array_of(2 * 8)
+    pin = array.load([1, 2], decode)
+    assert array.pinned() == set(pin.slots.tolist())
     del pin
-    assert slots.pinned() == set()
+    assert array.pinned() == set()
 
 
-def test_what_is_let_go_while_somebody_looks_for_room_wakes_that_one(
+def test_a_release_during_the_search_for_room_wakes_the_reader(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    cache, slots, decode = array_of(2 * 8)
-    pin = slots.load([1, 2], decode)
+    cache, array, decode = array_of(2 * 8)
+    pin = array.load([1, 2], decode)
     look, others = cache.make_room, []
 
     def make_room(*arguments: Any) -> bool:
         found = look(*arguments)
-        if not others:  # another thread lets go what was seen to be held
+        if not others:  # another thread releases chunks that were seen as pinned
             others.append(threading.Thread(target=pin.release))
             others[0].start()
-            while slots.pins:
+            while array.pins:
                 pass
         return found
 
     monkeypatch.setattr(cache, "make_room", make_room)
-    loading = threading.Thread(target=lambda: slots._load([3, 4], decode, False), daemon=True)
+    loading = threading.Thread(target=lambda: array._load([3, 4], decode, False), daemon=True)
     loading.start()
     loading.join(30)
     assert not loading.is_alive()
     others[0].join()
 
 
-def test_a_hold_whose_release_is_interrupted_wakes_who_waits():
-    cache, slots, decode = array_of(2 * 8)
-    pin = slots.load([1, 2], decode)
+def test_a_pin_whose_release_is_interrupted_wakes_readers():
+    cache, array, decode = array_of(2 * 8)
+    pin = array.load([1, 2], decode)
 
     presses = [KeyboardInterrupt]
 
@@ -200,8 +200,8 @@ def test_a_hold_whose_release_is_interrupted_wakes_who_waits():
             while presses:
                 raise presses.pop()
 
-    slots.pins = Pins(slots.pins)
-    loading = threading.Thread(target=lambda: slots._load([3, 4], decode, False), daemon=True)
+    array.pins = Pins(array.pins)
+    loading = threading.Thread(target=lambda: array._load([3, 4], decode, False), daemon=True)
     loading.start()
     while not cache.waiting:
         pass
@@ -212,8 +212,8 @@ def test_a_hold_whose_release_is_interrupted_wakes_who_waits():
     assert not loading.is_alive()
 
 
-def test_threads_that_want_the_same_chunk_wait_for_one_decoding():
-    _, slots, decode = array_of(80)
+def test_threads_that_need_the_same_chunk_decode_it_once():
+    _, array, decode = array_of(80)
     begun, go = threading.Event(), threading.Event()
 
     def slow(numbers: list[int], places: list[int], memory: NDArray[np.uint8]) -> None:
@@ -222,7 +222,7 @@ def test_threads_that_want_the_same_chunk_wait_for_one_decoding():
         decode(numbers, places, memory)
 
     def in_thread(numbers: list[int]) -> Pin:
-        return slots._load(numbers, slow, False)  # a pool of one processor would do it in turn
+        return array._load(numbers, slow, False)  # a pool of one processor would do it in turn
 
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(in_thread, [7])
@@ -233,29 +233,29 @@ def test_threads_that_want_the_same_chunk_wait_for_one_decoding():
     assert decode.count == {7: 1}
 
 
-def test_an_error_reaches_all_who_want_the_chunk_and_is_not_kept():
-    cache, slots, decode = array_of(80, failing=(5,))
+def test_an_error_reaches_all_readers_and_is_not_cached():
+    cache, array, decode = array_of(80, failing=(5,))
     barrier = threading.Barrier(4)
 
     def read(number: int) -> object:
         barrier.wait(30)
         try:
-            return first_bytes(slots.load([number], decode), 8)
+            return first_bytes(array.load([number], decode), 8)
         except ValueError as error:
             return str(error)
 
     with ThreadPoolExecutor(4) as pool:
         got = list(pool.map(read, [5, 5, 6, 5]))
     assert got == ["chunk 5 is damaged"] * 2 + [[6]] + ["chunk 5 is damaged"]
-    assert slots.pinned() == set()
+    assert array.pinned() == set()
     assert cache.nbytes == 8
     decode.failing = ()
-    assert first_bytes(slots.load([5], decode), 8) == [5]
+    assert first_bytes(array.load([5], decode), 8) == [5]
 
 
 def test_an_error_names_its_own_chunk_where_another_failed_first():
-    """Chunks decoded together with a damaged one are decoded again by who wants them."""
-    _, slots, decode = array_of(80, failing=(5,))
+    """A chunk decoded together with a damaged one is decoded again for another reader."""
+    _, array, decode = array_of(80, failing=(5,))
     begun, go = threading.Event(), threading.Event()
 
     def slow(numbers: list[int], places: list[int], memory: NDArray[np.uint8]) -> None:
@@ -264,9 +264,9 @@ def test_an_error_names_its_own_chunk_where_another_failed_first():
         decode(numbers, places, memory)
 
     with ThreadPoolExecutor(2) as pool:
-        both = pool.submit(slots._load, [5, 6], slow, False)
+        both = pool.submit(array._load, [5, 6], slow, False)
         assert begun.wait(30)
-        other = pool.submit(slots._load, [6], decode, False)
+        other = pool.submit(array._load, [6], decode, False)
         go.set()
         with pytest.raises(ValueError, match="chunk 5"):
             both.result(30)
@@ -285,9 +285,9 @@ def test_many_threads_and_arrays(budget: int):
         rng = np.random.default_rng(seed)
         for _ in range(300):
             which = rng.integers(3)
-            slots = arrays[which]
-            numbers = rng.choice(100, min(slots.most, rng.integers(1, 9)), replace=False).tolist()
-            pin = slots.find(np.array(numbers)) or slots.load(numbers, decoders[which])
+            array = arrays[which]
+            numbers = rng.choice(100, min(array.most, rng.integers(1, 9)), replace=False).tolist()
+            pin = array.find(np.array(numbers)) or array.load(numbers, decoders[which])
             assert first_bytes(pin, 8) == [number % 251 for number in numbers]
             most = max(most, cache.nbytes)
             pin.release()
@@ -295,24 +295,24 @@ def test_many_threads_and_arrays(budget: int):
     with ThreadPoolExecutor(6) as pool:
         list(pool.map(work, range(6)))
     assert most <= max(budget, 8 * 8)
-    assert not any(slots.pinned() for slots in arrays)
-    assert cache.nbytes == sum(slots.used_bytes[0] for slots in arrays)
+    assert not any(array.pinned() for array in arrays)
+    assert cache.nbytes == sum(array.used_bytes[0] for array in arrays)
 
 
 def test_small_chunks_are_decoded_in_a_few_groups():
-    _, slots, decode = array_of(64 << 20, nbytes=32 << 10)
-    slots.load(range(100), decode)
+    _, array, decode = array_of(64 << 20, nbytes=32 << 10)
+    array.load(range(100), decode)
     assert sum(decode.groups) == 100
     assert 4 <= len(decode.groups) <= 8
     decode.groups.clear()
-    slots.load(range(100, 200), decode, own_threads=True)
+    array.load(range(100, 200), decode, own_threads=True)
     assert decode.groups == [100]
 
 
 def test_chunks_decoded_together_stay_within_the_scratch(monkeypatch: pytest.MonkeyPatch):
-    _, slots, decode = array_of(64 << 20, nbytes=1 << 20)
+    _, array, decode = array_of(64 << 20, nbytes=1 << 20)
     monkeypatch.setattr("oocdata.engines.cache.scratch_share", lambda: 8 << 20)
-    slots.load(range(10), decode, own_threads=True)
+    array.load(range(10), decode, own_threads=True)
     assert decode.groups == [4, 4, 2]
 
 
@@ -336,8 +336,8 @@ def test_scratch_of_all_threads_is_bounded(monkeypatch: pytest.MonkeyPatch):
         list(pool.map(work, [500]))  # more than there is: alone
 
 
-def test_a_chunk_that_is_made_of_another_array():
-    """A read within a decoding waits for no room that the outer one holds."""
+def test_a_chunk_made_from_another_array():
+    """A read within a decoding does not wait for room that the outer chunk takes."""
     cache = Cache(lambda: 10)
     inner, outer = cache.array("inner", 8, 10), cache.array("outer", 8, 10)
 
@@ -350,10 +350,10 @@ def test_a_chunk_that_is_made_of_another_array():
     assert first_bytes(outer.load([3], decode), 8) == [3]
 
 
-def test_a_chunk_that_is_made_of_one_that_another_thread_begins(
+def test_a_chunk_made_from_a_chunk_that_another_thread_decodes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whoever decodes the inner chunk may wait for the scratch that the outer one takes."""
+    """The thread that decodes the inner chunk may wait for scratch of the outer one."""
     monkeypatch.setattr(decoding, "scratch_share", lambda: 16)
     cache = Cache(lambda: 1000)
     inner, outer = cache.array("inner", 8, 10), cache.array("outer", 8, 10)
@@ -380,10 +380,10 @@ def test_a_chunk_that_is_made_of_one_that_another_thread_begins(
         assert first_bytes(other[0].result(), 8) == [3]
 
 
-def resident(slots: Slots) -> int:
+def resident(array: Slots) -> int:
     """Return the bytes of a mapping that are in memory."""
     # By pages: the system may make one mapping of ours and a neighbour.
-    first, pages = slots.memory.ctypes.data // mmap.PAGESIZE, -(-slots.room // mmap.PAGESIZE)
+    first, pages = array.memory.ctypes.data // mmap.PAGESIZE, -(-array.room // mmap.PAGESIZE)
     with open("/proc/self/pagemap", "rb", buffering=0) as file:
         entries = np.frombuffer(os.pread(file.fileno(), pages * 8, first * 8), np.uint64)
     return int(np.count_nonzero(entries >> np.uint64(63))) * mmap.PAGESIZE
@@ -408,38 +408,38 @@ def test_memory_goes_to_the_array_that_needs_it(nbytes: int):
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 
-def mapped(slots: Slots, name: str) -> list[list[str]]:
-    """Return what the system tells under a name of each part of a mapping."""
-    first = slots.memory.ctypes.data
+def mapped(array: Slots, name: str) -> list[list[str]]:
+    """Return the values of a field of /proc/self/smaps for each part of a mapping."""
+    first = array.memory.ctypes.data
     found, inside = [], False
     with open("/proc/self/smaps") as lines:
         for line in lines:
             title, *rest = line.split()
             if not title.endswith(":"):
                 start, stop = (int(part, 16) for part in title.split("-"))
-                inside = start < first + slots.room and first < stop
+                inside = start < first + array.room and first < stop
             elif inside and title == name:
                 found.append(rest)
     return found
 
 
 @pytest.mark.skipif(not os.path.exists(HUGE_PAGES), reason="no huge pages here")
-def test_chunks_of_a_large_array_lie_in_huge_pages():
+def test_chunks_of_a_large_array_are_in_huge_pages():
     with open(HUGE_PAGES) as file:
         if "[never]" in file.read():
             pytest.skip("huge pages are turned off")
-    slots = Cache(lambda: 256 << 20).array("array", 1 << 20, 40)
+    array = Cache(lambda: 256 << 20).array("array", 1 << 20, 40)
     for number in range(40):
-        slots.load([number], Decoder(1 << 20)).release()
-    assert sum(int(nbytes) for nbytes, _ in mapped(slots, "AnonHugePages:")) >= 16 << 10
+        array.load([number], Decoder(1 << 20)).release()
+    assert sum(int(nbytes) for nbytes, _ in mapped(array, "AnonHugePages:")) >= 16 << 10
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/pagemap"), reason="no /proc here")
-def test_few_chunks_take_no_more_memory_than_their_own():
-    slots, nbytes = Cache(lambda: 64 << 20).array("array", 1 << 16, 1000), 1 << 16
+def test_few_chunks_take_only_their_own_memory():
+    array, nbytes = Cache(lambda: 64 << 20).array("array", 1 << 16, 1000), 1 << 16
     for number in range(100):
-        slots.load([number], Decoder(nbytes)).release()
-        assert resident(slots) <= (number + 1) * nbytes + mmap.PAGESIZE
+        array.load([number], Decoder(nbytes)).release()
+        assert resident(array) <= (number + 1) * nbytes + mmap.PAGESIZE
 
 
 @pytest.mark.skipif(not os.path.exists("/proc/self/smaps"), reason="no /proc here")
@@ -455,12 +455,12 @@ def test_holes_are_not_filled_by_huge_pages():
     assert all("nh" in flags and "hg" not in flags for flags in advised)
 
 
-def test_everything_of_an_array_goes_with_it():
-    cache, slots, decode = array_of(800)
-    slots.load([1, 2], decode).release()
-    assert cache.array("array", 8, 1000) is slots
+def test_the_cache_of_an_array_is_freed_with_it():
+    cache, array, decode = array_of(800)
+    array.load([1, 2], decode).release()
+    assert cache.array("array", 8, 1000) is array
     assert cache.nbytes == 16
-    del slots
+    del array
     gc.collect()
     assert cache.nbytes == 0
     assert cache.array("array", 8, 1000).find(np.array([1])) is None
@@ -470,15 +470,15 @@ def test_everything_of_an_array_goes_with_it():
 def test_a_forked_child_starts_empty():
     from oocdata.engines.cache import cache
 
-    slots, decode = cache.array(object(), 8, 100), Decoder(8)
-    pin = slots.load([1, 2], decode)
+    array, decode = cache.array(object(), 8, 100), Decoder(8)
+    pin = array.load([1, 2], decode)
     with decoding._scratch_freed, cache.lock:  # as another thread may at that moment
         child = os.fork()
         if child == 0:
             status = 1
             try:
-                empty = slots.find(np.array([1])) is None and cache.nbytes == 0
-                again = first_bytes(slots.load([1, 7], decode), 8) == [1, 7]
+                empty = array.find(np.array([1])) is None and cache.nbytes == 0
+                again = first_bytes(array.load([1, 7], decode), 8) == [1, 7]
                 status = 0 if empty and again else 2
             finally:
                 os._exit(status)
@@ -490,11 +490,11 @@ def test_the_budget_is_read_from_memory():
     from oocdata.engines.cache import cache
 
     before = 2 * cache_share()
-    slots = cache.array(object(), 1 << 16, 10**6)
+    array = cache.array(object(), 1 << 16, 10**6)
     try:
         set_memory(1 << 20)
-        for start in range(0, 64, slots.most):
-            slots.load(range(start, start + slots.most), Decoder(1 << 16)).release()
+        for start in range(0, 64, array.most):
+            array.load(range(start, start + array.most), Decoder(1 << 16)).release()
         assert cache.nbytes <= cache_share() == 1 << 19
     finally:
         set_memory(before)

@@ -1,4 +1,4 @@
-"""The chunked engine over a reader that counts: which chunks are decoded, and how often."""
+"""`Chunked` over a reader that counts which chunks are decoded, and how often."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def counted(
 
 @pytest.fixture
 def budget(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[None]:
-    """A budget so small that every read must be done in parts."""
+    """Set a budget so small that every read is done in parts."""
     monkeypatch.setattr(cache, "budget", lambda: getattr(request, "param", 1))
     return
 
@@ -132,7 +132,7 @@ def test_chunks_of_one_row_are_cached_too():
 def test_only_the_chunks_that_boxes_cover_are_decoded(
     limit: int, pieces: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Patches: of all chunks, those of the grid that each box touches, and each once."""
+    """Patches decode each chunk that a box touches, once."""
     monkeypatch.setattr(gather, "_ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
     monkeypatch.setattr(cache, "budget", lambda: limit)
     reader = CountingReader(sample_array((20, 64, 96)), (1, 16, 32))
@@ -153,7 +153,7 @@ def test_only_the_chunks_that_boxes_cover_are_decoded(
         assert set(reader.count.values()) == {1}
 
 
-def test_only_the_chunks_of_a_cut_are_decoded():
+def test_only_the_chunks_of_a_cropped_view_are_decoded():
     array, reader, view = counted((40, 30, 20), (10, 5, 20))
     cut = view[:, 12, 3:9:2]
     assert_array_equal(cut.take([5, 25]), array[[5, 25], 12, 3:9:2])
@@ -185,7 +185,7 @@ def test_short_and_long_windows(length: int):
 
 @pytest.mark.parametrize("budget", [40 * 400], indirect=True)
 @pytest.mark.usefixtures("budget")
-def test_more_chunks_than_may_be_held_and_small_pieces(monkeypatch: pytest.MonkeyPatch):
+def test_more_chunks_than_may_be_pinned_and_small_pieces(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(gather, "_SCRATCH_BYTES", 100)  # four rows at a time
     array, _, view = counted((400, 3, 2), (5, 2, 2))
     rows = np.random.default_rng(0).integers(0, 400, 300)
@@ -198,7 +198,7 @@ def test_more_chunks_than_may_be_held_and_small_pieces(monkeypatch: pytest.Monke
 
 
 def test_a_few_new_chunks_are_decoded_and_the_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All rows are gathered in one go, and what is needed is not what is evicted."""
+    """All rows are gathered in one go, and no chunk that is needed is evicted."""
     array, reader, view = counted((4 * 40, 4), (4, 4))
     monkeypatch.setattr(cache, "budget", lambda: 16 * array[:4].nbytes)
     cache.forget()
@@ -245,14 +245,14 @@ def test_columns_of_single_numbers(monkeypatch: pytest.MonkeyPatch, chunk: tuple
         assert_array_equal(got, np.stack([expected[starts + place] for place in range(4)], axis=1))
 
 
-def test_two_cuts_do_not_share_a_plan_by_mistake():
+def test_two_crops_do_not_share_a_plan():
     array, _, view = counted((40, 30), (10, 30))
     for cut in (slice(0, 5), slice(5, 10), slice(0, 10, 5), slice(None), slice(None, None, -1)):
         assert_array_equal(view[:, cut].take([3, 12]), array[[3, 12]][:, cut])
 
 
 def test_plans_of_random_crops_are_forgotten():
-    """Each single crop has a plan of its own, by where it lies."""
+    """Each crop has a plan of its own, by its origin."""
     reader = CountingReader(sample_array((4, 99, 99)), (1, 33, 33))
     source, extent, out = Chunked(reader), Extent((1, 8, 8), (1, 1, 1)), np.empty((1, 1, 8, 8))
     for y in range(90):
@@ -270,7 +270,7 @@ def test_two_arrays_do_not_share_a_chunk_and_two_opens_of_one_do():
     assert reader.count == other.count == {(0, 0): 1}
 
 
-def test_what_is_handed_out_is_not_the_cache():
+def test_batches_do_not_alias_the_cache():
     array, _, view = counted((40, 3), (10, 3))
     for rows in ([3, 4], range(10), [0]):
         batch = view.take(rows)
@@ -289,7 +289,7 @@ def test_a_damaged_chunk_is_named_and_the_others_are_read():
     assert reader.count == {(3, 0): 1}
 
 
-def test_a_changed_file_is_refused_with_the_rows_also_where_all_is_cached():
+def test_a_changed_file_is_an_error_with_rows_even_if_all_is_cached():
     array, reader, view = counted((100, 6), (10, 6))
     assert_array_equal(view.take([7, 4]), array[[7, 4]])
     reader.changed.append(1)
@@ -298,7 +298,7 @@ def test_a_changed_file_is_refused_with_the_rows_also_where_all_is_cached():
     assert caught.value.rows == (7, 4)
 
 
-def test_many_batches_at_a_time_decode_a_chunk_once():
+def test_parallel_batches_decode_a_chunk_once():
     array, reader, view = counted((200, 8), (20, 8))
     start = threading.Barrier(6)
 
@@ -315,7 +315,7 @@ def test_many_batches_at_a_time_decode_a_chunk_once():
 
 
 def test_a_grid_of_more_chunks_than_forty_bits_number():
-    """Two arrays, whose chunks of 2**40 and more were once taken for one another."""
+    """The chunks of two arrays, numbered from 2**40, are not mistaken for one another."""
     memory = np.lib.stride_tricks.as_strided(sample_array((5,)), (1 << 30, 1 << 15, 5), (0, 0, 4))
     sources = [Chunked(CountingReader(memory, (1, 1, 5))) for _ in "ab"]
     out = np.empty((2, 1, 1, 5), "f4")
@@ -373,7 +373,7 @@ def test_any_boxes_of_any_chunks(data: st.DataObject):
     assert set(reader.count) == covered
 
 
-def test_an_interrupt_ends_the_waiting_and_the_work_goes_on():
+def test_an_interrupt_ends_the_wait_and_decoding_continues():
     array, reader, view = counted((100, 6), (10, 6))
     decode, ended = CountingReader.read_chunks, threading.Event()
 
@@ -395,8 +395,8 @@ def test_an_interrupt_ends_the_waiting_and_the_work_goes_on():
     assert view.source._slots.pinned() == set()  # type: ignore[attr-defined]
 
 
-def test_who_holds_hdf5_waits_for_nobody(monkeypatch: pytest.MonkeyPatch):
-    """In a callback of h5py: whoever decodes the chunk may be waiting for HDF5's lock."""
+def test_a_thread_in_hdf5_waits_for_no_other(monkeypatch: pytest.MonkeyPatch):
+    """In a callback of h5py, the thread that decodes the chunk may wait for HDF5's lock."""
     array, reader, view = counted((100, 6), (10, 6))
     monkeypatch.setattr(module, "holds_hdf5", lambda: True)
     monkeypatch.setattr(module, "in_decoding_thread", None)

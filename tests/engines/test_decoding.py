@@ -1,4 +1,4 @@
-"""Work done in the decoding threads: all of it, once, and its errors told."""
+"""Tasks in the decoding threads: each is run once, and errors are raised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from oocdata.engines.decoding import decodes_already, in_decoding_thread, run_ta
 from oocdata.threads import cores
 
 
-def test_each_task_is_done_once_though_some_fail() -> None:
+def test_each_task_is_run_once_even_if_some_fail() -> None:
     done: Counter[int] = Counter()
 
     def task(number: int) -> None:
@@ -26,14 +26,14 @@ def test_each_task_is_done_once_though_some_fail() -> None:
     assert done == Counter(range(100))
 
 
-@pytest.mark.skipif(cores() < 2, reason="one processor helps nobody")
+@pytest.mark.skipif(cores() < 2, reason="needs two processors")
 @pytest.mark.parametrize("within", [False, True])
-def test_tasks_are_done_at_once_and_waited_for(within: bool) -> None:
-    """Also by a decoding thread, whose scratch memory is counted for those who help it."""
+def test_tasks_run_in_parallel_and_are_waited_for(within: bool) -> None:
+    """Also in a decoding thread, whose scratch memory counts for the threads that help."""
     met, ended, nested = threading.Barrier(2), [], []
 
     def task() -> None:
-        with suppress(threading.BrokenBarrierError):  # nobody else came
+        with suppress(threading.BrokenBarrierError):  # no other thread came
             met.wait(20)
         nested.append(decodes_already())
         ended.append(threading.get_ident())

@@ -1,4 +1,4 @@
-"""Fields of structured rows, wherever they lie: against NumPy, with bytes and chunks counted."""
+"""Fields of structured rows in all formats, against NumPy, with bytes and chunks counted."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_rows_whose_only_big_endian_numbers_are_in_an_array(tmp_path: Path, kind
 
 
 class TestField(SourceConformance):
-    """A field of its own shape in rows that are read whole."""
+    """A field with a shape, in rows that are read whole."""
 
     def make(self, folder: Path, array: np.ndarray) -> Source:
         outer = array.shape[:-2]
@@ -124,7 +124,7 @@ class TestField(SourceConformance):
 
 
 class TestFieldInPlace(SourceConformance):
-    """The same where every byte has an address."""
+    """The same in rows of which every byte has an address."""
 
     def make(self, folder: Path, array: np.ndarray) -> Source:
         table = np.zeros(array.shape[:1], [("a", "u1"), ("b", array.dtype, array.shape[1:])])
@@ -177,7 +177,7 @@ def test_a_compound_of_more_than_255_bytes_that_was_shuffled(tmp_path: Path) -> 
 
 
 def test_fields_of_zarr(tmp_path: Path) -> None:
-    """Version 2 has them; zarr-python reads fields of numbers, none of a field."""
+    """Zarr version 2 has fields; zarr-python reads numeric fields, but no nested ones."""
     array = np.zeros((9, 5), [("id", "<i4"), ("x", ">f8"), ("n", "S3")])
     array["id"] = np.arange(45).reshape(9, 5)
     array["x"] = array["id"] / 8
@@ -217,7 +217,7 @@ def test_files_end_to_end_and_raw(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["npy", "gzip"])
-def test_described_and_made_again(tmp_path: Path, kind: str) -> None:
+def test_a_description_restores_the_view(tmp_path: Path, kind: str) -> None:
     view = ooc.open(KINDS[kind](tmp_path, rows(9, 5)))
     loader = ooc.stack([view["at"]["x"], view["matrix"][:, :, 1, 0].astype("f8")]).batches(4)
     again = from_json(as_json(loader))
@@ -250,7 +250,7 @@ def test_rows_without_a_chosen_field(tmp_path: Path) -> None:
         ooc.open(np.zeros(3, [("a", "O"), ("b", "i4")]))
 
 
-def test_in_a_shell(tmp_path: Path) -> None:
+def test_the_command_line_option(tmp_path: Path) -> None:
     path = str(npy(tmp_path, rows(9)))
     opening = given([path], field="at,x", decode=True)
     assert opening.code() == f"ooc.open({path!r}, field=('at', 'x'), decode=True)"

@@ -1,4 +1,4 @@
-"""Blocks, lanes and windows of `BlockShuffle`, against what each of them promises, counted."""
+"""Blocks, lanes and windows of `BlockShuffle`: count what each of them guarantees."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_every_position_once_and_slices_agree(
 def test_a_lane_needs_few_blocks_at_a_time(
     case: tuple[Blocks | BlockIds, int], width: int, lanes: int
 ) -> None:
-    """From when a block is first needed in its lane until it is done, few others are begun."""
+    """While a block is needed in its lane, few others are begun."""
     blocks, count = case
     order = BlockShuffle(blocks, width * lanes, lanes)
     number = order.blocks.number(count)
@@ -160,7 +160,7 @@ def test_windows_mix_their_blocks() -> None:
 
 
 def test_lanes_begin_their_windows_at_different_times() -> None:
-    """Blocks are begun at an even pace, or all lanes would decode at once and wait in between."""
+    """Blocks are begun at an even pace; else all lanes would decode at once, and then wait."""
     order, each, count = BlockShuffle(32, 64 * 16, lanes=16), 6400, 16 * 6400
     steps = np.stack(
         [order.positions(count, a, a + each, seed=1, epoch=0) for a in range(0, count, each)]
@@ -217,7 +217,7 @@ def test_fields_become_python_integers() -> None:
     assert [type(n) for n in (order.blocks.length, order.blocks_mixed, order.lanes)] == [int] * 3
 
 
-# What is pinned here may never change: a run that resumes would see other data.
+# These values must never change: a resumed run would get different data.
 @pytest.mark.parametrize(
     ("order", "count", "expected"),
     [
@@ -243,7 +243,7 @@ def test_orders_never_change(order: BlockShuffle, count: int, expected: list[int
 
 @given(st.lists(st.integers(-3, 9), min_size=1, max_size=60), st.booleans(), st.integers(1, 7))
 def test_runs_are_visited_as_ids_are(ids: list[int], ascending: bool, piece: int) -> None:
-    """Of ids that never fall the begins of the runs are kept alone, and the order is the same."""
+    """If ids never decrease, only the starts of runs are stored, and the order is the same."""
     given_ = np.array(sorted(ids) if ascending else ids)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("oocdata.blocks._PIECE", piece)

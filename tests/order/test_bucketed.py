@@ -1,4 +1,4 @@
-"""Batches of like length: exactly once, of one bucket but at borders, whatever is asked for."""
+"""Batches of similar length: each position once, one bucket per batch except at borders."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_every_position_comes_once(ids: list[int], size: int, data: Any) -> None
         order.positions(count + 1, 0, 1, seed=0, epoch=0)
 
 
-def test_batches_are_full_and_alike() -> None:
+def test_batches_are_full_and_of_similar_length() -> None:
     loader = ROWS.batches(32, shuffle=True, seed=1, bucket=BOUNDS)
     assert len(loader) == 16
     buckets = np.searchsorted(BOUNDS, LENGTHS)
@@ -74,7 +74,7 @@ def test_any_element_may_be_in_the_short_batch() -> None:
     assert abs(shares - whole).max() < 0.15
 
 
-def test_in_order_it_goes_by_bucket() -> None:
+def test_unshuffled_batches_are_in_order_of_buckets() -> None:
     loader = ROWS.batches(32, bucket=BOUNDS)
     positions = np.concatenate([loader.positions(step) for step in range(len(loader))])
     assert_array_equal(positions, np.argsort(np.searchsorted(BOUNDS, LENGTHS), kind="stable"))
@@ -94,7 +94,7 @@ def test_ranks_and_resuming() -> None:
         assert_array_equal(batch.values, loader.batch(step, 1).values)
 
 
-def test_zipped_rows_go_by_the_longest_and_are_described(tmp_path: Any) -> None:
+def test_zipped_rows_are_bucketed_by_the_longest_and_described(tmp_path: Any) -> None:
     np.save(tmp_path / "values.npy", np.arange(LENGTHS.sum()))
     np.save(tmp_path / "offsets.npy", np.concatenate(([0], np.cumsum(LENGTHS))))
     rows = ooc.ragged(str(tmp_path / "values.npy"), str(tmp_path / "offsets.npy"))

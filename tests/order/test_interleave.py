@@ -28,7 +28,9 @@ def of_tensorflow(lengths: list[int], cycle: int, block: int) -> list[int]:
 
 @given(st.lists(st.integers(0, 12), min_size=1, max_size=9), st.integers(1, 5), st.integers(1, 5))
 @settings(max_examples=25)
-def test_as_tensorflow_interleaves(lengths: list[int], cycle: int, block: int) -> None:
+def test_the_order_equals_tensorflows_interleave(
+    lengths: list[int], cycle: int, block: int
+) -> None:
     order, count = ooc.Interleave(np.array(lengths), cycle, block), sum(lengths)
     wanted = of_tensorflow(lengths, cycle, block)
     assert order.positions(count, 0, count, seed=3, epoch=1).tolist() == wanted
@@ -37,7 +39,7 @@ def test_as_tensorflow_interleaves(lengths: list[int], cycle: int, block: int) -
 
 
 @given(st.lists(st.integers(0, 30), min_size=1), st.integers(1, 6), st.integers(1, 6))
-def test_every_position_once_in_parts_that_change_places(
+def test_every_position_once_with_shuffled_parts(
     lengths: list[int], cycle: int, block: int
 ) -> None:
     order, count = ooc.Interleave(np.array(lengths), cycle, block, shuffle_parts=True), sum(lengths)

@@ -44,7 +44,7 @@ def test_batch_entropy(blocks: list[list[int]], expected: float) -> None:
         pytest.param(200, 40, BlockIds(np.arange(200) ** 2 % 37), id="ids"),
     ],
 )
-def test_full_shuffle_entropy_is_what_shuffling_gives(
+def test_full_shuffle_entropy_equals_that_of_a_shuffle(
     count: int, batch_size: int, blocks: Blocks | BlockIds
 ) -> None:
     generator = np.random.default_rng(0)
@@ -108,7 +108,7 @@ def test_blocks_of_the_order_and_of_the_measure_agree_on_the_first() -> None:
 
 
 @pytest.mark.parametrize(("batch_size", "most"), [(32, 32), (96, 10), (2**20, 2)])
-def test_few_batches_are_looked_at(batch_size: int, most: int) -> None:
+def test_few_batches_are_measured(batch_size: int, most: int) -> None:
     count = 1000 if batch_size == 96 else 2**24
     asked: list[int] = []
 

@@ -47,7 +47,7 @@ def mixtures(draw: st.DrawFn) -> tuple[Mixture, int]:
 
 
 @given(WEIGHTS, st.sampled_from([1, 2, 8]), st.integers(0, 10**12))
-def test_every_lane_gives_one_element_a_row_and_all_give_their_shares(
+def test_every_lane_gives_one_element_per_row_and_members_their_shares(
     weights: tuple[int, ...], lanes: int, first: int
 ) -> None:
     rows = np.arange(first, first + 200)
@@ -83,7 +83,7 @@ def test_the_row_of_a_draw(
 
 
 @given(mixtures(), st.integers(0, 3))
-def test_a_member_gives_each_element_once_before_one_comes_again(
+def test_a_member_gives_each_element_once_before_any_again(
     case: tuple[Mixture, int], seed: int
 ) -> None:
     order, lanes = case
@@ -123,7 +123,7 @@ def test_ranks_share_the_batches_of_a_mixture(
 
 
 @given(mixtures(), st.data())
-def test_a_place_of_a_mixture_does_not_depend_on_what_was_asked_before(
+def test_a_place_of_a_mixture_does_not_depend_on_earlier_calls(
     case: tuple[Mixture, int], data: st.DataObject
 ) -> None:
     order, lanes = case
@@ -141,7 +141,7 @@ def test_members_in_order_go_on_from_epoch_to_epoch() -> None:
     assert every[every >= 5].tolist() == [*range(5, 12)] * 2
 
 
-def test_members_of_one_length_are_shuffled_unlike() -> None:
+def test_members_of_equal_length_are_shuffled_differently() -> None:
     order = Mixture((Shuffle(), Shuffle()), (50, 50), (1, 1), 100)
     every = order.positions(100, 0, 100, seed=3, epoch=0)
     assert every[every < 50].tolist() != (every[every >= 50] - 50).tolist()
@@ -266,9 +266,9 @@ def test_draws_by_weight_need_each_block_in_one_stretch() -> None:
         ended[block] = place
     spans = [ended[block] - begun[block] for block in begun]
     assert len(begun) == 200
-    # A block lasts for its window: two blocks of each of four lanes, walked side by side.
+    # A block lasts for its window: two blocks of each of four lanes, read side by side.
     assert np.median(spans) <= 2 * 16 * 4 * 1.5
-    assert Counter(span > 600 for span in spans)[True] <= 4 + 1  # those that a border cuts
+    assert Counter(span > 600 for span in spans)[True] <= 4 + 1  # blocks cut by a border
 
 
 def test_a_count_other_than_that_of_the_weights_is_refused() -> None:
@@ -287,7 +287,7 @@ def test_a_count_other_than_that_of_the_weights_is_refused() -> None:
     ),
     st.integers(2, 9),
 )
-def test_blocks_of_unlike_parts_are_unlike(parts: list[tuple[str, int]], length: int) -> None:
+def test_blocks_of_different_parts_are_different(parts: list[tuple[str, int]], length: int) -> None:
     made: list[tuple[Any, int]] = []
     for kind, count in parts:
         blocks: Any = {

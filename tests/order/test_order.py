@@ -1,4 +1,4 @@
-"""Orders as values: coverage, slices, memory, pickles, errors, and what they give for ever."""
+"""Orders as values: coverage, slices, memory, pickles, errors, and pinned results."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_slices_agree_with_the_whole(order: Order, data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_what_the_caller_does_to_a_result_stays_with_the_caller(order: Order) -> None:
+def test_results_may_be_changed_by_the_caller(order: Order) -> None:
     expected = order.positions(1000, 10, 20, seed=1, epoch=0).copy()
     order.positions(1000, 10, 20, seed=1, epoch=0)[:] = -1
     np.testing.assert_array_equal(order.positions(1000, 10, 20, seed=1, epoch=0), expected)
@@ -137,7 +137,7 @@ def test_wrong_arguments_of_empty_ranges(order: Order) -> None:
         order.positions(5, 3, 3, seed=1, epoch=-1)
 
 
-# What is pinned here may never change: a run that resumes would see other data.
+# These values must never change: a resumed run would get different data.
 @pytest.mark.parametrize(
     ("order", "count", "expected"),
     [

@@ -1,4 +1,4 @@
-"""The keyed bijection: that it is one, and that it never changes."""
+"""The keyed permutation: a bijection whose results never change."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_huge_sizes_are_permuted_without_repeats(size: int) -> None:
     sizes=st.lists(st.integers(1, 700) | st.integers(1, 2**62), min_size=1, max_size=40),
     seed=st.integers(),
 )
-def test_one_size_a_run_equals_one_call_a_run(sizes: list[int], seed: int) -> None:
+def test_one_size_per_run_equals_one_call_per_run(sizes: list[int], seed: int) -> None:
     keys = derive_keys(epoch_key(seed, 0, "test"), np.arange(len(sizes), dtype=np.uint64))
     runs = np.arange(len(sizes)) % 5
     values = [np.arange(length) * 7919 % size for length, size in zip(runs, sizes, strict=True)]
@@ -56,7 +56,7 @@ def test_one_size_a_run_equals_one_call_a_run(sizes: list[int], seed: int) -> No
 
 
 @given(size=st.integers(1, 3000), numbers=st.lists(st.integers(0, 2**64 - 1), min_size=2))
-def test_one_key_a_value_equals_one_call_a_key(size: int, numbers: list[int]) -> None:
+def test_one_key_per_value_equals_one_call_per_key(size: int, numbers: list[int]) -> None:
     keys = derive_keys(KEY, np.array(numbers, dtype=np.uint64))
     values = np.arange(len(numbers), dtype=np.uint64) % np.uint64(size)
     together = forward(values, size, keys)
@@ -65,7 +65,9 @@ def test_one_key_a_value_equals_one_call_a_key(size: int, numbers: list[int]) ->
 
 
 @pytest.mark.parametrize("many_keys", [False, True])
-def test_internal_stride_does_not_show(monkeypatch: pytest.MonkeyPatch, many_keys: bool) -> None:
+def test_the_stride_does_not_change_results(
+    monkeypatch: pytest.MonkeyPatch, many_keys: bool
+) -> None:
     values = np.arange(50_000, dtype=np.uint64)
     keys = derive_keys(KEY, values % np.uint64(7)) if many_keys else KEY
     expected = forward(values, 50_000, keys)
@@ -73,7 +75,7 @@ def test_internal_stride_does_not_show(monkeypatch: pytest.MonkeyPatch, many_key
     np.testing.assert_array_equal(forward(values, 50_000, keys), expected)
 
 
-def test_arguments_are_left_alone() -> None:
+def test_arguments_are_not_modified() -> None:
     values, keys = np.arange(100, dtype=np.uint64), KEY.copy()
     forward(values, 100, keys)
     np.testing.assert_array_equal(values, np.arange(100))
@@ -91,7 +93,7 @@ def test_keys_differ_between_seeds_epochs_and_purposes() -> None:
     assert len(keys) == len(seeds) * 5 * 3
 
 
-# What is pinned here may never change: a run that resumes would see other data.
+# These values must never change: a resumed run would get different data.
 @pytest.mark.parametrize(
     ("size", "expected"),
     [

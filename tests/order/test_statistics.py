@@ -1,4 +1,4 @@
-"""How random the permutations are: chi-squared tests with fixed seeds.
+"""Randomness of the permutations: chi-squared tests with fixed seeds.
 
 Every test turns a table of counts into the normal deviate of its chi-squared statistic and asks
 for less than 5, which chance exceeds once in three million. The last tests turn the rounds down,

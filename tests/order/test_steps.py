@@ -66,7 +66,7 @@ def test_an_epoch_is_every_position_once_and_ranks_share_it(
         together = np.concatenate(shares)
         if len(together) == size:
             assert_array_equal(together, batches[step])
-        else:  # of a short batch, what can't be dealt out is dropped
+        else:  # elements of a short batch that can't be divided are dropped
             assert len(np.setdiff1d(together, batches[step])) == 0
             assert len(batches[step]) - len(together) < ranks
     read = sum(len(part.positions(step, epoch)) for part in parts for step in range(part.number))
@@ -74,7 +74,7 @@ def test_an_epoch_is_every_position_once_and_ranks_share_it(
 
 
 @given(case=orders(), data=st.data())
-def test_a_step_does_not_depend_on_what_was_asked_before(
+def test_a_step_does_not_depend_on_earlier_calls(
     case: tuple[Order, int, int], data: st.DataObject
 ) -> None:
     order, count, lanes = case
@@ -87,7 +87,7 @@ def test_a_step_does_not_depend_on_what_was_asked_before(
 
 
 def needed_at_a_time(steps: Steps, block: int) -> tuple[int, int]:
-    """Return how many blocks a rank needs in an epoch, and the most in between at a time."""
+    """Return the blocks that a rank needs in an epoch, and the maximum needed at a time."""
     of = np.concatenate([steps.positions(step, 0) for step in range(steps.number)]) // block
     numbers, first = np.unique(of, return_index=True)
     last = len(of) - 1 - np.unique(of[::-1], return_index=True)[1]
@@ -126,7 +126,7 @@ def test_lanes_mix_well(
     assert batch_entropy(np.array(batches)) > entropy
 
 
-def test_another_rank_reads_other_positions_of_a_short_epoch() -> None:
+def test_ranks_read_different_positions_of_a_short_epoch() -> None:
     """Fewer positions than lanes: some lanes are empty."""
     order: Any = BlockShuffle(2, 8, lanes=8)
     parts = [Steps(order, 5, 8, 1, False, 4, index) for index in range(4)]
@@ -136,7 +136,7 @@ def test_another_rank_reads_other_positions_of_a_short_epoch() -> None:
 
 
 class Meeting:
-    """An order that waits for a second thread to compute the same positions, and counts."""
+    """An order that counts calls, and waits for a second thread to make the same call."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -148,12 +148,12 @@ class Meeting:
     ) -> NDArray[np.int64]:
         self.calls += 1
         self.began.set()
-        with suppress(threading.BrokenBarrierError):  # nobody else came
+        with suppress(threading.BrokenBarrierError):  # no other thread came
             self.met.wait(0.5)
         return np.arange(start, stop)
 
 
-def test_positions_are_computed_once_whoever_needs_them() -> None:
+def test_positions_are_computed_once_for_all_threads() -> None:
     order = Meeting()
     steps = Steps(order, 100, 10, 0, False)
     with ThreadPoolExecutor(2) as pool:
@@ -162,7 +162,7 @@ def test_positions_are_computed_once_whoever_needs_them() -> None:
     assert order.calls == 1
 
 
-def test_a_fork_computes_positions_though_a_thread_was_at_it() -> None:
+def test_a_fork_computes_positions_while_a_thread_of_the_parent_does() -> None:
     order = Meeting()
     steps = Steps(order, 100, 10, 0, False)
     other = Steps(Sequential(), 100, 10, 0, False)
