@@ -184,7 +184,7 @@ class Cache:
         chunks : int
             Number of chunks it needs room for.
         keep : set of int
-            Slots of `array` that must not be evicted.
+            Slot numbers of `array` that must not be evicted.
         """
         need, budget = chunks * array.nbytes, self.available
         pinned: dict[int, set[int]] = {}

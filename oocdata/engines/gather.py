@@ -195,7 +195,7 @@ def take_rows(
     memory : ndarray of uint8
         Decoded chunks, side by side.
     slots : ndarray of int64, shape (columns, chunks)
-        Slots of the chunks in `memory`.
+        Slot of each chunk in `memory`.
     which : ndarray of int64, shape (points,), or None
         Index along axis 1 of `slots` of each point's chunk; None if there is one slot per point.
     rows : ndarray of int64, shape (points,)
