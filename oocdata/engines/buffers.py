@@ -44,11 +44,11 @@ ALIGNMENT = 64
 _HUGE_PAGE = 2 << 20
 
 _MAX_RATIO = 16
-"""An idle block may be reused for arrays of at least this fraction of its size."""
+"""An idle block is reused if it is at most this many times as large as needed."""
 
 _MAX_WASTE, _MIN_SHRINK_BYTES = 1.25, 1 << 20
-"""A block larger than `_MAX_WASTE` times its arrays is shrunk, as all that is mapped counts as in
-use, unless that frees less than `_MIN_SHRINK_BYTES`."""
+"""A block that is reused is shrunk if it is larger than `_MAX_WASTE` times its arrays, and if that
+frees more than `_MIN_SHRINK_BYTES`: all of a mapping counts as in use."""
 
 
 class Read:
@@ -130,7 +130,7 @@ class _Block:
             self.nbytes = nbytes
 
     def release_unused(self) -> None:
-        """Return the pages of arrays that are freed to the kernel."""
+        """Return the pages of freed arrays to the kernel."""
         if not hasattr(mmap, "MADV_DONTNEED"):
             return
         start = 0
@@ -225,7 +225,7 @@ class Pool:
             the arrays of one read are freed does not matter.
         room : int
             Minimum bytes of the block: those of a whole read, of which the last read of an epoch
-            is a part. If it had smaller blocks, memory would be mapped anew in each epoch.
+            is a part. With smaller blocks for it, memory would be mapped anew in each epoch.
 
         Returns
         -------

@@ -130,12 +130,11 @@ class Mixture(IndexedOrder):
     def elements_mixed(self, count: int) -> int:
         """Return how many elements are mixed at a time, if members mix blocks."""
         total = sum(self.weights)
+        members = zip(map(laned, self.orders), self.counts, self.weights, strict=True)
         mixed = [
-            order.elements_mixed(member_count) * total // weight
-            for member, member_count, weight in zip(
-                self.orders, self.counts, self.weights, strict=True
-            )
-            if (order := laned(member)) is not None
+            order.elements_mixed(length) * total // weight
+            for order, length, weight in members
+            if order is not None
         ]
         return min(mixed, default=self.length)
 
@@ -247,15 +246,16 @@ class Shares:
 
 
 def _tree(weights: tuple[int, ...]) -> Node:
+    """Return a Huffman tree of the members."""
     from fractions import Fraction  # imports decimal; needed only here
 
-    numbered: list[tuple[int, int, Node]] = [(w, at, at) for at, w in enumerate(weights)]
-    heapq.heapify(numbered)
+    nodes: list[tuple[int, int, Node]] = [(w, at, at) for at, w in enumerate(weights)]
+    heapq.heapify(nodes)
     number = len(weights)
-    while len(numbered) > 1:
-        light, heavy = heapq.heappop(numbered), heapq.heappop(numbered)
+    while len(nodes) > 1:
+        light, heavy = heapq.heappop(nodes), heapq.heappop(nodes)
         share = Fraction(heavy[0], heavy[0] + light[0]).limit_denominator(MOST)
         node: Node = (heavy[2], light[2], share.numerator, share.denominator)
-        heapq.heappush(numbered, (heavy[0] + light[0], number, node))
+        heapq.heappush(nodes, (heavy[0] + light[0], number, node))
         number += 1
-    return numbered[0][2]
+    return nodes[0][2]
