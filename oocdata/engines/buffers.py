@@ -320,8 +320,7 @@ class Pool:
         for block in list(self._changed):
             del self._changed[block]  # first: arrays freed from now on are noted again
             if block in self._in_use:
-                alive = [array() is not None for array in block.arrays]
-                block.used = [part for part, is_alive in enumerate(alive) if is_alive]
+                block.used = [n for n, array in enumerate(block.arrays) if array() is not None]
                 if len(block.used) < len(block.arrays):
                     changed.append(block)
         if len(changed) > 1:  # reads in the order of use: more of the earlier ones is free
