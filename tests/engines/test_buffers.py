@@ -81,14 +81,14 @@ def test_a_block_is_not_reused_while_it_is_referenced(hold: Any):
     array = pool.empty((1000,), "f8")
     array[:] = np.arange(1000)
     address = array.ctypes.data
-    held = hold(array)
+    reference = hold(array)
     del array
     gc.collect()
     fresh = [pool.empty((1000,), "f8") for _ in range(4)]
-    assert address not in [one.ctypes.data for one in fresh]
-    for one in fresh:
-        one[:] = -1
-    del held
+    assert address not in [other.ctypes.data for other in fresh]
+    for other in fresh:
+        other[:] = -1
+    del reference
     gc.collect()
     assert address_of(pool) == address
 
@@ -102,7 +102,7 @@ def test_a_reference_cycle_keeps_its_block_until_collected():
     del array, cycle
     gc.collect()
     two = [pool.empty((1000,), "f8") for _ in range(2)]
-    assert address in [one.ctypes.data for one in two]
+    assert address in [array.ctypes.data for array in two]
 
 
 def test_no_two_arrays_ever_share_memory():
@@ -115,8 +115,8 @@ def test_no_two_arrays_ever_share_memory():
         alive.append((array, number))
         rng.shuffle(alive)
         del alive[rng.randrange(1, 20) :]
-        for held, written in alive:
-            assert (held == written).all()
+        for batch, written in alive:
+            assert (batch == written).all()
 
 
 def test_a_block_noted_late_is_allocated_once():
@@ -127,10 +127,10 @@ def test_a_block_noted_late_is_allocated_once():
     for _ in range(2):
         pool._collect()
         pool._changed[block] = None
-    one, other = (pool.empty((1000,), "f8") for _ in range(2))
-    assert one.ctypes.data != other.ctypes.data
+    first, second = (pool.empty((1000,), "f8") for _ in range(2))
+    assert first.ctypes.data != second.ctypes.data
     pool._changed[block] = None
-    assert pool.empty((1000,), "f8").ctypes.data not in (one.ctypes.data, other.ctypes.data)
+    assert pool.empty((1000,), "f8").ctypes.data not in (first.ctypes.data, second.ctypes.data)
 
 
 def test_threads_never_share_batches():
@@ -173,8 +173,8 @@ def test_no_batch_changes_after_it_was_returned():
 
 def test_idle_memory_is_bounded():
     pool = Pool(3 * mmap.PAGESIZE)
-    held = [pool.empty((mmap.PAGESIZE,), "u1") for _ in range(10)]
-    del held
+    arrays = [pool.empty((mmap.PAGESIZE,), "u1") for _ in range(10)]
+    del arrays
     assert idle(pool) == 3 * mmap.PAGESIZE
     blocks = [block for blocks in pool._idle.values() for block in blocks]
     assert sum(block.nbytes for block in blocks) == pool._idle_bytes_now
@@ -187,10 +187,10 @@ def test_a_shorter_read_reuses_blocks_of_longer_reads():
     pages = 16 * mmap.PAGESIZE
 
     def addresses(size: int) -> set[int]:
-        held = [pool.empty((size,), "u1") for _ in range(4)]
-        for array in held:
+        arrays = [pool.empty((size,), "u1") for _ in range(4)]
+        for array in arrays:
             array[...] = 1
-        return {array.ctypes.data for array in held}
+        return {array.ctypes.data for array in arrays}
 
     long = addresses(42 * pages)
     assert addresses(38 * pages) == long
@@ -205,13 +205,13 @@ def test_a_shorter_read_reuses_blocks_of_longer_reads():
 def test_mapped_memory_is_bounded_by_the_maximum_in_use(seed: int):
     """Sparse batches differ in size; idle blocks make room for blocks in use."""
     rng, pages, pool = random.Random(seed), 16 * mmap.PAGESIZE, Pool(1 << 30)
-    held: list[Any] = []
+    arrays: list[Any] = []
     most = 0
     for _ in range(500):
-        if len(held) == 6:
-            del held[rng.randrange(6)]
-        held.append(pool.empty((rng.choice([1, 4]) * rng.randint(40, 80) * pages,), "u1"))
-        in_use = sum(array.nbytes for array in held)
+        if len(arrays) == 6:
+            del arrays[rng.randrange(6)]
+        arrays.append(pool.empty((rng.choice([1, 4]) * rng.randint(40, 80) * pages,), "u1"))
+        in_use = sum(array.nbytes for array in arrays)
         most = max(most, in_use)
         # An idle block may be a quarter larger than needed; the last one is mapped in addition.
         assert in_use + idle(pool) <= 1.25 * most + 320 * pages
@@ -219,8 +219,8 @@ def test_mapped_memory_is_bounded_by_the_maximum_in_use(seed: int):
 
 def test_unused_sizes_do_not_keep_new_ones_from_being_recycled():
     pool = Pool(8 * mmap.PAGESIZE)
-    held = [pool.empty((mmap.PAGESIZE,), "u1") for _ in range(8)]
-    del held
+    arrays = [pool.empty((mmap.PAGESIZE,), "u1") for _ in range(8)]
+    del arrays
     assert idle(pool) == 8 * mmap.PAGESIZE
     large = pool.empty((9 * mmap.PAGESIZE,), "u1")
     pool.empty((4 * mmap.PAGESIZE,), "u1")[:] = 7
@@ -237,10 +237,10 @@ def test_batches_are_recycled_in_the_unused_share_of_chunks(monkeypatch: pytest.
     pool = Pool()
 
     def idle_after(number: int) -> int:
-        held = [pool.empty((3 << 20,), "u1") for _ in range(number)]
-        for array in held:
+        arrays = [pool.empty((3 << 20,), "u1") for _ in range(number)]
+        for array in arrays:
             array[:] = 7
-        del held, array
+        del arrays, array
         return idle(pool) >> 20
 
     chunks = 0
@@ -328,11 +328,11 @@ def test_arrays_side_by_side_are_joined():
     _, parts = pool.empty_parts(shapes, "f4")
     for number, part in enumerate(parts):
         part[...] = number
-    for some in (parts[:3], parts[1:3], parts[:2]):
-        found = side_by_side(some)
+    for adjacent in (parts[:3], parts[1:3], parts[:2]):
+        found = side_by_side(adjacent)
         assert found is not None
-        assert_array_equal(found, np.stack(some))
-        assert np.shares_memory(found, some[-1])
+        assert_array_equal(found, np.stack(adjacent))
+        assert np.shares_memory(found, adjacent[-1])
     _, others = pool.empty_parts(shapes, "f4")
     _, padded = pool.empty_parts([(3,)] * 3, "f4")
     for apart in (
@@ -343,7 +343,7 @@ def test_arrays_side_by_side_are_joined():
     address = parts[0].ctypes.data
     found = side_by_side(parts[:3])
     assert found is not None
-    del parts, some, part, apart
+    del parts, adjacent, part, apart
     pool._collect()
     assert address not in [pool.empty_parts(shapes, "f4")[1][0].ctypes.data for _ in range(2)]
     assert_array_equal(found[:, 0, 0], [0, 1, 2])
@@ -392,10 +392,10 @@ def test_a_block_is_recycled_when_its_last_part_is_freed() -> None:
     assert whole is not None
     address = whole.ctypes.data
     del whole
-    held = parts.pop(1)
+    kept = parts.pop(1)
     parts.clear()
     assert address_of(pool, (4 * mmap.PAGESIZE,), "u1") != address
-    del held
+    del kept
     assert address in {
         address_of(pool, (4 * mmap.PAGESIZE,), "u1"),
         pool.empty_parts([(mmap.PAGESIZE,)] * 4, "u1")[1][0].ctypes.data,
@@ -419,16 +419,16 @@ def test_parts_of_one_read_are_freed_in_any_order() -> None:
     """Pairs are two blocks of one read; a list drops its last part first."""
     pool = Pool(1 << 24)
     read = Read()
-    some, others = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1", read) for _ in range(2))
-    assert some[0] is not None
-    some[0][...] = 7
-    some[1].pop()
-    others[1].clear()
+    first, second = (pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1", read) for _ in range(2))
+    assert first[0] is not None
+    first[0][...] = 7
+    first[1].pop()
+    second[1].clear()
     pool._collect()
-    assert (some[0] == 7).all()
+    assert (first[0] == 7).all()
     pool.empty_parts([(mmap.PAGESIZE,)] * 8, "u1")[1].clear()
     pool._collect()
-    assert not some[0][-mmap.PAGESIZE :].any()  # the next read has overtaken it
+    assert not first[0][-mmap.PAGESIZE :].any()  # the next read has overtaken it
 
 
 def test_reads_are_used_in_another_order_than_they_began() -> None:
@@ -494,8 +494,8 @@ def test_idle_memory_is_the_share_of_batches(
     set_memory(4 << 20)
     try:
         pool = Pool()
-        held = [pool.empty((1 << 18,), "u1") for _ in range(20)]
-        del held
+        arrays = [pool.empty((1 << 18,), "u1") for _ in range(20)]
+        del arrays
         assert idle(pool) == most
     finally:
         set_memory(DEFAULT_MEMORY)
