@@ -347,14 +347,10 @@ class Slots:
             memory = np.empty(len(numbers) * self.nbytes, np.uint8)
             decode(list(numbers), list(range(len(numbers))), memory)
             return Hold(np.arange(len(numbers)), memory)
-        return in_decoding_thread(lambda: self._load(numbers, decode, together))
-
-    def _load(self, numbers: Sequence[int], decode: Decode, together: bool) -> Hold:
-        trim()
         while True:
-            hold, own, others = self._claim(numbers, together)
+            hold, others = in_decoding_thread(lambda: self._load(numbers, decode, together))
             try:
-                self._decode(own, decode)
+                # Not in a decoding thread, which decodes other chunks meanwhile.
                 for flight in others:
                     flight.ended.wait()
             except BaseException:
@@ -364,6 +360,19 @@ class Slots:
                 return hold
             # Another reader failed, perhaps over a chunk that is not wanted here: decode ourselves.
             hold.release()
+
+    def _load(
+        self, numbers: Sequence[int], decode: Decode, together: bool
+    ) -> tuple[Hold, set[_Flight]]:
+        """Hold chunks, decode the missing ones, and return the flights of other readers."""
+        trim()
+        hold, own, others = self._claim(numbers, together)
+        try:
+            self._decode(own, decode)
+        except BaseException:
+            hold.release()
+            raise
+        return hold, others
 
     def _claim(
         self, numbers: Sequence[int], together: bool

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from oocdata.engines import decoding
 from oocdata.engines.cache import Cache, Hold, Slots
 from oocdata.memory import cache_share, set_memory
+from oocdata.threads import cores
 
 
 class Decoder:
@@ -222,7 +223,7 @@ def test_threads_that_want_the_same_chunk_wait_for_one_decoding():
         decode(numbers, places, memory)
 
     def in_thread(numbers: list[int]) -> Hold:
-        return slots._load(numbers, slow, False)  # a pool of one processor would do it in turn
+        return slots.load(numbers, slow)
 
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(in_thread, [7])
@@ -231,6 +232,29 @@ def test_threads_that_want_the_same_chunk_wait_for_one_decoding():
         go.set()
         assert [held(one.result(30), 8) for one in (first, *others)] == [[7]] * 4
     assert decode.count == {7: 1}
+
+
+@pytest.mark.skipif(cores() < 2, reason="one decoding thread")
+def test_readers_that_wait_for_a_chunk_leave_decoding_threads_free():
+    """With the one that decodes they are as many as the threads; another chunk is decoded too."""
+    _, slots, decode = array_of(80)
+    begun, others_ended = threading.Event(), threading.Event()
+
+    def slow(numbers: list[int], places: list[int], memory: NDArray[np.uint8]) -> None:
+        begun.set()
+        assert others_ended.wait(30)
+        decode(numbers, places, memory)
+
+    with ThreadPoolExecutor(cores()) as pool:
+        readers = [pool.submit(slots.load, [7], slow)]
+        assert begun.wait(30)
+        readers += [pool.submit(slots.load, [7], slow) for _ in range(cores() - 1)]
+        while len(slots.held) < cores():
+            pass
+        assert held(slots.load([8], decode), 8) == [8]
+        others_ended.set()
+        assert [held(one.result(30), 8) for one in readers] == [[7]] * cores()
+    assert decode.count == {7: 1, 8: 1}
 
 
 def test_an_error_reaches_all_who_want_the_chunk_and_is_not_kept():
@@ -264,9 +288,9 @@ def test_an_error_names_its_own_chunk_where_another_failed_first():
         decode(numbers, places, memory)
 
     with ThreadPoolExecutor(2) as pool:
-        both = pool.submit(slots._load, [5, 6], slow, False)
+        both = pool.submit(slots.load, [5, 6], slow)
         assert begun.wait(30)
-        other = pool.submit(slots._load, [6], decode, False)
+        other = pool.submit(slots.load, [6], decode)
         go.set()
         with pytest.raises(ValueError, match="chunk 5"):
             both.result(30)
