@@ -354,14 +354,10 @@ class Slots:
             memory = np.empty(len(numbers) * self.nbytes, np.uint8)
             decode(list(numbers), list(range(len(numbers))), memory)
             return Pin(np.arange(len(numbers)), memory)
-        return in_decoding_thread(lambda: self._load(numbers, decode, own_threads))
-
-    def _load(self, numbers: Sequence[int], decode: Decode, own_threads: bool) -> Pin:
-        trim()
         while True:
-            pin, own, others = self._claim(numbers, own_threads)
+            pin, others = in_decoding_thread(lambda: self._load(numbers, decode, own_threads))
             try:
-                self._decode(own, decode)
+                # In this thread: the decoding threads are free for other chunks meanwhile.
                 for task in others:
                     task.ended.wait()
             except BaseException:
@@ -371,6 +367,19 @@ class Slots:
                 return pin
             # Another reader failed, perhaps over a chunk that is not needed here: decode ourselves.
             pin.release()
+
+    def _load(
+        self, numbers: Sequence[int], decode: Decode, own_threads: bool
+    ) -> tuple[Pin, set[_DecodeTask]]:
+        """Pin chunks and decode the missing ones; return tasks of other readers to wait for."""
+        trim()
+        pin, own, others = self._claim(numbers, own_threads)
+        try:
+            self._decode(own, decode)
+        except BaseException:
+            pin.release()
+            raise
+        return pin, others
 
     def _claim(
         self, numbers: Sequence[int], own_threads: bool

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from oocdata.engines import decoding
 from oocdata.engines.cache import Cache, Pin, Slots
 from oocdata.memory import cache_share, set_memory
+from oocdata.threads import cores
 
 
 class Decoder:
@@ -222,7 +223,7 @@ def test_threads_that_need_the_same_chunk_decode_it_once():
         decode(numbers, places, memory)
 
     def in_thread(numbers: list[int]) -> Pin:
-        return array._load(numbers, slow, False)  # a pool of one processor would do it in turn
+        return array.load(numbers, slow)
 
     with ThreadPoolExecutor(4) as pool:
         first = pool.submit(in_thread, [7])
@@ -231,6 +232,29 @@ def test_threads_that_need_the_same_chunk_decode_it_once():
         go.set()
         assert [first_bytes(one.result(30), 8) for one in (first, *others)] == [[7]] * 4
     assert decode.count == {7: 1}
+
+
+@pytest.mark.skipif(cores() < 2, reason="one decoding thread")
+def test_readers_that_wait_for_a_chunk_leave_decoding_threads_free():
+    """One reader decodes and all others wait, as many as there are threads in all."""
+    _, array, decode = array_of(80)
+    begun, others_ended = threading.Event(), threading.Event()
+
+    def slow(numbers: list[int], places: list[int], memory: NDArray[np.uint8]) -> None:
+        begun.set()
+        assert others_ended.wait(30)
+        decode(numbers, places, memory)
+
+    with ThreadPoolExecutor(cores()) as pool:
+        readers = [pool.submit(array.load, [7], slow)]
+        assert begun.wait(30)
+        readers += [pool.submit(array.load, [7], slow) for _ in range(cores() - 1)]
+        while len(array.pins) < cores():
+            pass
+        assert first_bytes(array.load([8], decode), 8) == [8]
+        others_ended.set()
+        assert [first_bytes(one.result(30), 8) for one in readers] == [[7]] * cores()
+    assert decode.count == {7: 1, 8: 1}
 
 
 def test_an_error_reaches_all_readers_and_is_not_cached():
@@ -264,9 +288,9 @@ def test_an_error_names_its_own_chunk_where_another_failed_first():
         decode(numbers, places, memory)
 
     with ThreadPoolExecutor(2) as pool:
-        both = pool.submit(array._load, [5, 6], slow, False)
+        both = pool.submit(array.load, [5, 6], slow)
         assert begun.wait(30)
-        other = pool.submit(array._load, [6], decode, False)
+        other = pool.submit(array.load, [6], decode)
         go.set()
         with pytest.raises(ValueError, match="chunk 5"):
             both.result(30)

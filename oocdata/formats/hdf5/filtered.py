@@ -19,7 +19,7 @@ from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.soon import Soon
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
-from oocdata.formats.codecs import room_for
+from oocdata.formats.codecs import StoredBytes
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.table import ChunkTable
 
@@ -71,7 +71,7 @@ class FilteredChunks:
         """Decode chunks into their places, one after the other."""
         opened = self.file.opened()
         located = self._located(places)
-        room = room_for(int(located[1].max(initial=1)))
+        stored = StoredBytes()
         each = zip(*(found.tolist() for found in located), strict=True)
         decoders = self._decoders(places)
         for place, (offset, nbytes, skipped), out in zip(places, each, outs, strict=True):
@@ -83,7 +83,7 @@ class FilteredChunks:
                     )
                 out[...] = np.frombuffer(self.fill, self.decoder.stored)[0]
                 continue
-            memory = room[:nbytes]
+            memory = stored(nbytes)
             self._read(opened, offset, memory, place)
             try:
                 decoder.decode(memory, skipped, out[(slice(None),) * self.table.axis + (length,)])

@@ -30,7 +30,7 @@ from oocdata.errors import (
     SourceError,
     UnknownFormatError,
 )
-from oocdata.formats.codecs import decompress, write_chunk
+from oocdata.formats.codecs import StoredBytes, decompress, write_chunk
 from oocdata.formats.dimensions import as_stored, packing
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
@@ -135,14 +135,14 @@ class ZarrReader:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         objects, numbers = self.objects, self.objects.numbered(places)
         each = (places // objects.metadata.chunks_per_object).tolist()
-        several, last = objects.metadata.sharded, (-1, None)
+        several, last, memory = objects.metadata.sharded, (-1, None), StoredBytes()
 
         def stored(at: int) -> Any:
             nonlocal last
             number = numbers[at]
             if number == last[0]:
                 return last[1]
-            found = objects.store.fetch(objects.name(each[at]))
+            found = objects.store.fetch(objects.name(each[at]), memory)
             if found is not None:
                 objects.expect(number, found[1].version)
             data = found and found[0]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.files import Descriptor, OpenFile
 from oocdata.engines.runs import announce
-from oocdata.formats.codecs import room_for
+from oocdata.formats.codecs import StoredBytes
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import FAILURES, ZarrReader
@@ -47,6 +47,7 @@ class ShardReader(ZarrReader):
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         numbers = self.objects.numbers(places)
         self.objects.note(numbers)
+        memory = StoredBytes()
         found = self._located(places)
         for file, offset, nbytes in list(filter(None, found))[1:]:
             if isinstance(file, Descriptor):  # or each would wait for the disk in turn
@@ -54,7 +55,7 @@ class ShardReader(ZarrReader):
 
         def stored(number: int) -> Any:
             where = found[number]
-            return None if where is None else self._read(*where)
+            return None if where is None else self._read(*where, memory)
 
         self._write(places, outs, stored)
         self.objects.compare(numbers)
@@ -105,12 +106,12 @@ class ShardReader(ZarrReader):
         except ValueError as error:
             raise ValueError(f"the index of a shard can't be read: {error}") from error
 
-    def _read(self, file: Descriptor | str, offset: int, nbytes: int) -> Any:
+    def _read(self, file: Descriptor | str, offset: int, nbytes: int, memory: StoredBytes) -> Any:
         if isinstance(file, str):
             return self.objects.store.read(file, offset, offset + nbytes)
-        memory = room_for(nbytes)[:nbytes]
-        file.read_into(memory, offset)
-        return memory
+        data = memory(nbytes)
+        file.read_into(data, offset)
+        return data
 
 
 class _Shard(NamedTuple):

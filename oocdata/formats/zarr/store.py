@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from oocdata.engines.files import FileVersion, OpenFile, Version, version_number
 from oocdata.errors import MissingFileError, UnknownFormatError
-from oocdata.formats.codecs import room_for
+from oocdata.formats.codecs import StoredBytes
 from oocdata.formats.stored import is_url
 from oocdata.threads import silent
 
@@ -53,10 +53,10 @@ class Store:
         """Return the bytes of an object, or a part of them as a slice says; None without one."""
         raise NotImplementedError
 
-    def fetch(self, name: str) -> tuple[Any, Status] | None:
+    def fetch(self, name: str, memory: StoredBytes) -> tuple[Any, Status] | None:
         """Return the bytes of an object and what was known of it when they were read.
 
-        Its version is 0 where it was written to meanwhile.
+        Its version is 0 where it was written to meanwhile. The bytes may lie in `memory`.
         """
         whole = self.read(name)
         return None if whole is None else (whole, Status(len(whole), 1))
@@ -102,7 +102,7 @@ class Folder(Store):
         except _NO_FILE:
             return None
 
-    def fetch(self, name: str) -> tuple[Any, Status] | None:
+    def fetch(self, name: str, memory: StoredBytes) -> tuple[Any, Status] | None:
         """Return the bytes of a file and its status.
 
         Calls of the system alone: a file object takes a third longer to open and close.
@@ -113,13 +113,13 @@ class Folder(Store):
             return None
         try:
             before = _status(os.fstat(number))
-            memory, done = room_for(before.nbytes)[: before.nbytes], 0
-            while done < before.nbytes and (got := os.preadv(number, [memory[done:]], done)):
+            data, done = memory(before.nbytes), 0
+            while done < before.nbytes and (got := os.preadv(number, [data[done:]], done)):
                 done += got
             changed = _status(os.fstat(number)) != before
         finally:
             os.close(number)
-        return memory, Status(before.nbytes, 0) if changed else before
+        return data, Status(before.nbytes, 0) if changed else before
 
     def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
         """Return the file of an object."""
