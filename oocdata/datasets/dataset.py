@@ -293,8 +293,7 @@ class Dataset(Described, Splitting):
         return self.read(chosen, Draw(step=crc32(chosen.tobytes()), positions=chosen))
 
     def __getitem__(self, key: Any) -> Any:
-        """Read one element (an int), or select elements without reading (a slice, array or mask).
-        """
+        """Read one element (an int), or select elements without reading (slice, array or mask)."""
         if isinstance(key, slice):
             return self._select(slice_range(range(len(self)), key))
         if isinstance(key, range) and key and all(0 <= at < len(self) for at in (key[0], key[-1])):

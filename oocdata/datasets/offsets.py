@@ -1,4 +1,4 @@
-"""Offsets: which rows an array of a window is made of, counted from its anchor."""
+"""Convert the arguments of `windows` to offsets of rows from an anchor."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from oocdata.index import as_count, as_whole
 __all__ = ["REACH", "Offsets", "as_offsets", "as_rows", "each_array", "is_listed"]
 
 Offsets: TypeAlias = range | tuple[int, ...]
-"""Rows counted from the anchor, ascending: a range where they are regular."""
+"""Ascending offsets of rows from the anchor: a range if they are regular."""
 
 REACH = 2**62
-"""Offsets lie within it on either side: rows are int64, and arithmetic with both must not wrap."""
+"""Bound of offsets, so that int64 sums of rows and offsets do not overflow."""
 
 
 def as_offsets(name: str, given: Any) -> Offsets:
-    """Return offsets that were given one by one, or as a range.
+    """Return checked offsets from a sequence or range.
 
     Examples
     --------
@@ -42,19 +42,19 @@ def as_offsets(name: str, given: Any) -> Offsets:
 
 
 def is_listed(given: Any) -> bool:
-    """Return whether offsets are given one by one, and not as a number of rows."""
+    """Return whether an argument lists offsets, instead of giving a number of rows."""
     return isinstance(given, Sequence) or getattr(given, "ndim", 0) > 0
 
 
 def as_rows(name: str, given: Any, stride: int = 1) -> Offsets:
-    """Return offsets given one by one, or those of a number of rows from the anchor on."""
+    """Return listed offsets, or the offsets of a number of rows that start at the anchor."""
     if is_listed(given):
         return as_offsets(name, given)
     return range(0, as_count(name, given) * stride, stride)
 
 
 def each_array(tree: Any, make: Callable[[Any, Any], Any]) -> Any:
-    """Return a tree of ``view`` and ``(view, offsets)`` with what is made of each.
+    """Apply a function to each ``view`` or ``(view, offsets)`` in a tree of tuples and dicts.
 
     Examples
     --------
@@ -69,11 +69,11 @@ def each_array(tree: Any, make: Callable[[Any, Any], Any]) -> Any:
         return {name: each_array(part, make) for name, part in tree.items()}
     if isinstance(tree, tuple) and tree:
         if len(tree) == 2 and isinstance(tree[0], Dataset):
-            several = isinstance(tree[1], dict | Dataset) or (
+            second_is_array = isinstance(tree[1], dict | Dataset) or (
                 isinstance(tree[1], tuple)
-                and any(isinstance(one, tuple | Dataset) for one in tree[1])
+                and any(isinstance(entry, tuple | Dataset) for entry in tree[1])
             )
-            if not several:
+            if not second_is_array:
                 return make(*tree)
         return tuple(each_array(part, make) for part in tree)
     raise ArgumentError(
