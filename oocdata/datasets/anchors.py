@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.datasets.dataset import fields_of
-from oocdata.datasets.offsets import REACH, Offsets
+from oocdata.datasets.offsets import LARGEST_OFFSET, Offsets
 from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.engines.memory_array import MemoryArray
@@ -89,14 +89,14 @@ class Part:
         return (len(self.offsets),) if self.time_axis else ()
 
     @property
-    def reaches(self) -> bool:
+    def may_repeat_edge(self) -> bool:
         """Whether an offset may be outside the episode; offset 0, the anchor, never is."""
         return self.pad and (len(self.offsets) > 1 or self.offsets[0] != 0)
 
     def rows(self, episodes: Ints | int, anchors: Ints) -> Ints:
         """Return row numbers of the View, shape (anchors, rows), for anchors within episodes."""
         rows = anchors[:, None] + np.array(self.offsets, np.int64)
-        if self.reaches:
+        if self.may_repeat_edge:
             np.clip(rows, 0, self.runs.lengths[episodes][..., None] - 1, out=rows)
         rows += self.runs.starts[episodes][..., None]
         return rows
@@ -109,7 +109,7 @@ class Part:
         view, offsets = self.view, self.offsets
         extent, placement, length = view.extent, view.placement, len(offsets)
         regular = isinstance(offsets, range) and (length == 1 or isinstance(view.rows, range))
-        if regular and self.reaches:
+        if regular and self.may_repeat_edge:
             # Without anchors, assume irregular rows: then no box has a time axis to cut.
             inside = anchors + offsets[-1] < self.runs.lengths[episodes]
             regular = len(anchors) > 0 and bool((anchors >= -offsets[0]).all() and inside.all())
@@ -165,7 +165,7 @@ def with_masks(parts: Any) -> Any:
     """Return a tree of arrays with a mask for each array that may repeat an edge; see `windows`."""
 
     def needs_mask(tree: Any) -> bool:
-        return any(part.reaches for part in leaves(tree))
+        return any(part.may_repeat_edge for part in leaves(tree))
 
     if isinstance(parts, dict):
         masked: dict[str, Any] = {}
@@ -245,7 +245,7 @@ class Anchors:
                 f"(the states beside the actions); those of episode {uneven[0]} are "
                 f"{', '.join(map(str, lengths[:, uneven[0]]))}. Cut them, or give `episodes`."
             )
-        if self.pad and max(-self.low, self.high) >= REACH:
+        if self.pad and max(-self.low, self.high) >= LARGEST_OFFSET:
             raise ArgumentError("offsets must lie between -2**62 and 2**62; got longer ones.")
         fits = self.longest > 0 and (self.pad or self.span <= self.longest)
         return int(self.ends[-1]) if fits else 0
@@ -256,7 +256,7 @@ class Anchors:
         return max(int(part.runs.lengths.max(initial=0)) for part in self.parts)
 
     @cached_property
-    def _zeros(self) -> Ints:
+    def _first_anchors(self) -> Ints:
         """The anchor in each episode that window 0 would have."""
         before = np.concatenate((np.zeros(1, np.int64), self.ends[:-1]))
         return self.first - before * self.shift
@@ -266,9 +266,9 @@ class Anchors:
         if len(self.ends) == 1:
             return 0, windows * self.shift + self.first
         episodes = self.ends.searchsorted(windows, side="right")
-        return episodes, windows * self.shift + self._zeros[episodes]
+        return episodes, windows * self.shift + self._first_anchors[episodes]
 
-    def between(self, chosen: Selection, gap: int) -> int:
+    def windows_between(self, chosen: Selection, gap: int) -> int:
         """Return the number of windows to drop so that `gap` unused rows separate two parts."""
         low, high, step = self.low, self.high, self.shift
         if self.pad:  # offsets outside the episode give a row between the anchor and the edge

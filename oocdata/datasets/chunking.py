@@ -31,7 +31,7 @@ def blocks_of(view: View) -> AnyBlocks:
     if len(view) == 0 or max(chunks) == 1:
         return ADDRESSABLE
     if isinstance(view.rows, range):
-        blocks = _regular(view, view.rows, chunks)
+        blocks = _blocks_of_range(view, view.rows, chunks)
         if blocks is not None:
             return blocks
         if len(view) > MOST_IDS:
@@ -75,7 +75,7 @@ def _chunk_lengths(view: View) -> list[int]:
     return [1] * len(view.axes) if chunks is None else [chunks[axis] for axis in view.axes]
 
 
-def _regular(view: View, rows: range, chunks: list[int]) -> Blocks | BlockRuns | None:
+def _blocks_of_range(view: View, rows: range, chunks: list[int]) -> Blocks | BlockRuns | None:
     """Return the blocks of regularly spaced rows, or None if they have no simple form."""
     if len(view.storage.parts) > 1 and view.storage.parts_axis in view.axes:
         return None  # each part starts a new chunk
@@ -92,7 +92,7 @@ def _regular(view: View, rows: range, chunks: list[int]) -> Blocks | BlockRuns |
         return None
     elif at == 0:
         places = places[rows.start // each :]
-    length, first = _along(places, chunks[at])
+    length, first = _positions_per_chunk(places, chunks[at])
     if at == 0:
         return Blocks(length * each, first * each)
     whole = lengths[at]  # the next position of the outer axis starts a new chunk
@@ -105,12 +105,12 @@ def _regular(view: View, rows: range, chunks: list[int]) -> Blocks | BlockRuns |
     return BlockRuns(np.append(starts[starts < len(rows)], len(rows)))
 
 
-def _along(places: range, chunk: int) -> tuple[int, int]:
+def _positions_per_chunk(places: range, chunk: int) -> tuple[int, int]:
     """Return the number of positions in a chunk along an axis, and in the first chunk.
 
     Examples
     --------
-    >>> _along(range(3, 20), 8), _along(range(19, -1, -2), 8)
+    >>> _positions_per_chunk(range(3, 20), 8), _positions_per_chunk(range(19, -1, -2), 8)
     ((8, 5), (4, 2))
     """
     if len(places) == 0:

@@ -23,8 +23,8 @@ from oocdata.engines.buffers import Read, empty_parts
 from oocdata.errors import ArgumentError
 
 __all__ = [
-    "Composed", "ComposedRequest", "ComposedView", "composed_requests", "room_for", "rooms",
-    "together", "without_rows",
+    "Composed", "ComposedRequest", "ComposedView", "allocate", "composed_requests",
+    "join_requests", "placeholder_if_composed", "room_for",
 ]  # fmt: skip
 
 _ALIGNED = 64
@@ -65,7 +65,7 @@ def room_for(numbers: int) -> int:
     return -(-numbers // _ALIGNED) * _ALIGNED
 
 
-def rooms(
+def allocate(
     sizes: Sequence[int], inner: tuple[int, ...], dtype: DTypeLike, read: Read
 ) -> tuple[NDArray[Any], list[NDArray[Any]]]:
     """Allocate arrays of different lengths, one for each batch that is read together.
@@ -87,19 +87,19 @@ class ComposedRequest(ArrayRequest):
     """A request for rows whose batch is several arrays, or an array of data-dependent shape."""
 
     @abstractmethod
-    def found(self) -> Any:
+    def locate(self) -> Any:
         """Locate the rows, and find their lengths."""
 
     @abstractmethod
-    def joined(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
+    def join(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
         """Return the located rows of several requests as one, by their places among all rows."""
 
     @abstractmethod
-    def batches(self, found: Any, lengths: list[int], read: Read) -> list[Any]:
+    def make_batches(self, located: Any, lengths: list[int], read: Read) -> list[Any]:
         """Return batches of the given numbers of rows, read from located rows; see `read_parts`."""
 
     @property
-    def filling(self) -> str:
+    def padding(self) -> str:
         """Description of the padding, if any; requests with different padding can't be joined."""
         return ""
 
@@ -110,7 +110,7 @@ class ComposedRequest(ArrayRequest):
 
     def read_parts(self, lengths: list[int], read: Read, room: int = 0) -> list[Any]:
         """Read several batches at once; see `ArrayRequest.read_parts`."""
-        return self.batches(self.found(), lengths, read)
+        return self.make_batches(self.locate(), lengths, read)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -125,8 +125,9 @@ class ComposedView(View):
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the request for the rows at positions."""
         (request,) = super().requests(positions, draw)
-        own = {name: value for name, value in fields_of(self).items() if name not in _VIEW_FIELDS}
-        return (self._request(**fields_of(request), **own),)
+        fields = fields_of(self)
+        added = {name: value for name, value in fields.items() if name not in _VIEW_FIELDS}
+        return (self._request(**fields_of(request), **added),)
 
     def __getitem__(self, key: Any) -> Any:
         """Read one row as the only row of a batch, or select without reading."""
@@ -149,33 +150,37 @@ class ComposedComposite(ComposedRequest, Composite):
 
     members: tuple[tuple[ComposedRequest, NDArray[np.int64]], ...]
 
-    def found(self) -> Any:
+    def locate(self) -> Any:
         """Locate the rows of all members, in their places."""
-        located = [(request.found(), places) for request, places in self.members]
-        return self.joined(located, self.shape[0])
+        located = [(request.locate(), places) for request, places in self.members]
+        return self.join(located, self.shape[0])
 
-    def joined(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
+    def join(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
         """Join rows by the method of the members."""
-        return self.members[0][0].joined(shares, rows)
+        return self.members[0][0].join(shares, rows)
 
-    def batches(self, found: Any, lengths: list[int], read: Read) -> list[Any]:
+    def make_batches(self, located: Any, lengths: list[int], read: Read) -> list[Any]:
         """Make batches by the method of the members."""
-        return self.members[0][0].batches(found, lengths, read)
+        return self.members[0][0].make_batches(located, lengths, read)
 
 
-class _Elsewhere(Composite):
+class _Placeholder(Composite):
     """A placeholder for a request whose rows are read by a joined request."""
 
     def read(self) -> None:
         """Return None, without reading."""
 
 
-def without_rows(request: ArrayRequest) -> ArrayRequest:
+def placeholder_if_composed(request: ArrayRequest) -> ArrayRequest:
     """Return a placeholder for a request that was joined with others, else the request itself."""
-    return _Elsewhere((), (0,), request.dtype) if isinstance(request, ComposedRequest) else request
+    if isinstance(request, ComposedRequest):
+        return _Placeholder((), (0,), request.dtype)
+    return request
 
 
-def together(requests: Sequence[ArrayRequest], where: Sequence[NDArray[np.int64]]) -> ArrayRequest:
+def join_requests(
+    requests: Sequence[ArrayRequest], where: Sequence[NDArray[np.int64]]
+) -> ArrayRequest:
     """Return one request for the elements of several, which each have some places of a batch."""
     first = requests[0]
     if len(requests) == 1:

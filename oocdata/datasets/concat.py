@@ -19,8 +19,8 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, joined, numbered
 from oocdata.datasets.composed import (
     ComposedRequest,
     composed_requests,
-    together,
-    without_rows,
+    join_requests,
+    placeholder_if_composed,
 )
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
@@ -81,9 +81,9 @@ class Concat(Dataset):
     @cached_property
     def is_mapped(self) -> bool:
         """Whether parts make batches that are then copied into one."""
-        return not all(_delivers_what_it_reads(part, self.spec) for part in self.parts)
+        return not all(_reads_final_arrays(part, self.spec) for part in self.parts)
 
-    def _shares(
+    def _positions_by_part(
         self, positions: NDArray[np.int64]
     ) -> list[tuple[Dataset, NDArray[np.int64], NDArray[np.int64]]]:
         """Return (part, places in the batch, positions in the part) of each part with elements."""
@@ -101,17 +101,20 @@ class Concat(Dataset):
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return one request per array; in a mapped dataset, the requests of each part."""
-        shares = self._shares(positions)
-        by_part = [part.requests(own, draw) for part, _, own in shares]
+        shares = self._positions_by_part(positions)
+        by_part = [part.requests(positions, draw) for part, _, positions in shares]
         where = [places for _, places, _ in shares]
         if not self.is_mapped:
-            return tuple(together(requests, where) for requests in zip(*by_part, strict=True))
+            return tuple(join_requests(requests, where) for requests in zip(*by_part, strict=True))
         composed = [
             composed_requests(part, requests, self.spec)
             for (part, _, _), requests in zip(shares, by_part, strict=True)
         ]
-        joined = [together(requests, where) for requests in zip(*composed, strict=True)]
-        return (*joined, *[without_rows(request) for requests in by_part for request in requests])
+        joined = [join_requests(requests, where) for requests in zip(*composed, strict=True)]
+        return (
+            *joined,
+            *[placeholder_if_composed(request) for requests in by_part for request in requests],
+        )
 
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
@@ -125,8 +128,8 @@ class Concat(Dataset):
             return empty((len(positions), *leaf.shape), leaf.dtype) if dense else next(arrays)
 
         batch: Batch = map_tree(allocate, self.spec)
-        for part, places, own in self._shares(positions):
-            part_batch = align(part.assemble(arrays, own, draw.of(places)), self.spec)
+        for part, places, numbers in self._positions_by_part(positions):
+            part_batch = align(part.assemble(arrays, numbers, draw.of(places)), self.spec)
             for array, out, leaf in zip(*map(leaves, (part_batch, batch, self.spec)), strict=True):
                 if leaf.form == "dense":
                     out[places] = array
@@ -179,24 +182,24 @@ class Concat(Dataset):
         [[1, -1, -1], [4, 5, 6], [2, 3, -1]]
         """
         length = self.longest if to is None else to
-        return self._each(lambda rows: rows.pad(length, value=value, cut=cut))
+        return self._map_parts(lambda rows: rows.pad(length, value=value, cut=cut))
 
     def mask(self, to: int | Sequence[int] | None = None, *, cut: bool = False) -> Self:
         """Return the mask of values in the rows of `pad`, bool, shape ``(to,)`` per row."""
         length = self.longest if to is None else to
-        return self._each(lambda rows: rows.mask(length, cut=cut))
+        return self._map_parts(lambda rows: rows.mask(length, cut=cut))
 
     @property
     def lengths(self) -> Self:
         """Lengths of ragged rows, int64."""
-        return self._each(lambda rows: rows.lengths)
+        return self._map_parts(lambda rows: rows.lengths)
 
     @property
     def longest(self) -> int:
         """Length of the longest ragged row."""
         return max(int(rows.longest) for rows in self._ragged())
 
-    def _each(self, function: Callable[[Any], Dataset]) -> Self:
+    def _map_parts(self, function: Callable[[Any], Dataset]) -> Self:
         """Return the same selection of the results of a function of each part."""
         return replace(self, parts=tuple(map(function, self._ragged())))
 
@@ -261,28 +264,30 @@ class Concat(Dataset):
         """Number of rows in each part that ids of a split refer to."""
         return [len(part._row_places(0)) for part in self.parts]
 
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         by_part = np.split(rows, np.cumsum(self._rows)[:-1])
-        masks = [part._made_of(own) for part, own in zip(self.parts, by_part, strict=True)]
+        masks = [
+            part._elements_within(mask) for part, mask in zip(self.parts, by_part, strict=True)
+        ]
         return np.concatenate(masks)[np.asarray(self.chosen, np.int64)]
 
-    def _all_rows(self) -> list[StoredRows]:
+    def _stored_rows(self) -> list[StoredRows]:
         chosen, all_rows = np.asarray(self.chosen, np.int64), []
         for part, end in zip(self.parts, self.ends.tolist(), strict=True):
-            all_rows += [rows.at(chosen - (end - len(part))) for rows in part._all_rows()]
+            all_rows += [rows.at(chosen - (end - len(part))) for rows in part._stored_rows()]
         return all_rows
 
-    def _gap_positions(self, gap: int) -> int:
+    def _positions_to_drop(self, gap: int) -> int:
         if not _ascends(self.chosen) and not _ascends(self.chosen[::-1]):
             raise ArgumentError(
                 "elements must be in ascending or descending order to be split without sharing a "
                 "row; these were selected in another order. Split first, then select."
             )
-        return super()._gap_positions(gap)
+        return super()._positions_to_drop(gap)
 
     @property
-    def _together(self) -> int:
-        each = {part._together for part in self.parts}
+    def _split_unit(self) -> int:
+        each = {part._split_unit for part in self.parts}
         if len(each) > 1 or any(len(part) % min(each) for part in self.parts):
             raise ArgumentError(
                 "datasets of patches must be split before they are put one after the other, where "
@@ -350,19 +355,19 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
             raise ArgumentError(
                 f"`{caller}` must get datasets whose elements are alike; dataset 0 has "
                 f"{spec_text(parts[0].spec)}, dataset {number} has "
-                f"{spec_text(part.spec)}. {_to_make_alike(parts[0], part)}"
+                f"{spec_text(part.spec)}. {_conversion_hint(parts[0], part)}"
             )
-        fillings = [_fillings(dataset) for dataset in (parts[0], part)]
-        if fillings[0] != fillings[1]:
+        paddings = [_paddings(dataset) for dataset in (parts[0], part)]
+        if paddings[0] != paddings[1]:
             raise ArgumentError(
                 f"`{caller}` must get rows that are padded alike, because a batch has one length; "
-                f"those of dataset 0 are padded with {fillings[0]}, those of dataset {number} with "
-                f"{fillings[1]}. Give each `.pad` the same lengths and value."
+                f"those of dataset 0 are padded with {paddings[0]}, those of dataset {number} with "
+                f"{paddings[1]}. Give each `.pad` the same lengths and value."
             )
     return parts
 
 
-def _delivers_what_it_reads(part: Dataset, spec: Spec) -> bool:
+def _reads_final_arrays(part: Dataset, spec: Spec) -> bool:
     """Return whether a part's requests are the arrays of a spec, in the same order."""
     if part.is_mapped:
         return False
@@ -377,7 +382,7 @@ def _delivers_what_it_reads(part: Dataset, spec: Spec) -> bool:
     return spec_text(part.spec) == spec_text(spec) and requested == delivered
 
 
-def _to_make_alike(one: Dataset, other: Dataset) -> str:
+def _conversion_hint(one: Dataset, other: Dataset) -> str:
     """Return a hint how to make the elements of two datasets equal in form."""
     forms = {leaf.form for part in (one, other) for leaf in leaves(part.spec)}
     if forms == {"ragged"}:
@@ -391,11 +396,11 @@ def _to_make_alike(one: Dataset, other: Dataset) -> str:
     return "Use `.astype`, cut the rows, or `.map` to make them alike."
 
 
-def _fillings(part: Dataset) -> str:
+def _paddings(part: Dataset) -> str:
     """Return a description of the padding of ragged rows; empty if none are padded."""
     requests = part.requests(np.zeros(0, np.int64), Draw()) if part.is_composed else ()
-    fillings = [request.filling for request in requests if isinstance(request, ComposedRequest)]
-    return " and ".join(filter(None, fillings))
+    paddings = [request.padding for request in requests if isinstance(request, ComposedRequest)]
+    return " and ".join(filter(None, paddings))
 
 
 def _ascends(chosen: Selection) -> bool:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.order import Order
 
-__all__ = ["Dataset", "Described", "Draw", "fields_of", "public_names", "rows_where"]
+__all__ = ["Dataset", "Described", "Draw", "fields_of", "nonzero_positions", "public_names"]
 
 _EQUIVALENTS = {
     "shuffle": ".batches(size, shuffle=True)",
@@ -50,7 +50,7 @@ _EQUIVALENTS = {
 
 _READ = operator.methodcaller("read")
 
-_PLACES = 10
+_INTEGERS_PER_BOX = 10
 """Integers per box while boxes are gathered from chunks, counted: chunk, row in the chunk, sort
 order, target, and NumPy's temporary arrays."""
 
@@ -220,9 +220,9 @@ class Dataset(Described, Splitting):
         """
         first = np.zeros(1, np.int64)
         requests = of_sources(self.requests(first, Draw(positions=first)))
-        origins = sum(one.origins.nbytes for one in requests)
-        boxes = max((len(one.origins) for one in requests), default=0)
-        return elements * (first.itemsize + origins + _PLACES * first.itemsize * boxes)
+        origins = sum(request.origins.nbytes for request in requests)
+        boxes = max((len(request.origins) for request in requests), default=0)
+        return elements * (first.itemsize + origins + _INTEGERS_PER_BOX * first.itemsize * boxes)
 
     def sources(self) -> list[Source]:
         """Return the distinct sources that are read."""
@@ -348,7 +348,7 @@ class Dataset(Described, Splitting):
                     f"`mask` must be a View of one bool for each element; got {mask!r}. A View of "
                     "numbers is compared in memory: .filter(np.asarray(view) == 3)."
                 )
-            count, places = len(mask), rows_where("mask", mask)
+            count, places = len(mask), nonzero_positions("mask", mask)
         else:
             flags = as_array("mask", mask)
             if flags.ndim != 1 or flags.dtype != np.bool_:
@@ -374,8 +374,8 @@ class Dataset(Described, Splitting):
         >>> ooc.open(np.arange(10, 20)).enumerate()[::-3].take([1])
         (array([6]), array([16]))
         """
-        made: Zip = chain.make("enumerate", self)
-        return made
+        result: Zip = chain.make("enumerate", self)
+        return result
 
     def map(
         self,
@@ -421,8 +421,8 @@ class Dataset(Described, Splitting):
         >>> view.map(lambda x: x * 10)[2]
         array([40, 50])
         """
-        made: Map = chain.make("map", self, fn, batched, rng, spec)
-        return made
+        result: Map = chain.make("map", self, fn, batched, rng, spec)
+        return result
 
     def cache(self, folder: str | os.PathLike[str] | None = None, *, workers: int = 0) -> Cached:
         """Read and compute all elements now, and return a dataset of the results.
@@ -462,8 +462,8 @@ class Dataset(Described, Splitting):
         ...     cached[4], len(cached)
         (np.float64(2.0), 6)
         """
-        made: Cached = chain.make("cache", self, folder, workers)
-        return made
+        result: Cached = chain.make("cache", self, folder, workers)
+        return result
 
     def sparse(self) -> Dataset:
         """Return the same elements with sparse batches instead of dense ones.
@@ -478,14 +478,14 @@ class Dataset(Described, Splitting):
         oocdata.errors.ArgumentError
             If no rows are of a sparse matrix.
         """
-        made = self._as_sparse()
-        if made is None:
+        result = self._as_sparse()
+        if result is None:
             raise ArgumentError(
                 "sparse batches must be of rows of a sparse matrix (a csr_matrix of AnnData), or "
                 f"of a zip of such with others; got {self!r}. Call `.sparse()` before `.batches`, "
                 "and zip with what is mapped."
             )
-        return made
+        return result
 
     def _as_sparse(self) -> Dataset | None:
         """Return the result of `sparse`, or None if no rows are sparse."""
@@ -534,8 +534,8 @@ class Dataset(Described, Splitting):
         >>> len(tiles), tiles[1].tolist()
         (8, [[2, 3], [6, 7]])
         """
-        made: Patches = chain.make("patches", self, size, step, per_row, axes)
-        return made
+        result: Patches = chain.make("patches", self, size, step, per_row, axes)
+        return result
 
     def batches(
         self,
@@ -604,7 +604,7 @@ class Dataset(Described, Splitting):
         return loader
 
 
-def rows_where(name: str, flags: Dataset) -> NDArray[np.int64]:
+def nonzero_positions(name: str, flags: Dataset) -> NDArray[np.int64]:
     """Return the positions of a dataset's nonzero elements, each one number; reads in blocks."""
 
     def nonzero(block: Any) -> NDArray[np.int64]:

@@ -26,7 +26,7 @@ class Runs:
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
-    def given(self) -> NDArray[np.int64]:
+    def as_argument(self) -> NDArray[np.int64]:
         """Return an argument `episodes` that gives these runs again."""
         # With episodes of one row each there are as many lengths as rows, which would be ids.
         all_single = len(self.lengths) > 1 and bool((self.lengths == 1).all())
@@ -68,7 +68,7 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
                 f"{len(values)} numbers with a sum of {int(values.sum())}."
             )
         return Runs(np.cumsum(values) - values, values)
-    runs = _runs_alike(values)
+    runs = _runs_of_ids(values)
     if len(np.unique(values[runs.starts])) != len(runs.starts):
         raise ArgumentError(
             "`episodes` must keep the rows of an episode side by side; an id comes back after "
@@ -77,7 +77,7 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
     return runs
 
 
-def _runs_alike(ids: NDArray[np.int64]) -> Runs:
+def _runs_of_ids(ids: NDArray[np.int64]) -> Runs:
     """Return the runs of adjacent rows with equal ids."""
     starts = np.concatenate(([0], np.flatnonzero(np.diff(ids)) + 1))[: len(ids)]
     return Runs(starts, np.diff(np.append(starts, len(ids))))
@@ -90,7 +90,7 @@ def part_runs(part_starts: Sequence[int], rows: Selection) -> Runs:
     """
     starts = np.asarray(part_starts, np.int64)
     if not isinstance(rows, range):
-        return _runs_alike(np.searchsorted(starts, rows, side="right"))
+        return _runs_of_ids(np.searchsorted(starts, rows, side="right"))
     # From the starts, because ids for each of 10⁹ rows would take gigabytes.
     ascending = rows if rows.step > 0 else rows[::-1]
     bounds = np.clip(-((ascending.start - starts) // ascending.step), 0, len(rows))

@@ -33,31 +33,31 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
     Bytes are decoded as UTF-8, as HDF5 stores strings; a dataset is read. `kinds` are the accepted
     kinds of dtype, as NumPy's letters.
     """
-    found = read_values(name, values)
-    if found.dtype.kind == "T":  # NumPy's StringDType
-        found = found.astype(str)
-    if found.dtype.kind == "O" and found.size:
-        types = {type(value) for value in found.flat}
+    ids = read_values(name, values)
+    if ids.dtype.kind == "T":  # NumPy's StringDType
+        ids = ids.astype(str)
+    if ids.dtype.kind == "O" and ids.size:
+        types = {type(value) for value in ids.flat}
         if all(issubclass(kind, str) for kind in types):
-            found = found.astype(str)
+            ids = ids.astype(str)
         elif all(issubclass(kind, bytes) for kind in types):
-            found = found.astype(bytes)
-    if found.dtype.kind == "S":
-        found = np.char.decode(found, "utf-8")
-    if found.ndim != 1 or found.dtype.kind not in kinds:
+            ids = ids.astype(bytes)
+    if ids.dtype.kind == "S":
+        ids = np.char.decode(ids, "utf-8")
+    if ids.ndim != 1 or ids.dtype.kind not in kinds:
         accepted = {"i": "numbers", "M": "dates (datetime64)", "U": "texts"}
         *others, last = [noun for kind, noun in accepted.items() if kind in kinds]
         raise ArgumentError(
-            f"`{name}` must be {', '.join(others)} or {last} in one dimension; got {found.dtype} "
-            f"of shape {found.shape}."
+            f"`{name}` must be {', '.join(others)} or {last} in one dimension; got {ids.dtype} "
+            f"of shape {ids.shape}."
         )
-    if found.dtype.kind in "fmM" and np.isnan(found).any():
-        first = int(np.isnan(found).argmax())
+    if ids.dtype.kind in "fmM" and np.isnan(ids).any():
+        first = int(np.isnan(ids).argmax())
         raise ArgumentError(
-            f"`{name}` must have a value everywhere; that at {first} is {found[first]}. Leave such "
+            f"`{name}` must have a value everywhere; that at {first} is {ids[first]}. Leave such "
             "rows out first."
         )
-    return found
+    return ids
 
 
 def balanced(labels: ArrayLike | Dataset) -> NDArray[np.float64]:

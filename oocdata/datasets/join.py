@@ -90,10 +90,10 @@ def join(
     parts: list[Any] = list(named.values()) or list(datasets)
     if len(parts) < 2 or not all(isinstance(part, Dataset) for part in parts):
         raise ArgumentError(f"`join` must get two datasets or more; got {datasets!r}.")
-    arguments = _each(on, named, len(parts))
+    arguments = _ids_of_each(on, named, len(parts))
     _check_units(arguments)
     pairs = zip(parts, arguments, strict=True)
-    ids = [_of(part, as_ids("on", argument, "iufmMU")) for part, argument in pairs]
+    ids = [_one_per_element(part, as_ids("on", argument, "iufmMU")) for part, argument in pairs]
     partners = [np.arange(len(ids[0]))]
     partners += [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     matched = np.logical_and.reduce([positions >= 0 for positions in partners])
@@ -111,7 +111,7 @@ def matches(
     """Return the position in `others` of each id's partner, or -1 if it has none."""
     if not isinstance(how, str) or how not in ("exact", "nearest", "previous"):
         raise ArgumentError(f"`how` must be 'exact', 'nearest' or 'previous'; got {how!r}.")
-    ids, others = _alike(ids, others)
+    ids, others = _in_common_dtype(ids, others)
     if ids.dtype.kind == "U" and how != "exact":
         raise ArgumentError(
             f"`how` must be 'exact' for texts, which have no distance; got {how!r}."
@@ -127,23 +127,23 @@ def matches(
     if not len(ordered):
         return np.full(len(ids), -1)
     below = np.searchsorted(ordered, ids, side="right") - 1
-    at, found = np.maximum(below, 0), below >= 0
+    at, matched = np.maximum(below, 0), below >= 0
     if how == "exact":
-        found &= ordered[at] == ids
+        matched &= ordered[at] == ids
     if how == "nearest":
         above = np.minimum(below + 1, len(ordered) - 1)
         nearer = _distance(ids, ordered[above]) < _distance(ids, ordered[at])
-        at, found = np.where(nearer, above, at), np.ones(len(ids), np.bool_)
+        at, matched = np.where(nearer, above, at), np.ones(len(ids), np.bool_)
     if tolerance is not None:
         if how == "exact":
             raise ArgumentError(
                 f"`tolerance` must come with how='nearest' or 'previous'; got {tolerance!r}."
             )
-        found &= _distance(ids, ordered[at]) <= _limit(tolerance, ids.dtype)
-    return np.where(found, order[at], -1)
+        matched &= _distance(ids, ordered[at]) <= _limit(tolerance, ids.dtype)
+    return np.where(matched, order[at], -1)
 
 
-def _each(on: Any, named: Mapping[str, Any], number: int) -> list[Any]:
+def _ids_of_each(on: Any, named: Mapping[str, Any], number: int) -> list[Any]:
     """Return the ids of each dataset, in the order of the datasets."""
     if named and isinstance(on, Mapping) and set(on) == set(named):
         return [on[name] for name in named]
@@ -170,7 +170,7 @@ def _check_units(arguments: list[Any]) -> None:
         )
 
 
-def _of(part: Dataset, ids: NDArray[Any]) -> NDArray[Any]:
+def _one_per_element(part: Dataset, ids: NDArray[Any]) -> NDArray[Any]:
     """Return ids after checking that there is one per element."""
     if len(ids) != len(part):
         raise ArgumentError(
@@ -179,7 +179,7 @@ def _of(part: Dataset, ids: NDArray[Any]) -> NDArray[Any]:
     return ids
 
 
-def _alike(ids: NDArray[Any], others: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+def _in_common_dtype(ids: NDArray[Any], others: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return both arrays of ids in one dtype that represents all of them exactly."""
     kinds = {"number" if one.dtype.kind in "iuf" else one.dtype.kind for one in (ids, others)}
     if len(kinds) == 1:
@@ -215,10 +215,10 @@ def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
         if dtype.kind in "mM":
             if not isinstance(tolerance, np.timedelta64 | timedelta):
                 raise TypeError
-            unit, found = np.datetime_data(dtype), np.timedelta64(tolerance)
-            if np.datetime_data(found.dtype)[0] == "generic":
+            unit, difference = np.datetime_data(dtype), np.timedelta64(tolerance)
+            if np.datetime_data(difference.dtype)[0] == "generic":
                 raise TypeError
-            limit = found.astype(f"m8[{unit[1]}{unit[0]}]").astype(np.int64)
+            limit = difference.astype(f"m8[{unit[1]}{unit[0]}]").astype(np.int64)
         elif isinstance(tolerance, np.timedelta64):  # would compare as a number
             raise TypeError
         else:

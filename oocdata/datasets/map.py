@@ -132,7 +132,7 @@ class Map(Dataset):
         if length == 0:  # don't call the function on an empty batch
             empty: Batch = map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
             return empty
-        return self._agreed(self._apply(batch, draw, length))
+        return self._check_result(self._apply(batch, draw, length))
 
     def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
         if self.batched:
@@ -179,7 +179,7 @@ class Map(Dataset):
             ) from error
         return map_tree(lambda _: next(stacked), elements[0])
 
-    def _agreed(self, result: Batch) -> Batch:
+    def _check_result(self, result: Batch) -> Batch:
         """Return a result with dicts in the order of the spec; raise MapError if the two differ."""
         actual = spec_of(result, axes=1)
         if actual != self.spec:  # dicts compare equal in any order

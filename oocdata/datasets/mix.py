@@ -47,7 +47,7 @@ class Mix(Concat):
         return tuple(map(len, self.parts))
 
     @property
-    def alike(self) -> tuple[Any, ...]:
+    def order_key(self) -> tuple[Any, ...]:
         """Key that is equal for mixtures that deliver the same positions."""
         return self.counts, self.weights, self.length
 
@@ -86,7 +86,7 @@ class Mix(Concat):
             )
         by_member = [member.split(*sizes, **options) for member in self.parts]
         mixtures = tuple(self._of(members) for members in zip(*by_member, strict=True))
-        self._check_shared(lambda: [mixture._all_rows() for mixture in mixtures])
+        self._check_shared(lambda: [mixture._stored_rows() for mixture in mixtures])
         return mixtures
 
     def shard(self, num_shards: int, index: int) -> Self:
@@ -160,15 +160,15 @@ def mix(
         if len(part) == 0:
             raise EmptyError(f"each member must hold an element; member {number} holds none.")
     length = None if length is None else as_count("length", length)
-    return Mix(parts, range(sum(map(len, parts))), _whole([w for _, w in pairs]), length)
+    return Mix(parts, range(sum(map(len, parts))), _as_integers([w for _, w in pairs]), length)
 
 
-def _whole(weights: list[Any]) -> tuple[int, ...]:
+def _as_integers(weights: list[Any]) -> tuple[int, ...]:
     """Return weights as integers, converted from their decimal text.
 
     Examples
     --------
-    >>> _whole([0.7, 0.3]), _whole([1, 2.5])
+    >>> _as_integers([0.7, 0.3]), _as_integers([1, 2.5])
     ((7, 3), (2, 5))
     """
     from fractions import Fraction  # with decimal behind it, only here

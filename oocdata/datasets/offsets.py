@@ -11,16 +11,16 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count, as_whole
 
-__all__ = ["REACH", "Offsets", "as_offsets", "as_rows", "each_array", "is_listed"]
+__all__ = ["LARGEST_OFFSET", "Offsets", "as_offsets", "as_rows", "each_array", "is_listed"]
 
 Offsets: TypeAlias = range | tuple[int, ...]
 """Ascending offsets of rows from the anchor: a range if they are regular."""
 
-REACH = 2**62
+LARGEST_OFFSET = 2**62
 """Bound of offsets, so that int64 sums of rows and offsets do not overflow."""
 
 
-def as_offsets(name: str, given: Any) -> Offsets:
+def as_offsets(name: str, argument: Any) -> Offsets:
     """Return checked offsets from a sequence or range.
 
     Examples
@@ -28,29 +28,32 @@ def as_offsets(name: str, given: Any) -> Offsets:
     >>> as_offsets("inputs", [-4, -2, 0]), as_offsets("inputs", (-4, -1, 0))
     (range(-4, 1, 2), (-4, -1, 0))
     """
-    numbers = given if isinstance(given, range) else tuple(as_whole(name, one) for one in given)
+    if isinstance(argument, range):
+        numbers: Offsets = argument
+    else:
+        numbers = tuple(as_whole(name, offset) for offset in argument)
     steps = {numbers.step} if isinstance(numbers, range) else set(np.diff(numbers).tolist())
     if not len(numbers) or min(steps, default=1) < 1:
         raise ArgumentError(
-            f"`{name}` must be offsets that ascend, e.g. (-4, -1, 0); got {given!r}."
+            f"`{name}` must be offsets that ascend, e.g. (-4, -1, 0); got {argument!r}."
         )
-    if max(-numbers[0], numbers[-1]) >= REACH:
-        raise ArgumentError(f"`{name}` must be offsets between -2**62 and 2**62; got {given!r}.")
+    if max(-numbers[0], numbers[-1]) >= LARGEST_OFFSET:
+        raise ArgumentError(f"`{name}` must be offsets between -2**62 and 2**62; got {argument!r}.")
     if len(steps) > 1:
         return tuple(numbers)
     return range(numbers[0], numbers[-1] + 1, max(steps, default=1))
 
 
-def is_listed(given: Any) -> bool:
+def is_listed(argument: Any) -> bool:
     """Return whether an argument lists offsets, instead of giving a number of rows."""
-    return isinstance(given, Sequence) or getattr(given, "ndim", 0) > 0
+    return isinstance(argument, Sequence) or getattr(argument, "ndim", 0) > 0
 
 
-def as_rows(name: str, given: Any, stride: int = 1) -> Offsets:
+def as_rows(name: str, argument: Any, stride: int = 1) -> Offsets:
     """Return listed offsets, or the offsets of a number of rows that start at the anchor."""
-    if is_listed(given):
-        return as_offsets(name, given)
-    return range(0, as_count(name, given) * stride, stride)
+    if is_listed(argument):
+        return as_offsets(name, argument)
+    return range(0, as_count(name, argument) * stride, stride)
 
 
 def each_array(tree: Any, make: Callable[[Any, Any], Any]) -> Any:

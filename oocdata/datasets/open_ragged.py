@@ -57,7 +57,7 @@ def ragged(
     >>> rows, rows[2], rows.lengths.take([0, 1, 2])
     (<Ragged: 3 rows of (any) int64>, array([13, 14, 15]), array([3, 0, 3]))
     """
-    view = _whole("values", values)
+    view = _open_whole("values", values)
     count = len(view)
     if (offsets is None) == (lengths is None):
         raise ArgumentError("`offsets` or `lengths` must be given, and not both.")
@@ -70,13 +70,13 @@ def ragged(
                 f"`lengths` must add up to the {count} values; got a sum of {int(array.sum())}."
             )
         offsets = np.concatenate(([0], np.cumsum(array, dtype=np.int64)))
-    borders = _whole("offsets", offsets)
+    borders = _open_whole("offsets", offsets)
     if borders.dtype.kind not in "iu" or borders.element or len(borders) < 1:
         raise ArgumentError(f"`offsets` must be whole numbers, one axis of them; got {borders!r}.")
     return Ragged.of(RaggedRows(view.source, borders.source))
 
 
-def _whole(name: str, target: Any) -> View:
+def _open_whole(name: str, target: Any) -> View:
     """Open an argument; raise ArgumentError for a selection, because offsets refer to all rows."""
     if isinstance(target, list | tuple) and not any(isinstance(part, str) for part in target):
         try:

@@ -90,12 +90,12 @@ class Parts:
 
     def _number(self, name: str) -> int:
         stripped = name.strip("/")
-        found = self._known.get(name) or self._known.get(stripped)
-        found = found or self._ending(stripped.count("/") + 1).get(stripped)
+        found = self._by_name.get(name) or self._by_name.get(stripped)
+        found = found or self._by_path_end(stripped.count("/") + 1).get(stripped)
         if found is None:
             import difflib
 
-            near = difflib.get_close_matches(name, self._known, _NEAREST, 0.5)
+            near = difflib.get_close_matches(name, self._by_name, _NEAREST, 0.5)
             shown = near or [*self.names[:_NEAREST], *(["…"] if len(self) > _NEAREST else [])]
             raise ArgumentError(
                 f"`names` must be names of parts; {name!r} is none of the {len(self)}. "
@@ -108,23 +108,23 @@ class Parts:
             )
         return found[0]
 
-    def _ending(self, steps: int) -> dict[str, list[int]]:
+    def _by_path_end(self, steps: int) -> dict[str, list[int]]:
         """Return the parts by the last `steps` steps of their path, with and without suffix."""
-        if steps not in self._endings:
+        if steps not in self._path_ends:
             numbers: dict[str, list[int]] = {}
             for number, (path, _) in enumerate(self.where):
                 end = "/".join((path or "").split(os.sep)[-steps:])
                 for word in {end, os.path.splitext(end)[0]} if steps > 1 else ():
                     numbers.setdefault(word, []).append(number)
-            self._endings[steps] = numbers
-        return self._endings[steps]
+            self._path_ends[steps] = numbers
+        return self._path_ends[steps]
 
     @cached_property
-    def _endings(self) -> dict[int, dict[str, list[int]]]:
+    def _path_ends(self) -> dict[int, dict[str, list[int]]]:
         return {}
 
     @cached_property
-    def _known(self) -> dict[str, list[int]]:
+    def _by_name(self) -> dict[str, list[int]]:
         """Numbers of the parts by their full names and pieces of them."""
         numbers: dict[str, list[int]] = {}
         for number, ((path, key), name) in enumerate(zip(self.where, self.names, strict=True)):

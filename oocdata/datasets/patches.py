@@ -138,7 +138,7 @@ class Patches(Dataset):
         return len(self.chosen)
 
     @cached_property
-    def _free(self) -> list[int]:
+    def _largest_starts(self) -> list[int]:
         """Largest start of a patch along each axis."""
         arrays = zip(leaves(self.dataset.spec), self._can_cut, strict=True)
         shape = next(leaf.shape for leaf, can_cut in arrays if can_cut)
@@ -168,7 +168,7 @@ class Patches(Dataset):
 
     def places(self, patches: NDArray[np.int64], draw: Draw) -> NDArray[np.int64]:
         """Return the start of each patch along each axis, shape (patches, axes)."""
-        free = self._free
+        free = self._largest_starts
         if self.step:
             counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
             numbers = np.unravel_index(patches % self.per_row, counts)
@@ -206,14 +206,14 @@ class Patches(Dataset):
         return replace(self, chosen=select(self.chosen, positions))
 
     @property
-    def _together(self) -> int:
+    def _split_unit(self) -> int:
         chosen, per = self.chosen, self.per_row
         if (
             isinstance(chosen, range)
             and chosen.step == 1
             and chosen.start % per == chosen.stop % per == 0
         ):
-            return per * self.dataset._together
+            return per * self.dataset._split_unit
         raise ArgumentError(
             "patches must be split before some of them are selected, so that no two parts share an "
             "element; these were selected. Split first, then select."
@@ -227,18 +227,18 @@ class Patches(Dataset):
         (dataset,) = members
         return replace(self, dataset=dataset, chosen=range(len(dataset) * self.per_row))
 
-    _is_rows = False
+    _elements_are_rows = False
 
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         elements = np.asarray(self.chosen, np.int64) // self.per_row
-        return self.dataset._made_of(rows)[elements]
+        return self.dataset._elements_within(rows)[elements]
 
-    def _all_rows(self) -> list[StoredRows]:
+    def _stored_rows(self) -> list[StoredRows]:
         elements = np.asarray(self.chosen, np.int64) // self.per_row
-        return [one.at(elements) for one in self.dataset._all_rows()]
+        return [rows.at(elements) for rows in self.dataset._stored_rows()]
 
-    def _gap_positions(self, gap: int) -> int:
-        return self.dataset._gap_positions(gap) * self.per_row
+    def _positions_to_drop(self, gap: int) -> int:
+        return self.dataset._positions_to_drop(gap) * self.per_row
 
 
 def _uniform(draw: Draw, patches: NDArray[np.int64], axis: int, count: int) -> NDArray[np.int64]:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.composed import Composed, ComposedRequest, ComposedView, room_for, rooms
+from oocdata.datasets.composed import Composed, ComposedRequest, ComposedView, allocate, room_for
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
@@ -86,21 +86,23 @@ class RaggedBatch(Composed):
 class _RaggedRequest(ComposedRequest, Request):
     """A request for ragged rows, delivered as a `RaggedBatch`."""
 
-    def found(self) -> Located:
+    def locate(self) -> Located:
         return locate(self.source, self.origins[:, 0])
 
-    def joined(self, shares: Sequence[tuple[Located, NDArray[np.int64]]], rows: int) -> Located:
+    def join(self, shares: Sequence[tuple[Located, NDArray[np.int64]]], rows: int) -> Located:
         return joined(rows, shares)
 
-    def batches(self, found: Located, lengths: list[int], read: Read) -> list[Any]:
-        row_lengths = found.lengths
+    def make_batches(self, located: Located, lengths: list[int], read: Read) -> list[Any]:
+        row_lengths = located.lengths
         ends, borders = np.concatenate(([0], np.cumsum(row_lengths))), np.cumsum([0, *lengths])
         firsts = ends[borders]  # the number of each batch's first value among all values
-        whole, parts = rooms(np.diff(firsts).tolist(), inner_shape(self.source), self.dtype, read)
+        whole, parts = allocate(
+            np.diff(firsts).tolist(), inner_shape(self.source), self.dtype, read
+        )
         begins = np.arange(len(parts)) * (len(whole) // len(parts))
         # Read all rows of all batches at once.
         targets = ends[:-1] + np.repeat(begins - firsts[:-1], lengths)
-        read_to(found, np.zeros_like(row_lengths), row_lengths, whole, targets)
+        read_to(located, np.zeros_like(row_lengths), row_lengths, whole, targets)
         splits = [
             ends[start : stop + 1] - ends[start] for start, stop in pairwise(borders.tolist())
         ]
@@ -128,7 +130,7 @@ class Ragged(ComposedView):
         return ArraySpec((None, *inner_shape(self.source)), self.dtype, "ragged")
 
     @cached_property
-    def _sizes(self) -> tuple[int, int, NDArray[np.int64]]:
+    def _length_statistics(self) -> tuple[int, int, NDArray[np.int64]]:
         """Length of the longest row, number of values in all rows, and a histogram of lengths."""
         longest, total, counts, lengths = 0, 0, size_counts(np.zeros(0, np.int64)), self.lengths
         for start in range(0, len(self), _BLOCK):
@@ -140,35 +142,35 @@ class Ragged(ComposedView):
     @property
     def longest(self) -> int:
         """Length of the longest row; reads all lengths once, in blocks."""
-        return self._sizes[0]
+        return self._length_statistics[0]
 
     @property
     def nbytes(self) -> int:
         """Size of the values of all rows, in bytes."""
-        return self._sizes[1] * self.spec.nbytes
+        return self._length_statistics[1] * self.spec.nbytes
 
     def array_bytes(self, elements: int) -> list[int]:
         """Return upper bounds of the bytes of values (up to 1.2 times too high) and row splits."""
-        return [room_for(self._most(elements)) * self.spec.nbytes, 8 * (elements + 1)]
+        return [room_for(self._most_values(elements)) * self.spec.nbytes, 8 * (elements + 1)]
 
     def input_bytes(self, elements: int) -> int:
         """Return the bytes of the values as read, before they are converted."""
-        values = self._most(elements) * (self.spec.nbytes // self.dtype.itemsize)
+        values = self._most_values(elements) * (self.spec.nbytes // self.dtype.itemsize)
         return values * self.source.dtype.itemsize
 
-    def _most(self, elements: int) -> int:
-        return min(largest_rows(self._sizes[2], elements), elements * self.longest)
+    def _most_values(self, elements: int) -> int:
+        return min(largest_rows(self._length_statistics[2], elements), elements * self.longest)
 
     @property
     def lengths(self) -> View:
         """Length of each row, a View of int64."""
-        return self._beside(RowLengths(self.source))
+        return self._view_of(RowLengths(self.source))
 
     def row_lengths(self) -> NDArray[np.int64]:
         """Return the length of each row; reads all lengths."""
         return np.asarray(self.lengths)
 
-    def _beside(self, source: Source) -> View:
+    def _view_of(self, source: Source) -> View:
         """Return the view of another source with the same rows, and the same selection."""
         view = View.of(source)
         return replace(view, cuts=(*self.cuts, *view.cuts[1:]), rows=self.rows)
@@ -209,11 +211,11 @@ class Ragged(ComposedView):
         >>> [batch.shape for batch in rows.pad((2, 4)).batches(2, bucket=(2, 4))]
         [(2, 2), (1, 4)]
         """
-        length = self._length(to, cut)
+        length = self._padded_length(to, cut)
         padding = held_value("value", value, self.source.dtype)
         if isinstance(length, tuple):
             return Bounded(**fields_of(self), bounds=length, value=padding, is_mask=False)
-        padded = self._beside(PaddedRows(self.source, length, padding))
+        padded = self._view_of(PaddedRows(self.source, length, padding))
         return padded.astype(self.dtype)
 
     def mask(self, to: int | Sequence[int] | None = None, *, cut: bool = False) -> View:
@@ -225,13 +227,13 @@ class Ragged(ComposedView):
         >>> ooc.ragged(np.arange(3), lengths=[1, 2]).mask()[0]
         array([ True, False])
         """
-        length = self._length(to, cut)
+        length = self._padded_length(to, cut)
         if isinstance(length, tuple):
             fields = {**fields_of(self), "dtype": np.dtype(np.bool_)}
             return Bounded(**fields, bounds=length, value=False, is_mask=True)
-        return self._beside(RowMask(self.source, length))
+        return self._view_of(RowMask(self.source, length))
 
-    def _length(self, to: Any, cut: bool) -> int | tuple[int, ...]:
+    def _padded_length(self, to: Any, cut: bool) -> int | tuple[int, ...]:
         """Return the length, or the lengths, to pad to."""
         if to is None:
             return self.longest
@@ -254,21 +256,21 @@ class _BoundedRequest(_RaggedRequest):
     is_mask: bool
 
     @property
-    def filling(self) -> str:
+    def padding(self) -> str:
         """Description of the lengths, and of the padding value or mask."""
         to = ", ".join(map(str, self.bounds))
         value = np.array(self.value).astype(self.dtype)
         return f"a mask up to {to}" if self.is_mask else f"{value} up to {to}"
 
-    def batches(self, found: Located, lengths: list[int], read: Read) -> list[Any]:
+    def make_batches(self, located: Located, lengths: list[int], read: Read) -> list[Any]:
         """Return each batch, padded to the smallest length that holds its rows."""
-        counts = np.minimum(found.lengths, self.bounds[-1])
+        counts = np.minimum(located.lengths, self.bounds[-1])
         borders = list(pairwise(np.cumsum([0, *lengths]).tolist()))
         most = [counts[start:stop].max(initial=0) for start, stop in borders]
         widths = [self.bounds[at] for at in np.searchsorted(self.bounds, most).tolist()]
         inner = () if self.is_mask else inner_shape(self.source)
         sizes = [rows * width for rows, width in zip(lengths, widths, strict=True)]
-        whole, parts = rooms(sizes, inner, self.dtype, read)
+        whole, parts = allocate(sizes, inner, self.dtype, read)
         room = len(whole) // len(parts)
         batches: list[NDArray[Any]] = []
         targets = []
@@ -281,7 +283,7 @@ class _BoundedRequest(_RaggedRequest):
             targets.append(np.arange(stop - start) * width + len(batches) * room)
             batches.append(batch)
         if not self.is_mask:  # read all rows of all batches at once
-            read_to(found, np.zeros_like(counts), counts, whole, np.concatenate(targets))
+            read_to(located, np.zeros_like(counts), counts, whole, np.concatenate(targets))
         return batches
 
 

@@ -43,14 +43,14 @@ class Placement:
     flipped: tuple[int, ...] = ()
 
     @cached_property
-    def kept(self) -> list[int]:
+    def delivered_axes(self) -> list[int]:
         """Axes of the element, in the order of storage."""
         return [axis for axis in self.axes if axis is not None]
 
     @cached_property
     def is_plain(self) -> bool:
         """Whether a batch needs no transposing or flipping, only axes of length 1."""
-        return not self.flipped and self.kept == sorted(self.kept)
+        return not self.flipped and self.delivered_axes == sorted(self.delivered_axes)
 
     def stored(self, out: NDArray[Any], lengths: tuple[int, ...]) -> NDArray[Any]:
         """Return the view of a batch in the axes of storage, shape (n, *lengths).
@@ -59,7 +59,7 @@ class Placement:
         """
         if self.is_plain:
             return out.reshape((-1, *lengths))
-        leading = out.ndim - len(self.kept)
+        leading = out.ndim - len(self.delivered_axes)
         if leading != 1:
             out = out.reshape(-1, *out.shape[leading:])
         if self.flipped:
@@ -67,7 +67,7 @@ class Placement:
             axes = range(out.ndim - 1)
             flips = [backwards if axis in self.flipped else forwards for axis in axes]
             out = out[(forwards, *flips)]
-        out = out.transpose(0, *[axis + 1 for axis in self.kept])
+        out = out.transpose(0, *[axis + 1 for axis in self.delivered_axes])
         return out[(slice(None), *[None if axis is None else slice(None) for axis in self.axes])]
 
 
@@ -189,7 +189,7 @@ class Request(ArrayRequest):
     ) -> Self:
         """Return the request for a crop of each element; see `ArrayRequest.crop`."""
         shape, origins, extent = list(self.shape), self.origins.copy(), self.extent
-        ndim = len(self.placement.kept)
+        ndim = len(self.placement.delivered_axes)
         each = np.repeat(offsets, len(origins) // max(1, len(offsets)), axis=0)
         for axis, length, offset in zip(axes, size, each.T, strict=True):
             if -axis > ndim:

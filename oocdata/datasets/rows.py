@@ -1,8 +1,8 @@
 """Find rows of stored arrays that several elements share, so that parts of a split share none.
 
-Two elements with a common row must be in the same part, or one of them is dropped. `apart` returns
-the largest distance of such elements, and so how many a split by range drops; `shared` tests
-whether parts that were selected in other ways have a common row.
+Two elements with a common row must be in the same part, or one of them is dropped.
+`sharing_distance` returns the largest distance of such elements, and so how many a split by range
+drops; `parts_share_rows` tests whether parts that were selected in other ways have a common row.
 
 One array may be read in several ways at once: alone and in a stack, as one of several files, by
 two of its fields. Arrays are therefore identified by where they are stored.
@@ -27,7 +27,7 @@ from oocdata.threads import cached_property
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
-__all__ = ["StoredRows", "apart", "arrays_of", "shared", "stored_rows"]
+__all__ = ["StoredRows", "arrays_of", "parts_share_rows", "sharing_distance", "stored_rows"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -71,51 +71,51 @@ class StoredRows:
         found = np.flatnonzero(np.append(places, _NONE)[at] == elements)
         return replace(self, numbers=take(self.numbers, at[found]), places=as_run(found))
 
-    def apart(self, other: StoredRows) -> int:
+    def distance_to(self, other: StoredRows) -> int:
         """Return the largest distance of two elements, one of each, that share a row."""
-        if not self._alike(other) or not (len(self.numbers) and len(other.numbers)):
+        if not self._reads_same_arrays(other) or not (len(self.numbers) and len(other.numbers)):
             return 0
-        return _farthest(self, other)
+        return _largest_distance(self, other)
 
     @property
     def repeats(self) -> bool:
         """Whether several elements have the same row, other than overlapping windows."""
-        if self._several:
+        if self._has_duplicates:
             return True
         rows = self.numbers
         window = len(self.offsets) > 1 or (not isinstance(rows, range) and rows.ndim > 1)
         return not window and repeated(rows) is not None
 
     @property
-    def _several(self) -> bool:
+    def _has_duplicates(self) -> bool:
         """Whether an array occurs more than once, e.g. a file that is listed twice."""
         return len(set(self.arrays)) < len(self.arrays)
 
-    def _alike(self, other: StoredRows) -> bool:
+    def _reads_same_arrays(self, other: StoredRows) -> bool:
         """Return whether both read the same arrays; raise ArgumentError if in different ways."""
         if set(self.arrays).isdisjoint(other.arrays):
             return False
-        one, two, same = self.view, other.view, self.arrays == other.arrays and not self._several
-        if same and one.axes == two.axes:
+        same_arrays = self.arrays == other.arrays and not self._has_duplicates
+        if same_arrays and self.view.axes == other.view.axes:
             return True
         raise ArgumentError(
             "an array that elements hold twice must be read in the same way each time, of the same "
             "files and along the same axes, to be split without sharing a row; "
-            f"{one.storage.path or 'an array in memory'} is not. Split first, then put the parts "
-            "together."
+            f"{self.view.storage.path or 'an array in memory'} is not. Split first, then put the "
+            "parts together."
         )
 
 
-def apart(all_rows: Sequence[StoredRows]) -> int:
+def sharing_distance(all_rows: Sequence[StoredRows]) -> int:
     """Return the largest distance of two elements that share a row of an array.
 
     Overlap of windows of one view is not counted.
     """
     pairs = combinations_with_replacement(all_rows, 2)
-    return max((a.apart(b) for a, b in pairs if a is not b or a.repeats), default=0)
+    return max((a.distance_to(b) for a, b in pairs if a is not b or a.repeats), default=0)
 
 
-def shared(parts: Iterable[Sequence[StoredRows]]) -> bool:
+def parts_share_rows(parts: Iterable[Sequence[StoredRows]]) -> bool:
     """Return whether two parts have a common row of an array."""
     # With the number of the part as position of each element, shared rows are a distance apart.
     numbered = [
@@ -123,10 +123,10 @@ def shared(parts: Iterable[Sequence[StoredRows]]) -> bool:
         for part, all_rows in enumerate(parts)
     ]
     pairs = combinations(numbered, 2)
-    return any(one.apart(other) for part, rest in pairs for one, other in product(part, rest))
+    return any(one.distance_to(other) for part, rest in pairs for one, other in product(part, rest))
 
 
-def _farthest(one: StoredRows, other: StoredRows) -> int:
+def _largest_distance(one: StoredRows, other: StoredRows) -> int:
     """Return the largest distance between places, one of each, with the same row."""
     steps = np.unique(np.subtract.outer(one.offsets, other.offsets))
     numbers, others = one.numbers, other.numbers
@@ -140,7 +140,10 @@ def _farthest(one: StoredRows, other: StoredRows) -> int:
         distances, remainders = np.divmod(others.start - numbers.start - steps, numbers.step)
         met = (remainders == 0) & (distances < len(numbers)) & (-distances < len(others))
         return int(np.abs(distances[met]).max(initial=0))
-    (rows, first, last), (other_rows, other_first, other_last) = _ends(one), _ends(other)
+    (rows, first, last), (other_rows, other_first, other_last) = (
+        _first_and_last_places(one),
+        _first_and_last_places(other),
+    )
     farthest = 0
     for run in np.split(steps, np.flatnonzero(np.diff(steps) > 1) + 1):
         begin = np.searchsorted(other_rows, rows + run[0])
@@ -155,7 +158,7 @@ def _farthest(one: StoredRows, other: StoredRows) -> int:
     return farthest
 
 
-def _ends(one: StoredRows) -> tuple[Ints, Ints, Ints]:
+def _first_and_last_places(one: StoredRows) -> tuple[Ints, Ints, Ints]:
     """Return the distinct row numbers, ascending, and the first and last place of each."""
     numbers, places = np.asarray(one.numbers, np.int64), np.asarray(one.places, np.int64)
     places = np.repeat(places, numbers.size // max(1, len(numbers)))
@@ -208,10 +211,10 @@ def _arrays(source: Source) -> tuple[Hashable, ...]:
     if storage.opened is None or len(names) != len(storage.parts):
         return (id(getattr(source, "array", source)),)
     layout = tuple(repr(storage.opened.get(name)) for name in _LAYOUT)
-    return tuple((_place(path, key), layout) for path, key in names)
+    return tuple((_location(path, key), layout) for path, key in names)
 
 
-def _place(path: str | None, key: str | None) -> str:
+def _location(path: str | None, key: str | None) -> str:
     """Return a file and a key as one path, because an array in a Zarr group can be opened alone."""
     file = path or ""
     if "://" not in file:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from oocdata.datasets.composed import Composed, ComposedRequest, ComposedView, room_for, rooms
+from oocdata.datasets.composed import Composed, ComposedRequest, ComposedView, allocate, room_for
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
@@ -88,28 +88,30 @@ class SparseBatch(Composed):
 class _SparseRequest(ComposedRequest, Request):
     """A request for rows of a sparse source, delivered as a `SparseBatch`."""
 
-    def found(self) -> list[Entries]:
+    def locate(self) -> list[Entries]:
         return read_entries(self.source, self.origins, self.extent)
 
-    def joined(
+    def join(
         self, shares: Sequence[tuple[list[Entries], NDArray[np.int64]]], rows: int
     ) -> list[Entries]:
-        parts = [entries for found, _ in shares for entries in found]
+        parts = [entries for located, _ in shares for entries in located]
         return in_places(parts, [places for _, places in shares], self.dtype)
 
-    def batches(self, found: list[Entries], lengths: list[int], read: Read) -> list[SparseBatch]:
-        counts = np.concatenate([np.empty(0, np.int64), *(entries.counts for entries in found)])
+    def make_batches(
+        self, located: list[Entries], lengths: list[int], read: Read
+    ) -> list[SparseBatch]:
+        counts = np.concatenate([np.empty(0, np.int64), *(entries.counts for entries in located)])
         ends = np.concatenate(([0], np.cumsum(counts)))
         starts = np.cumsum([0, *lengths])
         rows = np.arange(len(counts)) - np.repeat(starts[:-1], lengths)
         firsts = ends[starts].tolist()  # the number of each batch's first value among all values
         sizes = [stop - first for first, stop in pairwise(firsts)]
-        _, indices = rooms(sizes, (2,), np.int64, read)
-        _, values = rooms(sizes, (), self.dtype, read)
-        borders = np.cumsum([0, *(len(entries.counts) for entries in found)])
+        _, indices = allocate(sizes, (2,), np.int64, read)
+        _, values = allocate(sizes, (), self.dtype, read)
+        borders = np.cumsum([0, *(len(entries.counts) for entries in located)])
         batches = (starts.searchsorted(borders, side="right") - 1).tolist()
         for place, (entries, (start, stop)) in enumerate(
-            zip(found, pairwise(borders.tolist()), strict=True)
+            zip(located, pairwise(borders.tolist()), strict=True)
         ):
             row_of = np.repeat(rows[start:stop], entries.counts)
             begin, end = int(ends[start]), int(ends[stop])

@@ -204,12 +204,12 @@ def spec_of(tree: Any, axes: int = 0) -> Spec:
     return spec
 
 
-def as_dtype(given: DTypeLike) -> np.dtype[Any]:
+def as_dtype(argument: DTypeLike) -> np.dtype[Any]:
     """Return an argument as a dtype; raise if batches can't have it."""
     try:
-        dtype = named_dtype(given)
+        dtype = named_dtype(argument)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {given!r}.") from error
+        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {argument!r}.") from error
     if dtype.kind in "SU":
         raise UnsupportedDtypeError(f"`dtype` must be one of numbers; got {dtype}.")
     return check_dtype(dtype)

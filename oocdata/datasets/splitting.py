@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.datasets.ids import as_ids
-from oocdata.datasets.rows import StoredRows, apart, shared
+from oocdata.datasets.rows import StoredRows, parts_share_rows, sharing_distance
 from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, as_run, as_shard, as_whole
@@ -68,7 +68,7 @@ class Splitting(ABC):
     def shares(self) -> Mix | None:
         """The mixture that elements come from, or None."""
         mixtures = [shares for part in self._followed if (shares := part.shares) is not None]
-        if any(mixture.alike != mixtures[0].alike for mixture in mixtures):
+        if any(mixture.order_key != mixtures[0].order_key for mixture in mixtures):
             raise ArgumentError(
                 "mixtures that are zipped must be mixed alike, because element i of each goes "
                 "together; these differ. Zip the members first, and mix the zips."
@@ -154,21 +154,23 @@ class Splitting(ABC):
             return tuple(self._of([part]) for part in mixture.split(*sizes, **options))
         if by is not None or stratify is not None:
             part_of_row = self._row_parts(sizes, rows, axis, by, stratify, seed)
-            return self._chosen_by([part_of_row == part for part in range(len(sizes))])
+            return self._select_by_masks([part_of_row == part for part in range(len(sizes))])
         if seed is not None:
             raise ArgumentError(
                 f"`seed` must come with `by` or `stratify`; got {seed!r}. A split is by range; for "
                 "a random one give each row the same class: stratify=numpy.zeros(rows, int)."
             )
-        at, shape = self._place_of(axis), self.sample_shape
+        at, shape = self._split_axis(axis), self.sample_shape
         if len(shape) > 1:
-            cut = tuple(self._along(at, part) for part in split_ranges(shape[at], sizes, rows))
+            cut = tuple(
+                self._select_along(at, part) for part in split_ranges(shape[at], sizes, rows)
+            )
             self._check_filled(list(map(len, cut)))
-            self._check_shared(lambda: [part._all_rows() for part in cut])
+            self._check_shared(lambda: [part._stored_rows() for part in cut])
             return cut
-        unit = self._together
-        more = self._apart(unit) * unit - self._gap_positions(0)
-        dropped = -(-(self._gap_positions(rows) + max(0, more)) // unit)
+        unit = self._split_unit
+        more = self._sharing_distance(unit) * unit - self._positions_to_drop(0)
+        dropped = -(-(self._positions_to_drop(rows) + max(0, more)) // unit)
         parts = split_ranges(len(self) // unit, sizes, dropped)
         return tuple(self._select(range(part.start * unit, part.stop * unit)) for part in parts)
 
@@ -211,8 +213,8 @@ class Splitting(ABC):
         >>> [len(part) for part in frames.split_at("2016", "2016-01-04", coordinate=days)]
         [3, 3, 4]
         """
-        places = self._row_places(self._place_of(axis))
-        (values,), level = _given({"coordinate": coordinate}, places, "iufM")
+        places = self._row_places(self._split_axis(axis))
+        (values,), level = _checked_ids({"coordinate": coordinate}, places, "iufM")
         convert = _date if values.dtype.kind == "M" else _number
         converted = [convert(border) for border in borders]
         ascend = all(low < high for low, high in pairwise(converted))
@@ -220,7 +222,7 @@ class Splitting(ABC):
             raise ArgumentError(f"borders must be at least one, and ascend; got {borders}.")
         ends = np.array([_first_from(border, values.dtype) for border in converted])
         parts = np.searchsorted(ends, values, side="right")
-        rows = as_count("gap", gap, at_least=0) + self._rows_apart()
+        rows = as_count("gap", gap, at_least=0) + self._rows_between()
         if rows:
             if (values[1:] < values[:-1]).any():
                 raise ArgumentError(
@@ -230,7 +232,7 @@ class Splitting(ABC):
             for border in np.searchsorted(values, ends):
                 parts[max(0, border - rows) : border] = -1
         masks = [parts[level] == part for part in range(len(ends) + 1)]
-        return self._chosen_by(masks)
+        return self._select_by_masks(masks)
 
     def folds(
         self,
@@ -282,7 +284,7 @@ class Splitting(ABC):
             parts = self._row_parts(sizes, rows, axis, by, stratify, seed)
             masks = [(parts != fold, parts == fold) for fold in range(k)]
         else:
-            places, rows = self._row_places(self._place_of(axis)), rows + self._rows_apart()
+            places, rows = self._row_places(self._split_axis(axis)), rows + self._rows_between()
             masks = [
                 (
                     (places < fold.start - rows) | (places >= fold.stop + rows),
@@ -290,7 +292,7 @@ class Splitting(ABC):
                 )
                 for fold in split_ranges(int(places.max(initial=-1)) + 1, sizes)
             ]
-        pairs = [self._chosen_by(pair) for pair in masks]
+        pairs = [self._select_by_masks(pair) for pair in masks]
         return [(training, validation) for training, validation in pairs]
 
     def shard(self, num_shards: int, index: int) -> Self:
@@ -343,12 +345,12 @@ class Splitting(ABC):
         seed = None if seed is None else as_whole("seed", seed)
         arguments = {"by": by, "stratify": stratify}
         named_ids = {name: ids for name, ids in arguments.items() if ids is not None}
-        given, level = _given(named_ids, self._row_places(self._place_of(axis)))
-        fractions = shares(sizes, len(given[0]))
+        ids, level = _checked_ids(named_ids, self._row_places(self._split_axis(axis)))
+        fractions = shares(sizes, len(ids[0]))
         if by is None:
-            parts = class_parts(given[0], fractions, seed or 0)[level]
-            lost = int(self._made_of(parts >= 0).sum()) - sum(
-                int(self._made_of(parts == part).sum()) for part in range(len(fractions))
+            parts = class_parts(ids[0], fractions, seed or 0)[level]
+            lost = int(self._elements_within(parts >= 0).sum()) - sum(
+                int(self._elements_within(parts == part).sum()) for part in range(len(fractions))
             )
             if lost:
                 raise ArgumentError(
@@ -358,24 +360,24 @@ class Splitting(ABC):
                 )
             return parts
         if stratify is None:
-            return group_parts(given[0], fractions, seed)[level]
-        _, first, groups = np.unique(given[0], return_index=True, return_inverse=True)
-        classes = given[1][first]
-        mixed = np.flatnonzero(classes[groups] != given[1])
+            return group_parts(ids[0], fractions, seed)[level]
+        _, first, groups = np.unique(ids[0], return_index=True, return_inverse=True)
+        classes = ids[1][first]
+        mixed = np.flatnonzero(classes[groups] != ids[1])
         if len(mixed):
             raise ArgumentError(
                 f"`stratify` must be one class for each group of `by`; group "
-                f"{given[0][mixed[0]]!s} has {classes[groups[mixed[0]]]!s} and "
-                f"{given[1][mixed[0]]!s}."
+                f"{ids[0][mixed[0]]!s} has {classes[groups[mixed[0]]]!s} and "
+                f"{ids[1][mixed[0]]!s}."
             )
         return class_parts(classes, fractions, seed or 0)[groups][level]
 
-    def _chosen_by(self, masks: Sequence[NDArray[np.bool_]]) -> tuple[Self, ...]:
+    def _select_by_masks(self, masks: Sequence[NDArray[np.bool_]]) -> tuple[Self, ...]:
         """Return, for each mask of rows, the elements whose rows are all in the mask."""
-        chosen = [np.flatnonzero(self._made_of(mask)) for mask in masks]
+        chosen = [np.flatnonzero(self._elements_within(mask)) for mask in masks]
         self._check_filled(list(map(len, chosen)))
         self._check_shared(
-            lambda: [[rows.at(part) for rows in self._all_rows()] for part in chosen]
+            lambda: [[rows.at(part) for rows in self._stored_rows()] for part in chosen]
         )
         return tuple(self._select(as_run(part)) for part in chosen)
 
@@ -388,30 +390,32 @@ class Splitting(ABC):
             )
 
     @property
-    def _leading(self) -> Sequence[Dataset]:
+    def _members_with_ids(self) -> Sequence[Dataset]:
         """Datasets whose rows the ids of a split refer to."""
         return self._followed
 
     def _row_places(self, at: int) -> NDArray[np.int64]:
         """Return the position along a sample axis of each row that ids can refer to."""
-        found = [part._row_places(at) for part in self._leading]
-        lengths = [len(places) for places in found]
+        each = [part._row_places(at) for part in self._members_with_ids]
+        lengths = [len(places) for places in each]
         if len(set(lengths)) > 1:
             raise ArgumentError(
                 "zipped windows must be of as many rows each to be split by rows; got "
                 f"{', '.join(map(str, lengths))}. Split by range, or split the parts."
             )
-        return found[0]
+        return each[0]
 
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return a mask of the elements whose rows are all in a mask of rows, shape (len,)."""
-        mask: NDArray[np.bool_] = np.all([part._made_of(rows) for part in self._leading], axis=0)
+        mask: NDArray[np.bool_] = np.all(
+            [part._elements_within(rows) for part in self._members_with_ids], axis=0
+        )
         return mask
 
     @property
-    def _is_rows(self) -> bool:
+    def _elements_are_rows(self) -> bool:
         """Whether each element is one row, so that ids of rows are ids of elements."""
-        return self._inner is not None and self._inner._is_rows
+        return self._inner is not None and self._inner._elements_are_rows
 
     # Shared rows ---------------------------------------------------------------------------------
 
@@ -419,26 +423,26 @@ class Splitting(ABC):
         """Return keys of the arrays that elements have rows of, once per use of an array."""
         return [array for part in self._followed for array in part._arrays()]
 
-    def _all_rows(self) -> list[StoredRows]:
+    def _stored_rows(self) -> list[StoredRows]:
         """Return the rows of each stored array in all elements; see `StoredRows`."""
-        return [rows for part in self._followed for rows in part._all_rows()]
+        return [rows for part in self._followed for rows in part._stored_rows()]
 
-    def _apart(self, each: int = 1) -> int:
+    def _sharing_distance(self, each: int = 1) -> int:
         """Return the largest distance of two elements that share a row, in units of `each`.
 
-        Overlap of windows of one View is not counted; `_gap_positions` covers it.
+        Overlap of windows of one View is not counted; `_positions_to_drop` covers it.
         """
         arrays = self._arrays()
         if len(set(arrays)) == len(arrays):
             return 0
-        all_rows = self._all_rows()
+        all_rows = self._stored_rows()
         if each > 1:
             all_rows = [replace(rows, places=np.asarray(rows.places) // each) for rows in all_rows]
-        return apart(all_rows)
+        return sharing_distance(all_rows)
 
     def _check_shared(self, parts: Callable[[], Iterable[Sequence[StoredRows]]]) -> None:
         """Raise ArgumentError if two parts that were selected by rows share a row."""
-        if self._apart() and shared(parts()):
+        if self._sharing_distance() and parts_share_rows(parts()):
             raise ArgumentError(
                 "parts of a split must be of elements that share no row with another part; here "
                 "one row lies at several positions, in two parts. Split first, then choose, zip or "
@@ -447,21 +451,23 @@ class Splitting(ABC):
 
     # Splits by range -----------------------------------------------------------------------------
 
-    def _gap_positions(self, gap: int) -> int:
+    def _positions_to_drop(self, gap: int) -> int:
         """Return the number of positions to drop so that `gap` unused rows separate two parts.
 
-        Elements that share a row in other ways (see `_apart`) are not considered.
+        Elements that share a row in other ways (see `_sharing_distance`) are not considered.
         """
-        return max((part._gap_positions(gap) for part in self._followed), default=gap)
+        return max((part._positions_to_drop(gap) for part in self._followed), default=gap)
 
-    def _rows_apart(self) -> int:
+    def _rows_between(self) -> int:
         """Return the number of unused rows needed between parts so that no row is shared."""
-        return self._apart() if self._is_rows else max(part._rows_apart() for part in self._leading)
+        if self._elements_are_rows:
+            return self._sharing_distance()
+        return max(part._rows_between() for part in self._members_with_ids)
 
     @property
-    def _together(self) -> int:
+    def _split_unit(self) -> int:
         """Number of adjacent positions that a split keeps together: the patches of an element."""
-        return lcm(*(part._together for part in self._followed))
+        return lcm(*(part._split_unit for part in self._followed))
 
     def _mixture(self, method: str) -> Dataset | None:
         """Return the mixture whose members must be split one by one, or None for other datasets."""
@@ -474,9 +480,9 @@ class Splitting(ABC):
 
     # Along one of several sample axes -------------------------------------------------------------
 
-    def _place_of(self, axis: int | str | None) -> int:
-        """Return the number of a sample axis among the sample axes; 0 (outermost) for None."""
-        place = 0 if axis is None else self._axis_place(axis)
+    def _split_axis(self, axis: int | str | None) -> int:
+        """Return the number of the sample axis to split along; 0 (outermost) for None."""
+        place = 0 if axis is None else self._sample_axis_number(axis)
         if place >= len(self.sample_shape):
             raise ArgumentError(
                 "`axis` must be None for elements along one sample axis, as they are once rows of "
@@ -484,36 +490,37 @@ class Splitting(ABC):
             )
         return place
 
-    def _axis_place(self, axis: int | str) -> int:
+    def _sample_axis_number(self, axis: int | str) -> int:
         """Return the number of a sample axis among those of the member with the most."""
         member = max(self._followed, key=lambda part: len(part.sample_shape))
-        return member._axis_place(axis)
+        return member._sample_axis_number(axis)
 
-    def _along(self, at: int, places: range) -> Self:
+    def _select_along(self, at: int, places: range) -> Self:
         """Return the elements in a range of positions along one of several sample axes."""
         if self._inner is not None:
-            return self._of([self._inner._along(at, places)])
-        return self._select(as_run(np.flatnonzero(self._lies_in(at, places))))
+            return self._of([self._inner._select_along(at, places)])
+        return self._select(as_run(np.flatnonzero(self._in_range(at, places))))
 
-    def _lies_in(self, at: int, places: range) -> NDArray[np.bool_]:
+    def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
         """Return a mask of elements with all rows in a range of positions along a sample axis."""
         rows = self._row_places(at)
         inside = rows >= places.start
         if places.stop < self.sample_shape[at]:  # if an array is a row longer, the last part has it
             inside &= rows < places.stop
-        return self._made_of(inside)
+        return self._elements_within(inside)
 
     @property
-    def _paces(self) -> frozenset[tuple[int, int] | None]:
+    def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
         """Distinct pairs (shift, span), in rows along time, of the windows of all members.
 
         None stands for padded windows. With only one pair, a range along time of the dataset is the
         same range of each member.
         """
-        return frozenset().union(*(part._paces for part in self._followed)) or frozenset({(1, 1)})
+        pairs = frozenset().union(*(part._shifts_and_spans for part in self._followed))
+        return pairs or frozenset({(1, 1)})
 
 
-def _given(
+def _checked_ids(
     named_ids: dict[str, Any], places: NDArray[np.int64], kinds: str = "biumMU"
 ) -> tuple[list[NDArray[Any]], NDArray[np.int64] | slice]:
     """Return ids per row or per position along the axis, and the index that makes them per row."""

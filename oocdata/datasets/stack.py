@@ -79,7 +79,7 @@ def stack(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
     >>> ooc.stack([u, v, np.zeros((128, 64))])
     <View: 90 rows of (128, 64, 3) float64>
     """
-    return _together("stack", parts, axis, new=True)
+    return _combine("stack", parts, axis, new=True)
 
 
 def concatenate(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
@@ -111,14 +111,14 @@ def concatenate(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) ->
     >>> ooc.concatenate([velocity, pressure])
     <View: 90 rows of (32, 32, 3) float64>
     """
-    return _together("concatenate", parts, axis, new=False)
+    return _combine("concatenate", parts, axis, new=False)
 
 
-def _together(name: str, given: Iterable[Any], axis: int, *, new: bool) -> View:
-    if isinstance(given, Dataset) or not is_several(given):
-        raise ArgumentError(f"`{name}` must get Views in a list; got {given!r}.")
-    parts = _of_one_dtype(name, list(given))
-    views, grid, rows = _with_same_rows([part for part in parts if isinstance(part, View)])
+def _combine(name: str, arguments: Iterable[Any], axis: int, *, new: bool) -> View:
+    if isinstance(arguments, Dataset) or not is_several(arguments):
+        raise ArgumentError(f"`{name}` must get Views in a list; got {arguments!r}.")
+    parts = _with_common_dtype(name, list(arguments))
+    views, grid, rows = _without_selection([part for part in parts if isinstance(part, View)])
     ndim = max(len(part.element if isinstance(part, View) else part.shape) for part in parts) + new
     number = None if isinstance(axis, bool) else as_axes([axis], ndim)
     if number is None:
@@ -131,24 +131,26 @@ def _together(name: str, given: Iterable[Any], axis: int, *, new: bool) -> View:
     return replace(view, cuts=(*grid, *view.cuts[len(grid) :]), rows=rows)
 
 
-def _of_one_dtype(name: str, given: list[Any]) -> list[Part]:
+def _with_common_dtype(name: str, arguments: list[Any]) -> list[Part]:
     """Return the parts converted to the dtype of a part that can represent the values of all."""
-    for part in given:
+    for part in arguments:
         if isinstance(part, Dataset) and (part.is_composed or not isinstance(part, View)):
             raise ArgumentError(
                 f"`{name}` must get Views; got {part!r}. Make windows, patches and maps of the "
                 f"result: ooc.{name}([…]).windows(…)."
             )
-    if not any(isinstance(part, View) for part in given):
-        raise ArgumentError(f"`{name}` must get at least one View, which has rows; got {given!r}.")
-    is_scalar = [type(part) in (int, float) for part in given]  # these adopt the others' dtype
-    parts = [part if isinstance(part, View) else constant(part) for part in given]
+    if not any(isinstance(part, View) for part in arguments):
+        raise ArgumentError(
+            f"`{name}` must get at least one View, which has rows; got {arguments!r}."
+        )
+    is_scalar = [type(part) in (int, float) for part in arguments]  # these adopt the others' dtype
+    parts = [part if isinstance(part, View) else constant(part) for part in arguments]
     for part in parts:
         check_dtype(part.dtype)
     dtypes = [part.dtype for part, scalar in zip(parts, is_scalar, strict=True) if not scalar]
-    scalars = [part for part, scalar in zip(given, is_scalar, strict=True) if scalar]
+    scalars = [part for part, scalar in zip(arguments, is_scalar, strict=True) if scalar]
     common = np.result_type(*dtypes, *scalars)
-    if common not in dtypes or not all(_holds(common, dtype) for dtype in dtypes):
+    if common not in dtypes or not all(_can_represent(common, dtype) for dtype in dtypes):
         raise ArgumentError(
             f"`{name}` must get parts of one dtype, or one of theirs must hold the numbers of all; "
             f"got {', '.join(str(part.dtype) for part in parts)}. Convert some with .astype."
@@ -156,13 +158,13 @@ def _of_one_dtype(name: str, given: list[Any]) -> list[Part]:
     return [part.astype(common) for part in parts]
 
 
-def _holds(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
+def _can_represent(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
     """Return whether a dtype can represent all values of another."""
     rounded = other.kind in "iu" and other.itemsize == 8 and dtype.kind in "fc"
     return np.can_cast(other, dtype, "safe") and not rounded
 
 
-def _with_same_rows(views: list[View]) -> tuple[list[View], tuple[range, ...], Selection]:
+def _without_selection(views: list[View]) -> tuple[list[View], tuple[range, ...], Selection]:
     """Return views without the selection of rows that they share, and the selection.
 
     Stored chunks then start at the same rows as in the whole array, so that an order can follow
@@ -181,8 +183,8 @@ def _with_same_rows(views: list[View]) -> tuple[list[View], tuple[range, ...], S
                 f"{rows_text(few[0])} beside {len(rows)} of "
                 f"{' × '.join(map(str, _lengths(whole)))}. Select after stacking."
             )
-        views = [_every_row(view) if view in full else view for view in views]
-        whole = _every_row(whole)
+        views = [_with_all_rows(view) if view in full else view for view in views]
+        whole = _with_all_rows(whole)
     for view in views:
         if len(view.sample_shape) != len(view.axes):
             raise ArgumentError(
@@ -207,10 +209,10 @@ def _with_same_rows(views: list[View]) -> tuple[list[View], tuple[range, ...], S
     grid = whole.grid
     for number, view in enumerate(views):
         cuts = tuple(
-            range(length) if at in view.axes else kept
-            for at, (kept, length) in enumerate(zip(view.cuts, view.source.shape, strict=True))
+            range(length) if at in view.axes else places
+            for at, (places, length) in enumerate(zip(view.cuts, view.source.shape, strict=True))
         )
-        views[number] = _every_row(replace(view, cuts=cuts))
+        views[number] = _with_all_rows(replace(view, cuts=cuts))
     return views, grid, rows
 
 
@@ -219,5 +221,5 @@ def _lengths(view: View) -> tuple[int, ...]:
     return tuple(map(len, view.grid))
 
 
-def _every_row(view: View) -> View:
+def _with_all_rows(view: View) -> View:
     return replace(view, rows=range(prod(_lengths(view))))

@@ -178,7 +178,7 @@ class Stacked(Described):
     # Positions of the parts in the whole array ---------------------------------------------------
 
     @cached_property
-    def _common(self) -> tuple[int, ...]:
+    def _common_shape(self) -> tuple[int, ...]:
         """Common shape of the parts' elements after broadcasting, without regard to `axis`."""
         shapes = [_element(part) for part in self.parts]
         if not self.new:
@@ -207,7 +207,7 @@ class Stacked(Described):
 
     def _placed(self, part: Part) -> Placed:
         """Return a part, seen along the axes of the whole array."""
-        common, axis, own = self._common, self.axis, _element(part)
+        common, axis, own = self._common_shape, self.axis, _element(part)
         samples = self.rows.sample_shape
         length = 1 if self.new else own[axis]
         element = (*common[:axis], length, *common[axis + (not self.new) :])
@@ -225,14 +225,14 @@ class Stacked(Described):
             lines = [line(at, range(n)) for at, n in enumerate(own)]
             return Placed(part, tuple(lines), (*samples, *element), part.dtype)
         outer = outer_axes(part, self.rows)
-        for at, kept in enumerate(part.cuts):
-            if isinstance(kept, int):
-                lines.append((None, kept))
+        for at, places in enumerate(part.cuts):
+            if isinstance(places, int):
+                lines.append((None, places))
             elif at in part.axes:
                 number = part.axes.index(at)
                 lines.append((outer[number], _places(part, number)))
             else:
-                lines.append(line(part.order.index(at), kept))
+                lines.append(line(part.order.index(at), places))
         return Placed(part.source, tuple(lines), (*samples, *element), part.dtype)
 
 

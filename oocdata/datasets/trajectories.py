@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
 from oocdata.datasets.anchors import Asked
-from oocdata.datasets.dataset import Dataset, rows_where
+from oocdata.datasets.dataset import Dataset, nonzero_positions
 from oocdata.datasets.offsets import as_rows, each_array
 from oocdata.datasets.open import open as open_array
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
-from oocdata.datasets.windows import Windows, checked_episodes, fitting
+from oocdata.datasets.windows import Windows, checked_episodes, fitting_windows
 from oocdata.errors import ArgumentError
 from oocdata.index import as_array, as_flag
 
@@ -121,7 +121,7 @@ def windows(
         }
     else:
         described = each_array(tree, partial(array, episodes=episodes))
-    return fitting(tuple(views), described, shift, pad, mask, "the offsets")
+    return fitting_windows(tuple(views), described, shift, pad, mask, "the offsets")
 
 
 def episodes(
@@ -174,10 +174,10 @@ def episodes(
         isinstance(entry, Dataset) or np.ndim(entry) for entry in done
     )
     flags = [] if done is None else list(done) if several else [done]
-    views = [_numbers("done", array) for array in flags]
-    ends = [(len(view), rows_where("done", view)) for view in views]
+    views = [_numbers_per_row("done", array) for array in flags]
+    ends = [(len(view), nonzero_positions("done", view)) for view in views]
     if time is not None:
-        ends.append(_gaps(time, step, tolerance))
+        ends.append(_rows_before_breaks(time, step, tolerance))
     elif step is not None or tolerance is not None:
         raise ArgumentError("`time` must be given with `step` and `tolerance`; got None.")
     if not ends:
@@ -192,16 +192,16 @@ def episodes(
     return np.diff(last, prepend=-1)
 
 
-def _numbers(name: str, given: Any) -> Dataset:
+def _numbers_per_row(name: str, argument: Any) -> Dataset:
     """Return an array in memory or a dataset as a dataset of one number per row."""
-    dataset = given if isinstance(given, Dataset) else open_array(as_array(name, given))
+    dataset = argument if isinstance(argument, Dataset) else open_array(as_array(name, argument))
     spec = dataset.spec
     if not isinstance(spec, ArraySpec) or {*spec.shape, 1} != {1} or spec.dtype.kind in "cSUO":
         raise ArgumentError(f"`{name}` must have one number for each row; got {dataset!r}.")
     return dataset
 
 
-def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]:
+def _rows_before_breaks(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]:
     """Return the number of rows, and the rows before a break of a coordinate."""
     unit = getattr(time, "unit", "") if isinstance(time, Dataset) else ""
     if not isinstance(time, Dataset):
@@ -211,7 +211,7 @@ def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]
     if unit:
         step = _ticks("step", step, np.dtype(unit))
         tolerance = 0 if tolerance is None else _ticks("tolerance", tolerance, np.dtype(unit))
-    view = _numbers("time", time)
+    view = _numbers_per_row("time", time)
     whole = view.spec.dtype.kind != "f" and not isinstance(step, float | np.floating)  # type: ignore[union-attr]
     for name, value in {"step": step, "tolerance": 0 if tolerance is None else tolerance}.items():
         if isinstance(value, np.timedelta64) or not isinstance(value, int | float | np.number):
@@ -235,25 +235,26 @@ def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]
         values = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
         return block.rows.start, breaks(values) + block.rows.start, values[[0, -1]]
 
-    found, last = [np.zeros(0, np.int64)], np.zeros(0)
+    row_numbers, last = [np.zeros(0, np.int64)], np.zeros(0)
     for row, inner, outer in chain.make("each_block", view, ends):
         border = np.concatenate([last.astype(outer.dtype), outer[:1]])  # between two blocks
-        found += [breaks(border) + (row - 1), inner]
+        row_numbers += [breaks(border) + (row - 1), inner]
         last = outer[1:]
-    return len(view), np.concatenate(found)
+    return len(view), np.concatenate(row_numbers)
 
 
-def _ticks(name: str, given: Any, time: np.dtype[Any]) -> int:
+def _ticks(name: str, argument: Any, time: np.dtype[Any]) -> int:
     """Return a time difference as a whole number of a coordinate's units."""
     unit, count = np.datetime_data(time)
-    if isinstance(given, np.timedelta64 | timedelta):
+    if isinstance(argument, np.timedelta64 | timedelta):
         try:
-            found = np.timedelta64(given)
-            ticks = found.astype(f"m8[{count}{unit}]")
-            if np.datetime_data(found.dtype)[0] != "generic" and ticks == found:
+            difference = np.timedelta64(argument)
+            ticks = difference.astype(f"m8[{count}{unit}]")
+            if np.datetime_data(difference.dtype)[0] != "generic" and ticks == difference:
                 return int(ticks.astype(np.int64))
         except TypeError:  # months have no length in days
             pass
     raise ArgumentError(
-        f"`{name}` must be a timedelta64 of whole units of `time`, which is {time}; got {given!r}."
+        f"`{name}` must be a timedelta64 of whole units of `time`, which is {time}; got "
+        f"{argument!r}."
     )

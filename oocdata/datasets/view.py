@@ -134,9 +134,9 @@ class View(Dataset):
 
     def places_along(self, axis: int) -> range:
         """Return the selected positions along an axis of the stored array that was not dropped."""
-        kept = self.cuts[axis]
-        assert isinstance(kept, range)
-        return kept
+        places = self.cuts[axis]
+        assert isinstance(places, range)
+        return places
 
     @cached_property
     def element(self) -> tuple[int, ...]:
@@ -193,18 +193,18 @@ class View(Dataset):
         (np.uint8(1), ('clear', 'cloudy'))
         """
         storage = self.storage
-        found = storage.annotations().attributes.get("categories", ())
-        if found is None:
+        categories = storage.annotations().attributes.get("categories", ())
+        if categories is None:
             raise MismatchedPartsError(
                 "categories must be the same in all parts, because their codes are delivered as "
                 "stored; they differ. Open each part alone, and map its codes to common ones.",
                 path=storage.path,
                 key=storage.key,
             )
-        if isinstance(found, dict):
-            return {int(code): name for code, name in found.items()}
+        if isinstance(categories, dict):
+            return {int(code): name for code, name in categories.items()}
         # `convert` writes categories as an attribute, which is read as a list or an array.
-        return tuple(found) if isinstance(found, tuple | list | np.ndarray) else ()
+        return tuple(categories) if isinstance(categories, tuple | list | np.ndarray) else ()
 
     def mask(self) -> View:
         """Return the mask of stored values, a bool View of the same shape.
@@ -279,11 +279,11 @@ class View(Dataset):
     def _base(self) -> NDArray[np.int64]:
         """Origin of a row, without its positions along the sample axes, shape (N,)."""
         base = np.zeros(len(self.cuts), np.int64)
-        for at, kept in enumerate(self.cuts):
-            if isinstance(kept, int):
-                base[at] = kept
-            elif kept:
-                base[at] = min(kept[0], kept[-1])
+        for at, places in enumerate(self.cuts):
+            if isinstance(places, int):
+                base[at] = places
+            elif places:
+                base[at] = min(places[0], places[-1])
         return base
 
     def origins(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -322,18 +322,18 @@ class View(Dataset):
     def _row_places(self, at: int) -> NDArray[np.int64]:
         return np.unravel_index(np.arange(len(self)), self.sample_shape)[at]
 
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return rows
 
     def _arrays(self) -> list[Hashable]:
         return arrays_of(self.source) * (1 if repeated(self.rows) is None else 2)
 
-    def _all_rows(self) -> list[StoredRows]:
+    def _stored_rows(self) -> list[StoredRows]:
         return stored_rows(self, self.rows, range(len(self)))
 
-    _is_rows = True
+    _elements_are_rows = True
 
-    def _along(self, at: int, places: range) -> Self:
+    def _select_along(self, at: int, places: range) -> Self:
         return self._with_places(self.axes[at], compose_ranges(self.grid[at], places))
 
     def _with_places(self, axis: int, places: range) -> Self:
@@ -341,7 +341,7 @@ class View(Dataset):
         view = replace(self, cuts=(*self.cuts[:axis], places, *self.cuts[axis + 1 :]))
         return replace(view, rows=range(prod(map(len, view.grid))))
 
-    def _axis_place(self, axis: int | str) -> int:
+    def _sample_axis_number(self, axis: int | str) -> int:
         numbers = axis_numbers(axis, len(self.source.shape), self.storage)
         if len(numbers) != 1 or numbers[0] not in self.axes:
             raise ArgumentError(f"`axis` must be one of the sample axes {self.axes}; got {axis!r}.")
@@ -440,18 +440,18 @@ class View(Dataset):
         lists = [place for place, part in enumerate(cuts) if _is_list(part)]
         if lists and not is_sparse(self.source):
             return self._cut_by_list(list(cuts), lists)
-        source, kept = self.source, list(self.cuts)
+        source, new_cuts = self.source, list(self.cuts)
         for at, part in zip(self.order, cuts, strict=True):
             places = self.places_along(at)
             if _is_list(part):
                 columns = take(places, as_positions(part, len(places)))
                 chosen = choose_columns(source, at, columns)
                 if chosen is not None:
-                    source, kept[at] = chosen, range(len(columns))
+                    source, new_cuts[at] = chosen, range(len(columns))
                     continue
-            kept[at] = cut(places, part)
-        order = tuple(at for at in self.order if isinstance(kept[at], range))
-        return replace(self, source=source, cuts=tuple(kept), order=order)
+            new_cuts[at] = cut(places, part)
+        order = tuple(at for at in self.order if isinstance(new_cuts[at], range))
+        return replace(self, source=source, cuts=tuple(new_cuts), order=order)
 
     def _cut_by_list(self, cuts: list[Any], lists: list[int]) -> View:
         """Select positions of one element axis by an array: runs of positions, concatenated."""
@@ -473,8 +473,8 @@ class View(Dataset):
             view._cut([*whole[:axis], slice(int(run[0]), int(run[-1]) + 1), *whole[axis + 1 :]])
             for run in runs
         ]
-        made: View = parts[0] if len(parts) == 1 else chain.make("concatenate", parts, axis)
-        return made
+        result: View = parts[0] if len(parts) == 1 else chain.make("concatenate", parts, axis)
+        return result
 
     def _field(self, name: str) -> View:
         """Return one field of structured rows; the field's own axes come last in an element."""
@@ -614,8 +614,8 @@ class View(Dataset):
         ...     records.parse({"x": tf.io.FixedLenFeature([], tf.int64)}).take([2, 0])
         {'x': array([9, 7])}
         """
-        made: Map = chain.make("parse", self, features)
-        return made
+        result: Map = chain.make("parse", self, features)
+        return result
 
     def _as_sparse(self) -> Dataset | None:
         rows: Dataset | None = chain.make("sparse", self) if is_sparse(self.source) else None
@@ -631,15 +631,15 @@ class View(Dataset):
                 "`episodes` must be lengths, ids or one of the words 'parts', 'files' and 'none'; "
                 f"got {episodes!r}."
             )
-        ids = None if word else episodes
+        explicit = None if word else episodes
         lengths, storage = list(map(len, self.grid)), self.storage
         if len(lengths) > 1:
             outer = part_runs(range(0, prod(lengths), max(1, lengths[-1])), self.rows)
         elif word in ("parts", "files") or (word is None and storage.episodes):
             outer = part_runs(self._part_starts(files=word == "files"), self.rows)
         else:
-            return episode_runs(ids, len(self))
-        return outer if ids is None else episode_runs(ids, len(self)).cut_by(outer)
+            return episode_runs(explicit, len(self))
+        return outer if explicit is None else episode_runs(explicit, len(self)).cut_by(outer)
 
     def _part_starts(self, *, files: bool = False) -> tuple[int, ...]:
         """Return the start of each part along the first sample axis.
@@ -731,10 +731,10 @@ class View(Dataset):
         >>> x, mask
         (array([0, 1, 2]), array([False,  True,  True]))
         """
-        made: Windows = chain.make(
+        result: Windows = chain.make(
             "windows", self, inputs, targets, shift, stride, horizon, episodes, pad=pad, mask=mask
         )
-        return made
+        return result
 
     def next_frame(self, horizon: int = 1, episodes: ArrayLike | str | None = None) -> Windows:
         """Return pairs ``(row i, row i + horizon)`` without a time axis, for next-frame prediction.
@@ -757,8 +757,10 @@ class View(Dataset):
         >>> ooc.open(np.arange(10)).next_frame()[3]
         (np.int64(3), np.int64(4))
         """
-        made: Windows = chain.make("windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
-        return made
+        result: Windows = chain.make(
+            "windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False
+        )
+        return result
 
 
 def _is_list(part: Any) -> bool:

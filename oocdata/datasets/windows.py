@@ -18,7 +18,7 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, numbered
 from oocdata.datasets.anchors import Anchors, Asked, Mask, Part, with_masks
 from oocdata.datasets.chunking import MOST_IDS, chunk_ids
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.offsets import REACH, as_offsets, as_rows, is_listed
+from oocdata.datasets.offsets import LARGEST_OFFSET, as_offsets, as_rows, is_listed
 from oocdata.datasets.request import Request
 from oocdata.datasets.rows import StoredRows, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from oocdata.datasets.episodes import Runs
     from oocdata.datasets.view import View
 
-__all__ = ["Windows", "checked_episodes", "fitting", "windows_of_view"]
+__all__ = ["Windows", "checked_episodes", "fitting_windows", "windows_of_view"]
 
 
 def windows_of_view(
@@ -55,7 +55,10 @@ def windows_of_view(
     mask: bool = True,
 ) -> Windows:
     """Check the arguments of `View.windows` and return the windows."""
-    stride, horizon = as_count("stride", stride), as_count("horizon", horizon, at_least=-REACH)
+    stride, horizon = (
+        as_count("stride", stride),
+        as_count("horizon", horizon, at_least=-LARGEST_OFFSET),
+    )
     x = as_rows("inputs", inputs, stride)
     if is_listed(targets):
         y = as_offsets("targets", targets)
@@ -74,7 +77,7 @@ def windows_of_view(
     checked = checked_episodes(view, episodes)
     arrays = tuple(Asked(0, offsets, time_axis, checked) for offsets in (x, y) if offsets)
     call = f"`inputs`={inputs}, `targets`={targets}, `stride`={stride}, `horizon`={horizon}"
-    return fitting((view,), arrays if y else arrays[0], shift, pad, mask, call)
+    return fitting_windows((view,), arrays if y else arrays[0], shift, pad, mask, call)
 
 
 def checked_episodes(
@@ -84,10 +87,10 @@ def checked_episodes(
     if episodes is None:
         return None
     runs = view.runs(episodes)
-    return episodes if isinstance(episodes, str) else runs.given()
+    return episodes if isinstance(episodes, str) else runs.as_argument()
 
 
-def fitting(
+def fitting_windows(
     views: tuple[View, ...], arrays: Any, shift: int, pad: bool, mask: bool, call: str
 ) -> Windows:
     """Return all windows that fit into the episodes.
@@ -177,7 +180,7 @@ class Windows(Dataset):
         return with_masks(self._parts) if self.pad and self.mask else self._parts
 
     @property
-    def given_episodes(self) -> bool:
+    def explicit_episodes(self) -> bool:
         """Whether the caller specified the episodes."""
         return any(array.episodes is not None for array in leaves(self.arrays))
 
@@ -203,7 +206,7 @@ class Windows(Dataset):
         shapes = [view.sample_shape for view in self._members]
         whole = is_all(self.chosen, int(self.anchors.ends[-1]))
         same_outer = len({shape[:-1] for shape in shapes}) == 1
-        return min(shapes) if whole and same_outer and not self.given_episodes else (len(self),)
+        return min(shapes) if whole and same_outer and not self.explicit_episodes else (len(self),)
 
     # Rows and boxes ------------------------------------------------------------------------------
 
@@ -241,7 +244,7 @@ class Windows(Dataset):
                 return view._select(range(start, start + len(self) * step, step)).blocks
             if anchors.pad and shift == 1 and int(ends[-1]) == len(view):
                 return view._select(chosen).blocks  # each row starts a window
-            if len(view.sample_shape) > 1 and not self.given_episodes:
+            if len(view.sample_shape) > 1 and not self.explicit_episodes:
                 places = view.grid[-1][first : first + int(ends[0]) * shift : shift]
                 return replace(view._with_places(view.axes[-1], places), rows=chosen).blocks
             if len(self) > MOST_IDS and isinstance(largest, Blocks):
@@ -264,10 +267,10 @@ class Windows(Dataset):
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))
 
-    def _along(self, at: int, places: range) -> Self:
+    def _select_along(self, at: int, places: range) -> Self:
         last, whole = at == len(self.sample_shape) - 1, self.sample_shape[at]
         if last and self.pad:  # windows of a cut view would repeat the rows at the cut
-            return super()._along(at, places)
+            return super()._select_along(at, places)
         # Along time, start a part where a window starts, so that its windows are a subset.
         shift = self.shift if last else 1
         start, views = -(-places.start // shift) * shift, []
@@ -275,13 +278,13 @@ class Windows(Dataset):
             grid = view.grid[at]
             # If one array is a row longer, the last part has that row.
             stop = len(grid) if places.stop == whole else places.stop
-            kept = compose_ranges(grid, range(min(start, stop), stop))
-            views.append(view._with_places(view.axes[at], kept))
-        made = replace(self, views=tuple(views))
-        return replace(made, chosen=range(made.anchors.count()))
+            part = compose_ranges(grid, range(min(start, stop), stop))
+            views.append(view._with_places(view.axes[at], part))
+        windows = replace(self, views=tuple(views))
+        return replace(windows, chosen=range(windows.anchors.count()))
 
     @property
-    def _paces(self) -> frozenset[tuple[int, int] | None]:
+    def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
         return frozenset({None if self.pad else (self.shift, self.anchors.span)})
 
     @property
@@ -292,27 +295,29 @@ class Windows(Dataset):
     def _row_places(self, at: int) -> NDArray[np.int64]:
         return self._longest.view._row_places(at)
 
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         episodes, anchors = self.anchors.find(np.asarray(self.chosen, np.int64))
-        starts, made = self._longest.runs.starts[episodes], np.ones(len(anchors), np.bool_)
+        starts, mask = self._longest.runs.starts[episodes], np.ones(len(anchors), np.bool_)
         for part in self.anchors.parts:  # row i of an episode belongs to row i in other arrays
             moved = np.asarray(starts - part.runs.starts[episodes])
-            made &= rows[part.rows(episodes, anchors) + moved[..., None]].all(axis=1)
-        return made
+            mask &= rows[part.rows(episodes, anchors) + moved[..., None]].all(axis=1)
+        return mask
 
-    def _all_rows(self) -> list[StoredRows]:
-        found, places = [], range(len(self))
+    def _stored_rows(self) -> list[StoredRows]:
+        all_rows, places = [], range(len(self))
         for part in self.anchors.parts:
             view, first = part.view, part.offsets[0]
             if self.pad or not isinstance(view.rows, range):
                 rows = part.rows(*self.anchors.find(np.asarray(self.chosen, np.int64)))
-                found += stored_rows(view, take(view.rows, rows), places)
+                all_rows += stored_rows(view, take(view.rows, rows), places)
             else:
                 steps = tuple((at - first) * view.rows.step for at in part.offsets)
-                found += stored_rows(view, select(view.rows, self._firsts(part)), places, steps)
-        return found
+                all_rows += stored_rows(
+                    view, select(view.rows, self._first_rows(part)), places, steps
+                )
+        return all_rows
 
-    def _firsts(self, part: Part) -> Selection:
+    def _first_rows(self, part: Part) -> Selection:
         """Return the first row of a part in each element, for windows without padding."""
         chosen, first = self.chosen, part.offsets[0] + self.anchors.first
         if len(self.anchors.ends) == 1 and isinstance(chosen, range):
@@ -321,5 +326,5 @@ class Windows(Dataset):
         where = self.anchors.find(np.asarray(chosen, np.int64))
         return replace(part, offsets=part.offsets[:1]).rows(*where)[:, 0]
 
-    def _gap_positions(self, gap: int) -> int:
-        return self.anchors.between(self.chosen, gap + self._rows_apart())
+    def _positions_to_drop(self, gap: int) -> int:
+        return self.anchors.windows_between(self.chosen, gap + self._rows_between())

@@ -14,7 +14,7 @@ from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import as_run
+from oocdata.index import Selection, as_run
 from oocdata.threads import cached_property
 
 __all__ = ["Zip", "enumerated", "zip"]
@@ -61,49 +61,57 @@ class Zip(Dataset):
     def sample_shape(self) -> tuple[int, ...]:
         """Sample shape of the parts; rows along one axis, e.g. labels, adopt that of the others."""
         shapes = {part.sample_shape for part in self._members}
-        if len(shapes) > 1 and all(part._is_rows for part in self._flat):
-            shapes = {shape for shape in shapes if len(shape) > 1}
+        if len(shapes) > 1 and all(
+            part._elements_are_rows for part in self._members if len(part.sample_shape) == 1
+        ):
+            shapes = {part.sample_shape for part in self._multi_axis_members}
         return shapes.pop() if len(shapes) == 1 else (len(self),)
 
     @property
-    def _flat(self) -> list[Dataset]:
-        return [part for part in self._members if len(part.sample_shape) == 1]
+    def _multi_axis_members(self) -> list[Dataset]:
+        return [part for part in self._members if len(part.sample_shape) > 1]
 
     # Splits --------------------------------------------------------------------------------------
 
-    def _along(self, at: int, places: range) -> Self:
-        if at == len(self.sample_shape) - 1 and (len(self._paces) > 1 or None in self._paces):
-            return super()._along(at, places)  # ranges of each part would not pair up
-        flat = self._flat
-        chosen = as_run(np.flatnonzero(self._lies_in(at, places))) if flat else range(0)
-        parts = [
-            part._select(chosen) if part in flat else part._along(at, places)
-            for part in self._members
-        ]
-        return self._of(parts)
+    def _select_along(self, at: int, places: range) -> Self:
+        if at == len(self.sample_shape) - 1 and (
+            len(self._shifts_and_spans) > 1 or None in self._shifts_and_spans
+        ):
+            return super()._select_along(at, places)  # ranges of each part would not pair up
+        several = self._multi_axis_members
+        if len(several) == len(self._members):
+            chosen: Selection = range(0)  # not needed
+        else:
+            chosen = as_run(np.flatnonzero(self._in_range(at, places)))
+        return self._of(
+            [
+                part._select_along(at, places) if part in several else part._select(chosen)
+                for part in self._members
+            ]
+        )
 
-    def _lies_in(self, at: int, places: range) -> NDArray[np.bool_]:
-        masks = [part._lies_in(at, places) for part in self._members if part not in self._flat]
+    def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
+        masks = [part._in_range(at, places) for part in self._multi_axis_members]
         mask: NDArray[np.bool_] = np.all(masks, axis=0)
         return mask
 
     @property
-    def _paces(self) -> frozenset[tuple[int, int] | None]:
-        return frozenset().union(*(part._paces for part in self._members if part not in self._flat))
+    def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
+        return frozenset().union(*(part._shifts_and_spans for part in self._multi_axis_members))
 
     @property
-    def _leading(self) -> list[Dataset]:
+    def _members_with_ids(self) -> list[Dataset]:
         """Members that ids of rows refer to: windows and patches, or else rows.
 
         Among rows, the members with the most sample axes.
         """
-        others = [part for part in self._members if not part._is_rows]
+        others = [part for part in self._members if not part._elements_are_rows]
         most = max(len(part.sample_shape) for part in self._members)
         return others or [part for part in self._members if len(part.sample_shape) == most]
 
     @property
-    def _is_rows(self) -> bool:
-        return all(part._is_rows for part in self._members)
+    def _elements_are_rows(self) -> bool:
+        return all(part._elements_are_rows for part in self._members)
 
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw

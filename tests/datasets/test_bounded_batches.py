@@ -1,4 +1,4 @@
-"""Batches filled up to the least of several lengths, against lists of NumPy arrays."""
+"""Test ragged rows padded per batch, with lists of NumPy arrays as the oracle."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sample axes, windows, patches and orders of axes against plain NumPy."""
+"""Test sample axes, windows, patches and transposed axes, with NumPy as the oracle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARRAY = sample_array(SHAPE, "<i4")
 
 
 def rows_of(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """Rows in C order of the sample axes, by NumPy alone."""
+    """Return the rows in C order of the sample axes, by NumPy alone."""
     moved = np.moveaxis(array, axes, range(len(axes)))
     return moved.reshape(-1, *moved.shape[len(axes) :])
 
@@ -126,7 +126,7 @@ def test_wrong_splits(call: Any, said: str):
 @pytest.mark.parametrize("pad", [False, True])
 @pytest.mark.parametrize("shift", [1, 2, 3])
 def test_parts_along_time_keep_the_places_of_windows(shift: int, pad: bool):
-    """A part that began its own count would hold windows that the whole does not have."""
+    """Test that a part of shifted windows has only windows of the whole dataset."""
     windows = ooc.open(np.arange(40).reshape(4, 10), axis=(0, 1)).windows(2, shift=shift, pad=pad)
     starts = set(windows.rows(np.arange(len(windows)))[:, 0].tolist())
     first, second = windows.split(5, 5, axis=1)
@@ -139,7 +139,7 @@ def test_parts_along_time_keep_the_places_of_windows(shift: int, pad: bool):
 
 @pytest.mark.parametrize("kind", ["unlike lengths", "unlike shifts", "padded", "lagged"])
 def test_zips_keep_their_pairs_along_time(kind: str):
-    """Windows may be as many in the whole, and not in a part of the rows of each."""
+    """Test zipped windows that are equally many in the whole, but not in parts of the rows."""
     rows = np.arange(80).reshape(4, 20)
     view, other = ooc.open(rows, axis=(0, 1)), ooc.open(1000 + rows, axis=(0, 1))
     zipped: Any = {
@@ -160,7 +160,7 @@ def test_zips_keep_their_pairs_along_time(kind: str):
 
 
 def test_views_that_lie_along_axes_in_another_order_are_split_alike():
-    """Axis 1 of the one array is axis 0 of the other: a part holds pairs of the whole."""
+    """Test zipped arrays whose sample axes have different numbers in storage."""
     rows = np.arange(40).reshape(4, 10)
     both = ooc.zip(ooc.open(rows, axis=(0, 1)), ooc.open(rows.T.copy(), axis=(1, 0)))
     for axis, expected in ((0, rows[:2]), (1, rows[:, :5])):
@@ -297,7 +297,7 @@ def test_patches_of_one_element_are_in_one_part_of_a_split():
     assert [len(part) for part in pairs.split(0.5, 0.5, axis=1)] == [4 * 4 * 2] * 2
 
 
-# Which positions are stored together -------------------------------------------------------------
+# Blocks ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_blocks_of_several_sample_axes(chunks: Any, axis: Any, blocks: Blocks):
 
 
 def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
-    """No chunk lies in two blocks, and no block has two chunks."""
+    """Check that blocks and chunks correspond one to one."""
     blocks = view.blocks
     assert isinstance(blocks, Blocks)
     block_of = blocks.of(np.arange(len(view)))
@@ -333,7 +333,7 @@ def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
     ("chunks", "axis"), [((2, 4, 6, 5), (0, 1)), ((1, 4, 6, 5), (1, 0)), ((3, 9, 2, 2), (0, 1))]
 )
 def test_chunks_that_cut_an_inner_sample_axis_are_blocks_of_their_own(chunks: Any, axis: Any):
-    """Not all chunks beside one another along it: they may be more than fit into memory."""
+    """Test that a block is not the chunks across an axis, which may exceed the memory."""
     view = ooc.open(RecordingSource(ARRAY, chunks), axis=axis)
     ids = chunk_ids(view, np.arange(len(view)))
     assert isinstance(view.blocks, BlockIds)

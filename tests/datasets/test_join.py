@@ -1,4 +1,4 @@
-"""Joins against pandas, and what they decode."""
+"""Test joins, with pandas as the oracle, and count decoded chunks."""
 
 from __future__ import annotations
 
@@ -242,7 +242,7 @@ def test_a_join_is_described(tmp_path: Path):
 
 
 def test_sensors_in_files_are_joined_by_the_ids_in_them(tmp_path: Path):
-    """SEVIR: files of events, ``id`` beside each sensor, and which is where differs by sensor."""
+    """Test SEVIR's layout: event files with ids per sensor, in different orders."""
     rng = np.random.default_rng(0)
     names = np.array([f"S{number}" for number in range(12)], "S8")
     orders = {"vil": rng.permutation(12)[:10], "ir069": rng.permutation(12)[:9]}

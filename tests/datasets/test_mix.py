@@ -1,4 +1,4 @@
-"""Mixtures and weights of real data: shares, epochs, chunks, ranks and resuming, counted."""
+"""Test mixtures and weights: shares, epochs, decoded chunks, ranks and resuming."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oocdata.order.weighted import Weighted
 
 
 def numbers(*counts: int) -> list[ooc.View]:
-    """Arrays whose rows tell of which array they are, and which row."""
+    """Return arrays whose values identify the array and the row."""
     return [ooc.open(np.arange(count) + 1000 * at) for at, count in enumerate(counts)]
 
 
@@ -32,7 +32,7 @@ def epochs(loader: ooc.Loader, count: int) -> list[np.ndarray]:
 
 
 def chunked(rows: int, seed: int) -> Any:
-    """A chunked array whose rows are told from one another, and a count of its decoded chunks."""
+    """Return a chunked array with distinct rows, and a counter of its decoded chunks."""
     array = np.arange(rows * 64.0).reshape(rows, 64) + seed * 10**6
     return counted(array, 8, 64)
 
@@ -103,8 +103,8 @@ def test_chunks_of_members_are_decoded_once_an_epoch_of_their_own() -> None:
         every = np.concatenate(epochs(loader, 2))
     assert len(every) == 2 * 1536
     assert_array_equal(np.unique(every[:, 0], return_counts=True)[1], 2)
-    # Once in each of two epochs of their own, but for what is cached from the one before; and what
-    # borders between lanes cut.
+    # Each chunk once in each of two epochs of its member, except for cached ones; and chunks cut
+    # by borders between lanes again.
     assert 128 <= first.total() <= 2 * (128 + 4)
     assert 64 <= second.total() <= 2 * (64 + 4)
 
@@ -258,7 +258,7 @@ def test_members_of_one_array_are_split_before_they_are_mixed() -> None:
 
 
 def test_a_large_member_beside_a_small_one() -> None:
-    """Shares are exact, however far apart they are."""
+    """Test that shares are exact, however different they are."""
     for counts in ((10**8, 50), (5_000_004, 4_999_996), (2**40 + 1, 3)):
         parts = [ooc.open(np.broadcast_to(np.float32(at), (n,))) for at, n in enumerate(counts)]
         members = ooc.mix(list(zip(parts, counts, strict=True)))
@@ -291,7 +291,7 @@ def test_it_explains_itself() -> None:
     assert "; and 5 more" in many.reason
     assert "       and 3 more arrays" in str(many.explain())
     few = ooc.mix({one: 1, ooc.open(np.arange(3)): 9}, length=1000).batches(100, shuffle=True)
-    assert few.explain().advice == ()  # that elements come again is what was asked for
+    assert few.explain().advice == ()  # repeated elements are intended
     weighted = one.batches(70, shuffle=True, weights=np.arange(700) % 7 == 3)
     text = str(weighted.explain())
     assert "draws by weight, full shuffle: drawn by weight" in text
@@ -392,7 +392,7 @@ def test_what_is_no_weight(weights: Any, said: str) -> None:
 )
 @pytest.mark.parametrize("others", [2, 4, 6])
 def test_classes_in_turn_are_drawn_equally_often(shuffle: Any, others: int) -> None:
-    """One of one class, then some of the other, and so on: points at equal distances fit to it."""
+    """Test labels that alternate regularly, which systematic sampling could miss."""
     labels = (np.arange(6000) % (others + 1) == 0).astype(int)
     loader = ooc.open(labels).batches(30, shuffle=shuffle, weights=ooc.balanced(labels), seed=1)
     for epoch in range(6):
@@ -407,7 +407,7 @@ def test_classes_anywhere_are_drawn_equally_often(sizes: tuple[int, ...]) -> Non
     for epoch in range(4):
         times = np.bincount(np.concatenate(list(loader.epoch(epoch))))
         expected = len(labels) / 4
-        assert abs(times[[2, 3]] - expected).max() < 1  # of weights that no other has
+        assert abs(times[[2, 3]] - expected).max() < 1  # elements with unique weights
         assert abs(times - expected).max() < 20 if sizes[0] == sizes[1] else 1
 
 
@@ -432,7 +432,7 @@ def test_an_order_of_ones_own_serves_for_both() -> None:
 
 
 class Backwards:
-    """An order of a user's own."""
+    """An order defined by a user."""
 
     def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> np.ndarray:
         return np.arange(count)[::-1][start:stop]
@@ -471,7 +471,7 @@ def test_fit_takes_mixtures_and_weights_of_samples() -> None:
     x, y = ooc.open(np.ones((40, 3), "f4")), ooc.open(np.ones((40, 1), "f4"))
     wrong = ooc.open(np.full((40, 1), 9, "f4"))
     ones, zeros = (ooc.open(np.full(40, value, "f4")) for value in (1, 0))
-    # The weight of what is wrong is 0, so training does not see it.
+    # Wrong elements have weight 0, so training does not see them.
     mixed = ooc.mix({ooc.zip(x, y, ones): 1, ooc.zip(x, wrong, zeros): 1})
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])

@@ -1,4 +1,4 @@
-"""Datasets one after the other, filters and numbers of elements: NumPy is the oracle."""
+"""Test concat, filters and enumerate, with NumPy as the oracle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ A, B, C = (sample_array((count, 6, 8), "<f4") + 1000 * at for at, count in enume
 
 
 def on_disk(folder: Path) -> list[ooc.View]:
-    """Three arrays in three ways: addressed, decoded in chunks, in several files."""
+    """Return three arrays: addressable, in decoded chunks, and in several files."""
     np.save(folder / "a.npy", A)
     with h5py.File(folder / "b.h5", "w") as file:
         file.create_dataset("u", data=B, chunks=(3, 6, 5), compression="gzip")
@@ -124,7 +124,7 @@ def test_functions_get_their_own_elements_and_draw_by_position() -> None:
     for step in range(3):
         positions = mixed.positions(step)
         own = positions < 12
-        # By (seed, epoch, position), whoever else is in the batch.
+        # By (seed, epoch, position), whatever else is in the batch.
         assert_array_equal(mixed.batch(step)[own], alone.batch(step)[own])
         assert_array_equal(mixed.batch(step)[~own], positions[~own] + 0.5)
 
@@ -161,7 +161,7 @@ def test_chunks_of_each_part_are_decoded_once(own_account: None) -> None:
     oracle = np.concatenate([one, sample_array((30, 4)), np.asarray(two)[5:]])
     assert_array_equal(every[np.lexsort(every.T)], oracle[np.lexsort(oracle.T)])
     assert set(first.values()) == set(second.values()) == {1}
-    # What is chosen keeps its chunks, also in another order.
+    # A selection keeps its chunks, also in another order.
     assert isinstance(whole[::-1].blocks, BlockIds)
     assert whole[:64].blocks == Blocks(8, 8)
     assert whole[::-1].blocks.number(179) == whole.blocks.number(179)
@@ -260,7 +260,7 @@ def test_a_filter_keeps_what_a_mask_says(tmp_path: Path) -> None:
     pair = ooc.open(A).next_frame().filter(np.arange(22) % 2 == 0)
     assert_array_equal(pair.take([1, 2])[1], A[[3, 5]])
     run = ooc.open(A).filter(np.arange(23) > 4)
-    assert run.rows == range(5, 23)  # a run stays a rule
+    assert run.rows == range(5, 23)  # stays a range
     assert ooc.open(A, axis=(0, 1)).filter(np.ones(23 * 6, bool)).sample_shape == (23, 6)
     assert len(ooc.open(A).filter(np.zeros(23, bool))) == 0
     view, _ = counted(sample_array((40, 4)), 8, 4)

@@ -1,4 +1,4 @@
-"""Ragged batches against lists of NumPy arrays, and what is asked of storage for them."""
+"""Test ragged batches, with NumPy lists as the oracle, and their reads."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_an_epoch_has_each_row_once(rows: ooc.Ragged, shuffle: Any) -> None:
         seen = []
         for step, batch in enumerate(loader.epoch(epoch)):
             same(batch["x"], batch["at"])
-            same(loader.batch(step, epoch)["x"], batch["at"])  # not read as a part of a run
+            same(loader.batch(step, epoch)["x"], batch["at"])  # read alone, not in a run
             seen += batch["at"].tolist()
         assert sorted(seen) == list(range(200))
 
@@ -214,7 +214,7 @@ def test_rows_of_several_files(tmp_path: Path) -> None:
 
 
 def test_rows_of_lines(tmp_path: Path) -> None:
-    """Values may be bytes: documents of several lines."""
+    """Test values that are ``bytes``: documents of several lines."""
     lines = [b"%d" % number * (number % 3) for number in range(50)]
     (tmp_path / "a.txt").write_bytes(b"".join(line + b"\n" for line in lines))
     borders = [0, 3, 3, 10, 11, 25, 50]

@@ -1,4 +1,4 @@
-"""Rows of unequal length against lists of NumPy arrays."""
+"""Test ragged rows, with lists of NumPy arrays as the oracle."""
 
 from __future__ import annotations
 

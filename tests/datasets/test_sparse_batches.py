@@ -1,4 +1,4 @@
-"""Sparse batches, and what else rows of a sparse matrix meet."""
+"""Test sparse batches, and other uses of rows of sparse matrices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_batch_is_the_same_dense_and_sparse(path: str) -> None:
         assert isinstance(other["x"], ooc.SparseBatch)
         assert_array_equal(other["x"].dense(), one["x"])
         assert_array_equal(other["y"], one["y"])
-        alone = sparse.batch(step, 2)["x"]  # not read as a part of a run
+        alone = sparse.batch(step, 2)["x"]  # read alone, not in a run
         assert_array_equal(alone.indices, other["x"].indices)
         assert_array_equal(alone.values, other["x"].values)
 
@@ -113,9 +113,9 @@ def test_splits_by_ids_and_classes(path: str) -> None:
         for places, batch in zip(numbers, dense, strict=True):
             assert_array_equal(batch.dense(), DENSE[places])
     twice = ooc.zip(ooc.open(path, "X")[np.arange(400) % 200].sparse(), ooc.open(np.arange(400)))
-    assert [len(part) for part in twice.split(0.5, 0.5)] == [100, 100]  # 200 lie between
+    assert [len(part) for part in twice.split(0.5, 0.5)] == [100, 100]  # 200 between
     shifted = ooc.zip(rows[1:], rows[:-1])
-    assert [len(part) for part in shifted.split(0.5, 0.5)] == [99, 99]  # one lies between
+    assert [len(part) for part in shifted.split(0.5, 0.5)] == [99, 99]  # one between
 
 
 def test_draws_by_weight(path: str) -> None:
@@ -225,7 +225,7 @@ def test_a_batch_is_a_sequence_of_rows_and_an_array() -> None:
 
 @pytest.mark.parametrize("cut", [slice(None), slice(0, 2)])
 def test_batches_take_no_more_than_is_counted(path: str, cut: slice) -> None:
-    """Above about 20 % of numbers, a sparse batch takes more than the dense one."""
+    """Test sizes of batches; above about 20 % nonzeros, sparse ones exceed dense ones."""
     loader = ooc.zip(ooc.open(path, "X")[:, cut].sparse(), ooc.open(path, "obs/n_genes")).batches(
         20, shuffle=True
     )
@@ -246,7 +246,7 @@ def test_batches_take_no_more_than_is_counted(path: str, cut: slice) -> None:
 
 
 def test_a_batch_that_is_read_alone_has_no_room_left(path: str) -> None:
-    """TensorFlow copies a part of a tensor that ends between aligned places."""
+    """Test alignment: TensorFlow copies a slice that ends at an unaligned address."""
     loader = ooc.open(path, "X").sparse().batches(20, shuffle=True)
     batch = loader.batch(0)
     indices, values, counts = tensors_of([batch], loader)

@@ -1,4 +1,4 @@
-"""Several arrays of the same rows as channels of one: against NumPy, with reads counted."""
+"""Test stacked arrays, with NumPy as the oracle, and count reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from oocdata.testing import RecordingSource, SourceConformance, sample_array
 
 class TestPlaced(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Source:
-        """Turn the axes round, reverse the last, and keep every second place of the first."""
+        """Reverse the axes, flip the last, and keep every second position of the first."""
         last = array.ndim - 1
         stored = np.repeat(array, 2, axis=0)[..., ::-1].T.copy()
         lines = [(axis, range(array.shape[axis])) for axis in range(last, -1, -1)]
@@ -40,7 +40,7 @@ class TestPlaced(SourceConformance):
 
 
 def test_places_by_a_table() -> None:
-    """Find the places of the first axis in a table; the array has an axis more."""
+    """Index the first axis by a table; the array has one more axis."""
     array = sample_array((23, 3, 5, 4))
     table = np.random.default_rng(0).permutation(len(array))
     stored = np.empty((*array.shape, 2), array.dtype)
@@ -124,7 +124,7 @@ def test_concatenated_channels_of_any_number() -> None:
 
 
 def test_trajectories_beside_steps_and_constants() -> None:
-    """As The Well lies: fields of every step, of a trajectory, of one place, and of all."""
+    """Test The Well's layout: fields per step, per trajectory, per position, and constant."""
     field = sample_array((3, 5, 4, 6))
     still, line = sample_array((3, 4, 6)) + 500, sample_array((3, 5)) + 900
     mask = sample_array((6,)) + 700
@@ -145,7 +145,7 @@ def test_trajectories_beside_steps_and_constants() -> None:
     starts = [(i, j) for i in range(3) for j in range(3)]
     assert_array_equal(x, [expected[i, j : j + 2] for i, j in starts])
     assert_array_equal(y, [expected[i, j + 2 : j + 3] for i, j in starts])
-    mixed = [14, 0, 13, 1, 12, 2, 3, 4]  # of two trajectories, so that each is read once
+    mixed = [14, 0, 13, 1, 12, 2, 3, 4]  # two trajectories, each read once
     assert_array_equal(view.take(mixed), expected.reshape(15, 4, 6, 5)[mixed])
     train, held = view.split(1, 1)
     assert_array_equal(np.asarray(held), expected[1])
@@ -155,7 +155,7 @@ def test_trajectories_beside_steps_and_constants() -> None:
 
 
 def test_chosen_rows_beside_as_many_along_fewer_axes_are_refused() -> None:
-    """They could be rows of their own, or trajectories, of which the first has two chosen steps."""
+    """Test an ambiguous part: its rows could be steps, or trajectories that repeat."""
     steps, three = ooc.open(sample_array((3, 5)), axis=(0, 1)), ooc.open(sample_array((3,)))
     with pytest.raises(ArgumentError, match="got 3 rows beside 3 of 3 × 5"):
         ooc.stack([steps[[0, 1, 7]], three])
@@ -187,7 +187,7 @@ def test_lags_as_channels() -> None:
     assert_array_equal(view[5:][::-3].take([1]), np.asarray(view)[5:][::-3][1:2])
 
 
-# Counted ------------------------------------------------------------------------------------------
+# Counts of reads ----------------------------------------------------------------------------------
 
 
 def test_each_part_is_asked_once_for_the_boxes_of_a_batch() -> None:
@@ -212,7 +212,7 @@ def test_parts_that_a_box_does_not_reach_are_not_read() -> None:
     assert [part.extents[0].lengths for part in parts[1:]] == [(1, 3, 1), (1, 3, 2)]
     for part in parts:
         part.forget()
-    view.patches((2, 2)).batches(60).batch(0)  # on a grid: the second reaches over two parts
+    view.patches((2, 2)).batches(60).batch(0)  # on a grid: the second patch is in two parts
     elements = [
         sum(len(r) * e.size for r, e in zip(p.reads, p.extents, strict=True)) for p in parts
     ]

@@ -1,4 +1,4 @@
-"""Parts whose rows differ in shape, against NumPy."""
+"""Test parts whose rows differ in shape, with NumPy as the oracle."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from oocdata.testing import SourceConformance
 Arrays = list[np.ndarray]
 
 SHAPES = [(5, 3, 4), (2, 6, 2), (0, 9, 1), (4, 3, 5), (3, 1, 1)]
-"""The parts without rows count too."""
+"""Shapes of the parts, including parts without rows."""
 
 WIDTHS = [(5, 3, 2), (2, 6, 2), (3, 0, 2), (4, 3, 2)]
 
 
 def made(shapes: list[tuple[int, ...]], dtype: str = "i4") -> Arrays:
-    """Return arrays of which all numbers differ."""
+    """Return arrays of distinct values."""
     sizes = [int(np.prod(shape)) for shape in shapes]
     runs = np.split(np.arange(1, sum(sizes) + 1), np.cumsum(sizes)[:-1])
     return [run.reshape(shape).astype(dtype) for run, shape in zip(runs, shapes, strict=True)]
@@ -91,7 +91,7 @@ WAYS = [as_files, as_npz, as_datasets, as_chunks, as_zarr]
 
 class TestFilledUp(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Filled:
-        """Wrap what is not zero, of an array that is zero beyond."""
+        """Wrap the nonzero block of an array."""
         held = tuple(slice(0, (n + 1) // 2) for n in array.shape)
         inner = array[held].copy()
         array[...] = 0
@@ -99,7 +99,7 @@ class TestFilledUp(SourceConformance):
         return Filled(MemoryArray(inner), array.shape, array.dtype.type(0))
 
 
-# --- filled up
+# --- padded
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -144,7 +144,7 @@ def test_any_boxes(shapes: list[tuple[int, ...]], dtype: str, data: Any) -> None
 
 
 def test_loaders(tmp_path: Path) -> None:
-    """Every row once an epoch and rank; the mask beside it; the same in workers and from JSON."""
+    """Test each row once per epoch with its mask, over ranks, in workers and from JSON."""
     arrays = made([(n, 3 + n % 4, 2 + n % 3) for n in range(1, 12)])
     given = as_files(tmp_path, arrays)
     view, wanted = ooc.open(**given, pad=0), filled(arrays, 0)
@@ -227,7 +227,7 @@ def test_parts_along_another_axis() -> None:
     assert_array_equal(np.asarray(view), filled(made(SHAPES), 7))
 
 
-# --- rows of unequal length
+# --- ragged rows
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -1,4 +1,4 @@
-"""Views against the arrays that they are views of."""
+"""Test views, with the original arrays as the oracle."""
 
 from __future__ import annotations
 
@@ -150,7 +150,7 @@ def test_regular_selections_stay_ranges(view: ooc.View):
 
 
 def test_a_range_is_not_walked_through():
-    """That of so many positions would take days."""
+    """Test huge ranges, whose positions would take days to list."""
 
     class Vast(RecordingSource):
         shape = (2**50, 3)
@@ -245,7 +245,7 @@ def test_split_and_shard(view: ooc.View):
 def test_a_table_that_is_looked_up_is_shared_by_no_two_parts(view: ooc.View):
     table, numbers = ooc.open(np.array([10, 20, 30])), np.repeat([0, 1, 2], [7, 7, 6])
     first, second = ooc.zip(view, table[numbers]).split(0.4, 0.6)
-    assert [len(part) for part in (first, second)] == [6, 8]  # 6 elements hold row 10 or 20 too
+    assert [len(part) for part in (first, second)] == [6, 8]  # 6 elements also have row 10 or 20
     assert not {*first.take(np.arange(6))[1]} & {*second.take(np.arange(8))[1]}
     with pytest.raises(EmptyError, match="19 dropped between neighbours, which share no row"):
         ooc.zip(view, table[np.zeros(20, int)]).split(0.5, 0.5)

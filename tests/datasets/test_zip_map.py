@@ -1,4 +1,4 @@
-"""Datasets side by side, and functions over their batches."""
+"""Test zips and mapped functions."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_elements_of_a_batch_do_not_get_the_same_random_numbers():
 
 @pytest.mark.parametrize("order", [">", "<"])
 def test_results_come_in_native_byte_order(order: str):
-    """Or TensorFlow would read them as if they did."""
+    """Test byte order, which TensorFlow ignores."""
     for batched in (True, False):
         mapped = ooc.open(ARRAY).map(lambda x: x.astype(f"{order}f4"), batched=batched)
         assert mapped.spec.dtype.isnative
@@ -343,7 +343,7 @@ def test_zip_of_one_tuple():
 
 
 def test_a_function_that_takes_long_keeps_no_other_dataset_waiting() -> None:
-    """Nor a fork for ever: Python 3.11 has one lock for the properties of all objects."""
+    """Test forks too: Python 3.11 has one lock for the cached properties of all objects."""
     inside, go = threading.Event(), threading.Event()
 
     def slow(x: np.ndarray) -> np.ndarray:
