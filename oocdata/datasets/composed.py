@@ -118,7 +118,7 @@ class ComposedView(View):
     """A view of rows whose batch is several arrays, or an array of data-dependent shape."""
 
     _request: ClassVar[type[Request]]
-    """A `ComposedRequest` with the fields of `Request` and the fields the subclass adds to View."""
+    """A `ComposedRequest` with the fields that the subclass adds to `View`."""
 
     is_composed = True
 
