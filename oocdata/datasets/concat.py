@@ -274,7 +274,9 @@ class Concat(Dataset):
     def _stored_rows(self) -> list[StoredRows]:
         chosen, all_rows = np.asarray(self.chosen, np.int64), []
         for part, end in zip(self.parts, self.ends.tolist(), strict=True):
-            all_rows += [rows.at(chosen - (end - len(part))) for rows in part._stored_rows()]
+            all_rows += [
+                rows.of_elements(chosen - (end - len(part))) for rows in part._stored_rows()
+            ]
         return all_rows
 
     def _positions_to_drop(self, gap: int) -> int:

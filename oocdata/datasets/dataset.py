@@ -57,7 +57,7 @@ order, target, and NumPy's temporary arrays."""
 
 @dataclass(frozen=True)
 class Draw:
-    """State that random draws may depend on; never the process or thread that reads."""
+    """Inputs of random draws, which depend on nothing else, such as the reading process."""
 
     seed: int = 0
     epoch: int = 0

@@ -199,8 +199,8 @@ class Patches(Dataset):
             inner = self.dataset._select(elements).blocks
             if isinstance(inner, Blocks):
                 return Blocks(inner.length * per, inner.first * per)
-        of = self.dataset.blocks.of
-        return numbered(len(self), lambda positions: of(take(chosen, positions) // per))
+        block_of = self.dataset.blocks.of
+        return numbered(len(self), lambda positions: block_of(take(chosen, positions) // per))
 
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))
@@ -235,7 +235,7 @@ class Patches(Dataset):
 
     def _stored_rows(self) -> list[StoredRows]:
         elements = np.asarray(self.chosen, np.int64) // self.per_row
-        return [rows.at(elements) for rows in self.dataset._stored_rows()]
+        return [rows.of_elements(elements) for rows in self.dataset._stored_rows()]
 
     def _positions_to_drop(self, gap: int) -> int:
         return self.dataset._positions_to_drop(gap) * self.per_row

@@ -64,12 +64,12 @@ class StoredRows:
         """Keys that identify the arrays."""
         return _arrays(self.view.source)
 
-    def at(self, elements: Ints) -> StoredRows:
+    def of_elements(self, elements: Ints) -> StoredRows:
         """Return the rows of selected elements; elements at other positions are dropped."""
         places = np.asarray(self.places, np.int64)
-        at = np.searchsorted(places, elements)
-        found = np.flatnonzero(np.append(places, _NONE)[at] == elements)
-        return replace(self, numbers=take(self.numbers, at[found]), places=as_run(found))
+        indices = np.searchsorted(places, elements)
+        found = np.flatnonzero(np.append(places, _NONE)[indices] == elements)
+        return replace(self, numbers=take(self.numbers, indices[found]), places=as_run(found))
 
     def distance_to(self, other: StoredRows) -> int:
         """Return the largest distance of two elements, one of each, that share a row."""

@@ -377,7 +377,7 @@ class Splitting(ABC):
         chosen = [np.flatnonzero(self._elements_within(mask)) for mask in masks]
         self._check_filled(list(map(len, chosen)))
         self._check_shared(
-            lambda: [[rows.at(part) for rows in self._stored_rows()] for part in chosen]
+            lambda: [[rows.of_elements(part) for rows in self._stored_rows()] for part in chosen]
         )
         return tuple(self._select(as_run(part)) for part in chosen)
 

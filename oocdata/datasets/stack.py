@@ -171,19 +171,22 @@ def _without_selection(views: list[View]) -> tuple[list[View], tuple[range, ...]
     them.
     """
     whole = max(views, key=lambda view: len(view.axes))
-    full = [view for view in views if len(view.axes) == len(whole.axes)]
+    with_all_axes = [view for view in views if len(view.axes) == len(whole.axes)]
     rows: Selection = range(prod(map(len, whole.grid)))
-    if all(is_same(view.rows, whole.rows) and _lengths(view) == _lengths(whole) for view in full):
+    if all(
+        is_same(view.rows, whole.rows) and _lengths(view) == _lengths(whole)
+        for view in with_all_axes
+    ):
         rows = whole.rows
-        few = [view for view in views if view not in full and len(view) == len(rows)]
-        if few and len(whole.sample_shape) != len(whole.axes):
+        ambiguous = [view for view in views if view not in with_all_axes and len(view) == len(rows)]
+        if ambiguous and len(whole.sample_shape) != len(whole.axes):
             raise ArgumentError(
                 "parts of fewer sample axes must not have as many rows as were chosen along "
                 "several, because they could go together one by one, or be repeated; got "
-                f"{rows_text(few[0])} beside {len(rows)} of "
+                f"{rows_text(ambiguous[0])} beside {len(rows)} of "
                 f"{' × '.join(map(str, _lengths(whole)))}. Select after stacking."
             )
-        views = [_with_all_rows(view) if view in full else view for view in views]
+        views = [_with_all_rows(view) if view in with_all_axes else view for view in views]
         whole = _with_all_rows(whole)
     for view in views:
         if len(view.sample_shape) != len(view.axes):
@@ -209,8 +212,8 @@ def _without_selection(views: list[View]) -> tuple[list[View], tuple[range, ...]
     grid = whole.grid
     for number, view in enumerate(views):
         cuts = tuple(
-            range(length) if at in view.axes else places
-            for at, (places, length) in enumerate(zip(view.cuts, view.source.shape, strict=True))
+            range(length) if axis in view.axes else places
+            for axis, (places, length) in enumerate(zip(view.cuts, view.source.shape, strict=True))
         )
         views[number] = _with_all_rows(replace(view, cuts=cuts))
     return views, grid, rows

@@ -171,9 +171,13 @@ class Stacked(Described):
     def parts_at(self, places: Sequence[Selection]) -> Iterator[tuple[View, Selection]]:
         """Yield each View with its row numbers at positions along the sample axes."""
         for part in self.views:
-            own = [places[axis] for axis in outer_axes(part, self.rows)]
-            at = own[0] if len(own) == 1 else np.ravel_multi_index(own, part.sample_shape)
-            yield part, select(part.rows, at)
+            part_places = [places[axis] for axis in outer_axes(part, self.rows)]
+            numbers = (
+                part_places[0]
+                if len(part_places) == 1
+                else np.ravel_multi_index(part_places, part.sample_shape)
+            )
+            yield part, select(part.rows, numbers)
 
     # Positions of the parts in the whole array ---------------------------------------------------
 
@@ -207,22 +211,22 @@ class Stacked(Described):
 
     def _placed(self, part: Part) -> Placed:
         """Return a part, seen along the axes of the whole array."""
-        common, axis, own = self._common_shape, self.axis, _element(part)
+        common, axis, shape = self._common_shape, self.axis, _element(part)
         samples = self.rows.sample_shape
-        length = 1 if self.new else own[axis]
+        length = 1 if self.new else shape[axis]
         element = (*common[:axis], length, *common[axis + (not self.new) :])
-        begin = len(common) - len(own)
+        first_axis = len(common) - len(shape)
 
-        def line(at: int, places: range) -> Line:
+        def line_of(at: int, places: range) -> Line:
             """Return the axis of the whole array along which an axis of the part's element runs."""
-            along = begin + at
-            here = along + (self.new and along >= axis)
-            repeated = len(places) == 1 and element[here] != 1
-            return (None, places[0]) if repeated else (len(samples) + here, places)
+            along = first_axis + at
+            position = along + (self.new and along >= axis)
+            repeated = len(places) == 1 and element[position] != 1
+            return (None, places[0]) if repeated else (len(samples) + position, places)
 
         lines: list[Line] = []
         if isinstance(part, Constant):
-            lines = [line(at, range(n)) for at, n in enumerate(own)]
+            lines = [line_of(at, range(n)) for at, n in enumerate(shape)]
             return Placed(part, tuple(lines), (*samples, *element), part.dtype)
         outer = outer_axes(part, self.rows)
         for at, places in enumerate(part.cuts):
@@ -232,7 +236,7 @@ class Stacked(Described):
                 number = part.axes.index(at)
                 lines.append((outer[number], _places(part, number)))
             else:
-                lines.append(line(part.order.index(at), places))
+                lines.append(line_of(part.order.index(at), places))
         return Placed(part.source, tuple(lines), (*samples, *element), part.dtype)
 
 

@@ -106,8 +106,8 @@ class View(Dataset):
         """Return the view of all rows of a source, along one or several sample axes."""
         shape = source.shape
         axes = sample_axes(axis, len(shape), source.storage())
-        order = tuple(at for at in range(len(shape)) if at not in axes)
-        rows = range(prod(shape[at] for at in axes))
+        order = tuple(stored_axis for stored_axis in range(len(shape)) if stored_axis not in axes)
+        rows = range(prod(shape[stored_axis] for stored_axis in axes))
         return cls(source, axes, tuple(map(range, shape)), rows, order, source.dtype)
 
     def __repr__(self) -> str:
@@ -130,7 +130,7 @@ class View(Dataset):
     @cached_property
     def grid(self) -> tuple[range, ...]:
         """Selected positions along each sample axis."""
-        return tuple(self.places_along(at) for at in self.axes)
+        return tuple(self.places_along(axis) for axis in self.axes)
 
     def places_along(self, axis: int) -> range:
         """Return the selected positions along an axis of the stored array that was not dropped."""
@@ -141,7 +141,7 @@ class View(Dataset):
     @cached_property
     def element(self) -> tuple[int, ...]:
         """Shape of one row."""
-        return tuple(len(self.places_along(at)) for at in self.order)
+        return tuple(len(self.places_along(axis)) for axis in self.order)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -168,7 +168,7 @@ class View(Dataset):
         dimensions = self.storage.dimensions
         if not dimensions:
             return ()
-        return tuple(dimensions[at] or None for at in (*self.axes, *self.order))
+        return tuple(dimensions[axis] or None for axis in (*self.axes, *self.order))
 
     @property
     def categories(self) -> tuple[Any, ...] | dict[int, Any]:
@@ -263,27 +263,27 @@ class View(Dataset):
     def extent(self) -> Extent:
         """Extent of one row."""
         extent = Extent.of([1] * len(self.cuts))
-        for at in self.order:
-            places = self.places_along(at)
-            extent = extent.with_axis(at, len(places), abs(places.step))
+        for axis in self.order:
+            places = self.places_along(axis)
+            extent = extent.with_axis(axis, len(places), abs(places.step))
         return extent
 
     @cached_property
     def placement(self) -> Placement:
         """Mapping from the axes of the stored array to the axes of a row."""
-        places = {at: number for number, at in enumerate(self.order)}
-        flipped = [places[at] for at in self.order if self.places_along(at).step < 0]
-        return Placement(tuple(places.get(at) for at in range(len(self.cuts))), tuple(flipped))
+        places = {axis: number for number, axis in enumerate(self.order)}
+        flipped = [places[axis] for axis in self.order if self.places_along(axis).step < 0]
+        return Placement(tuple(places.get(axis) for axis in range(len(self.cuts))), tuple(flipped))
 
     @cached_property
     def _base(self) -> NDArray[np.int64]:
         """Origin of a row, without its positions along the sample axes, shape (N,)."""
         base = np.zeros(len(self.cuts), np.int64)
-        for at, places in enumerate(self.cuts):
+        for axis, places in enumerate(self.cuts):
             if isinstance(places, int):
-                base[at] = places
+                base[axis] = places
             elif places:
-                base[at] = min(places[0], places[-1])
+                base[axis] = min(places[0], places[-1])
         return base
 
     def origins(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -311,8 +311,8 @@ class View(Dataset):
         if len(self.grid) == 1:
             (places,) = self.grid
             return [numbers * places.step + places.start]
-        within = np.unravel_index(numbers, [len(places) for places in self.grid])
-        return [take(places, at) for places, at in zip(self.grid, within, strict=True)]
+        per_axis = np.unravel_index(numbers, [len(places) for places in self.grid])
+        return [take(places, indices) for places, indices in zip(self.grid, per_axis, strict=True)]
 
     # Selections ----------------------------------------------------------------------------------
 
@@ -441,16 +441,16 @@ class View(Dataset):
         if lists and not is_sparse(self.source):
             return self._cut_by_list(list(cuts), lists)
         source, new_cuts = self.source, list(self.cuts)
-        for at, part in zip(self.order, cuts, strict=True):
-            places = self.places_along(at)
+        for axis, part in zip(self.order, cuts, strict=True):
+            places = self.places_along(axis)
             if _is_list(part):
                 columns = take(places, as_positions(part, len(places)))
-                chosen = choose_columns(source, at, columns)
+                chosen = choose_columns(source, axis, columns)
                 if chosen is not None:
-                    source, new_cuts[at] = chosen, range(len(columns))
+                    source, new_cuts[axis] = chosen, range(len(columns))
                     continue
-            new_cuts[at] = cut(places, part)
-        order = tuple(at for at in self.order if isinstance(new_cuts[at], range))
+            new_cuts[axis] = cut(places, part)
+        order = tuple(axis for axis in self.order if isinstance(new_cuts[axis], range))
         return replace(self, source=source, cuts=tuple(new_cuts), order=order)
 
     def _cut_by_list(self, cuts: list[Any], lists: list[int]) -> View:
@@ -519,7 +519,7 @@ class View(Dataset):
                 f"`axes` must be the {ndim} axes of an element, each once, by their numbers, one "
                 f"by one: transpose(1, 0); got {axes}."
             )
-        return replace(self, order=tuple(self.order[at] for at in permutation))
+        return replace(self, order=tuple(self.order[axis] for axis in permutation))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Read all rows: ``np.asarray(view)``, or ``np.asarray(view, view.unit)`` for dates."""

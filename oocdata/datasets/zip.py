@@ -69,6 +69,7 @@ class Zip(Dataset):
 
     @property
     def _multi_axis_members(self) -> list[Dataset]:
+        """Members with several sample axes; the others have labels or other values per row."""
         return [part for part in self._members if len(part.sample_shape) > 1]
 
     # Splits --------------------------------------------------------------------------------------
