@@ -59,7 +59,7 @@ def test_rows_are_numbered_in_c_order_of_the_sample_axes(axis: Any):
     ],
     ids=str,
 )
-def test_axes_that_an_array_has_not(axis: Any, said: str):
+def test_missing_axes(axis: Any, said: str):
     with pytest.raises(ArgumentError, match=said):
         ooc.open(ARRAY, axis=axis)
 
@@ -159,7 +159,7 @@ def test_zips_keep_their_pairs_along_time(kind: str):
         assert_array_equal(found, inside)
 
 
-def test_views_that_lie_along_axes_in_another_order_are_split_alike():
+def test_views_with_axes_in_another_order_are_split_the_same():
     """Test zipped arrays whose sample axes have different numbers in storage."""
     rows = np.arange(40).reshape(4, 10)
     both = ooc.zip(ooc.open(rows, axis=(0, 1)), ooc.open(rows.T.copy(), axis=(1, 0)))
@@ -194,7 +194,7 @@ def test_rows_of_another_part_can_not_be_selected():
 # Patches -----------------------------------------------------------------------------------------
 
 
-def test_a_grid_of_patches_is_numpys():
+def test_a_grid_of_patches_equals_numpy():
     view = ooc.open(ARRAY, axis=(0, 1))
     tiles = view.patches((2, 3), step=(2, 2))
     rows = rows_of(ARRAY, (0, 1))
@@ -224,7 +224,7 @@ def test_random_patches_are_a_function_of_seed_epoch_and_position(data: st.DataO
     assert all(extent.lengths == (1, 1, 2, 3) for extent in source.extents)
 
 
-def test_random_places_are_even():
+def test_random_places_are_uniform():
     patches = ooc.open(np.zeros((20_000, 8))).patches(5, per_row=1)
     places = patches.places(np.arange(20_000), Draw(3, 1))[:, 0]
     counts = np.bincount(places, minlength=4)
@@ -234,7 +234,7 @@ def test_random_places_are_even():
     assert 0.2 < (places == other).mean() < 0.3
 
 
-def test_zipped_and_windowed_arrays_get_the_same_part():
+def test_zipped_and_windowed_arrays_get_the_same_crop():
     view = ooc.open(ARRAY, axis=(0, 1))
     pairs = ooc.zip(view, view[:, ::-1, ::-1]).patches((2, 2), per_row=3)
     left, right = pairs.read(np.arange(30), Draw(1, 2))
@@ -356,7 +356,7 @@ def test_blocks_hold_whole_chunks(data: st.DataObject):
         _check_blocks(view, ids)
 
 
-def test_irregular_selections_tell_the_chunk_of_each_row():
+def test_irregular_selections_list_the_chunk_of_each_row():
     view = ooc.open(RecordingSource(ARRAY, (1, 4, 6, 5)), axis=(0, 1))
     chosen = view[[39, 0, 1, 12, 38]]
     assert isinstance(chosen.blocks, BlockIds)
@@ -394,7 +394,7 @@ def test_completion_shows_what_users_call():
         assert all(hasattr(one, name) for name in dir(one))
 
 
-def test_habits_are_told_what_to_write():
+def test_methods_of_other_libraries_name_the_equivalent():
     view = ooc.open(ARRAY)
     for name in ("shuffle", "batch", "repeat", "prefetch"):
         with pytest.raises(AttributeError, match=r"oocdata's own is \.batches"):

@@ -36,7 +36,7 @@ NUMBERS = st.lists(st.integers(0, 60), max_size=25)
 @pytest.mark.parametrize("how", ["exact", "nearest", "previous"])
 @settings(max_examples=15)
 @given(NUMBERS, st.sets(st.integers(0, 60), min_size=1, max_size=25), st.sampled_from([None, 0, 4]))
-def test_partners_are_those_of_pandas(
+def test_partners_equal_pandas(
     kind: str, how: Any, left: list[int], right: set[int], tolerance: int | None
 ):
     rng = np.random.default_rng(len(left))
@@ -66,7 +66,7 @@ def test_partners_are_those_of_pandas(
     assert_array_equal(found, expected)
 
 
-def test_numbers_of_any_size_are_compared_as_they_are():
+def test_large_numbers_are_compared_exactly():
     far = np.array([-(2**63), 0, 2**63 - 1])
     assert matches(np.array([-(2**63) + 1, 2**62]), far, "nearest").tolist() == [0, 2]
     assert matches(np.array([2**63 - 1]), far[:1], "nearest", 2**62).tolist() == [-1]
@@ -91,7 +91,7 @@ def test_dates_of_views_are_dates():
         ooc.join(x, x, on=(by_day, np.arange(5)))
 
 
-def test_times_that_count_otherwise_are_not_compared(tmp_path: Path):
+def test_times_in_other_units_are_refused(tmp_path: Path):
     paths = tmp_path / "a.h5", tmp_path / "b.h5"
     for path, units in zip(paths, ("days since 2020-01-01", "days since 2020-01-03"), strict=True):
         with h5py.File(path, "w") as file:
@@ -105,7 +105,7 @@ def test_times_that_count_otherwise_are_not_compared(tmp_path: Path):
     assert len(ooc.join(x, x, on=dates, missing="drop")) == 3
 
 
-def test_elements_come_in_the_order_of_the_first():
+def test_elements_are_in_the_order_of_the_first_dataset():
     a, b = ooc.open(np.arange(5)), ooc.open(np.arange(4) * 10)
     with pytest.warns(MissingPartnerWarning, match="1 of 5 elements have no partner: x"):
         both = ooc.join(a, b, on=(["d", "b", "x", "a", "b"], np.array([b"a", b"b", b"c", b"d"])))
@@ -113,7 +113,7 @@ def test_elements_come_in_the_order_of_the_first():
     assert repr(both).startswith("<Zip: 4 elements")
 
 
-def test_missing_partners_are_never_dropped_in_silence():
+def test_missing_partners_are_reported():
     a, ids = ooc.open(np.arange(5)), np.arange(5)
     with pytest.warns(MissingPartnerWarning, match="2 of 5 elements have no partner: 3, 4") as told:
         assert len(ooc.join(a, a, on=(ids, ids - 2))) == 3

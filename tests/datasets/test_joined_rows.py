@@ -200,7 +200,7 @@ def test_every_batch_of_a_mixture_has_its_shares(members: Members, shuffle: Any,
     assert set(Counter(first[:180]).values()) == {2}
 
 
-def test_a_member_that_begins_anew_within_a_batch(members: Members) -> None:
+def test_a_member_that_restarts_within_a_batch(members: Members) -> None:
     views, rows = members()
     few = ooc.mix({views[0]: 1, views[1][:3]: 1}, length=64).batches(32, shuffle=True)
     for step in range(2):
@@ -226,7 +226,7 @@ def test_parts_of_an_epoch(members: Members) -> None:
         same(numbered[1], numbered[0], rows)
 
 
-def test_it_is_selected_and_split(members: Members) -> None:
+def test_selections_and_splits(members: Members) -> None:
     views, rows = members()
     whole = ooc.concat(views)
     same(whole[::-2].take([3, 0]), np.arange(EVERY)[::-2][[3, 0]], rows)
@@ -267,7 +267,7 @@ def test_draws_by_weight(members: Members) -> None:
         same(batch, positions, rows)
 
 
-def test_it_travels(members: Members) -> None:
+def test_descriptions_and_workers(members: Members) -> None:
     views, rows = members()
     mixed = ooc.mix({views[0]: 0.7, views[1]: 0.3})
     for whole in (ooc.concat(views), mixed, mixed.enumerate()):
@@ -280,7 +280,7 @@ def test_it_travels(members: Members) -> None:
             same(x, loader.positions(1, 1), rows)
 
 
-def test_rows_of_like_length_share_batches(tmp_path: Path) -> None:
+def test_buckets_batch_rows_of_similar_length(tmp_path: Path) -> None:
     views, rows = ragged_members(tmp_path)
     bounds, lengths = (10, 20, 40), np.array([len(row) for row in rows])
     whole = ooc.concat(labelled(views))
@@ -297,7 +297,7 @@ def test_rows_of_like_length_share_batches(tmp_path: Path) -> None:
         ooc.mix([(view, 1) for view in views]).batches(16, bucket=bounds)
 
 
-def test_rows_that_are_padded(tmp_path: Path) -> None:
+def test_padded_rows(tmp_path: Path) -> None:
     views, rows = ragged_members(tmp_path)
     bounds, lengths = (10, 20, 40), np.array([len(row) for row in rows])
     pairs = [
@@ -409,7 +409,7 @@ def test_names_in_another_order(tmp_path: Path, fn: Any) -> None:
     assert list(batch) == ["x", "y", "at"]
 
 
-def test_what_is_not_alike_is_named(tmp_path: Path) -> None:
+def test_errors_name_the_difference(tmp_path: Path) -> None:
     one, two, _ = ragged_members(tmp_path)[0]
     dense, cells = ooc.open(np.zeros((5, 3), "i4")), sparse_members(tmp_path)[0]
     wide = ooc.ragged(np.zeros((9, 2), "i4"), lengths=[4, 5])
@@ -507,7 +507,7 @@ def test_padding_all_is_padding_each(joined: str, shuffle: bool, to: Any) -> Non
     assert fingerprint(loader) == fingerprint(other)
 
 
-def test_padding_what_is_not_ragged() -> None:
+def test_padding_dense_rows_is_refused() -> None:
     rows = ooc.ragged(np.arange(6), lengths=[1, 2, 3])
     zipped = ooc.concat([ooc.zip(rows, ooc.open(np.arange(3)))] * 2)
     for call in (lambda: zipped.pad(3), lambda: zipped.mask(3), lambda: zipped.lengths):

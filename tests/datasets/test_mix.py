@@ -68,7 +68,7 @@ def test_each_member_goes_through_its_own_epochs() -> None:
         assert (np.diff(own) != 1).any()
 
 
-def test_an_epoch_ends_before_a_member_begins_anew() -> None:
+def test_an_epoch_ends_before_a_member_restarts() -> None:
     one, two = numbers(100, 33)
     assert len(ooc.mix({one: 3, two: 1}).batches(4)) == 132 // 4
     assert len(ooc.mix({one: 1, two: 1}).batches(4)) == 66 // 4
@@ -120,7 +120,7 @@ def test_ranks_share_the_batches(shuffle: Any) -> None:
             assert_array_equal(together, loader.batch(step, 2))
 
 
-def test_it_goes_on_anywhere_as_if_never_stopped() -> None:
+def test_resume_at_any_step() -> None:
     one, two = numbers(90, 40)
     make = lambda: ooc.mix({one: 2, two: 1}).batches(8, shuffle=True, seed=9)  # noqa: E731
     every = epochs(make(), 3)
@@ -135,7 +135,7 @@ def test_it_goes_on_anywhere_as_if_never_stopped() -> None:
         assert_array_equal(got, expected)
 
 
-def test_it_travels(tmp_path: Path) -> None:
+def test_descriptions_and_workers(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(160.0))
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file.create_dataset("u", data=np.arange(160.0) + 1000, chunks=(7,), compression="gzip")
@@ -182,7 +182,7 @@ def test_in_worker_processes(tmp_path: Path) -> None:
                 assert_array_equal(one_, other)
 
 
-def test_over_and_under_other_datasets() -> None:
+def test_mixtures_of_and_in_other_datasets() -> None:
     array = np.zeros((40, 4, 6))
     one, two = ooc.open(array), ooc.open(array + 100)
     pairs = ooc.mix({one.next_frame(): 1, two.next_frame(): 2})
@@ -208,7 +208,7 @@ def test_over_and_under_other_datasets() -> None:
     assert own.batch(0)[:, 0, 0].tolist().count(8) == 5
 
 
-def test_parts_of_it_are_parts_of_each_member() -> None:
+def test_a_split_of_a_mixture_splits_each_member() -> None:
     one, two = numbers(100, 40)
     mixed = ooc.mix({one: 1, two: 1})
     train, val = mixed.split(0.8, 0.2)
@@ -243,7 +243,7 @@ def test_parts_of_it_are_parts_of_each_member() -> None:
         ([(ooc.mix([(ooc.open(np.arange(3)), 1)]), 1)], "no mixtures"),
     ],
 )
-def test_what_does_not_mix(members: Any, said: str) -> None:
+def test_invalid_mixtures(members: Any, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         ooc.mix(members)
 
@@ -257,7 +257,7 @@ def test_members_of_one_array_are_split_before_they_are_mixed() -> None:
                 one.split(0.5, 0.5)
 
 
-def test_a_large_member_beside_a_small_one() -> None:
+def test_members_of_very_different_size() -> None:
     """Test that shares are exact, however different they are."""
     for counts in ((10**8, 50), (5_000_004, 4_999_996), (2**40 + 1, 3)):
         parts = [ooc.open(np.broadcast_to(np.float32(at), (n,))) for at, n in enumerate(counts)]
@@ -269,7 +269,7 @@ def test_a_large_member_beside_a_small_one() -> None:
         ooc.mix([(parts[0], 1), (parts[1], 1e-15)])
 
 
-def test_what_can_not_be_asked_of_a_mixture() -> None:
+def test_unsupported_methods_of_a_mixture() -> None:
     one, two = numbers(10, 10)
     mixed = ooc.mix({one: 1, two: 2})
     with pytest.raises(ArgumentError, match="`weights` must be None for a mixture"):
@@ -280,7 +280,7 @@ def test_what_can_not_be_asked_of_a_mixture() -> None:
         ooc.mix({one: 1}, length=0)
 
 
-def test_it_explains_itself() -> None:
+def test_explain() -> None:
     one, two = numbers(700, 60)
     loader = ooc.mix({one: 0.7, two: 0.3}, length=400).batches(40, shuffle=True)
     text = str(loader.explain())
@@ -317,7 +317,7 @@ def test_a_draw_takes_no_memory_by_length() -> None:
 
 
 @pytest.mark.parametrize("shuffle", [True, "block", "global", ooc.BlockShuffle(8, 4)], ids=str)
-def test_elements_come_as_often_as_they_weigh(shuffle: Any) -> None:
+def test_elements_are_drawn_in_proportion_to_weights(shuffle: Any) -> None:
     view, _ = chunked(320, 0)
     random = np.random.default_rng(0)
     weights = random.integers(0, 5, 320).astype("f4")
@@ -382,7 +382,7 @@ def test_weights_of_a_view_and_balanced_labels(tmp_path: Path) -> None:
         (np.full(30, 1e307), "divide them by the largest"),
     ],
 )
-def test_what_is_no_weight(weights: Any, said: str) -> None:
+def test_invalid_weights(weights: Any, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         ooc.open(np.arange(30)).batches(5, shuffle=True, weights=weights)
 
@@ -417,12 +417,12 @@ def test_weights_need_a_shuffle() -> None:
 
 
 @pytest.mark.parametrize("labels", [[0.5, 1], [[1], [2]], [-1, -1], [], [None, "a"]], ids=str)
-def test_what_are_no_labels(labels: Any) -> None:
+def test_invalid_labels(labels: Any) -> None:
     with pytest.raises(ArgumentError, match="`labels` must"):
         ooc.balanced(np.array(labels, dtype=object) if None in labels else labels)
 
 
-def test_an_order_of_ones_own_serves_for_both() -> None:
+def test_a_user_defined_order_of_members_and_draws() -> None:
     one, two = numbers(30, 20)
     loader = ooc.mix({one: 1, two: 1}).batches(4, shuffle=ooc.Sequential())
     assert isinstance(loader.order, Mixture)

@@ -232,7 +232,7 @@ def test_splits_never_share_a_row() -> None:
         ([ooc.mix([(ooc.open(A), 1)]), ooc.open(A)], "no mixtures; dataset 0 is one"),
     ],
 )  # fmt: skip
-def test_what_does_not_go_together(parts: Any, said: str) -> None:
+def test_mismatched_parts(parts: Any, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         ooc.concat(parts)
 
@@ -249,7 +249,7 @@ def test_dicts_in_another_order_and_empty_parts() -> None:
 # --- filters
 
 
-def test_a_filter_keeps_what_a_mask_says(tmp_path: Path) -> None:
+def test_filter_by_a_mask(tmp_path: Path) -> None:
     mask = np.random.default_rng(0).random(70) < 0.3
     np.save(tmp_path / "mask.npy", mask)
     every = np.concatenate([A, B, C])
@@ -287,7 +287,7 @@ def test_a_view_of_a_mask_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
         (ooc.open(np.ones((23, 2), bool)), "a View of one bool"),
     ],
 )
-def test_what_is_no_mask(mask: Any, said: str) -> None:
+def test_invalid_masks(mask: Any, said: str) -> None:
     with pytest.raises(ArgumentError, match=said):
         ooc.open(A).filter(mask)
 
@@ -295,7 +295,7 @@ def test_what_is_no_mask(mask: Any, said: str) -> None:
 # --- numbers
 
 
-def test_numbers_stay_with_their_elements(tmp_path: Path) -> None:
+def test_enumerated_positions_stay_with_their_elements(tmp_path: Path) -> None:
     view = on_disk(tmp_path)[0]
     pairs = view.enumerate()
     assert pairs.spec[0].dtype == np.int64

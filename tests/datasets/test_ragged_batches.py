@@ -116,7 +116,7 @@ def test_splits_share_no_row(rows: ooc.Ragged) -> None:
         assert_array_equal(np.sort(np.concatenate(found), axis=0), VALUES)
 
 
-def test_it_is_described(rows: ooc.Ragged) -> None:
+def test_description(rows: ooc.Ragged) -> None:
     loader = rows[::-1].astype("f8").batches(32, shuffle=True).shard(2, 1)
     again = from_json(as_json(loader))
     assert fingerprint(again) == fingerprint(loader)
@@ -170,7 +170,7 @@ def test_batches_take_no_more_than_is_counted(rows: ooc.Ragged) -> None:
     assert "rows of unequal length" in str(loader.explain())
 
 
-def test_what_needs_rows_of_one_length_says_so(rows: ooc.Ragged) -> None:
+def test_errors_of_methods_that_need_dense_rows(rows: ooc.Ragged) -> None:
     both = ooc.zip(rows, rows.lengths)
     for wrong in (
         lambda: both.map(lambda x, y: x),
@@ -229,7 +229,7 @@ def test_rows_of_lines(tmp_path: Path) -> None:
     assert [row.tolist() for row in both.take(np.arange(6))] == [*wanted[2:], *wanted[:2]]
 
 
-def test_numbers_that_a_dtype_does_not_hold() -> None:
+def test_values_that_the_dtype_cannot_represent() -> None:
     rows = ooc.ragged(np.arange(5, dtype="f2"), lengths=[2, 3])
     with pytest.raises(ArgumentError, match="must be a number that float16 holds; got 1000000"):
         rows.pad(value=1e6)

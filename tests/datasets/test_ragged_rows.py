@@ -101,7 +101,7 @@ def test_each_chunk_is_decoded_once_a_batch() -> None:
     assert len(decoded) == 20
 
 
-def test_a_row_a_file(tmp_path: Path) -> None:
+def test_each_file_is_a_row(tmp_path: Path) -> None:
     for number, length in enumerate((4, 2, 3)):
         np.save(tmp_path / f"{number}.npy", np.full((length, 2), number, "f4"))
     view = ooc.open(str(tmp_path / "*.npy"))
@@ -113,7 +113,7 @@ def test_a_row_a_file(tmp_path: Path) -> None:
     assert len(patches) == 6
 
 
-def test_what_does_not_fit() -> None:
+def test_invalid_lengths_and_values() -> None:
     rows = ooc.ragged(np.arange(15, dtype="u1"), lengths=LENGTHS)
     with pytest.raises(ArgumentError, match=r"longest row, 7.*got 5\. Write cut=True"):
         rows.pad(5)

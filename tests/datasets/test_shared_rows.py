@@ -130,7 +130,7 @@ def test_stacks_of_one_array_at_different_rows(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["zip", "enumerate", "cache", "map"])
-def test_rows_that_come_more_than_once(folder: Path, how: str) -> None:
+def test_repeated_rows(folder: Path, how: str) -> None:
     """Test a split after oversampling a rare class."""
     rare = ooc.open(folder / "u.npy")[np.arange(3 * ROWS) // 3]
     made: Any = {
@@ -239,7 +239,7 @@ def test_windows_of_one_array_are_split_without_a_list_of_rows(
     assert sum(map(len, parts)) == len(both) - 16
 
 
-def test_single_rows_beside_windows_of_the_same_array() -> None:
+def test_single_rows_zipped_with_windows_of_the_same_array() -> None:
     view = ooc.open(np.arange(60))
     windows, groups = view.windows(4)[::4][:13], np.arange(60) // 4
     own = ooc.zip(windows, view[3::4][:13]).split(0.5, 0.5, by=groups)
@@ -258,7 +258,7 @@ def test_single_rows_beside_windows_of_the_same_array() -> None:
             assert not rows[0] & rows[1]
 
 
-def test_an_array_that_is_held_in_two_ways_is_split_by_trajectories(tmp_path: Path) -> None:
+def test_an_array_read_in_two_ways_is_split_by_trajectories(tmp_path: Path) -> None:
     values = np.arange(6 * 10 * 3).reshape(6, 10, 3)
     np.save(tmp_path / "a.npy", values)
     runs = ooc.open(tmp_path / "a.npy", axis=(0, 1))

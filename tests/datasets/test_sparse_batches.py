@@ -85,7 +85,7 @@ def test_one_element_and_slices(path: str) -> None:
     )
 
 
-def test_it_is_described(path: str) -> None:
+def test_description(path: str) -> None:
     loader = ooc.open(path, "X").sparse().batches(32, shuffle=True).shard(2, 1)
     again = from_json(as_json(loader)).batch(1, 4)
     assert_array_equal(again.dense(), loader.batch(1, 4).dense())
@@ -142,7 +142,7 @@ def test_dense_rows_are_put_together(path: str) -> None:
     )
 
 
-def test_what_needs_dense_rows_says_so(path: str) -> None:
+def test_errors_of_methods_that_need_dense_rows(path: str) -> None:
     view = ooc.open(path, "X")
     rows = ooc.zip(view, view).sparse()
     for wrong in (
@@ -188,7 +188,7 @@ def test_columns_are_chosen_one_by_one(path: str) -> None:
         view[[1, 2], [3, 4]]
 
 
-def test_dense_rows_meet_all_else(path: str) -> None:
+def test_dense_rows_in_windows_zips_and_loaders(path: str) -> None:
     view, labels = ooc.open(path, "X"), ooc.open(path, "obs/cell_type")
     x, y = view.windows(3, 1, shift=2)[5]
     assert_array_equal(x, DENSE[10:13])
@@ -204,7 +204,7 @@ def test_dense_rows_meet_all_else(path: str) -> None:
     assert "CSR, nnz" in str(loader.explain())
 
 
-def test_worker_processes_read_it(path: str) -> None:
+def test_worker_processes(path: str) -> None:
     view = ooc.open(path, "X")[:, [3, 9]]
     loader = view.batches(50, shuffle=True, seed=2, workers=1)
     found = np.concatenate(list(loader))
@@ -245,7 +245,7 @@ def test_batches_take_no_more_than_is_counted(path: str, cut: slice) -> None:
         assert taken <= run_bytes(loader, steps)
 
 
-def test_a_batch_that_is_read_alone_has_no_room_left(path: str) -> None:
+def test_a_single_batch_has_no_extra_memory(path: str) -> None:
     """Test alignment: TensorFlow copies a slice that ends at an unaligned address."""
     loader = ooc.open(path, "X").sparse().batches(20, shuffle=True)
     batch = loader.batch(0)

@@ -155,7 +155,7 @@ def test_groups_of_dates_and_texts_and_of_places():
     assert len(pairs) == 2 * 9
 
 
-def test_by_a_seed_groups_come_in_another_order():
+def test_a_seed_shuffles_groups():
     ids = np.repeat(np.arange(12), 2)
     found = {tuple(ooc.open(ARRAY).split(0.5, 0.5, by=ids, seed=seed)[0].rows) for seed in range(9)}
     assert len(found) > 5
@@ -380,7 +380,7 @@ SHIFTED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
 
 
 @pytest.mark.parametrize("kind", SHIFTED)
-def test_a_zip_that_holds_rows_twice_is_split_without_sharing_one(kind: str):
+def test_parts_of_a_zip_with_repeated_rows_share_none(kind: str):
     dataset = SHIFTED[kind](ooc.open(ARRAY))
     parts = dataset.split(0.5, 0.5)
     one, other = (set.union(*rows_read(part)) for part in parts)
@@ -537,7 +537,7 @@ def test_damaged_files_are_refused(tmp_path: Path):
             ooc.load_split(path, view)
 
 
-def test_too_many_rows_speak_of_a_gap_only_where_there_is_one() -> None:
+def test_the_error_mentions_a_gap_only_if_there_is_one() -> None:
     rows = ooc.open(np.arange(10))
     with pytest.raises(ArgumentError, match="at most 10; got"):
         rows.split(8, 3)

@@ -438,7 +438,7 @@ def test_descriptions(tmp_path: Path, make: Any) -> None:
         assert_array_equal(third, other)
 
 
-def test_what_they_look_like() -> None:
+def test_repr_and_specs() -> None:
     view = ooc.open(np.zeros((10, 2)))
     assert repr(view.windows((-4, -1, 0), 2)) == "<Windows: 4 elements of 3+2 rows>"
     padded = ooc.windows({"a": view, "b": (view, 4)}, pad=True)
@@ -556,7 +556,7 @@ def test_episodes_begin_where_time_jumps(steps: list[int], kind: str) -> None:
 
 
 @pytest.mark.parametrize("dates", [["NaT", "1970-01-02"], ["1969-12-31", "NaT"], ["NaT"] * 3])
-def test_no_date_follows_on_none(dates: list[str]) -> None:
+def test_nat_ends_an_episode(dates: list[str]) -> None:
     """Test NaT, the lowest int64, next to which differences wrap around."""
     found = ooc.episodes(time=np.array(dates, "M8[D]"), step=np.timedelta64(1, "D"))
     assert found.tolist() == [1] * len(dates)

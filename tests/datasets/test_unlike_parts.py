@@ -195,7 +195,7 @@ def test_chunks_are_decoded_once_and_no_others() -> None:
     assert twos == Counter({(n, 0, 0): 1 for n in range(4)})
 
 
-def test_what_can_not_be_filled(tmp_path: Path) -> None:
+def test_invalid_padding(tmp_path: Path) -> None:
     arrays = made(SHAPES, "u1")
     for value in (-1, 0.5, np.nan, "a"):
         with pytest.raises(ArgumentError, match="`pad` must be a number that uint8 holds"):

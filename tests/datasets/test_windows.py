@@ -76,7 +76,7 @@ def test_next_frame(horizon: int, episodes: Any):
     assert [leaf.shape for leaf in pairs.spec] == [(), ()]
 
 
-def test_what_it_looks_like():
+def test_repr_and_spec():
     view = ooc.open(np.zeros((10, 2, 3), "f4"))
     assert [str(leaf) for leaf in view.windows(4, 2).spec] == [
         "(4, 2, 3) float32",
