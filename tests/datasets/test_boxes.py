@@ -46,7 +46,7 @@ def test_rows_are_numbered_in_c_order_of_the_sample_axes(axis: Any):
 
 
 @pytest.mark.parametrize(
-    ("axis", "said"),
+    ("axis", "message"),
     [
         (4, "must be an axis of the 4-dimensional array; got 4"),
         ((0, 0), r"each sample axis once; got \(0, 0\)"),
@@ -59,8 +59,8 @@ def test_rows_are_numbered_in_c_order_of_the_sample_axes(axis: Any):
     ],
     ids=str,
 )
-def test_missing_axes(axis: Any, said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_missing_axes(axis: Any, message: str):
+    with pytest.raises(ArgumentError, match=message):
         ooc.open(ARRAY, axis=axis)
 
 
@@ -109,7 +109,7 @@ def test_splits_of_several_sample_axes(axis: int | None):
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda v: v.split(0.5, 0.5, axis=2), r"one of the sample axes \(0, 1\); got 2"),
         (lambda v: v.split(0.5, 0.5, axis=9), "must be an axis of the 4-dimensional"),
@@ -118,8 +118,8 @@ def test_splits_of_several_sample_axes(axis: int | None):
         (lambda v: ooc.zip(v, v).split(0.5, 0.5, axis=2), "one of the sample axes"),
     ],
 )
-def test_wrong_splits(call: Any, said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_splits(call: Any, message: str):
+    with pytest.raises(ArgumentError, match=message):
         call(ooc.open(ARRAY, axis=(0, 1)))
 
 
@@ -260,7 +260,7 @@ def test_patches_of_transposed_rows_and_of_chosen_windows():
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda v: v.patches((7, 3)), r"`size` must fit into an element; got \(7, 3\)"),
         (lambda v: v.patches((1, 1, 1)), "3 different axes of an element that has 2"),
@@ -279,8 +279,8 @@ def test_patches_of_transposed_rows_and_of_chosen_windows():
         (lambda v: v.patches(2)[3:].split(0.5, 0.5), "Split first, then select"),
     ],
 )
-def test_wrong_patches(call: Any, said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_patches(call: Any, message: str):
+    with pytest.raises(ArgumentError, match=message):
         call(ooc.open(ARRAY, axis=(0, 1)))
 
 

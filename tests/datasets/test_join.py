@@ -115,9 +115,11 @@ def test_elements_are_in_the_order_of_the_first_dataset():
 
 def test_missing_partners_are_reported():
     a, ids = ooc.open(np.arange(5)), np.arange(5)
-    with pytest.warns(MissingPartnerWarning, match="2 of 5 elements have no partner: 3, 4") as told:
+    with pytest.warns(
+        MissingPartnerWarning, match="2 of 5 elements have no partner: 3, 4"
+    ) as warned:
         assert len(ooc.join(a, a, on=(ids, ids - 2))) == 3
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(ooc.join(a, a, on=(ids, ids + 3), missing="drop")) == 2
@@ -148,7 +150,7 @@ def test_several_datasets_and_names():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"on": ([1, 2, 3], [1, 1, 2])}, "each id of a partner once; these come back: 1"),
         ({"on": ([1, 2], [1, 2, 3])}, "an id for each element; got 2 for 3"),
@@ -172,9 +174,9 @@ def test_several_datasets_and_names():
         ({"on": ([1, 2, 4], [1, 2, 3]), "missing": "fill"}, "'drop' or 'error'"),
     ],
 )
-def test_wrong_joins(options: Any, said: str):
+def test_wrong_joins(options: Any, message: str):
     view, ids = ooc.open(np.arange(3)), np.arange(3)
-    with pytest.raises(ArgumentError, match=said):
+    with pytest.raises(ArgumentError, match=message):
         ooc.join(view, view, **{"on": (ids, ids), **options})
 
 

@@ -413,7 +413,7 @@ def test_errors_name_the_difference(tmp_path: Path) -> None:
     one, two, _ = ragged_members(tmp_path)[0]
     dense, cells = ooc.open(np.zeros((5, 3), "i4")), sparse_members(tmp_path)[0]
     wide = ooc.ragged(np.zeros((9, 2), "i4"), lengths=[4, 5])
-    for others, said in (
+    for others, message in (
         (
             [one, one.astype("f8")],
             r"0 has \(None,\) int32, ragged, dataset 1 has .*float64, ragged",
@@ -424,10 +424,10 @@ def test_errors_name_the_difference(tmp_path: Path) -> None:
         ([cells[0], one], r"dataset 0 has \(25,\) float32, sparse, dataset 1 has .*ragged"),
         ([one, one.pad((10, 40))], r"dataset 1 has \(None,\) int32, padded"),
     ):
-        with pytest.raises(ArgumentError, match=said) as raised:
+        with pytest.raises(ArgumentError, match=message) as raised:
             ooc.concat(others)
         assert "`.map`" not in str(raised.value)  # not possible for these rows
-        with pytest.raises(ArgumentError, match=said):
+        with pytest.raises(ArgumentError, match=message):
             ooc.mix([(other, 1) for other in others])
     mixed = ooc.mix({one: 1, two: 1})
     for wrong in (
@@ -493,17 +493,17 @@ def test_padding_all_is_padding_each(joined: str, shuffle: bool, to: Any) -> Non
         for one, same_one in zip(loader.epoch(epoch), other.epoch(epoch), strict=True):
             for array, wanted in zip(one, same_one, strict=True):
                 assert_array_equal(array, wanted)
-            values, held, counts = one
-            assert_array_equal(held.sum(1), counts)
-            assert (values[~held] == -1).all()
-            assert (values[held] >= 0).all()
+            values, mask, counts = one
+            assert_array_equal(mask.sum(1), counts)
+            assert (values[~mask] == -1).all()
+            assert (values[mask] >= 0).all()
     resumed = [x.tolist() for x, _, _ in loader.epoch(1, 3)]
     assert resumed == [x.tolist() for x, _, _ in loader.epoch(1)][3:]
     ranks = [list(loader.shard(2, rank).epoch(0)) for rank in range(2)]
-    for step, (_, held, counts) in enumerate(loader.epoch(0)):
+    for step, (_, mask, counts) in enumerate(loader.epoch(0)):
         both = np.concatenate([batches[step][2] for batches in ranks])
         assert_array_equal(both, counts[: len(both)])
-        assert held.shape[1] >= counts.max()
+        assert mask.shape[1] >= counts.max()
     assert fingerprint(loader) == fingerprint(other)
 
 

@@ -215,9 +215,9 @@ def test_a_split_of_a_mixture_splits_each_member() -> None:
     assert [len(part) for part in train.parts] == [80, 32]
     assert [len(part) for part in val.parts] == [20, 8]
     assert [len(mixed.map(np.sqrt).shard(2, at)) for at in range(2)] == [70, 70]
-    kept = mixed.filter(np.arange(140) % 2 == 0)
-    assert [len(part) for part in kept.parts] == [50, 20]
-    assert isinstance(kept, Mix)
+    filtered = mixed.filter(np.arange(140) % 2 == 0)
+    assert [len(part) for part in filtered.parts] == [50, 20]
+    assert isinstance(filtered, Mix)
     assert_array_equal(mixed.take([0, 139, 100]), [0, 1039, 1000])
     with pytest.raises(EmptyError, match="of member 1 none is left"):
         ooc.mix([(one, 1), (two, 1), (one, 1)])[np.r_[0:50, 150:200]]
@@ -229,7 +229,7 @@ def test_a_split_of_a_mixture_splits_each_member() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("members", "message"),
     [
         ({}, "a dict of datasets and weights"),
         ([ooc.open(np.arange(3))], "a dict of datasets and weights"),
@@ -243,8 +243,8 @@ def test_a_split_of_a_mixture_splits_each_member() -> None:
         ([(ooc.mix([(ooc.open(np.arange(3)), 1)]), 1)], "no mixtures"),
     ],
 )
-def test_invalid_mixtures(members: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_invalid_mixtures(members: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         ooc.mix(members)
 
 
@@ -369,7 +369,7 @@ def test_weights_of_a_view_and_balanced_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "said"),
+    ("weights", "message"),
     [
         (np.ones(29), "each of the 30 elements"),
         (np.ones((30, 1)), r"shape \(30, 1\)"),
@@ -382,8 +382,8 @@ def test_weights_of_a_view_and_balanced_labels(tmp_path: Path) -> None:
         (np.full(30, 1e307), "divide them by the largest"),
     ],
 )
-def test_invalid_weights(weights: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_invalid_weights(weights: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         ooc.open(np.arange(30)).batches(5, shuffle=True, weights=weights)
 
 

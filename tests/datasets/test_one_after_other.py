@@ -220,7 +220,7 @@ def test_splits_never_share_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         ([], "must get datasets"),
         ([A], "Open arrays with ooc.open"),
@@ -232,8 +232,8 @@ def test_splits_never_share_a_row() -> None:
         ([ooc.mix([(ooc.open(A), 1)]), ooc.open(A)], "no mixtures; dataset 0 is one"),
     ],
 )  # fmt: skip
-def test_mismatched_parts(parts: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_mismatched_parts(parts: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         ooc.concat(parts)
 
 
@@ -255,8 +255,8 @@ def test_filter_by_a_mask(tmp_path: Path) -> None:
     every = np.concatenate([A, B, C])
     whole = ooc.concat(on_disk(tmp_path))
     for given_ in (mask, mask.tolist(), ooc.open(tmp_path / "mask.npy")):
-        kept = whole.filter(given_)
-        assert_array_equal(kept.take(np.arange(len(kept))), every[mask])
+        filtered = whole.filter(given_)
+        assert_array_equal(filtered.take(np.arange(len(filtered))), every[mask])
     pair = ooc.open(A).next_frame().filter(np.arange(22) % 2 == 0)
     assert_array_equal(pair.take([1, 2])[1], A[[3, 5]])
     run = ooc.open(A).filter(np.arange(23) > 4)
@@ -271,13 +271,13 @@ def test_filter_by_a_mask(tmp_path: Path) -> None:
 def test_a_view_of_a_mask_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "BLOCK_BYTES", 16)
     source = RecordingSource(np.arange(100) % 7 == 0, 8)
-    kept = ooc.open(np.arange(100)).filter(ooc.open(source))
-    assert_array_equal(np.asarray(kept), np.arange(0, 100, 7))
+    filtered = ooc.open(np.arange(100)).filter(ooc.open(source))
+    assert_array_equal(np.asarray(filtered), np.arange(0, 100, 7))
     assert sorted(len(rows) for rows in source.rows) == [4, *[16] * 6]
 
 
 @pytest.mark.parametrize(
-    ("mask", "said"),
+    ("mask", "message"),
     [
         (np.ones(22, bool), "each of the 23 elements; got 22"),
         (ooc.open(np.ones(24, bool)), "each of the 23 elements; got 24"),
@@ -287,8 +287,8 @@ def test_a_view_of_a_mask_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
         (ooc.open(np.ones((23, 2), bool)), "a View of one bool"),
     ],
 )
-def test_invalid_masks(mask: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_invalid_masks(mask: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         ooc.open(A).filter(mask)
 
 

@@ -55,13 +55,13 @@ def same(batch: Any, positions: Any, rows: list[np.ndarray] = ROWS) -> None:
 def test_any_rows(lengths: list[int], inner: tuple[int, ...], dtype: str, data: Any) -> None:
     values = np.arange(sum(lengths) * int(np.prod(inner))).reshape(-1, *inner).astype(dtype)
     made = ooc.ragged(values, lengths=lengths)
-    wanted = np.split(values.astype(values.dtype.newbyteorder("=")), np.cumsum(lengths)[:-1])
+    expected = np.split(values.astype(values.dtype.newbyteorder("=")), np.cumsum(lengths)[:-1])
     positions = data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=8))
-    same(made.take(positions), positions, wanted)
+    same(made.take(positions), positions, expected)
     chosen = made[positions]
     assert_array_equal(chosen.lengths.take(np.arange(len(positions))), np.take(lengths, positions))
     if positions:
-        same(chosen.take([0]), positions[:1], wanted)
+        same(chosen.take([0]), positions[:1], expected)
         assert chosen.longest == max(lengths[at] for at in positions)
         pad, mask = chosen.pad(9), chosen.mask(9)
         assert pad.shape == (len(positions), 9, *inner)
@@ -69,7 +69,7 @@ def test_any_rows(lengths: list[int], inner: tuple[int, ...], dtype: str, data: 
     size = data.draw(st.integers(1, 12))
     loader = made.batches(size, shuffle=True)
     for step, batch in enumerate(loader.epoch(1)):
-        same(batch, loader.positions(step, 1), wanted)
+        same(batch, loader.positions(step, 1), expected)
 
 
 @pytest.mark.parametrize("shuffle", [False, True, "block"])
@@ -219,14 +219,14 @@ def test_rows_of_lines(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"".join(line + b"\n" for line in lines))
     borders = [0, 3, 3, 10, 11, 25, 50]
     rows = ooc.ragged(tmp_path / "a.txt", borders)
-    wanted = [lines[start:stop] for start, stop in pairwise(borders)]
-    assert [rows[at].tolist() for at in range(6)] == wanted
+    expected = [lines[start:stop] for start, stop in pairwise(borders)]
+    assert [rows[at].tolist() for at in range(6)] == expected
     for size in (1, 4):
         read = [row.tolist() for batch in rows.batches(size) for row in batch]
         given = [row for batch in rows.batches(size).to_tf() for row in batch.to_list()]
-        assert read == given == wanted
+        assert read == given == expected
     both = ooc.concat([rows[2:], rows[:2]])
-    assert [row.tolist() for row in both.take(np.arange(6))] == [*wanted[2:], *wanted[:2]]
+    assert [row.tolist() for row in both.take(np.arange(6))] == [*expected[2:], *expected[:2]]
 
 
 def test_values_that_the_dtype_cannot_represent() -> None:

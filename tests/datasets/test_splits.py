@@ -297,7 +297,7 @@ def test_years_that_nanoseconds_cannot_hold():
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda v: v.split_at(coordinate=range(24)), "borders must be at least one, and ascend"),
         (lambda v: v.split_at(5, 5, coordinate=range(24)), "and ascend"),
@@ -313,8 +313,8 @@ def test_years_that_nanoseconds_cannot_hold():
         (lambda v: v.split_at(5, coordinate=[*range(23, -1, -1)], gap=1), "must ascend for a gap"),
     ],
 )
-def test_wrong_borders(call: Any, said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_borders(call: Any, message: str):
+    with pytest.raises(ArgumentError, match=message):
         call(ooc.open(ARRAY))
 
 
@@ -416,7 +416,7 @@ def test_other_rows_of_one_array_are_no_reason():
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda v: v.split(0.5, 0.5, seed=1), "`seed` must come with `by` or `stratify`"),
         (lambda v: v.split(0.5, 0.5, by=range(24), seed="7"), "`seed` must be a whole number"),
@@ -440,12 +440,12 @@ def test_other_rows_of_one_array_are_no_reason():
         (lambda v: v.split_at(5, coordinate=range(24), axis=1), "one of the sample axes"),
     ],
 )
-def test_wrong_splits(call: Any, said: str | None):
+def test_wrong_splits(call: Any, message: str | None):
     view = ooc.open(ARRAY)
-    if said is None:
+    if message is None:
         call(view)
         return
-    with pytest.raises(ArgumentError, match=said):
+    with pytest.raises(ArgumentError, match=message):
         call(view)
 
 
@@ -499,14 +499,14 @@ def test_a_split_of_a_million_rows_is_small(tmp_path: Path):
 def test_other_data_are_refused(tmp_path: Path):
     view, path = ooc.open(ARRAY), tmp_path / "split.json"
     ooc.save_split(path, view, view.split(0.5, 0.5))
-    for other, said in [
+    for other, message in [
         (ooc.open(ARRAY[:-1]), "`rows` was 0:24:1, and is 0:23:1"),
         (ooc.open(ARRAY + 1), "`source.content` differs"),
         (ooc.open(ARRAY).astype("f4"), "`elements` was"),
         (ooc.open(ARRAY).windows(2), "`elements` was"),
         (ooc.open(ARRAY, axis=1), "differs|was"),
     ]:
-        with pytest.raises(RestoreError, match=said):
+        with pytest.raises(RestoreError, match=message):
             ooc.load_split(path, other)
     with pytest.raises(ArgumentError, match="must not be there yet"):
         ooc.save_split(path, view, view.split(0.5, 0.5))

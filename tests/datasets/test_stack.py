@@ -306,7 +306,7 @@ def test_numbers_pass_through_the_dtype_of_the_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda v: ooc.stack([]), "at least one View"),
         (lambda v: ooc.stack([np.zeros(3)]), "at least one View"),
@@ -319,8 +319,8 @@ def test_numbers_pass_through_the_dtype_of_the_part() -> None:
         (lambda v: ooc.concatenate([v, np.zeros(4, "f4")]), r"\(3, 4\), \(4,\)"),
     ],
 )
-def test_mismatched_parts(make: Any, said: str) -> None:
-    with pytest.raises(ooc.errors.OocdataError, match=said):
+def test_mismatched_parts(make: Any, message: str) -> None:
+    with pytest.raises(ooc.errors.OocdataError, match=message):
         make(ooc.open(np.zeros((10, 3, 4), "f4")))
 
 

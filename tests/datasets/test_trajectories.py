@@ -454,7 +454,7 @@ V = ooc.open(np.arange(30))
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda: V.windows((0, 0)), "`inputs` must be offsets that ascend"),
         (lambda: V.windows((1, 0)), "`inputs` must be offsets that ascend"),
@@ -489,8 +489,8 @@ V = ooc.open(np.arange(30))
         ),
     ],
 )
-def test_wrong_calls(call: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_calls(call: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         call()
 
 
@@ -587,7 +587,7 @@ def test_tolerance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         ({}, "`done` or `time` must be given"),
         ({"step": 1}, "`time` must be given with `step`"),
@@ -610,6 +610,6 @@ def test_tolerance() -> None:
         ({"done": ooc.open(np.zeros(4)).next_frame()}, "one number for each row; got <Windows"),
     ],
 )
-def test_wrong_episodes(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_episodes(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         ooc.episodes(**asked)

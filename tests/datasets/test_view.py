@@ -274,7 +274,7 @@ def test_rows_chosen_twice_are_in_one_part(view: ooc.View, choose: Any):
 
 
 @pytest.mark.parametrize(
-    ("call", "kind", "said"),
+    ("call", "kind", "message"),
     [
         (lambda v: v.split(), ArgumentError, "at least one"),
         (lambda v: v.split(0.5, 0.6), ArgumentError, "sum to at most 1"),
@@ -289,8 +289,8 @@ def test_rows_chosen_twice_are_in_one_part(view: ooc.View, choose: Any):
         (lambda v: v.shard(21, 0), EmptyError, "at most the length, 20; got 21"),
     ],
 )
-def test_wrong_splits_and_shards(view: ooc.View, call: Any, kind: Any, said: str):
-    with pytest.raises(kind, match=said):
+def test_wrong_splits_and_shards(view: ooc.View, call: Any, kind: Any, message: str):
+    with pytest.raises(kind, match=message):
         call(view)
 
 
@@ -328,7 +328,7 @@ def test_element_axes_are_indexed_by_arrays(tmp_path: Path, kind: str):
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "message"),
     [
         (np.s_[:, []], "must choose a place"),
         (np.s_[:, [0], [1]], "may be indexed by an array"),
@@ -338,6 +338,6 @@ def test_element_axes_are_indexed_by_arrays(tmp_path: Path, kind: str):
     ],
     ids=str,
 )
-def test_wrong_arrays_along_an_element_axis(key: Any, said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_arrays_along_an_element_axis(key: Any, message: str):
+    with pytest.raises(ArgumentError, match=message):
         _ = ooc.open(sample_array((6, 7, 4)))[key]

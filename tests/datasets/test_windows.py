@@ -134,7 +134,7 @@ def test_steps_beyond_the_data():
 
 
 @pytest.mark.parametrize(
-    ("episodes", "said"),
+    ("episodes", "message"),
     [
         ([50, 49], "sum to the 100 rows, or 100 ids; got 2 numbers with a sum of 99"),
         ([100, 0], "lengths that sum to"),
@@ -152,8 +152,8 @@ def test_steps_beyond_the_data():
         ([[1], [2, 3]], "`episodes` must be integers"),
     ],
 )
-def test_wrong_episodes(episodes: Any, said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_episodes(episodes: Any, message: str):
+    with pytest.raises(ArgumentError, match=message):
         ROWS.windows(2, episodes=episodes)
 
 

@@ -49,7 +49,7 @@ def test_tuples_and_dicts():
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         ((), "must get datasets"),
         (({},), "must get datasets"),
@@ -62,8 +62,8 @@ def test_tuples_and_dicts():
         ),
     ],
 )
-def test_invalid_zips(parts: tuple[Any, ...], said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_invalid_zips(parts: tuple[Any, ...], message: str):
+    with pytest.raises(ArgumentError, match=message):
         ooc.zip(*parts)
 
 
@@ -211,7 +211,7 @@ SHORT = "must keep the 4 elements"
 
 
 @pytest.mark.parametrize(
-    ("function", "batched", "said"),
+    ("function", "batched", "message"),
     [
         (lambda x: x[:2], True, SHORT),
         (lambda x: x.sum(), True, SHORT),
@@ -227,10 +227,10 @@ SHORT = "must keep the 4 elements"
         (lambda x: x if x[0, 0] else x[:1], False, "one shape"),
     ],
 )
-def test_results_that_differ_from_the_spec(function: Any, batched: bool, said: str):
+def test_results_that_differ_from_the_spec(function: Any, batched: bool, message: str):
     spec = ooc.open(ARRAY).spec
     mapped = ooc.open(ARRAY).map(function, batched=batched, spec=spec)
-    with pytest.raises(MapError, match=said) as raised:
+    with pytest.raises(MapError, match=message) as raised:
         mapped.take([0, 1, 2, 3])
     assert "lambda" in str(raised.value)
 
