@@ -175,7 +175,7 @@ def with_masks(parts: Any) -> Any:
                 mask = f"{name}_mask"
                 if mask in parts:
                     raise ArgumentError(
-                        f"`windows` must not get an array of a mask's name, {mask}."
+                        f"`windows` must not get an array with the name of a mask, {mask}."
                     )
                 masked[mask] = map_tree(_mask, part)
         return masked

@@ -293,7 +293,7 @@ class Concat(Dataset):
         if len(each) > 1 or any(len(part) % min(each) for part in self.parts):
             raise ArgumentError(
                 "datasets of patches must be split before they are put one after the other, where "
-                f"they have unlike numbers of patches in an element; these have {sorted(each)}."
+                f"they have different numbers of patches in an element; these have {sorted(each)}."
             )
         return each.pop()
 
@@ -355,7 +355,7 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
             )
         if part.spec != parts[0].spec:
             raise ArgumentError(
-                f"`{caller}` must get datasets whose elements are alike; dataset 0 has "
+                f"`{caller}` must get datasets with equal specs; dataset 0 has "
                 f"{spec_text(parts[0].spec)}, dataset {number} has "
                 f"{spec_text(part.spec)}. {_conversion_hint(parts[0], part)}"
             )

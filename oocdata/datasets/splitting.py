@@ -70,8 +70,8 @@ class Splitting(ABC):
         mixtures = [shares for part in self._followed if (shares := part.shares) is not None]
         if any(mixture.order_key != mixtures[0].order_key for mixture in mixtures):
             raise ArgumentError(
-                "mixtures that are zipped must be mixed alike, because element i of each goes "
-                "together; these differ. Zip the members first, and mix the zips."
+                "zipped mixtures must have equal lengths and weights, because element i of each "
+                "goes together; these differ. Zip the members first, and mix the zips."
             )
         return mixtures[0] if mixtures else None
 
@@ -340,7 +340,7 @@ class Splitting(ABC):
         """Return the part of each row, by groups, by classes, or by classes of groups."""
         if gap:
             raise ArgumentError(
-                f"`gap` must be 0 with `by` or `stratify`, whose parts lie anywhere; got {gap}."
+                f"`gap` must be 0 with `by` or `stratify`, whose parts are not ranges; got {gap}."
             )
         seed = None if seed is None else as_whole("seed", seed)
         arguments = {"by": by, "stratify": stratify}
@@ -485,8 +485,8 @@ class Splitting(ABC):
         place = 0 if axis is None else self._sample_axis_number(axis)
         if place >= len(self.sample_shape):
             raise ArgumentError(
-                "`axis` must be None for elements along one sample axis, as they are once rows of "
-                f"several were chosen; got {axis!r}. Split first, then select."
+                "`axis` must be None for elements along one sample axis, which a selection of rows "
+                f"of several leaves; got {axis!r}. Split first, then select."
             )
         return place
 
@@ -560,8 +560,8 @@ def _first_from(border: Any, dtype: np.dtype[Any]) -> Any:
         fits = False
     if not fits:
         raise ArgumentError(
-            f"borders must lie among what the coordinate, {dtype}, can hold; got {border!r}. What "
-            "is beyond has no rows."
+            f"borders must be values that the coordinate, {dtype}, can hold; got {border!r}. There "
+            "are no rows beyond."
         )
     return value
 

@@ -224,7 +224,7 @@ class View(Dataset):
         [[True, True, True], [True, True, False], [True, True, False]]
         """
         if self.is_composed:
-            raise ArgumentError(f"`mask` must be taken of rows of one shape; got {self!r}.")
+            raise ArgumentError(f"`mask` must be called on dense rows; got {self!r}.")
         return replace(self, source=PaddingMask(self.source), dtype=np.dtype(np.bool_))
 
     @property
@@ -374,8 +374,8 @@ class View(Dataset):
         elif len(where) > 1:
             if storage.parts_axis != axis:
                 raise ArgumentError(
-                    f"parts must lie end to end along the outermost sample axis, {axis}; they lie "
-                    f"along axis {storage.parts_axis}."
+                    f"parts must be joined along the outermost sample axis, {axis}; they are "
+                    f"joined along axis {storage.parts_axis}."
                 )
             places = self.places(np.asarray(self.rows, np.int64))[0]
             starts = np.asarray(storage.parts, np.int64)
@@ -459,14 +459,14 @@ class View(Dataset):
         part, cuts[place] = cuts[place], slice(None)
         if len(lists) > 1:
             raise ArgumentError(
-                "one element axis may be indexed by an array in one index, because NumPy would "
-                f"pair them; got {len(lists)}. Choose one after the other."
+                "at most one element axis may be indexed by an array at a time, because NumPy "
+                f"would pair two; got {len(lists)}. Choose one after the other."
             )
         axis = sum(isinstance(before, slice) for before in cuts[:place])
         view = self._cut(cuts)
         chosen = as_positions(part, view.element[axis])
         if not len(chosen):
-            raise ArgumentError("an array that indexes an element axis must choose a place.")
+            raise ArgumentError("an array that indexes an element axis must not be empty.")
         runs = np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1)
         whole = [slice(None)] * len(view.element)
         parts = [

@@ -274,7 +274,7 @@ def test_unsupported_methods_of_a_mixture() -> None:
     mixed = ooc.mix({one: 1, two: 2})
     with pytest.raises(ArgumentError, match="`weights` must be None for a mixture"):
         mixed.batches(2, weights=np.ones(20))
-    with pytest.raises(ArgumentError, match="mixed alike"):
+    with pytest.raises(ArgumentError, match="equal lengths and weights"):
         ooc.zip(mixed, ooc.mix({one: 1, two: 1})).batches(2)
     with pytest.raises(ArgumentError, match="`length` must be"):
         ooc.mix({one: 1}, length=0)

@@ -213,7 +213,7 @@ def test_splits_never_share_a_row() -> None:
     assert len(one) + len(two) == 50
     with pytest.raises(ArgumentError, match="another order"):
         whole[[5, 2, 9, 1]].split(0.5, 0.5)
-    with pytest.raises(ArgumentError, match="unlike numbers of patches"):
+    with pytest.raises(ArgumentError, match="different numbers of patches"):
         ooc.concat([ooc.open(A).patches((3, 4)), ooc.open(B).patches((3, 4), step=1)]).split(
             0.5, 0.5
         )

@@ -485,7 +485,7 @@ V = ooc.open(np.arange(30))
         (lambda: ooc.windows(V, episodes={"b": [30]}), r"names of the arrays, \[\]"),
         (
             lambda: ooc.windows({"a": (V, 2), "a_mask": V}, pad=True),
-            "must not get an array of a mask's name, a_mask",
+            "must not get an array with the name of a mask, a_mask",
         ),
     ],
 )

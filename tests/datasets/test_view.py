@@ -330,7 +330,7 @@ def test_element_axes_are_indexed_by_arrays(tmp_path: Path, kind: str):
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        (np.s_[:, []], "must choose a place"),
+        (np.s_[:, []], "must not be empty"),
         (np.s_[:, [0], [1]], "may be indexed by an array"),
         (np.s_[[0], [1]], "must not both be chosen"),
         (np.s_[:, "x"], "ints, slices and arrays"),
