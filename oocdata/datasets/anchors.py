@@ -1,7 +1,7 @@
-"""Anchors: the places in episodes that windows are made around, and the arrays around each.
+"""Compute where windows are, and which rows their arrays have.
 
-All arrays of an element count their rows from one anchor, so its place in the episode is found
-once. Memory is that of the episodes, whatever their lengths.
+An anchor is the row in an episode that all arrays of a window are relative to, so the episode is
+found once per window. Memory is proportional to the number of episodes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.datasets.dataset import fields_of
-from oocdata.datasets.offsets import REACH, Offsets
+from oocdata.datasets.offsets import LARGEST_OFFSET, Offsets
 from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.engines.memory_array import MemoryArray
@@ -31,23 +31,23 @@ __all__ = ["Anchors", "Asked", "Mask", "Part", "with_masks"]
 Ints: TypeAlias = NDArray[np.int64]
 
 _FLAGS = MemoryArray(np.array([False, True]))
-"""A mask is boxes of this array, so it is read like any other."""
+"""Source of masks: a mask consists of boxes of this array, and is read like other arrays."""
 
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """One array of a window as it was asked for.
+    """One array of a window, as specified by the caller.
 
     Attributes
     ----------
     view : int
-        Which of the windows' views.
+        Index of the View in `Windows.views`.
     offsets : range or tuple of int
-        Its rows, counted from the anchor.
+        Offsets of the rows from the anchor.
     time_axis : bool
-        Whether rows are the first axis of the array; else there is one row.
+        Whether rows are the first axis of the array; if not, there is one row.
     episodes : ndarray of int64, str or None
-        As for `View.windows`, ids as lengths.
+        As for `View.windows`, with ids replaced by lengths.
     """
 
     view: int
@@ -58,19 +58,19 @@ class Asked:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One array of a window.
+    """One array of a window, with its View and episodes.
 
     Attributes
     ----------
     view : View
     runs : Runs
-        Its episodes.
+        Episodes of the View.
     offsets : range or tuple of int
-        Its rows, counted from the anchor.
+        Offsets of the rows from the anchor.
     time_axis : bool
-        Whether rows are the first axis of the array; else there is one row.
+        Whether rows are the first axis of the array; if not, there is one row.
     pad : bool
-        Whether rows outside of the episode are its first or last one.
+        Whether offsets outside the episode give its first or last row.
     """
 
     view: View
@@ -81,7 +81,7 @@ class Part:
 
     @cached_property
     def spec(self) -> ArraySpec:
-        """``(rows, *element)``, or one row."""
+        """Spec of the array: ``(rows, *element)``, or ``element`` without a time axis."""
         return ArraySpec((*self._time, *self.view.element), self.view.dtype)
 
     @property
@@ -89,34 +89,37 @@ class Part:
         return (len(self.offsets),) if self.time_axis else ()
 
     @property
-    def reaches(self) -> bool:
-        """Whether a row may lie outside of the episode: the anchor itself never does."""
+    def may_repeat_edge(self) -> bool:
+        """Whether an offset may be outside the episode; offset 0, the anchor, never is."""
         return self.pad and (len(self.offsets) > 1 or self.offsets[0] != 0)
 
     def rows(self, episodes: Ints | int, anchors: Ints) -> Ints:
-        """Return the view's rows, shape (anchors, rows), of anchors counted in their episodes."""
+        """Return row numbers of the View, shape (anchors, rows), for anchors within episodes."""
         rows = anchors[:, None] + np.array(self.offsets, np.int64)
-        if self.reaches:
+        if self.may_repeat_edge:
             np.clip(rows, 0, self.runs.lengths[episodes][..., None] - 1, out=rows)
         rows += self.runs.starts[episodes][..., None]
         return rows
 
     def request(self, episodes: Ints | int, anchors: Ints) -> Request:
-        """Return the rows at anchors: a box along the last sample axis, or each row by itself."""
+        """Return the request for the rows at anchors.
+
+        Rows at regular offsets are one box along the last sample axis; other rows are a box each.
+        """
         view, offsets = self.view, self.offsets
         extent, placement, length = view.extent, view.placement, len(offsets)
         regular = isinstance(offsets, range) and (length == 1 or isinstance(view.rows, range))
-        if regular and self.reaches:
-            # Without anchors, what holds for any: whoever asks whether boxes can be cut along time.
-            last = anchors + offsets[-1] < self.runs.lengths[episodes]
-            regular = len(anchors) > 0 and bool((anchors >= -offsets[0]).all() and last.all())
+        if regular and self.may_repeat_edge:
+            # Without anchors, assume irregular rows: then no box has a time axis to cut.
+            inside = anchors + offsets[-1] < self.runs.lengths[episodes]
+            regular = len(anchors) > 0 and bool((anchors >= -offsets[0]).all() and inside.all())
         if not (regular and isinstance(offsets, range)):
             numbers = self.rows(episodes, anchors).ravel()
         else:
             numbers = anchors + (self.runs.starts[episodes] + offsets[0])
             if length > 1 and isinstance(view.rows, range):
                 step = view.rows.step * offsets.step * view.grid[-1].step
-                if step < 0:  # the origin is the place with the lowest number
+                if step < 0:  # the origin is the lowest position in storage
                     numbers += (length - 1) * offsets.step
                 extent = extent.with_axis(view.axes[-1], length, abs(step))
                 placement = self._reversed if step < 0 else self._forwards
@@ -126,7 +129,7 @@ class Part:
 
     @cached_property
     def _forwards(self) -> Placement:
-        """Where the axes of storage lie in an element whose first axis is time."""
+        """Placement of a box with a time axis, which is the first axis of the element."""
         of_row = self.view.placement
         axes = [None if axis is None else axis + 1 for axis in of_row.axes]
         axes[self.view.axes[-1]] = 0
@@ -134,20 +137,20 @@ class Part:
 
     @cached_property
     def _reversed(self) -> Placement:
-        """The same for windows of a reversed view, which are delivered reversed."""
+        """Placement of a box with a time axis that is delivered in reverse, for a reversed view."""
         return replace(self._forwards, flipped=(0, *self._forwards.flipped))
 
 
 class Mask(Part):
-    """Which rows of one array of a window lie in the episode; the others repeat its edge."""
+    """A mask of one array of a window: True for rows inside the episode."""
 
     @cached_property
     def spec(self) -> ArraySpec:
-        """Bool, a number for each row."""
+        """Spec of the mask: bool, one value per row."""
         return ArraySpec(self._time, np.dtype(np.bool_))
 
     def request(self, episodes: Ints | int, anchors: Ints) -> Request:
-        """Return the numbers as boxes of an array in memory."""
+        """Return the request for the mask's values, as boxes of an array in memory."""
         rows = anchors[:, None] + np.array(self.offsets, np.int64)
         inside = (rows >= 0) & (rows < self.runs.lengths[episodes][..., None])
         origins, shape = inside.reshape(-1, 1).astype(np.int64), (len(anchors), *self._time)
@@ -159,39 +162,40 @@ def _mask(part: Part) -> Mask:
 
 
 def with_masks(parts: Any) -> Any:
-    """Return a tree of parts with masks of those that may repeat an edge: see `windows`."""
+    """Return a tree of arrays with a mask for each array that may repeat an edge; see `windows`."""
 
-    def reach(tree: Any) -> bool:
-        return any(part.reaches for part in leaves(tree))
+    def needs_mask(tree: Any) -> bool:
+        return any(part.may_repeat_edge for part in leaves(tree))
 
     if isinstance(parts, dict):
-        made: dict[str, Any] = {}
+        masked: dict[str, Any] = {}
         for name, part in parts.items():
-            made |= (
-                {name: part, f"{name}_mask": map_tree(_mask, part)} if reach(part) else {name: part}
-            )
-            if reach(part) and f"{name}_mask" in parts:
-                raise ArgumentError(
-                    f"`windows` must not get an array of a mask's name, {name}_mask."
-                )
-        return made
-    each = parts if isinstance(parts, tuple) else (parts,)
-    return (*each, map_tree(_mask, each[-1])) if reach(each[-1]) else parts
+            masked[name] = part
+            if needs_mask(part):
+                mask = f"{name}_mask"
+                if mask in parts:
+                    raise ArgumentError(
+                        f"`windows` must not get an array with the name of a mask, {mask}."
+                    )
+                masked[mask] = map_tree(_mask, part)
+        return masked
+    arrays = parts if isinstance(parts, tuple) else (parts,)
+    return (*arrays, map_tree(_mask, arrays[-1])) if needs_mask(arrays[-1]) else parts
 
 
 @dataclass(frozen=True, eq=False)
 class Anchors:
-    """Where the windows of some arrays stand.
+    """Anchors of the windows of some arrays.
 
     Attributes
     ----------
     parts : tuple of Part
-        Their episodes go together one by one.
+        The arrays. Episode i of each belongs together.
     shift : int
-        Rows from anchor to anchor.
+        Distance in rows between consecutive anchors.
     pad : bool
-        Whether each row is an anchor that all arrays have. Else the anchors of an episode are the
-        places around which all rows lie in it; they need not be rows themselves.
+        True: each row that all arrays have is an anchor. False: anchors are the positions in an
+        episode from which all offsets are inside it; an anchor itself may be outside.
     """
 
     parts: tuple[Part, ...]
@@ -200,34 +204,33 @@ class Anchors:
 
     @property
     def low(self) -> int:
-        """The first offset of all."""
+        """Lowest offset of all arrays."""
         return min(part.offsets[0] for part in self.parts)
 
     @property
     def high(self) -> int:
-        """The last offset of all."""
+        """Highest offset of all arrays."""
         return max(part.offsets[-1] for part in self.parts)
 
     @property
     def span(self) -> int:
-        """Rows from the first to the last one that an element is made of, both counted."""
+        """Number of rows from the first to the last row of an element, inclusive."""
         return self.high - self.low + 1
 
     @cached_property
     def first(self) -> int:
-        """The first anchor of an episode."""
+        """First anchor of an episode."""
         return 0 if self.pad else -self.low
 
     @cached_property
     def ends(self) -> Ints:
-        """Windows up to the end of each episode, shape (episodes,)."""
-        room = [part.runs.lengths - (0 if self.pad else part.offsets[-1]) for part in self.parts]
-        return np.cumsum(
-            np.maximum((np.minimum.reduce(room) - self.first - 1) // self.shift + 1, 0)
-        )
+        """Number of windows up to the end of each episode, shape (episodes,)."""
+        stops = [part.runs.lengths - (0 if self.pad else part.offsets[-1]) for part in self.parts]
+        counts = (np.minimum.reduce(stops) - self.first - 1) // self.shift + 1
+        return np.cumsum(np.maximum(counts, 0))
 
     def count(self) -> int:
-        """Return the number of windows; raise ArgumentError if episodes do not go together."""
+        """Return the number of windows; raise ArgumentError if episodes of arrays differ."""
         numbers = [len(part.runs.starts) for part in self.parts]
         if len(set(numbers)) > 1:
             raise ArgumentError(
@@ -242,35 +245,35 @@ class Anchors:
                 f"(the states beside the actions); those of episode {uneven[0]} are "
                 f"{', '.join(map(str, lengths[:, uneven[0]]))}. Cut them, or give `episodes`."
             )
-        if self.pad and max(-self.low, self.high) >= REACH:
+        if self.pad and max(-self.low, self.high) >= LARGEST_OFFSET:
             raise ArgumentError("offsets must lie between -2**62 and 2**62; got longer ones.")
         fits = self.longest > 0 and (self.pad or self.span <= self.longest)
         return int(self.ends[-1]) if fits else 0
 
     @property
     def longest(self) -> int:
-        """Rows of the longest episode."""
+        """Number of rows of the longest episode."""
         return max(int(part.runs.lengths.max(initial=0)) for part in self.parts)
 
     @cached_property
-    def _zeros(self) -> Ints:
-        """The anchor that the first of all windows would have in each episode."""
+    def _first_anchors(self) -> Ints:
+        """The anchor in each episode that window 0 would have."""
         before = np.concatenate((np.zeros(1, np.int64), self.ends[:-1]))
         return self.first - before * self.shift
 
     def find(self, windows: Ints) -> tuple[Ints | int, Ints]:
-        """Return the episode of each of all windows (0 of a single one), and its anchor there."""
+        """Return the episode of each window (an int 0 if there is one episode), and its anchor."""
         if len(self.ends) == 1:
             return 0, windows * self.shift + self.first
         episodes = self.ends.searchsorted(windows, side="right")
-        return episodes, windows * self.shift + self._zeros[episodes]
+        return episodes, windows * self.shift + self._first_anchors[episodes]
 
-    def between(self, chosen: Selection, gap: int) -> int:
-        """Return how many windows to drop so that `gap` rows lie between neighbours, unused."""
+    def windows_between(self, chosen: Selection, gap: int) -> int:
+        """Return the number of windows to drop so that `gap` unused rows separate two parts."""
         low, high, step = self.low, self.high, self.shift
-        if self.pad:  # rows outside of the episode are rows between the anchor and its edge
+        if self.pad:  # offsets outside the episode give a row between the anchor and the edge
             low, high = min(low, 0), max(high, 0)
-        # A window at a uses no row after a + high; the next one kept, at b, none before b + low.
+        # A window at a uses rows up to a + high; the next one kept, at b, rows from b + low on.
         span = high - low + 1
         if isinstance(chosen, range):
             step *= abs(chosen.step)
@@ -284,13 +287,13 @@ class Anchors:
         dropped = max(0, -(-(span + gap) // step) - 1)
         if len(self.ends) == 1 or gap == 0:
             return dropped
-        # Across episodes anchors may lie closer than `shift`. Those dropped still keep their rows;
-        # a padded one its anchor, unless a neighbour in the same episode reaches over it.
+        # Across episodes, anchors may be closer than `shift`. Dropped windows leave at least their
+        # own rows unused; a padded one its anchor, unless a neighbour in its episode covers it.
         if self.pad:
             return max(dropped, gap + high // step + -low // step)
         least = min(self.of_view(part.view).span for part in self.parts)
         return max(dropped, -(-gap // min(step, least)))
 
     def of_view(self, view: View) -> Anchors:
-        """Return the anchors with the arrays of one view alone."""
+        """Return the same anchors, with the arrays of one View."""
         return replace(self, parts=tuple(part for part in self.parts if part.view is view))

@@ -1,4 +1,4 @@
-"""Elements that were read and computed once, and lie in arrays since."""
+"""Define `Cached`: elements that were computed once and are read from arrays."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["Cached"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Cached(Dataset):
-    """A dataset whose elements lie in arrays; made by `Dataset.cache`.
+    """A dataset whose elements were computed and are read from arrays; made by `Dataset.cache`.
 
-    It is selected and split as the dataset that it was made of is, so that no two parts share a row
-    of that; and read from the arrays.
+    It is selected and split like the original dataset, so that no two parts share a row of the
+    original arrays.
 
     Attributes
     ----------
     chosen : Zip
-        Of the positions in the arrays and the elements that they were made of.
+        Pairs (position in the arrays, element of the original dataset).
     stored : tree of View
-        An array for each of an element's, as many rows as the whole dataset had elements.
+        One array for each array of an element, with a row for each element of the original dataset.
     """
 
     chosen: Zip
@@ -40,7 +40,7 @@ class Cached(Dataset):
 
     @property
     def spec(self) -> Spec:
-        """What an element was made."""
+        """Shapes and dtypes of an element's arrays."""
         spec: Spec = map_tree(lambda view: view.spec, self.stored)
         return spec
 

@@ -1,4 +1,4 @@
-"""Which rows of a view lie in one storage chunk: arithmetic on its sample axes."""
+"""Find which rows of a view share a storage chunk."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ if TYPE_CHECKING:
 __all__ = ["MOST_IDS", "blocks_of", "chunk_ids", "chunks_along"]
 
 MOST_IDS = 1 << 23
-"""Positions of which the chunk of each may be looked at, where no rule tells it."""
+"""Largest number of irregular positions whose chunks are looked up one by one."""
 
 
 def blocks_of(view: View) -> AnyBlocks:
-    """Return which positions of a view lie in one storage chunk along the sample axes.
+    """Return the blocks of a view: positions that share a storage chunk along the sample axes.
 
-    Where the rows follow a rule, so do the blocks, and nothing is kept. Else the chunk of each
-    position is looked at, for up to `MOST_IDS` of them, or for as many as an index array chose.
+    Blocks of regularly spaced rows are computed, and need no memory. Otherwise the chunk of each
+    position is looked up, for up to `MOST_IDS` positions, or for any index array.
     """
     chunks = _chunk_lengths(view)
     if len(view) == 0 or max(chunks) == 1:
         return ADDRESSABLE
     if isinstance(view.rows, range):
-        found = _regular(view, view.rows, chunks)
-        if found is not None:
-            return found
+        blocks = _blocks_of_range(view, view.rows, chunks)
+        if blocks is not None:
+            return blocks
         if len(view) > MOST_IDS:
             length = max(1, chunks[-1] // abs(view.rows.step * view.grid[-1].step))
             return Blocks(length, length) if length > 1 else ADDRESSABLE
@@ -41,22 +41,22 @@ def blocks_of(view: View) -> AnyBlocks:
 
 
 def chunk_ids(view: View, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return a number of the chunk that each row of the grid lies in, along the sample axes."""
-    found = np.zeros(len(numbers), np.int64)
+    """Return a number of the chunk along the sample axes of each row, by its number in the grid."""
+    ids = np.zeros(len(numbers), np.int64)
     storage, shape = view.storage, view.source.shape
     lengths = _chunk_lengths(view)
     for axis, places, chunk in zip(view.axes, view.places(numbers), lengths, strict=True):
         (here,), count = chunks_along(storage, axis, shape[axis], chunk, places)
-        found = found * count + here
-    return found
+        ids = ids * count + here
+    return ids
 
 
 def chunks_along(
     storage: Storage, axis: int, length: int, chunk: int, *several: NDArray[np.int64]
 ) -> tuple[list[NDArray[np.int64]], int]:
-    """Return the number of the chunk of each place along an axis, and how many chunks there are.
+    """Return the chunk of each position along an axis, and the number of chunks.
 
-    Where an array has several parts along the axis, chunks begin anew in each.
+    If the array has several parts along the axis, each part starts a new chunk.
     """
     if axis != storage.parts_axis or len(storage.parts) < 2:
         return [places // chunk for places in several], -(-length // chunk)
@@ -70,16 +70,16 @@ def chunks_along(
 
 
 def _chunk_lengths(view: View) -> list[int]:
-    """Return the places of a storage chunk along each sample axis."""
+    """Return the chunk length along each sample axis."""
     chunks = view.storage.chunks
     return [1] * len(view.axes) if chunks is None else [chunks[axis] for axis in view.axes]
 
 
-def _regular(view: View, rows: range, chunks: list[int]) -> Blocks | BlockRuns | None:
-    """Return the blocks of rows that follow one another by a rule, if one tells them."""
+def _blocks_of_range(view: View, rows: range, chunks: list[int]) -> Blocks | BlockRuns | None:
+    """Return the blocks of regularly spaced rows, or None if they have no simple form."""
     if len(view.storage.parts) > 1 and view.storage.parts_axis in view.axes:
-        return None  # chunks begin anew in each part
-    # A chunk holds several places of this axis, with all rows below them.
+        return None  # each part starts a new chunk
+    # A chunk has several positions of axis `at`, with all rows of the axes after it.
     at = next(place for place, chunk in enumerate(chunks) if chunk > 1)
     below = zip(view.axes[at + 1 :], chunks[at + 1 :], strict=True)
     if any(chunk < view.source.shape[axis] for axis, chunk in below) and len(view) <= MOST_IDS:
@@ -92,25 +92,25 @@ def _regular(view: View, rows: range, chunks: list[int]) -> Blocks | BlockRuns |
         return None
     elif at == 0:
         places = places[rows.start // each :]
-    length, first = _along(places, chunks[at])
+    length, first = _positions_per_chunk(places, chunks[at])
     if at == 0:
         return Blocks(length * each, first * each)
-    whole = lengths[at]  # after which chunks begin anew
+    whole = lengths[at]  # the next position of the outer axis starts a new chunk
     length, first = min(length, whole), min(first, whole)
     if first == length and whole % length == 0:
         return Blocks(length * each, length * each)
     begins = np.concatenate(([0], np.arange(first, whole, length))) * each
-    stretches = np.arange(-(-len(rows) // (whole * each))) * (whole * each)
-    found = np.add.outer(stretches, begins).ravel()
-    return BlockRuns(np.append(found[found < len(rows)], len(rows)))
+    outer = np.arange(-(-len(rows) // (whole * each))) * (whole * each)
+    starts = np.add.outer(outer, begins).ravel()
+    return BlockRuns(np.append(starts[starts < len(rows)], len(rows)))
 
 
-def _along(places: range, chunk: int) -> tuple[int, int]:
-    """Return how many places lie in one chunk along an axis, and how many in the first one.
+def _positions_per_chunk(places: range, chunk: int) -> tuple[int, int]:
+    """Return the number of positions in a chunk along an axis, and in the first chunk.
 
     Examples
     --------
-    >>> _along(range(3, 20), 8), _along(range(19, -1, -2), 8)
+    >>> _positions_per_chunk(range(3, 20), 8), _positions_per_chunk(range(19, -1, -2), 8)
     ((8, 5), (4, 2))
     """
     if len(places) == 0:

@@ -1,9 +1,8 @@
-"""Batches that are several arrays: sparse rows, and rows of unequal length.
+"""Define batches and requests of sparse and ragged rows, which are several arrays.
 
-Each is a value like an array of its rows, and takes the place of one in the tree of a batch. Some
-of its arrays are as long as there are numbers in the batch (`rooms`), one has a fixed shape. How
-long they are is known only once the rows are found, so a request (`ComposedRequest`) finds its rows
-first, then writes them into batches; and rows of several requests are joined between the two.
+Such a batch takes the place of an array in the tree of a batch. Some of its arrays are as long as
+the number of values, which is known only after the rows are located. So a `ComposedRequest` first
+locates its rows, then writes them into batches; rows of several requests are joined in between.
 """
 
 from __future__ import annotations
@@ -24,39 +23,39 @@ from oocdata.engines.buffers import Read, empty_parts
 from oocdata.errors import ArgumentError
 
 __all__ = [
-    "Composed", "ComposedRequest", "ComposedView", "composed_requests", "room_for", "rooms",
-    "together", "without_rows",
+    "Composed", "ComposedRequest", "ComposedView", "allocate", "composed_requests",
+    "join_requests", "placeholder_if_composed", "room_for",
 ]  # fmt: skip
 
 _ALIGNED = 64
-"""Numbers of any dtype that take a multiple of `buffers.ALIGNMENT` bytes."""
+"""A number of values that takes a multiple of `buffers.ALIGNMENT` bytes in any dtype."""
 
 
 class Composed(ABC):
-    """A batch that is several arrays."""
+    """A batch that consists of several arrays."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def long(self) -> tuple[NDArray[Any], ...]:
-        """The arrays that are as long as there are numbers."""
+        """Arrays that are as long as the number of values."""
 
     @property
     @abstractmethod
     def fixed(self) -> NDArray[np.int64]:
-        """The array by which the others are understood; of one shape for batches of one length."""
+        """The array that describes the others; its shape depends only on the number of rows."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @abstractmethod
     def rows(self, start: int, stop: int) -> Self:
-        """Return the rows of a range, copied."""
+        """Return a range of rows, copied."""
 
 
 def room_for(numbers: int) -> int:
-    """Return so many numbers, or a few more so that they end at an aligned place.
+    """Return a number of values, rounded up to an aligned size.
 
     Examples
     --------
@@ -66,42 +65,42 @@ def room_for(numbers: int) -> int:
     return -(-numbers // _ALIGNED) * _ALIGNED
 
 
-def rooms(
+def allocate(
     sizes: Sequence[int], inner: tuple[int, ...], dtype: DTypeLike, read: Read
 ) -> tuple[NDArray[Any], list[NDArray[Any]]]:
-    """Return memory for arrays of unlike lengths, one for each batch that is read together.
+    """Allocate arrays of different lengths, one for each batch that is read together.
 
-    Each is the beginning of as much memory as the longest takes, so that they are tensors of one
-    shape side by side. One alone has no more than it needs, because TensorFlow copies a part of a
-    tensor that does not end at an aligned place. The first array is all of them, with as much
-    memory each, to write into at once and drop; `inner` is the shape of one place.
+    Each array is the start of a region as long as the longest, so that the regions are tensors of
+    one shape. A single batch gets no extra memory, because TensorFlow copies a slice of a tensor
+    that does not end at an aligned address. Also returns all regions as one array, for writing into
+    all batches at once; drop it afterwards. `inner` is the shape of a value.
     """
     room = sizes[0] if len(sizes) == 1 else room_for(max(sizes, default=0))
     whole, parts = empty_parts([(room, *inner)] * len(sizes), dtype, read)
-    if whole is None:  # there are no numbers, or they are objects
+    if whole is None:  # no values, or objects
         whole = np.empty((room * len(sizes), *inner), dtype)
         parts = [whole[at * room : (at + 1) * room] for at in range(len(sizes))]
     return whole, [part[:size] for part, size in zip(parts, sizes, strict=True)]
 
 
 class ComposedRequest(ArrayRequest):
-    """Rows of which a batch is several arrays, or an array whose shape they tell."""
+    """A request for rows whose batch is several arrays, or an array of data-dependent shape."""
 
     @abstractmethod
-    def found(self) -> Any:
-        """Return the rows, of which it is known how long each is."""
+    def locate(self) -> Any:
+        """Locate the rows, and find their lengths."""
 
     @abstractmethod
-    def joined(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
-        """Return rows that several requests found as one, by the places of each among all."""
+    def join(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
+        """Return the located rows of several requests as one, by their places among all rows."""
 
     @abstractmethod
-    def batches(self, found: Any, lengths: list[int], read: Read) -> list[Any]:
-        """Return batches of so many rows each, made of those found; see `read_parts`."""
+    def make_batches(self, located: Any, lengths: list[int], read: Read) -> list[Any]:
+        """Return batches of the given numbers of rows, read from located rows; see `read_parts`."""
 
     @property
-    def filling(self) -> str:
-        """How rows are filled up, if they are: requests that differ in it are not joined."""
+    def padding(self) -> str:
+        """Description of the padding, if any; requests with different padding can't be joined."""
         return ""
 
     def read(self) -> Any:
@@ -110,73 +109,79 @@ class ComposedRequest(ArrayRequest):
         return batch
 
     def read_parts(self, lengths: list[int], read: Read, room: int = 0) -> list[Any]:
-        """Read at once, as a batch for each length; see `ArrayRequest.read_parts`."""
-        return self.batches(self.found(), lengths, read)
+        """Read several batches at once; see `ArrayRequest.read_parts`."""
+        return self.make_batches(self.locate(), lengths, read)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class ComposedView(View):
-    """A view of rows of which a batch is several arrays, or an array whose shape they tell."""
+    """A view of rows whose batch is several arrays, or an array of data-dependent shape."""
 
     _request: ClassVar[type[Request]]
-    """A `ComposedRequest` with the fields of the view's own class besides those of `Request`."""
+    """A `ComposedRequest` with the fields that the subclass adds to `View`."""
 
     is_composed = True
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
-        """Return the rows at positions."""
-        (one,) = super().requests(positions, draw)
-        own = {name: value for name, value in fields_of(self).items() if name not in _OF_VIEW}
-        return (self._request(**fields_of(one), **own),)
+        """Return the request for the rows at positions."""
+        (request,) = super().requests(positions, draw)
+        fields = fields_of(self)
+        added = {name: value for name, value in fields.items() if name not in _VIEW_FIELDS}
+        return (self._request(**fields_of(request), **added),)
 
     def __getitem__(self, key: Any) -> Any:
-        """Read one row, as its batch has it, or select and cut without reading."""
+        """Read one row as the only row of a batch, or select without reading."""
         return self.take([key])[0] if type(key) is int else super().__getitem__(key)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
-        """Raise: an array has dense rows of one length."""
+        """Raise ArgumentError, because the rows are not dense."""
         raise ArgumentError(
             f"an array must be made of dense rows of one length; got {self!r}. `pad` makes them of "
             "rows of unequal length."
         )
 
 
-_OF_VIEW = View.__dataclass_fields__
+_VIEW_FIELDS = View.__dataclass_fields__
 
 
 @dataclass(frozen=True)
 class ComposedComposite(ComposedRequest, Composite):
-    """Several such requests, each of which fills some places of the batch."""
+    """Several composed requests that each fill some places of the batch."""
 
     members: tuple[tuple[ComposedRequest, NDArray[np.int64]], ...]
 
-    def found(self) -> Any:
-        """Return the rows of all members, each in its place."""
-        return self.joined([(one.found(), where) for one, where in self.members], self.shape[0])
+    def locate(self) -> Any:
+        """Locate the rows of all members, in their places."""
+        located = [(request.locate(), places) for request, places in self.members]
+        return self.join(located, self.shape[0])
 
-    def joined(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
-        """Return rows as the members join them."""
-        return self.members[0][0].joined(shares, rows)
+    def join(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
+        """Join rows by the method of the members."""
+        return self.members[0][0].join(shares, rows)
 
-    def batches(self, found: Any, lengths: list[int], read: Read) -> list[Any]:
-        """Return batches as the members make them."""
-        return self.members[0][0].batches(found, lengths, read)
+    def make_batches(self, located: Any, lengths: list[int], read: Read) -> list[Any]:
+        """Make batches by the method of the members."""
+        return self.members[0][0].make_batches(located, lengths, read)
 
 
-class _Elsewhere(Composite):
-    """Stands for the rows of one part that are joined with those of others."""
+class _Placeholder(Composite):
+    """A placeholder for a request whose rows are read by a joined request."""
 
     def read(self) -> None:
-        """Read nothing."""
+        """Return None, without reading."""
 
 
-def without_rows(request: ArrayRequest) -> ArrayRequest:
-    """Return a request that reads nothing in place of one whose rows are joined elsewhere."""
-    return _Elsewhere((), (0,), request.dtype) if isinstance(request, ComposedRequest) else request
+def placeholder_if_composed(request: ArrayRequest) -> ArrayRequest:
+    """Return a placeholder for a request that was joined with others, else the request itself."""
+    if isinstance(request, ComposedRequest):
+        return _Placeholder((), (0,), request.dtype)
+    return request
 
 
-def together(requests: Sequence[ArrayRequest], where: Sequence[NDArray[np.int64]]) -> ArrayRequest:
-    """Return the request for the elements of several, each of which has some places of a batch."""
+def join_requests(
+    requests: Sequence[ArrayRequest], where: Sequence[NDArray[np.int64]]
+) -> ArrayRequest:
+    """Return one request for the elements of several, which each have some places of a batch."""
     first = requests[0]
     if len(requests) == 1:
         return first
@@ -189,6 +194,6 @@ def composed_requests(
     part: Dataset, requests: Sequence[ArrayRequest], spec: Spec
 ) -> list[ComposedRequest]:
     """Return the requests of a part for arrays that are not dense, in the order of a spec."""
-    rest = iter(one for one in requests if isinstance(one, ComposedRequest))
-    own = map_tree(lambda leaf: None if leaf.form == "dense" else next(rest), part.spec)
-    return [one for one in leaves(align(own, spec)) if one is not None]
+    composed = (request for request in requests if isinstance(request, ComposedRequest))
+    tree = map_tree(lambda leaf: None if leaf.form == "dense" else next(composed), part.spec)
+    return [request for request in leaves(align(tree, spec)) if request is not None]

@@ -1,9 +1,8 @@
-"""Datasets one after the other.
+"""Define `Concat`: datasets one after the other.
 
-Of a batch, each part reads its own elements straight into their places. Where parts have functions
-of their own, or deliver arrays other than they read, each part makes a batch of its elements, and
-these are copied together. Sparse and ragged rows pass through no function: those of all parts are
-joined as they are read, into one `SparseBatch` or `RaggedBatch`.
+Each part reads its elements of a batch directly into their places. Parts with functions make
+batches of their elements, which are copied together. Sparse and ragged rows of all parts are joined
+as they are read, into one `SparseBatch` or `RaggedBatch`.
 """
 
 from __future__ import annotations
@@ -20,8 +19,8 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, joined, numbered
 from oocdata.datasets.composed import (
     ComposedRequest,
     composed_requests,
-    together,
-    without_rows,
+    join_requests,
+    placeholder_if_composed,
 )
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
@@ -42,9 +41,9 @@ class Concat(Dataset):
     Attributes
     ----------
     parts : tuple of Dataset
-        Of one spec, none empty unless all are.
+        With equal specs; none is empty unless all are.
     chosen : range or ndarray of int64
-        Which of all their elements, in order.
+        Numbers of the selected elements among all elements, in order.
     """
 
     parts: tuple[Dataset, ...]
@@ -64,30 +63,30 @@ class Concat(Dataset):
 
     @cached_property
     def ends(self) -> NDArray[np.int64]:
-        """Elements up to the end of each part, shape (parts,)."""
+        """Number of elements up to the end of each part, shape (parts,)."""
         return np.cumsum([len(part) for part in self.parts])
 
     @property
     def spec(self) -> Spec:
-        """That of every part."""
+        """Spec of an element, the same in all parts."""
         return self.parts[0].spec
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """``(len,)``."""
+        """Always ``(len,)``."""
         return (len(self),)
 
-    # Which boxes ---------------------------------------------------------------------------------
+    # Reading -------------------------------------------------------------------------------------
 
     @cached_property
     def is_mapped(self) -> bool:
-        """Whether the parts' batches are made one by one and copied together."""
-        return not all(_delivers_what_it_reads(part, self.spec) for part in self.parts)
+        """Whether parts make batches that are then copied into one."""
+        return not all(_reads_final_arrays(part, self.spec) for part in self.parts)
 
-    def _shares(
+    def _positions_by_part(
         self, positions: NDArray[np.int64]
     ) -> list[tuple[Dataset, NDArray[np.int64], NDArray[np.int64]]]:
-        """Return each part that elements are of, their places, and their positions in the part."""
+        """Return (part, places in the batch, positions in the part) of each part with elements."""
         numbers = take(self.chosen, positions)
         owners = np.searchsorted(self.ends, numbers, side="right")
         order = np.argsort(owners, kind="stable")
@@ -101,74 +100,79 @@ class Concat(Dataset):
         return shares
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
-        """Return what each array is made of; with functions, what those of each part are."""
-        shares = self._shares(positions)
-        asked = [part.requests(own, draw) for part, _, own in shares]
+        """Return one request per array; in a mapped dataset, the requests of each part."""
+        shares = self._positions_by_part(positions)
+        by_part = [part.requests(positions, draw) for part, _, positions in shares]
         where = [places for _, places, _ in shares]
         if not self.is_mapped:
-            return tuple(together(requests, where) for requests in zip(*asked, strict=True))
-        each = zip([part for part, _, _ in shares], asked, strict=True)
-        composed = [composed_requests(part, requests, self.spec) for part, requests in each]
-        joined = [together(requests, where) for requests in zip(*composed, strict=True)]
-        return (*joined, *[without_rows(one) for requests in asked for one in requests])
+            return tuple(join_requests(requests, where) for requests in zip(*by_part, strict=True))
+        composed = [
+            composed_requests(part, requests, self.spec)
+            for (part, _, _), requests in zip(shares, by_part, strict=True)
+        ]
+        joined = [join_requests(requests, where) for requests in zip(*composed, strict=True)]
+        return (
+            *joined,
+            *[placeholder_if_composed(request) for requests in by_part for request in requests],
+        )
 
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
     ) -> Batch:
-        """Return the arrays as an element's; or the parts' batches, copied together."""
+        """Return the arrays in the structure of an element; or copy the parts' batches together."""
         if not self.is_mapped:
             return super().assemble(arrays, positions, draw)
 
-        def room(leaf: Any) -> Any:
+        def allocate(leaf: Any) -> Any:
             dense = leaf.form == "dense"
             return empty((len(positions), *leaf.shape), leaf.dtype) if dense else next(arrays)
 
-        made: Batch = map_tree(room, self.spec)
-        for part, places, own in self._shares(positions):
-            batch = align(part.assemble(arrays, own, draw.of(places)), self.spec)
-            for one, out, leaf in zip(*map(leaves, (batch, made, self.spec)), strict=True):
+        batch: Batch = map_tree(allocate, self.spec)
+        for part, places, numbers in self._positions_by_part(positions):
+            part_batch = align(part.assemble(arrays, numbers, draw.of(places)), self.spec)
+            for array, out, leaf in zip(*map(leaves, (part_batch, batch, self.spec)), strict=True):
                 if leaf.form == "dense":
-                    out[places] = one
-        return made
+                    out[places] = array
+        return batch
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the bytes of each array of a batch; see `Dataset.array_bytes`."""
+        """Return the size of each array of a batch, in bytes; see `Dataset.array_bytes`."""
         if not self.is_composed:
             return super().array_bytes(elements)
-        # At most the longest rows of every part; and no more than if all were as the longest is.
-        each = [part.array_bytes(min(elements, len(part))) for part in self.parts]
+        # At most the longest rows of all parts, and at most as many rows as long as the longest.
+        by_part = [part.array_bytes(min(elements, len(part))) for part in self.parts]
         longest = [part.array_bytes(1) for part in self.parts]
-        most = [elements * max(sizes) for sizes in zip(*longest, strict=True)]
-        return list(map(min, map(sum, zip(*each, strict=True)), most))
+        bounds = [elements * max(sizes) for sizes in zip(*longest, strict=True)]
+        return list(map(min, map(sum, zip(*by_part, strict=True)), bounds))
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes that so many elements are read into first; see `Dataset.input_bytes`."""
+        """Return the bytes of intermediate arrays; see `Dataset.input_bytes`."""
         if not self.is_composed:
             return super().input_bytes(elements)
-        # Twice: sparse rows as they are read, and in their places. A member of a mixture begins
-        # anew, so that a row may come several times.
-        times = [2 + elements // max(1, len(part)) for part in self.parts]
-        each = zip(self.parts, times, strict=True)
-        return 2 * max(most * part.input_bytes(-(-elements // most)) for part, most in each)
+        # Twice: sparse rows as they are read, and in their places. A row may be repeated, because
+        # members of a mixture start again when they are exhausted.
+        repeats = [2 + elements // max(1, len(part)) for part in self.parts]
+        pairs = zip(self.parts, repeats, strict=True)
+        return 2 * max(times * part.input_bytes(-(-elements // times)) for part, times in pairs)
 
     def row_lengths(self) -> NDArray[np.int64] | None:
         """Return the length of each element; see `Dataset.row_lengths`."""
-        found = [lengths for part in self.parts if (lengths := part.row_lengths()) is not None]
-        return np.concatenate(found)[np.asarray(self.chosen, np.int64)] if found else None
+        each = [lengths for part in self.parts if (lengths := part.row_lengths()) is not None]
+        return np.concatenate(each)[np.asarray(self.chosen, np.int64)] if each else None
 
-    # Rows of unequal length ----------------------------------------------------------------------
+    # Ragged rows ---------------------------------------------------------------------------------
 
     def pad(
         self, to: int | Sequence[int] | None = None, *, value: float = 0, cut: bool = False
     ) -> Self:
-        """Return ragged rows at one length, filled at their ends; see `oocdata.Ragged.pad`.
+        """Pad ragged rows at their ends to one length; see `oocdata.Ragged.pad`.
 
-        By default at the length of the longest row of all. Pad before rows are zipped with others.
+        The default is the length of the longest row of all parts. Pad before zipping.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If these are no ragged rows, rows are longer, or the dtype can't hold the value.
+            If the rows are not ragged, a row is longer, or the dtype can't represent the value.
 
         Examples
         --------
@@ -178,29 +182,29 @@ class Concat(Dataset):
         [[1, -1, -1], [4, 5, 6], [2, 3, -1]]
         """
         length = self.longest if to is None else to
-        return self._each(lambda rows: rows.pad(length, value=value, cut=cut))
+        return self._map_parts(lambda rows: rows.pad(length, value=value, cut=cut))
 
     def mask(self, to: int | Sequence[int] | None = None, *, cut: bool = False) -> Self:
-        """Return where the rows that `pad` gives hold values: bool, of shape ``(to,)`` a row."""
+        """Return the mask of values in the rows of `pad`, bool, shape ``(to,)`` per row."""
         length = self.longest if to is None else to
-        return self._each(lambda rows: rows.mask(length, cut=cut))
+        return self._map_parts(lambda rows: rows.mask(length, cut=cut))
 
     @property
     def lengths(self) -> Self:
-        """How long each of ragged rows is, int64."""
-        return self._each(lambda rows: rows.lengths)
+        """Lengths of ragged rows, int64."""
+        return self._map_parts(lambda rows: rows.lengths)
 
     @property
     def longest(self) -> int:
-        """The length of the longest of ragged rows."""
+        """Length of the longest ragged row."""
         return max(int(rows.longest) for rows in self._ragged())
 
-    def _each(self, made: Callable[[Any], Dataset]) -> Self:
-        """Return the same elements, of which something is made in each part."""
-        return replace(self, parts=tuple(map(made, self._ragged())))
+    def _map_parts(self, function: Callable[[Any], Dataset]) -> Self:
+        """Return the same selection of the results of a function of each part."""
+        return replace(self, parts=tuple(map(function, self._ragged())))
 
     def _ragged(self) -> tuple[Any, ...]:
-        """Return the parts, or raise if their elements are no ragged rows."""
+        """Return the parts, or raise ArgumentError if their elements are not ragged rows."""
         if getattr(self.spec, "form", None) != "ragged":
             raise ArgumentError(
                 "rows must be ragged, and not yet zipped with others, to be padded or to have "
@@ -210,12 +214,12 @@ class Concat(Dataset):
         return self.parts
 
     def _as_sparse(self) -> Dataset | None:
-        found = [sparse for part in self.parts if (sparse := part._as_sparse()) is not None]
-        return replace(self, parts=tuple(found)) if len(found) == len(self.parts) else None
+        parts = [sparse for part in self.parts if (sparse := part._as_sparse()) is not None]
+        return replace(self, parts=tuple(parts)) if len(parts) == len(self.parts) else None
 
     @cached_property
     def blocks(self) -> AnyBlocks:
-        """Those of the parts: chunks of unlike parts are unlike."""
+        """Blocks of all parts; no block is shared by two parts."""
         filled = [(part.blocks, len(part)) for part in self.parts if len(part)] or [
             (self.parts[0].blocks, 0)
         ]
@@ -224,29 +228,29 @@ class Concat(Dataset):
             return whole
         return numbered(len(self), lambda positions: whole.of(take(self.chosen, positions)))
 
-    # Other selections ----------------------------------------------------------------------------
+    # Selections and splits -----------------------------------------------------------------------
 
     def _select(self, positions: Selection) -> Self:
         chosen = select(self.chosen, positions)
-        found = self._by_parts(chosen)
-        if found is None:
+        selected = self._by_parts(chosen)
+        if selected is None:
             return replace(self, chosen=chosen)
-        parts = tuple(part for part in found if len(part)) or found[:1]
+        parts = tuple(part for part in selected if len(part)) or selected[:1]
         return replace(self, parts=parts, chosen=range(len(chosen)))
 
     def _by_parts(self, chosen: Selection) -> tuple[Dataset, ...] | None:
-        """Return what is chosen of each part; None where that is in another order."""
+        """Return the selected elements of each part, or None if the selection does not ascend."""
         if not _ascends(chosen):
             return None
-        if isinstance(chosen, range) and len(chosen) < 2:  # whatever its step is
+        if isinstance(chosen, range) and len(chosen) < 2:  # the step may be negative
             chosen = range(chosen.start, chosen.start + len(chosen))
-        found, start = [], 0
+        selected, start = [], 0
         for part, end in zip(self.parts, self.ends.tolist(), strict=True):
             own = _within(chosen, start, end)
             whole = isinstance(own, range) and own == range(len(part))
-            found.append(part if whole else part._select(own))
+            selected.append(part if whole else part._select(own))
             start = end
-        return tuple(found)
+        return tuple(selected)
 
     @property
     def _can_cut(self) -> list[bool]:
@@ -257,68 +261,72 @@ class Concat(Dataset):
 
     @property
     def _rows(self) -> list[int]:
-        """Rows of each part that have ids, where elements are split by them."""
+        """Number of rows in each part that ids of a split refer to."""
         return [len(part._row_places(0)) for part in self.parts]
 
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        own = np.split(rows, np.cumsum(self._rows)[:-1])
-        made = [part._made_of(some) for part, some in zip(self.parts, own, strict=True)]
-        return np.concatenate(made)[np.asarray(self.chosen, np.int64)]
+    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        by_part = np.split(rows, np.cumsum(self._rows)[:-1])
+        masks = [
+            part._elements_within(mask) for part, mask in zip(self.parts, by_part, strict=True)
+        ]
+        return np.concatenate(masks)[np.asarray(self.chosen, np.int64)]
 
-    def _all_rows(self) -> list[StoredRows]:
-        chosen, found = np.asarray(self.chosen, np.int64), []
+    def _stored_rows(self) -> list[StoredRows]:
+        chosen, all_rows = np.asarray(self.chosen, np.int64), []
         for part, end in zip(self.parts, self.ends.tolist(), strict=True):
-            found += [one.at(chosen - (end - len(part))) for one in part._all_rows()]
-        return found
+            all_rows += [
+                rows.of_elements(chosen - (end - len(part))) for rows in part._stored_rows()
+            ]
+        return all_rows
 
-    def _gap_positions(self, gap: int) -> int:
+    def _positions_to_drop(self, gap: int) -> int:
         if not _ascends(self.chosen) and not _ascends(self.chosen[::-1]):
             raise ArgumentError(
                 "elements must be in ascending or descending order to be split without sharing a "
                 "row; these were selected in another order. Split first, then select."
             )
-        return super()._gap_positions(gap)
+        return super()._positions_to_drop(gap)
 
     @property
-    def _together(self) -> int:
-        each = {part._together for part in self.parts}
+    def _split_unit(self) -> int:
+        each = {part._split_unit for part in self.parts}
         if len(each) > 1 or any(len(part) % min(each) for part in self.parts):
             raise ArgumentError(
                 "datasets of patches must be split before they are put one after the other, where "
-                f"they have unlike numbers of patches in an element; these have {sorted(each)}."
+                f"they have different numbers of patches in an element; these have {sorted(each)}."
             )
         return each.pop()
 
 
 def concat(datasets: Sequence[Dataset]) -> Concat:
-    """Put datasets one after the other.
+    """Concatenate datasets, one after the other.
 
-    The datasets may be of any kind and storage: views, windows, zips, patches, functions, sparse
-    and ragged rows. Arrays of one shape that lie in several files are also one array for
-    ``ooc.open([path, …])``, of which windows can be made.
+    The datasets may be of any kind and storage: views, windows, zips, patches, mapped datasets,
+    sparse and ragged rows. To make windows across files, open them as one array: ``ooc.open([path,
+    …])``.
 
     Parameters
     ----------
     datasets : sequence of Dataset
-        Of one spec: the same arrays in an element, each of one shape, dtype and form (dense,
+        With equal specs: elements have the same arrays, of equal shape, dtype and form (dense,
         sparse, ragged, padded).
 
     Returns
     -------
     Concat
-        Elements of the first dataset, then those of the second, … With ``shuffle=True`` they are
-        shuffled all together, and chunks of each are decoded together.
+        The elements of the first dataset, then of the second, and so on. ``shuffle=True`` shuffles
+        the elements of all datasets together, by the chunks of each.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If there is no dataset, or one is a mixture; or if the specs differ, or what rows are
-        padded with: the message names the first dataset that does.
+        If there are no datasets, one is a mixture, or their specs or paddings differ; the message
+        names the first dataset that differs.
 
     Notes
     -----
-    Where a dataset has functions (`map`), its function gets its own elements of a batch, and the
-    results are copied into the batch. One function for all belongs behind: ``concat(…).map(fn)``.
+    A function (`map`) of one dataset is called on its elements of a batch, and the results are
+    copied into the batch. Apply a function for all datasets to the result: ``concat(…).map(fn)``.
 
     Examples
     --------
@@ -333,7 +341,7 @@ def concat(datasets: Sequence[Dataset]) -> Concat:
 
 
 def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ...]:
-    """Return datasets of one spec, or raise what a caller's are not."""
+    """Return datasets with equal specs, or raise ArgumentError that names the caller."""
     parts = tuple(datasets) if isinstance(datasets, Sequence) else ()
     if not parts or not all(isinstance(part, Dataset) for part in parts):
         raise ArgumentError(
@@ -347,37 +355,37 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
             )
         if part.spec != parts[0].spec:
             raise ArgumentError(
-                f"`{caller}` must get datasets whose elements are alike; dataset 0 has "
+                f"`{caller}` must get datasets with equal specs; dataset 0 has "
                 f"{spec_text(parts[0].spec)}, dataset {number} has "
-                f"{spec_text(part.spec)}. {_to_make_alike(parts[0], part)}"
+                f"{spec_text(part.spec)}. {_conversion_hint(parts[0], part)}"
             )
-        fillings = [_fillings(one) for one in (parts[0], part)]
-        if fillings[0] != fillings[1]:
+        paddings = [_paddings(dataset) for dataset in (parts[0], part)]
+        if paddings[0] != paddings[1]:
             raise ArgumentError(
                 f"`{caller}` must get rows that are padded alike, because a batch has one length; "
-                f"those of dataset 0 are padded with {fillings[0]}, those of dataset {number} with "
-                f"{fillings[1]}. Give each `.pad` the same lengths and value."
+                f"those of dataset 0 are padded with {paddings[0]}, those of dataset {number} with "
+                f"{paddings[1]}. Give each `.pad` the same lengths and value."
             )
     return parts
 
 
-def _delivers_what_it_reads(part: Dataset, spec: Spec) -> bool:
-    """Return whether a part's requests are the arrays of a spec, in this order."""
+def _reads_final_arrays(part: Dataset, spec: Spec) -> bool:
+    """Return whether a part's requests are the arrays of a spec, in the same order."""
     if part.is_mapped:
         return False
-    asked = [
-        None if isinstance(one, ComposedRequest) else (one.shape[1:], one.dtype)
-        for one in part.requests(np.zeros(0, np.int64), Draw())
+    requested = [
+        None if isinstance(request, ComposedRequest) else (request.shape[1:], request.dtype)
+        for request in part.requests(np.zeros(0, np.int64), Draw())
     ]
     delivered = [
         (leaf.shape, leaf.dtype) if leaf.form == "dense" else None for leaf in leaves(spec)
     ]
-    # Dicts are equal in any order; their arrays are asked for in the order of the part's own.
-    return spec_text(part.spec) == spec_text(spec) and asked == delivered
+    # Equal dicts may differ in order, and requests are in the order of the part's spec.
+    return spec_text(part.spec) == spec_text(spec) and requested == delivered
 
 
-def _to_make_alike(one: Dataset, other: Dataset) -> str:
-    """Return in words what makes the elements of two datasets alike."""
+def _conversion_hint(one: Dataset, other: Dataset) -> str:
+    """Return a hint how to make the elements of two datasets equal in form."""
     forms = {leaf.form for part in (one, other) for leaf in leaves(part.spec)}
     if forms == {"ragged"}:
         return "`.astype` makes the dtypes of ragged rows alike; `.pad` makes dense rows of them."
@@ -390,11 +398,11 @@ def _to_make_alike(one: Dataset, other: Dataset) -> str:
     return "Use `.astype`, cut the rows, or `.map` to make them alike."
 
 
-def _fillings(part: Dataset) -> str:
-    """Return in words how rows of unequal length are filled up; empty where none are."""
-    asked = part.requests(np.zeros(0, np.int64), Draw()) if part.is_composed else ()
-    filled = [one.filling for one in asked if isinstance(one, ComposedRequest)]
-    return " and ".join(filter(None, filled))
+def _paddings(part: Dataset) -> str:
+    """Return a description of the padding of ragged rows; empty if none are padded."""
+    requests = part.requests(np.zeros(0, np.int64), Draw()) if part.is_composed else ()
+    paddings = [request.padding for request in requests if isinstance(request, ComposedRequest)]
+    return " and ".join(filter(None, paddings))
 
 
 def _ascends(chosen: Selection) -> bool:
@@ -404,8 +412,8 @@ def _ascends(chosen: Selection) -> bool:
 
 
 def _within(chosen: Selection, start: int, stop: int) -> Selection:
-    """Return the ascending numbers that lie in a range, counted from its start."""
-    some = chosen[bisect_left(chosen, start) : bisect_left(chosen, stop)]
-    if isinstance(some, range):
-        return range(some.start - start, some.stop - start, some.step)
-    return some - start
+    """Return the ascending numbers in ``[start, stop)``, relative to `start`."""
+    inside = chosen[bisect_left(chosen, start) : bisect_left(chosen, stop)]
+    if isinstance(inside, range):
+        return range(inside.start - start, inside.stop - start, inside.step)
+    return inside - start

@@ -1,7 +1,7 @@
-"""What every dataset can do, given which boxes an element is made of.
+"""Define `Dataset`, the base class of all datasets.
 
-A dataset is a frozen description: positions in, boxes out (`requests`), and how the arrays that
-come back make elements (`assemble`). Composing reads nothing; `read` is where the two meet.
+A dataset is a frozen description. `requests` maps positions to boxes of sources, and `assemble`
+turns the arrays that were read into elements; composing datasets reads nothing.
 """
 
 from __future__ import annotations
@@ -38,66 +38,66 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.order import Order
 
-__all__ = ["Dataset", "Described", "Draw", "fields_of", "public_names", "rows_where"]
+__all__ = ["Dataset", "Described", "Draw", "fields_of", "nonzero_positions", "public_names"]
 
-_OURS = {
+_EQUIVALENTS = {
     "shuffle": ".batches(size, shuffle=True)",
     "batch": ".batches(size)",
     "repeat": ".batches(size).to_tf(epochs=…); iterating again is the next epoch",
     "prefetch": ".batches(size).to_tf(prefetch=…)",
 }
-"""Methods of other libraries that people try from habit, and what does it here."""
+"""Methods of other libraries, with the equivalent in oocdata; named in error messages."""
 
 _READ = operator.methodcaller("read")
 
-_PLACES = 10
-"""Integers for a box while it is gathered from chunks, counted: of the chunk, of the row in it, by
-which boxes are sorted, where they go, and what NumPy makes on the way."""
+_INTEGERS_PER_BOX = 10
+"""Integers per box while boxes are gathered from chunks, counted: chunk, row in the chunk, sort
+order, target, and NumPy's temporary arrays."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """What randomness may depend on, and nothing else: never who reads."""
+    """Inputs of random draws, which depend on nothing else, such as the reading process."""
 
     seed: int = 0
     epoch: int = 0
     step: int = 0
     lane: int = 0
-    """The first lane of the batch, or of the rank's part of it."""
+    """First lane of the batch, or of the rank's part of the batch."""
     positions: NDArray[np.int64] | None = None
-    """Of the batch's elements in the loader's dataset."""
+    """Positions of the batch's elements in the loader's dataset."""
 
     @cached_property
     def rng(self) -> np.random.Generator:
-        """One generator for the batch; the batched functions of a chain draw from it in turn."""
+        """Generator of the batch; the batched functions of a chain draw from it in turn."""
         return self._generator(0, self.step, self.lane)
 
     def rng_of(self, place: int) -> np.random.Generator:
-        """Return the generator of one element, at a place of the batch."""
+        """Return the generator of the element at one place of the batch."""
         position = place if self.positions is None else int(self.positions[place])
         return self._generator(1, position)
 
     def of(self, places: NDArray[np.int64]) -> Draw:
-        """Return the same for the elements at some places: functions draw in turn from `rng`."""
-        part = replace(self, positions=places if self.positions is None else self.positions[places])
-        part.__dict__["rng"] = self.rng
-        return part
+        """Return the draw for some elements of the batch; functions share the batch's generator."""
+        draw = replace(self, positions=places if self.positions is None else self.positions[places])
+        draw.__dict__["rng"] = self.rng
+        return draw
 
     def _generator(self, kind: int, *words: int) -> np.random.Generator:
-        # SeedSequence takes what is not negative: the sign becomes a word of its own.
+        # SeedSequence accepts no negative integers, so the sign is passed as a separate word.
         key = [abs(self.seed), int(self.seed < 0), kind, self.epoch, *words]
         return np.random.default_rng(key)
 
 
 def fields_of(value: Any) -> dict[str, Any]:
-    """Return the fields that a dataclass is made from again."""
+    """Return the init fields of a dataclass instance, by name."""
     return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
 
 
 def public_names(self: object) -> list[str]:
-    """Return what users call: fields, and what each class names in `_public`; for completion.
+    """Return the names for tab completion: fields, and names in `_public` of each class.
 
-    Without what the package alone calls, which is as much again.
+    Public methods that only the package calls are left out; they would double the list.
     """
     public = {name for kind in type(self).__mro__ for name in vars(kind).get("_public", ())}
     public.update(getattr(self, "__dataclass_fields__", ()))
@@ -105,24 +105,29 @@ def public_names(self: object) -> list[str]:
 
 
 class Described:
-    """A frozen dataclass whose fields are its description: a dataset, or what one is made of.
+    """Base class of frozen dataclasses whose fields are their description.
 
-    `oocdata.describe` writes them as JSON, with all that is described in them.
+    `oocdata.describe` writes the fields as JSON, recursively.
     """
 
     def __getstate__(self) -> dict[str, Any]:
-        # The description alone travels; and what a function was seen to return, or every process
-        # would run it once more.
-        own = {**getattr(self, "__dataclass_fields__", vars(self)), "spec": None}
-        return {name: value for name, value in vars(self).items() if name in own}
+        # Pickle the description alone, not cached properties; but keep the spec of a mapped
+        # function, or each process would call the function to find it.
+        names = {**getattr(self, "__dataclass_fields__", vars(self)), "spec": None}
+        return {name: value for name, value in vars(self).items() if name in names}
 
     def describe(self) -> dict[str, Any]:
-        """Return what it is made from again, by name."""
+        """Return the fields that the object can be made from again, by name."""
         return fields_of(self)
 
 
 class Dataset(Described, Splitting):
-    """Elements by position. See `View` and its methods for how datasets are made."""
+    """Elements by position: the base class of views, windows, patches, zips, maps and others.
+
+    Every dataset has a length, can be indexed, is a map-style dataset for PyTorch and a
+    random-access source for Grain. Datasets are immutable; methods return new ones and read
+    nothing, unless they say so.
+    """
 
     _public: ClassVar[Sequence[str]] = (
         "batches", "cache", "describe", "enumerate", "filter", "folds", "map", "patches",
@@ -133,17 +138,17 @@ class Dataset(Described, Splitting):
     @property
     @abstractmethod
     def spec(self) -> Spec:
-        """Shape and dtype of an element's arrays."""
+        """Shapes and dtypes of an element's arrays: an `ArraySpec`, or a tuple or dict of specs."""
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
-        """Return the boxes that elements at checked positions are made of; nothing is read."""
+        """Return one request per array for the elements at checked positions; reads nothing."""
         requests = [part.requests(positions, draw) for part in self._members]
         return tuple(itertools.chain.from_iterable(requests))
 
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
     ) -> Batch:
-        """Return the batch made of the arrays that `requests` asked for, in that order."""
+        """Return the batch made of the arrays of `requests`, in the same order."""
         spec = self.spec
         batch: Batch = (
             next(arrays) if isinstance(spec, ArraySpec) else map_tree(lambda _: next(arrays), spec)
@@ -152,7 +157,7 @@ class Dataset(Described, Splitting):
 
     @property
     def blocks(self) -> AnyBlocks:
-        """Which positions are stored together: in the part that costs most to read badly."""
+        """Blocks of positions that are stored together, of the member with the largest blocks."""
         found = [part.blocks for part in self._members]
         runs = [blocks for blocks in found if not isinstance(blocks, BlockIds)]
         ids = [blocks for blocks in found if isinstance(blocks, BlockIds)]
@@ -162,69 +167,65 @@ class Dataset(Described, Splitting):
 
     @property
     def is_mapped(self) -> bool:
-        """Whether a function of the user's makes the batches: it must get them one by one."""
+        """Whether batches pass through user functions, so that each batch is read separately."""
         return any(part.is_mapped for part in self._members)
 
     @property
     def is_composed(self) -> bool:
-        """Whether some leaves of a batch are several arrays: `SparseBatch` or `RaggedBatch`."""
+        """Whether a batch has leaves of several arrays, `SparseBatch` or `RaggedBatch`."""
         return any(part.is_composed for part in self._members)
 
     def row_lengths(self) -> NDArray[np.int64] | None:
-        """Return the length of each element, where they are rows of unequal length; else None.
+        """Return the length of each element of ragged rows, or None for other elements.
 
-        Of several such rows in an element, that of the longest.
+        The longest counts if an element has several ragged rows.
         """
         found = [part.row_lengths() for part in self._members]
         known = [lengths for lengths in found if lengths is not None]
         return np.maximum.reduce(known) if known else None
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the bytes of each array of a batch of so many elements.
-
-        Of rows of unequal length the most that so many of them take, besides their places.
-        """
+        """Return the size of each array of a batch, in bytes; upper bounds for ragged rows."""
         if self.is_composed:
             return [nbytes for part in self._members for nbytes in part.array_bytes(elements)]
         specs = list(leaves(self.spec))
-        unequal = any(leaf.dtype.hasobject for leaf in specs)
         arrays = [leaf.nbytes * elements for leaf in specs]
-        if not unequal:
+        if not any(leaf.dtype.hasobject for leaf in specs):
             return arrays
         objects = self._object_bytes(elements)
-        return [*arrays, -(-objects // ALIGNMENT) * ALIGNMENT]  # which nobody has to align
+        return [*arrays, -(-objects // ALIGNMENT) * ALIGNMENT]  # callers align each size
 
     def _object_bytes(self, elements: int) -> int:
-        """Return the most that the rows of unequal length take of which elements are made."""
-        sizes = [some for source in self.sources() if (some := source.storage().row_sizes)]
-        if not sizes or not len(self):
+        """Return an upper bound for the bytes of the ``bytes`` objects in a batch."""
+        counts = [sizes for source in self.sources() if (sizes := source.storage().row_sizes)]
+        if not counts or not len(self):
             return 0
-        together, found = np.sum(sizes, axis=0), 0
+        total_counts, nbytes = np.sum(counts, axis=0), 0
         first = np.zeros(1, np.int64)
         for request in of_sources(self.requests(first, Draw(positions=first))):
             if request.dtype.hasobject:
-                rows = len(request.origins) * request.extent.size  # of an element
-                found += rows * (largest_rows(together, elements) + elements * OBJECT_BYTES)
-        return found
+                rows = len(request.origins) * request.extent.size  # per element
+                nbytes += rows * (largest_rows(total_counts, elements) + elements * OBJECT_BYTES)
+        return nbytes
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes that so many elements are read into first, where not into the batch."""
+        """Return the bytes of intermediate arrays of elements that are not read into the batch."""
         return sum(part.input_bytes(elements) for part in self._members)
 
     def place_bytes(self, elements: int) -> int:
-        """Return the bytes of the integers that say where so many elements lie as they are read.
+        """Return the bytes of the integers that locate elements while they are read.
 
-        The origins of all boxes; and of one array at a time, in which chunk each box lies, where in
-        it, and where it goes.
+        These are the origins of all boxes, and for one array at a time the chunk of each box, its
+        position in the chunk, and its target.
         """
         first = np.zeros(1, np.int64)
         requests = of_sources(self.requests(first, Draw(positions=first)))
-        origins = sum(one.origins.nbytes for one in requests)
-        most = max((len(one.origins) for one in requests), default=0)
-        return elements * (first.itemsize + origins + _PLACES * first.itemsize * most)
+        origins = sum(request.origins.nbytes for request in requests)
+        boxes = max((len(request.origins) for request in requests), default=0)
+        return elements * (first.itemsize + origins + _INTEGERS_PER_BOX * first.itemsize * boxes)
 
     def sources(self) -> list[Source]:
-        """Return the sources that are read, each once."""
+        """Return the distinct sources that are read."""
         if self._members:
             found = [source for part in self._members for source in part.sources()]
         else:
@@ -234,7 +235,7 @@ class Dataset(Described, Splitting):
 
     @property
     def _can_cut(self) -> list[bool]:
-        """Whether each array of an element is made of axes of storage, so that patches cut it."""
+        """Whether each array of an element has stored axes, which patches can cut."""
         found = [can for part in self._members for can in part._can_cut]
         return found or [True] * len(list(leaves(self.spec)))
 
@@ -247,17 +248,17 @@ class Dataset(Described, Splitting):
             return self.assemble(map(_READ, requests), positions, draw)
 
     def gather(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
-        """Read as `read` does; what lies in stores was asked for, or it comes piece by piece."""
+        """Read without fetching ahead from stores; callers do that with `asked_for`."""
         return self.assemble(map(_READ, self.requests(positions, draw)), positions, draw)
 
     @cached_property
     def is_remote(self) -> bool:
-        """Whether anything is read from a store."""
+        """Whether a source is read over a network."""
         return any(source.storage().is_remote for source in self.sources())
 
     @cached_property
     def is_far(self) -> bool:
-        """Whether something is fetched from a store whenever it is read: no folder keeps it."""
+        """Whether a source is fetched again on each read, because it has no cache folder."""
         stored = (source.storage() for source in self.sources())
         return any(storage.is_remote and not storage.cache for storage in stored)
 
@@ -267,25 +268,32 @@ class Dataset(Described, Splitting):
         Parameters
         ----------
         positions : array_like of int or bool, shape (n,)
-            Any order, repeats allowed; negative ones count from the end.
+            In any order, with repeats; negative positions count from the end.
 
         Returns
         -------
-        ndarray, tuple or dict of ndarray, each of shape ``(n, *element)``
+        ndarray, or tuple or dict of ndarray
+            Each of shape ``(n, *element)``.
 
         Raises
         ------
         oocdata.errors.PositionError
-            If a position does not exist.
+            If a position is out of range.
         oocdata.errors.SourceError
-            If storage can't deliver a row.
+            If a row can't be read.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> ooc.open(np.arange(10, 20)).take([3, -1, 3])
+        array([13, 19, 13])
         """
         chosen = as_positions(positions, len(self))
-        # Outside a Loader there is no step: what a mapped function draws depends on what is taken.
+        # Outside a Loader there is no step, so a hash of the positions seeds mapped functions.
         return self.read(chosen, Draw(step=crc32(chosen.tobytes()), positions=chosen))
 
     def __getitem__(self, key: Any) -> Any:
-        """Read one element (an int), or select without reading (a slice, int array or mask)."""
+        """Read one element (an int), or select elements without reading (slice, array or mask)."""
         if isinstance(key, slice):
             return self._select(slice_range(range(len(self)), key))
         if isinstance(key, range) and key and all(0 <= at < len(self) for at in (key[0], key[-1])):
@@ -302,30 +310,30 @@ class Dataset(Described, Splitting):
         return map_tree(lambda array: array[0], batch)
 
     def __getitems__(self, positions: Sequence[int]) -> list[Any]:
-        """Read several elements at once: what PyTorch's fetcher calls on a map-style dataset."""
+        """Read several elements at once; PyTorch's fetcher calls this on map-style datasets."""
         batch = self.take(positions)
         return [map_tree(operator.itemgetter(i), batch) for i in range(len(positions))]
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name in _OURS:
+        if name in _EQUIVALENTS:
             raise AttributeError(
-                f"a {type(self).__name__} has no method `{name}`; oocdata's own is {_OURS[name]}."
+                f"a {type(self).__name__} has no method `{name}`; oocdata's own is "
+                f"{_EQUIVALENTS[name]}."
             )
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def filter(self, mask: ArrayLike | Dataset) -> Self:
-        """Return the dataset of the elements for which a mask is true; reads the mask alone.
+        """Select the elements where a mask is True; reads nothing but the mask.
 
         Parameters
         ----------
         mask : array_like of bool, shape (len,), or View of bool
-            One for each element. A View is read in blocks; what stays in memory is 8 bytes for each
-            element that is left.
+            A View is read in blocks. The selection takes 8 bytes per selected element.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If the mask is not bool, or not one for each element.
+            If the dtype is not bool, or the length differs from the dataset's.
 
         Examples
         --------
@@ -340,15 +348,15 @@ class Dataset(Described, Splitting):
                     f"`mask` must be a View of one bool for each element; got {mask!r}. A View of "
                     "numbers is compared in memory: .filter(np.asarray(view) == 3)."
                 )
-            count, places = len(mask), rows_where("mask", mask)
+            count, places = len(mask), nonzero_positions("mask", mask)
         else:
-            given = as_array("mask", mask)
-            if given.ndim != 1 or given.dtype != np.bool_:
+            flags = as_array("mask", mask)
+            if flags.ndim != 1 or flags.dtype != np.bool_:
                 raise ArgumentError(
-                    f"`mask` must be one bool for each element; got {given.dtype} of shape "
-                    f"{given.shape}. Positions are chosen by dataset[positions]."
+                    f"`mask` must be one bool for each element; got {flags.dtype} of shape "
+                    f"{flags.shape}. Positions are chosen by dataset[positions]."
                 )
-            count, places = len(given), np.flatnonzero(given)
+            count, places = len(flags), np.flatnonzero(flags)
         if count != len(self):
             raise ArgumentError(
                 f"`mask` must have one bool for each of the {len(self)} elements; got {count}."
@@ -356,9 +364,9 @@ class Dataset(Described, Splitting):
         return self._select(as_run(places))
 
     def enumerate(self) -> Zip:
-        """Return pairs (position, element): int64, the positions of this dataset.
+        """Return pairs ``(position, element)``, with int64 positions in this dataset.
 
-        They stay with their elements through later selections, splits and shuffles.
+        Positions stay with their elements in later selections, splits and shuffles.
 
         Examples
         --------
@@ -366,8 +374,8 @@ class Dataset(Described, Splitting):
         >>> ooc.open(np.arange(10, 20)).enumerate()[::-3].take([1])
         (array([6]), array([16]))
         """
-        made: Zip = chain.make("enumerate", self)
-        return made
+        result: Zip = chain.make("enumerate", self)
+        return result
 
     def map(
         self,
@@ -377,23 +385,34 @@ class Dataset(Described, Splitting):
         rng: bool = False,
         spec: Any = None,
     ) -> Map:
-        """Apply a NumPy function to each batch (or element) after it is read.
+        """Apply a NumPy function to each batch (or element) after reading.
 
         Parameters
         ----------
         fn : callable
-            Gets the batch: ``fn(x)``, ``fn(x, y)`` for a tuple, ``fn({…})`` for a dict. It may
-            change its arguments in place. Returns an array, a tuple or a dict.
+            Called as ``fn(batch)``; as ``fn(x, y)`` if the batch is a tuple. Returns an array, a
+            tuple or a dict. May modify its arguments in place.
         batched : bool
-            False: `fn` gets one element at a time; the results are stacked.
+            False: call `fn` on one element at a time, and stack the results.
         rng : bool
-            Pass ``rng=``, a `numpy.random.Generator`. With ``batched=False`` it depends on (seed,
-            epoch, position) alone. With ``batched=True`` it depends on (seed, epoch, step) and, in
-            a rank of data-parallel training, on which part of the batch the rank reads: ranks draw
-            different numbers.
+            Pass a `numpy.random.Generator` as ``rng=``. With ``batched=False`` its state depends on
+            (seed, epoch, position) only. With ``batched=True`` it depends on (seed, epoch, step),
+            and in data-parallel training on the rank's part of the batch: ranks draw different
+            numbers.
         spec : tree of ArraySpec, optional
-            What an element looks like afterwards. Without it the function is run on one element
-            when the spec is first needed.
+            Shapes and dtypes of a result's element. By default `fn` is called on one element when
+            the spec is first needed.
+
+        Returns
+        -------
+        Map
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If `fn` is not callable, or the batches are sparse or ragged.
+        oocdata.errors.MapError
+            Later, when reading: if results differ from the spec, or in length from the batch.
 
         Examples
         --------
@@ -402,38 +421,37 @@ class Dataset(Described, Splitting):
         >>> view.map(lambda x: x * 10)[2]
         array([40, 50])
         """
-        made: Map = chain.make("map", self, fn, batched, rng, spec)
-        return made
+        result: Map = chain.make("map", self, fn, batched, rng, spec)
+        return result
 
     def cache(self, folder: str | os.PathLike[str] | None = None, *, workers: int = 0) -> Cached:
-        """Read and compute every element now, once, and return the dataset that reads the results.
+        """Read and compute all elements now, and return a dataset of the results.
 
-        For functions or decoding that take longer than reading an array. Later epochs, runs and
-        processes read at the speed of a ``.npy``, in any order.
+        Use it for functions or decoding that are slower than reading an array. Later epochs, runs
+        and processes read the results as fast as a ``.npy`` file, in any order.
 
         Parameters
         ----------
         folder : path, optional
-            Where the arrays are kept; there may be caches of several datasets in it, each in a
-            folder of its own. One of the same data and functions is used as it is; one that is
-            half written is gone on with. By default the elements stay in memory, where they take
-            at most half of `oocdata.set_memory`.
+            Folder for the arrays. Each dataset has a subfolder there: an existing cache of the same
+            data and functions is reused, and an unfinished one is completed. By default the
+            elements are cached in memory, and may take half of `oocdata.set_memory`.
         workers : int
-            Processes that compute, as in `batches`.
+            Number of worker processes, as for `batches`.
 
         Returns
         -------
         Cached
-            The same elements. It is split as this dataset is, so that no two parts share a row of
-            the arrays it was made of.
+            The same elements. It is split like this dataset, so that no two parts share a row of
+            the original arrays.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If elements are drawn at random (cache before that), are no arrays of one shape, or
-            don't fit into memory.
+            If elements are drawn at random (cache before that step), are not arrays of one shape,
+            or exceed the memory.
         oocdata.errors.SourceError
-            If storage can't deliver an element, or the folder can't be written.
+            If an element can't be read, or the folder can't be written.
 
         Examples
         --------
@@ -444,33 +462,33 @@ class Dataset(Described, Splitting):
         ...     cached[4], len(cached)
         (np.float64(2.0), 6)
         """
-        made: Cached = chain.make("cache", self, folder, workers)
-        return made
+        result: Cached = chain.make("cache", self, folder, workers)
+        return result
 
     def sparse(self) -> Dataset:
-        """Return the same elements, rows of sparse matrices as they are stored.
+        """Return the same elements with sparse batches instead of dense ones.
 
-        For rows of AnnData's sparse matrices, and a zip of them with others. In a batch each such
-        array is a `SparseBatch` (indices, values and the dense shape); `Loader.to_tf` gives it as
-        ``tf.sparse.SparseTensor``. Functions, windows and patches need dense rows: zip with what
-        is mapped.
+        For rows of sparse matrices (``csr_matrix`` of AnnData), also in a zip with other datasets.
+        A batch of them is a `SparseBatch` (indices, values and dense shape), and a
+        ``tf.sparse.SparseTensor`` in `Loader.to_tf`. Functions, windows and patches need dense
+        rows: apply them to the other members of a zip.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If there are no such rows.
+            If no rows are of a sparse matrix.
         """
-        made = self._as_sparse()
-        if made is None:
+        result = self._as_sparse()
+        if result is None:
             raise ArgumentError(
                 "sparse batches must be of rows of a sparse matrix (a csr_matrix of AnnData), or "
                 f"of a zip of such with others; got {self!r}. Call `.sparse()` before `.batches`, "
                 "and zip with what is mapped."
             )
-        return made
+        return result
 
     def _as_sparse(self) -> Dataset | None:
-        """Return what `sparse` does; None where no rows are sparse."""
+        """Return the result of `sparse`, or None if no rows are sparse."""
         return None
 
     def patches(
@@ -481,28 +499,33 @@ class Dataset(Described, Splitting):
         per_row: int | None = None,
         axes: Sequence[int] | None = None,
     ) -> Patches:
-        """Return parts of elements as elements: only their bytes or chunks are read.
+        """Return crops of elements as elements; only their bytes or chunks are read.
 
         Parameters
         ----------
         size : int or sequence of int
-            Places along each of `axes`.
+            Length of a patch along each of `axes`.
         step : int or sequence of int, optional
-            A grid: from one patch to the next along each axis; by default `size`. Patches that
-            would reach over the edge are left out.
+            Distance between neighbouring patches of a grid, along each axis; by default `size`.
+            Patches that would exceed the edge are left out.
         per_row : int, optional
-            So many random patches of each element instead of a grid: their places are a pure
+            Number of random patches per element, instead of a grid. Their places are a pure
             function of (seed, epoch, position).
         axes : sequence of int, optional
-            Axes of the element, negative ones counted from its end; by default the last
-            ``len(size)`` (of windows, those of a row). Of every array of an element the same part
-            is cut: x and y of a window, all of a zip.
+            Axes of the element; negative ones count from the end. By default the last ``len(size)``
+            axes. All arrays of an element get the same crop: x and y of a window, all members of a
+            zip.
+
+        Returns
+        -------
+        Patches
+            The patches of an element are adjacent.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If an element has no such axes, is smaller than a patch, or its arrays differ along
-            them.
+            If an element lacks an axis or is smaller than a patch, or its arrays differ in length
+            along an axis.
 
         Examples
         --------
@@ -511,8 +534,8 @@ class Dataset(Described, Splitting):
         >>> len(tiles), tiles[1].tolist()
         (8, [[2, 3], [6, 7]])
         """
-        made: Patches = chain.make("patches", self, size, step, per_row, axes)
-        return made
+        result: Patches = chain.make("patches", self, size, step, per_row, axes)
+        return result
 
     def batches(
         self,
@@ -525,42 +548,48 @@ class Dataset(Described, Splitting):
         drop_remainder: bool = False,
         workers: int = 0,
     ) -> Loader:
-        """Return the `Loader` of this dataset: (step, epoch) → batch.
+        """Return a `Loader` of batches, a function (step, epoch) → batch.
 
         Parameters
         ----------
         batch_size : int
+            Number of elements in a batch.
         shuffle : bool, "global", "block" or Order
-            False: in order. True: the best kind for this storage. "global": a true permutation of
-            all elements. "block": stored chunks in random order, mixed within a window of several.
+            False: in order. True: the best kind for this storage. "global": a random permutation of
+            all elements. "block": stored chunks in random order, the elements of several chunks
+            mixed.
         seed : int
-            With the epoch, fixes the order, random patches, and what `map` functions draw.
+            Determines, with the epoch, the order, random patches, and the generators of `map`.
         weights : array_like of float, shape (len,), or View, optional
-            Draw with replacement, each element in proportion to its weight: in an epoch of
-            n = len(self) draws, an element of share w comes floor(n w) or ceil(n w) times, and over
-            epochs n w times on average. Takes 12 bytes an element, and a shuffle. See `balanced`.
+            Draw with replacement, in proportion to these weights. In an epoch of n = len(self)
+            draws, an element with share w of the sum is drawn floor(n w) or ceil(n w) times, and
+            n w times on average over epochs. Needs `shuffle`, and 12 bytes per element. See
+            `oocdata.balanced`.
         bucket : sequence of int, optional
-            Of rows of unequal length (`oocdata.ragged`), batch those of like length together. These
-            are the longest rows of each bucket, ascending: ``(16, 32)`` makes buckets of up to 16,
-            of 17 to 32, and of longer rows. Every element comes once an epoch, all batches but the
-            last are full, and come in a random order with `shuffle`, else by bucket. Where one
-            bucket ends and the next begins, one batch has rows of both. Takes 8 bytes an element.
+            Batch ragged rows (`oocdata.ragged`) of similar length together. The ascending numbers
+            are the longest rows of each bucket: ``(16, 32)`` makes buckets of lengths up to 16, 17
+            to 32, and above. Each element is in one batch of an epoch, and all batches but the last
+            are full: at the border of two buckets one batch has rows of both. Batches are in random
+            order with `shuffle`, else ordered by bucket. Takes 8 bytes per element.
         drop_remainder : bool
-            Drop the last batch of an epoch when it is short.
+            Drop the last batch of an epoch if it is short.
         workers : int
-            Processes that read, for iteration and ``to_tf``; 0: this one does, in threads. They
-            are for `map` functions that are bound by Python: reading is done in threads without
-            the GIL as it is. What a batch holds does not depend on them. They start with an
-            iterator and end with it, and need no ``if __name__ == "__main__"`` guard. Arrays in
-            memory are copied once, to memory that all share; each keeps decoded chunks of its own.
-            One that is busy with a read for ``OOCDATA_WORKER_SECONDS`` (environment; 600) is taken
-            to hang.
+            Number of worker processes for iteration and ``to_tf``; 0: read in threads of this
+            process. Use workers for `map` functions that hold the GIL; reading itself releases the
+            GIL. The batches do not depend on the number. Workers start and end with an iterator,
+            and need no ``if __name__ == "__main__"`` guard. Arrays in memory are copied once, to
+            shared memory; each worker has its own chunk cache. A worker that spends more than
+            ``OOCDATA_WORKER_SECONDS`` (environment variable; 600) on one read is considered hung.
+
+        Returns
+        -------
+        Loader
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If an argument breaks its rule; or `workers` are asked for, and a function or source
-            can't be pickled to be sent to them.
+            If an argument is invalid, or `workers` is given and a function or source can't be
+            pickled.
 
         Examples
         --------
@@ -575,15 +604,14 @@ class Dataset(Described, Splitting):
         return loader
 
 
-def rows_where(name: str, flags: Dataset) -> NDArray[np.int64]:
-    """Return the positions at which the one number of an element is not 0; reads in blocks."""
+def nonzero_positions(name: str, flags: Dataset) -> NDArray[np.int64]:
+    """Return the positions of a dataset's nonzero elements, each one number; reads in blocks."""
 
-    def places(block: Any) -> NDArray[np.int64]:
+    def nonzero(block: Any) -> NDArray[np.int64]:
         values = block.values.reshape(-1)
         if values.dtype.kind == "f" and np.isnan(values).any():
             raise ArgumentError(f"`{name}` must hold flags; got NaN in {flags!r}.")
-        found: NDArray[np.int64] = np.flatnonzero(values) + block.rows.start
-        return found
+        positions: NDArray[np.int64] = np.flatnonzero(values) + block.rows.start
+        return positions
 
-    each = chain.make("each_block", flags, places)
-    return np.concatenate([np.zeros(0, np.int64), *each])
+    return np.concatenate([np.zeros(0, np.int64), *chain.make("each_block", flags, nonzero)])

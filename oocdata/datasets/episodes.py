@@ -1,4 +1,4 @@
-"""Episodes: runs of rows that no window leaves."""
+"""Define `Runs`: episodes as runs of rows, which windows do not cross."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Runs", "episode_runs", "part_runs"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Episodes as runs of positions: O(episodes) memory, whatever their lengths.
+    """Episodes as runs of positions. Memory is proportional to the number of episodes.
 
     Attributes
     ----------
@@ -26,13 +26,14 @@ class Runs:
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
-    def given(self) -> NDArray[np.int64]:
-        """Return the argument `episodes` that they are made from again."""
-        alone = len(self.lengths) > 1 and bool((self.lengths == 1).all())
-        return self.starts if alone else self.lengths  # as many lengths as rows are taken for ids
+    def as_argument(self) -> NDArray[np.int64]:
+        """Return an argument `episodes` that gives these runs again."""
+        # With episodes of one row each there are as many lengths as rows, which would be ids.
+        all_single = len(self.lengths) > 1 and bool((self.lengths == 1).all())
+        return self.starts if all_single else self.lengths
 
     def cut_by(self, others: Runs) -> Runs:
-        """Return the runs cut wherever one of the others begins."""
+        """Return the runs, split wherever a run of `others` starts."""
         if not len(self.starts) or not len(others.starts):
             return self
         starts = np.sort(np.concatenate((self.starts, others.starts)))  # union1d: 5 times as long
@@ -42,19 +43,19 @@ class Runs:
 
 
 def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
-    """Return episodes given as lengths, or as an id for each row, as runs."""
+    """Return episodes as runs, from lengths or from an id for each row."""
     if episodes is None:
         return Runs(np.zeros(1, np.int64), np.array([rows], np.int64))
     try:
-        given = np.asarray(episodes if np.size(episodes) else np.zeros(0, np.int64))
+        array = np.asarray(episodes if np.size(episodes) else np.zeros(0, np.int64))
     except ValueError as error:
         raise ArgumentError(f"`episodes` must be integers in one dimension; {error}.") from error
-    if given.ndim != 1 or given.dtype.kind not in "iu":
+    if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ArgumentError(
             "`episodes` must be integers in one dimension, lengths or an id for each row; got "
-            f"{given.dtype} of shape {given.shape}."
+            f"{array.dtype} of shape {array.shape}."
         )
-    values = given.astype(np.int64)
+    values = array.astype(np.int64)
     if len(values) == rows > 1 and (values == 1).all():
         raise ArgumentError(
             f"`episodes` must not be {rows} times 1, which may be lengths or one id for all. Give "
@@ -67,7 +68,7 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
                 f"{len(values)} numbers with a sum of {int(values.sum())}."
             )
         return Runs(np.cumsum(values) - values, values)
-    runs = _runs_alike(values)
+    runs = _runs_of_ids(values)
     if len(np.unique(values[runs.starts])) != len(runs.starts):
         raise ArgumentError(
             "`episodes` must keep the rows of an episode side by side; an id comes back after "
@@ -76,21 +77,21 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
     return runs
 
 
-def _runs_alike(ids: NDArray[np.int64]) -> Runs:
-    """Return the runs of rows that have one id."""
+def _runs_of_ids(ids: NDArray[np.int64]) -> Runs:
+    """Return the runs of adjacent rows with equal ids."""
     starts = np.concatenate(([0], np.flatnonzero(np.diff(ids)) + 1))[: len(ids)]
     return Runs(starts, np.diff(np.append(starts, len(ids))))
 
 
 def part_runs(part_starts: Sequence[int], rows: Selection) -> Runs:
-    """Return the runs of chosen rows that lie in one part each, e.g. in one file.
+    """Return the runs of selected rows that are in one part each, e.g. in one file.
 
-    Where rows were chosen in any order, a part that comes back begins another run.
+    If an irregular selection returns to a part, that is a new run.
     """
     starts = np.asarray(part_starts, np.int64)
     if not isinstance(rows, range):
-        return _runs_alike(np.searchsorted(starts, rows, side="right"))
-    # From the starts: ids for each of 10⁹ rows would take gigabytes.
+        return _runs_of_ids(np.searchsorted(starts, rows, side="right"))
+    # From the starts, because ids for each of 10⁹ rows would take gigabytes.
     ascending = rows if rows.step > 0 else rows[::-1]
     bounds = np.clip(-((ascending.start - starts) // ascending.step), 0, len(rows))
     lengths = np.diff(bounds, append=len(rows))[:: 1 if rows.step > 0 else -1]

@@ -1,4 +1,4 @@
-"""Ids, labels, coordinates and weights: a value for each row, as callers have them."""
+"""Check arguments with a value per row: ids, labels, coordinates and weights."""
 
 from __future__ import annotations
 
@@ -17,68 +17,68 @@ __all__ = ["as_ids", "as_weights", "balanced", "read_values"]
 
 
 def read_values(name: str, values: Any) -> NDArray[Any]:
-    """Return an argument as an array; a dataset is read, its dates as dates."""
+    """Return an argument as an array; read it if it is a dataset, with dates as dates."""
     if not hasattr(values, "requests"):
         return as_array(name, values)
-    found = values.take(np.arange(len(values)))
-    if not isinstance(found, np.ndarray):
+    array = values.take(np.arange(len(values)))
+    if not isinstance(array, np.ndarray):
         raise ArgumentError(f"`{name}` must be an array or a View of one value each; got {values}.")
     unit = getattr(values, "unit", "")
-    return found.view(unit) if unit and found.dtype == np.int64 else found
+    return array.view(unit) if unit and array.dtype == np.int64 else array
 
 
 def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
-    """Return an argument's values in one dimension: numbers, dates or texts, none missing.
+    """Return an argument as a 1-d array of numbers, dates or strings without missing values.
 
-    Bytes become texts (UTF-8), as HDF5 stores them; a dataset is read. `kinds` are NumPy's letters
-    for the kinds of dtype that are accepted.
+    Bytes are decoded as UTF-8, as HDF5 stores strings; a dataset is read. `kinds` are the accepted
+    kinds of dtype, as NumPy's letters.
     """
-    found = read_values(name, values)
-    if found.dtype.kind == "T":  # NumPy's text of any length
-        found = found.astype(str)
-    if found.dtype.kind == "O" and found.size:
-        types = {type(one) for one in found.flat}
-        if all(issubclass(one, str) for one in types):
-            found = found.astype(str)
-        elif all(issubclass(one, bytes) for one in types):
-            found = found.astype(bytes)
-    if found.dtype.kind == "S":
-        found = np.char.decode(found, "utf-8")
-    if found.ndim != 1 or found.dtype.kind not in kinds:
+    ids = read_values(name, values)
+    if ids.dtype.kind == "T":  # NumPy's StringDType
+        ids = ids.astype(str)
+    if ids.dtype.kind == "O" and ids.size:
+        types = {type(value) for value in ids.flat}
+        if all(issubclass(kind, str) for kind in types):
+            ids = ids.astype(str)
+        elif all(issubclass(kind, bytes) for kind in types):
+            ids = ids.astype(bytes)
+    if ids.dtype.kind == "S":
+        ids = np.char.decode(ids, "utf-8")
+    if ids.ndim != 1 or ids.dtype.kind not in kinds:
         accepted = {"i": "numbers", "M": "dates (datetime64)", "U": "texts"}
-        *others, last = [what for kind, what in accepted.items() if kind in kinds]
-        what = f"{', '.join(others)} or {last}"
+        *others, last = [noun for kind, noun in accepted.items() if kind in kinds]
         raise ArgumentError(
-            f"`{name}` must be {what} in one dimension; got {found.dtype} of shape {found.shape}."
+            f"`{name}` must be {', '.join(others)} or {last} in one dimension; got {ids.dtype} "
+            f"of shape {ids.shape}."
         )
-    if found.dtype.kind in "fmM" and np.isnan(found).any():
-        first = int(np.isnan(found).argmax())
+    if ids.dtype.kind in "fmM" and np.isnan(ids).any():
+        first = int(np.isnan(ids).argmax())
         raise ArgumentError(
-            f"`{name}` must have a value everywhere; that at {first} is {found[first]}. Leave such "
+            f"`{name}` must have a value everywhere; that at {first} is {ids[first]}. Leave such "
             "rows out first."
         )
-    return found
+    return ids
 
 
 def balanced(labels: ArrayLike | Dataset) -> NDArray[np.float64]:
-    """Return weights with which each class is drawn equally often.
+    """Return weights for `batches` that make all classes equally frequent.
 
     Parameters
     ----------
     labels : array_like of int, bool or str, shape (elements,), or View
-        The class of each element. A negative number is none: that of the categoricals of pandas and
-        AnnData for a missing value.
+        Class of each element. Negative numbers mean no class, as in categoricals of pandas and
+        AnnData.
 
     Returns
     -------
     ndarray of float64, shape (elements,)
-        ``1 / (classes * elements of the class)``, of sum 1; 0 for an element without a class, which
-        is never drawn.
+        ``1 / (number of classes * elements of the class)``, with sum 1. Elements without a class
+        have weight 0, and are never drawn.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If the labels are no labels (floats, several axes), or there is none.
+        If the labels have another dtype or several axes, or no element has a class.
 
     Examples
     --------
@@ -90,36 +90,36 @@ def balanced(labels: ArrayLike | Dataset) -> NDArray[np.float64]:
     >>> int((loader.batch(0) == 0).sum())
     2
     """
-    given = as_ids("labels", labels, "biuU")
-    known = given >= 0 if given.dtype.kind == "i" else np.ones(len(given), np.bool_)
-    if not known.any():
+    checked = as_ids("labels", labels, "biuU")
+    labelled = checked >= 0 if checked.dtype.kind == "i" else np.ones(len(checked), np.bool_)
+    if not labelled.any():
         raise ArgumentError("`labels` must name a class for at least one element; got none.")
-    _, classes, counts = np.unique(given[known], return_inverse=True, return_counts=True)
-    weights = np.zeros(len(given))
-    weights[known] = (1 / (len(counts) * counts))[classes]
+    _, classes, counts = np.unique(checked[labelled], return_inverse=True, return_counts=True)
+    weights = np.zeros(len(checked))
+    weights[labelled] = (1 / (len(counts) * counts))[classes]
     return weights
 
 
 def as_weights(weights: ArrayLike | Dataset, count: int) -> NDArray[np.float64]:
-    """Return the weights of elements, checked."""
-    given = read_values("weights", weights)
-    if given.shape != (count,) or given.dtype.kind not in "biuf":
+    """Return checked weights of elements, as float64."""
+    array = read_values("weights", weights)
+    if array.shape != (count,) or array.dtype.kind not in "biuf":
         raise ArgumentError(
             f"`weights` must be one number for each of the {count} elements; got "
-            f"{given.dtype} of shape {given.shape}."
+            f"{array.dtype} of shape {array.shape}."
         )
-    found = given.astype(np.float64, copy=False)
-    bad = np.flatnonzero(~(np.isfinite(found) & (found >= 0)))
+    array = array.astype(np.float64, copy=False)
+    bad = np.flatnonzero(~(np.isfinite(array) & (array >= 0)))
     if len(bad):
         raise ArgumentError(
-            f"`weights` must be finite and not negative; got {found[bad[0]]} for element {bad[0]}, "
+            f"`weights` must be finite and not negative; got {array[bad[0]]} for element {bad[0]}, "
             f"and {len(bad) - 1} more like it. Give 0 to what should never be drawn."
         )
-    if not found.any():
+    if not array.any():
         raise ArgumentError("`weights` must not all be 0: nothing could be drawn.")
-    if found.max() > np.finfo(np.float64).max / count:
+    if array.max() > np.finfo(np.float64).max / count:
         raise ArgumentError(
-            f"`weights` must have a sum below 2**1024; the largest of {count} is {found.max()}. "
+            f"`weights` must have a sum below 2**1024; the largest of {count} is {array.max()}. "
             "Their ratios count alone: divide them by the largest."
         )
-    return found
+    return array

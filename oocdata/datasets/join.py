@@ -1,4 +1,4 @@
-"""Joins: elements of several datasets that belong together by a coordinate or an id."""
+"""Join datasets: combine elements with matching coordinates or ids."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ __all__ = ["How", "join", "matches"]
 
 How: TypeAlias = Literal["exact", "nearest", "previous"]
 
-_MANY = 5
-"""Ids that a message shows."""
+_SHOWN = 5
+"""Number of ids that a message lists."""
 
 _FARTHEST = 2**64 - 1
-"""Of two whole numbers."""
+"""Largest distance of two integer ids."""
 
 
 def join(
@@ -36,43 +36,44 @@ def join(
     tolerance: Any = None,
     missing: Literal["drop", "error"] | None = None,
 ) -> Zip:
-    """Put elements side by side that belong together by a coordinate or an id; reads no element.
+    """Combine elements with matching coordinates or ids, like a database join; reads no elements.
 
     Parameters
     ----------
     *datasets : Dataset
-        Two or more, or one dict of them. To each element of the first belongs one of each other.
+        Two or more, or one dict of them. Each element of the first is combined with its partner in
+        each other dataset.
     on : sequence or dict of array_like, shapes (len,)
-        Of each dataset, an id for each element: numbers, dates (datetime64) or texts; arrays, or
-        Views, which are read. Those of the first may come in any order and more than once, those of
-        the others in any order and once.
+        For each dataset, an id of each element: numbers, dates (datetime64) or strings, as arrays
+        or Views, which are read. In any order. Ids of the first dataset may repeat, ids of the
+        others must be unique.
     how : {"exact", "nearest", "previous"}
-        The partner has the same id; or the nearest one (of two as near, the lower); or the largest
-        that is not above. As `pandas.merge_asof`, but nothing need be sorted.
+        The partner has an equal id; the nearest id (of two equally near, the lower); or the largest
+        id that is not greater. As in `pandas.merge_asof`, but ids need not be sorted.
     tolerance : number or timedelta64, optional
-        Partners must not be farther away than that.
+        Largest distance of a partner's id.
     missing : {"drop", "error"}, optional
-        What to do about elements of the first that have no partner: leave them out, or raise. By
-        default they are left out, and a warning says how many.
+        Whether to drop elements of the first dataset without a partner, or raise. By default they
+        are dropped with a warning.
 
     Returns
     -------
     Zip
-        Tuples, or dicts, in the order of the first. An element of another dataset may be the
-        partner of several: parts of a split never share one.
+        Tuples or dicts, in the order of the first dataset. Several elements may have the same
+        partner; parts of a split do not share one.
 
     Warns
     -----
     oocdata.errors.MissingPartnerWarning
-        If elements were left out and `missing` is not given.
+        If elements were dropped and `missing` is not given.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If ids don't fit to the datasets or to each other, or are there twice; or one has no partner
-        and `missing` is ``"error"``.
+        If ids don't match a dataset in length or each other in kind, or ids of partners repeat; or
+        if an element has no partner and `missing` is ``"error"``.
     oocdata.errors.EmptyError
-        If none has a partner.
+        If no element has a partner.
 
     Examples
     --------
@@ -89,73 +90,79 @@ def join(
     parts: list[Any] = list(named.values()) or list(datasets)
     if len(parts) < 2 or not all(isinstance(part, Dataset) for part in parts):
         raise ArgumentError(f"`join` must get two datasets or more; got {datasets!r}.")
-    given = _each(on, named, len(parts))
-    _check_units(given)
-    ids = [_of(part, as_ids("on", one, "iufmMU")) for part, one in zip(parts, given, strict=True)]
+    arguments = _ids_of_each(on, named, len(parts))
+    _check_units(arguments)
+    pairs = zip(parts, arguments, strict=True)
+    ids = [_one_per_element(part, as_ids("on", argument, "iufmMU")) for part, argument in pairs]
     partners = [np.arange(len(ids[0]))]
     partners += [matches(ids[0], others, how, tolerance) for others in ids[1:]]
-    found = np.logical_and.reduce([one >= 0 for one in partners])
-    _tell_missing(ids[0][~found], len(found), missing, tolerance)
-    chosen = [part._select(as_run(one[found])) for part, one in zip(parts, partners, strict=True)]
-    return zipped(dict(zip(named, chosen, strict=True))) if named else zipped(*chosen)
+    matched = np.logical_and.reduce([positions >= 0 for positions in partners])
+    _report_missing(ids[0][~matched], len(matched), missing, tolerance)
+    selected = [
+        part._select(as_run(positions[matched]))
+        for part, positions in zip(parts, partners, strict=True)
+    ]
+    return zipped(dict(zip(named, selected, strict=True))) if named else zipped(*selected)
 
 
 def matches(
     ids: NDArray[Any], others: NDArray[Any], how: How = "exact", tolerance: Any = None
 ) -> NDArray[np.int64]:
-    """Return the position in `others` of the partner of each id; -1 for one that has none."""
+    """Return the position in `others` of each id's partner, or -1 if it has none."""
     if not isinstance(how, str) or how not in ("exact", "nearest", "previous"):
         raise ArgumentError(f"`how` must be 'exact', 'nearest' or 'previous'; got {how!r}.")
-    ids, others = _alike(ids, others)
+    ids, others = _in_common_dtype(ids, others)
     if ids.dtype.kind == "U" and how != "exact":
         raise ArgumentError(
             f"`how` must be 'exact' for texts, which have no distance; got {how!r}."
         )
     order = np.argsort(others, kind="stable")
     ordered = others[order]
-    twice = ordered[1:][ordered[1:] == ordered[:-1]]
-    if len(twice):
+    repeated = ordered[1:][ordered[1:] == ordered[:-1]]
+    if len(repeated):
         raise ArgumentError(
-            f"`on` must hold each id of a partner once; these come back: {_shown(twice)}. Leave "
+            f"`on` must hold each id of a partner once; these come back: {_shown(repeated)}. Leave "
             "all but one of each out first."
         )
     if not len(ordered):
         return np.full(len(ids), -1)
     below = np.searchsorted(ordered, ids, side="right") - 1
-    at, found = np.maximum(below, 0), below >= 0
+    at, matched = np.maximum(below, 0), below >= 0
     if how == "exact":
-        found &= ordered[at] == ids
+        matched &= ordered[at] == ids
     if how == "nearest":
         above = np.minimum(below + 1, len(ordered) - 1)
         nearer = _distance(ids, ordered[above]) < _distance(ids, ordered[at])
-        at, found = np.where(nearer, above, at), np.ones(len(ids), np.bool_)
+        at, matched = np.where(nearer, above, at), np.ones(len(ids), np.bool_)
     if tolerance is not None:
         if how == "exact":
             raise ArgumentError(
                 f"`tolerance` must come with how='nearest' or 'previous'; got {tolerance!r}."
             )
-        found &= _distance(ids, ordered[at]) <= _limit(tolerance, ids.dtype)
-    return np.where(found, order[at], -1)
+        matched &= _distance(ids, ordered[at]) <= _limit(tolerance, ids.dtype)
+    return np.where(matched, order[at], -1)
 
 
-def _each(on: Any, named: Mapping[str, Any], number: int) -> list[Any]:
-    """Return the ids of each dataset, in their order."""
+def _ids_of_each(on: Any, named: Mapping[str, Any], number: int) -> list[Any]:
+    """Return the ids of each dataset, in the order of the datasets."""
     if named and isinstance(on, Mapping) and set(on) == set(named):
         return [on[name] for name in named]
     if isinstance(on, tuple | list) and len(on) == number and not named:
         return list(on)
-    wanted = f"a dict of {list(named)}" if named else f"{number} arrays of ids, one a dataset"
+    expected = f"a dict of {list(named)}" if named else f"{number} arrays of ids, one a dataset"
     got = f"a dict of {list(on)}" if isinstance(on, Mapping) else f"{type(on).__name__}"
-    raise ArgumentError(f"`on` must be {wanted}; got {got}.")
+    raise ArgumentError(f"`on` must be {expected}; got {got}.")
 
 
-def _check_units(given: list[Any]) -> None:
-    """Raise if numbers of several files count in units that differ, such as days since a date."""
-    views = [one for one in given if isinstance(one, Dataset) and not getattr(one, "unit", "")]
-    storages = [getattr(one, "storage", None) for one in views]
-    found = [one.annotations().attributes.get("units") for one in storages if one is not None]
-    texts = [one.decode(errors="replace") if isinstance(one, bytes) else one for one in found]
-    units = list(dict.fromkeys(one for one in texts if isinstance(one, str)))
+def _check_units(arguments: list[Any]) -> None:
+    """Raise ArgumentError if numbers have different units, e.g. days since different dates."""
+    views = [ids for ids in arguments if isinstance(ids, Dataset) and not getattr(ids, "unit", "")]
+    storages = [getattr(view, "storage", None) for view in views]
+    values = [
+        storage.annotations().attributes.get("units") for storage in storages if storage is not None
+    ]
+    texts = [unit.decode(errors="replace") if isinstance(unit, bytes) else unit for unit in values]
+    units = list(dict.fromkeys(text for text in texts if isinstance(text, str)))
     if len(units) > 1:
         raise ArgumentError(
             f"`on` must hold ids of one unit; got {units[0]!r} and {units[1]!r}. Dates of both can "
@@ -163,8 +170,8 @@ def _check_units(given: list[Any]) -> None:
         )
 
 
-def _of(part: Dataset, ids: NDArray[Any]) -> NDArray[Any]:
-    """Return ids if there is one for each element."""
+def _one_per_element(part: Dataset, ids: NDArray[Any]) -> NDArray[Any]:
+    """Return ids after checking that there is one per element."""
     if len(ids) != len(part):
         raise ArgumentError(
             f"`on` must hold an id for each element; got {len(ids)} for {len(part)} elements."
@@ -172,17 +179,17 @@ def _of(part: Dataset, ids: NDArray[Any]) -> NDArray[Any]:
     return ids
 
 
-def _alike(ids: NDArray[Any], others: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return ids in one dtype that holds all of them as they are."""
+def _in_common_dtype(ids: NDArray[Any], others: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return both arrays of ids in one dtype that represents all of them exactly."""
     kinds = {"number" if one.dtype.kind in "iuf" else one.dtype.kind for one in (ids, others)}
     if len(kinds) == 1:
         dtype = np.result_type(ids, others)
-        alike = ids.astype(dtype), others.astype(dtype)
+        converted = ids.astype(dtype), others.astype(dtype)
         if all(
-            (one.astype(given.dtype) == given).all()
-            for one, given in zip(alike, (ids, others), strict=True)
+            (array.astype(original.dtype) == original).all()
+            for array, original in zip(converted, (ids, others), strict=True)
         ):
-            return alike
+            return converted
     raise ArgumentError(
         "`on` must hold ids that can be compared, all numbers, dates or texts; got "
         f"{ids.dtype} and {others.dtype}."
@@ -190,29 +197,29 @@ def _alike(ids: NDArray[Any], others: NDArray[Any]) -> tuple[NDArray[Any], NDArr
 
 
 def _distance(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
-    """Return how far ids are from each other; of whole numbers and dates as uint64."""
+    """Return the distances between ids; as uint64 for integers and dates."""
     if one.dtype.kind == "f":
         apart: NDArray[Any] = np.abs(one - other)
         return apart
     if one.dtype.kind in "mM":
         one, other = one.view(np.int64), other.view(np.int64)
-    # Modulo 2**64 the larger less the smaller is exact, also where int64 would overflow.
+    # Modulo 2**64 the difference is exact, even if int64 would overflow.
     high, low = np.maximum(one, other), np.minimum(one, other)
     whole: NDArray[Any] = high.astype(np.uint64) - low.astype(np.uint64)
     return whole
 
 
 def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
-    """Return a tolerance as a number to compare distances with."""
+    """Return the tolerance as a number that can be compared with distances."""
     try:
         if dtype.kind in "mM":
             if not isinstance(tolerance, np.timedelta64 | timedelta):
                 raise TypeError
-            unit, found = np.datetime_data(dtype), np.timedelta64(tolerance)
-            if np.datetime_data(found.dtype)[0] == "generic":
+            unit, difference = np.datetime_data(dtype), np.timedelta64(tolerance)
+            if np.datetime_data(difference.dtype)[0] == "generic":
                 raise TypeError
-            limit = found.astype(f"m8[{unit[1]}{unit[0]}]").astype(np.int64)
-        elif isinstance(tolerance, np.timedelta64):  # which compares as a number
+            limit = difference.astype(f"m8[{unit[1]}{unit[0]}]").astype(np.int64)
+        elif isinstance(tolerance, np.timedelta64):  # would compare as a number
             raise TypeError
         else:
             limit = tolerance if dtype.kind == "f" else floor(min(tolerance, _FARTHEST))
@@ -224,30 +231,30 @@ def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:
     raise ArgumentError(f"`tolerance` must be {what} of at least 0; got {tolerance!r}.")
 
 
-def _tell_missing(ids: NDArray[Any], total: int, missing: str | None, tolerance: Any) -> None:
-    """Say how many elements have no partner, as the caller wants it."""
+def _report_missing(ids: NDArray[Any], total: int, missing: str | None, tolerance: Any) -> None:
+    """Raise or warn if there are ids without a partner, depending on `missing`."""
     if not (missing is None or (isinstance(missing, str) and missing in ("drop", "error"))):
         raise ArgumentError(f"`missing` must be 'drop' or 'error'; got {missing!r}.")
     if not len(ids):
         return
-    told = f"{len(ids):,} of {total:,} elements have no partner: {_shown(ids)}"
+    report = f"{len(ids):,} of {total:,} elements have no partner: {_shown(ids)}"
     if missing == "error":
         raise ArgumentError(
-            f"`on` must hold an id of a partner for every element; {told}. Leave them out: "
+            f"`on` must hold an id of a partner for every element; {report}. Leave them out: "
             "missing='drop'."
         )
     if len(ids) == total:
         hint = (
             "Do both number the same things?" if tolerance is None else "Is `tolerance` too small?"
         )
-        raise EmptyError(f"`on` must hold ids of partners for some elements; {told}. {hint}")
+        raise EmptyError(f"`on` must hold ids of partners for some elements; {report}. {hint}")
     if missing is None:
         warnings.warn(
-            f"{told}. They are left out; missing='drop' accepts it, missing='error' refuses it.",
+            f"{report}. They are left out; missing='drop' accepts it, missing='error' refuses it.",
             MissingPartnerWarning,
             stacklevel=3,
         )
 
 
 def _shown(ids: NDArray[Any]) -> str:
-    return ", ".join(map(str, ids[:_MANY])) + (", …" if len(ids) > _MANY else "")
+    return ", ".join(map(str, ids[:_SHOWN])) + (", …" if len(ids) > _SHOWN else "")

@@ -1,4 +1,4 @@
-"""Labels that lie in no file: the folders in which files are."""
+"""Define `folder_labels`: class labels from the names of folders."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ __all__ = ["FolderLabels", "folder_labels"]
 
 @dataclass(frozen=True, eq=False)
 class FolderLabels(Described):
-    """The number of the folder in which the file of each row lies; a `Source`.
+    """A `Source` of the number of the folder that contains each row's file.
 
     Attributes
     ----------
     view : View
-        Every row of some files, along axis 0.
+        All rows of some files, along axis 0.
     categories : tuple of str
-        Names of the folders; the number of one is its place.
+        Names of the folders, in the order of their numbers.
     level : int
-        1 for the folder in which the file lies, 2 for the one above, …
+        1 for the folder that contains the file, 2 for the folder above, …
     """
 
     view: View
@@ -42,12 +42,12 @@ class FolderLabels(Described):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One axis, of the files' rows."""
+        """Shape ``(rows,)``."""
         return (self.view.source.shape[0],)
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """int64."""
+        """Always int64."""
         return np.dtype(np.int64)
 
     @cached_property
@@ -68,7 +68,7 @@ class FolderLabels(Described):
         self._labels.read(origins, extent, out)
 
     def storage(self) -> Storage:
-        """Return that nothing is stored, and what the numbers mean."""
+        """Return a storage without stored bytes, with the folders' names as categories."""
         return Storage(
             "names of folders",
             layout="one number a row",
@@ -80,28 +80,28 @@ class FolderLabels(Described):
 
 
 def folder_labels(view: View, *, categories: Sequence[str] | None = None, level: int = 1) -> View:
-    """Return the label of each row of a view of several files: the number of its folder.
+    """Return labels of a view's rows: the number of the folder that contains the row's file.
 
     Parameters
     ----------
     view : View
-        Of files, such as ``ooc.open("train/*/*.jpg")``; whatever rows of them are selected.
+        A view of files, e.g. ``ooc.open("train/*/*.jpg")``, or a selection of its rows.
     categories : sequence of str, optional
-        The folders, in the order of their numbers: ``.categories`` of the training's labels, for
-        those of another set. By default all folders of the files, sorted, as Keras numbers them.
+        Names of the folders, in the order of their numbers, e.g. ``.categories`` of the labels of a
+        training set. By default all folders of the files, sorted, as in Keras.
     level : int
-        1 for the folder in which a file lies; 2 for the one above, as in
+        1 for the folder that contains the file; 2 for the folder above, e.g. "cat" in
         ``train/cat/images/7.jpg``.
 
     Returns
     -------
     View
-        int64, one for each row of the view, in its order; ``.categories`` has the names.
+        int64, one label for each row, in order. ``.categories`` has the names.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If the rows lie in no files, or in a folder that is none of the categories.
+        If rows are not from files, or a folder is not among the categories.
 
     Examples
     --------
@@ -125,13 +125,13 @@ def folder_labels(view: View, *, categories: Sequence[str] | None = None, level:
     if len(set(chosen)) < len(chosen):
         raise ArgumentError(f"`categories` must name each folder once; got {chosen}.")
     labels = FolderLabels(whole, tuple(chosen), level)
-    labels._labels  # noqa: B018  # an error comes now
+    labels._labels  # noqa: B018  # raise errors now
     return replace(View.of(labels), cuts=view.cuts[:1], rows=view.rows)
 
 
 def _folders(view: View, level: int) -> list[str]:
-    """Return the name of each part's folder."""
-    found = []
+    """Return the name of the folder of each part."""
+    folders = []
     for path, _ in view.parts.where:
         steps = os.path.abspath(path).split(os.sep) if path else []
         if len(steps) < level + 2:
@@ -139,5 +139,5 @@ def _folders(view: View, level: int) -> list[str]:
                 f"`view` must be of files that lie in {level} folders or more; got "
                 f"{path or 'an array in memory'}."
             )
-        found.append(steps[-1 - level])
-    return found
+        folders.append(steps[-1 - level])
+    return folders

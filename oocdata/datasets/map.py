@@ -1,4 +1,4 @@
-"""Functions over batches: NumPy in, NumPy out."""
+"""Define `Map`: a NumPy function that is applied to batches or elements."""
 
 from __future__ import annotations
 
@@ -32,19 +32,33 @@ __all__ = ["InGraph", "Map"]
 
 
 class InGraph:
-    """A function that `to_tf` calls by its `tensors`, in its graph, of a run of batches at once."""
+    """Base class of functions that `to_tf` replaces by a TensorFlow graph, over several batches.
+
+    The graph's function is the subclass's `tensors`.
+    """
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Map(Dataset):
-    """A dataset whose batches pass through a function; made by `Dataset.map`."""
+    """A dataset whose batches pass through a function; made by `Dataset.map`.
+
+    Attributes
+    ----------
+    source : Dataset
+    fn : callable
+    batched : bool
+        Whether `fn` is called on batches; if not, on elements.
+    rng : bool
+        Whether `fn` gets a generator.
+    given : tree of ArraySpec or None
+        Spec of an element, or None to call `fn` on one element to find it.
+    """
 
     source: Dataset
     fn: Callable[..., Any]
     batched: bool
     rng: bool
     given: Any = field(default=None)
-    """The spec as given, or None to try one element."""
 
     def __post_init__(self) -> None:
         if not callable(self.fn):
@@ -67,7 +81,7 @@ class Map(Dataset):
 
     @cached_property
     def spec(self) -> Spec:
-        """What an element looks like after the function; reads one element if it was not given."""
+        """Shapes and dtypes of a result's element; reads one element if no spec was given."""
         if self.given is not None:
             return self._checked(as_spec(self.given))
         if len(self.source) == 0:
@@ -81,7 +95,7 @@ class Map(Dataset):
     @staticmethod
     def _checked(spec: Spec) -> Spec:
         def native(leaf: ArraySpec) -> ArraySpec:
-            if leaf.dtype.hasobject:  # bytes of unequal length; `as_leaf` looks at each
+            if leaf.dtype.hasobject:  # `bytes` objects, which `as_leaf` checks
                 return leaf
             return ArraySpec(leaf.shape, check_dtype(leaf.dtype).newbyteorder("="))
 
@@ -91,7 +105,7 @@ class Map(Dataset):
     is_mapped = True
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes that the function gets for so many elements."""
+        """Return the bytes of the function's arguments, for a number of elements."""
         first = np.zeros(1, np.int64)
         requests = self.requests(first, Draw(positions=first))
         return elements * sum(each.nbytes for each in requests) + self._object_bytes(elements)
@@ -102,24 +116,23 @@ class Map(Dataset):
 
     def _of(self, members: Sequence[Any]) -> Self:
         (source,) = members
-        # The remembered spec does not travel with replace(): pass on what is known.
-        known = self.__dict__.get("spec", self.given)
-        return replace(self, source=source, given=known)
+        # Pass on the cached spec, which replace() does not copy.
+        return replace(self, source=source, given=self.__dict__.get("spec", self.given))
 
     def describe(self) -> dict[str, Any]:
-        """Return the fields, with the spec as it was given or found."""
+        """Return the fields, with the spec that was given or found."""
         return {**fields_of(self), "given": self.spec}
 
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
     ) -> Batch:
-        """Return the batch after the function, checked against the spec."""
+        """Return the results of the function, checked against the spec."""
         batch = self.source.assemble(arrays, positions, draw)
         length = len(next(leaves(batch)))
-        if length == 0:  # nothing to call the function on
+        if length == 0:  # don't call the function on an empty batch
             empty: Batch = map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
             return empty
-        return self._agreed(self._apply(batch, draw, length))
+        return self._check_result(self._apply(batch, draw, length))
 
     def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
         if self.batched:
@@ -140,8 +153,8 @@ class Map(Dataset):
             elements = []
             for place in range(length):
                 rng = draw.rng_of(place) if self.rng else None
-                made = self._call(map_tree(itemgetter(place), batch), rng)
-                elements.append(map_tree(as_leaf, made))
+                element = self._call(map_tree(itemgetter(place), batch), rng)
+                elements.append(map_tree(as_leaf, element))
             result = self._stack(elements)
         checked: Batch = result
         return checked
@@ -166,13 +179,13 @@ class Map(Dataset):
             ) from error
         return map_tree(lambda _: next(stacked), elements[0])
 
-    def _agreed(self, result: Batch) -> Batch:
-        """Return a result in the order of the spec, which names arrays by their place."""
-        found = spec_of(result, axes=1)
-        if found != self.spec:  # dicts are equal in any order
+    def _check_result(self, result: Batch) -> Batch:
+        """Return a result with dicts in the order of the spec; raise MapError if the two differ."""
+        actual = spec_of(result, axes=1)
+        if actual != self.spec:  # dicts compare equal in any order
             raise MapError(
                 f"a mapped function must return what its spec says, {spec_text(self.spec)}; "
-                f"{self._name} returned {spec_text(found)}. Convert with `.astype(...)` in the "
+                f"{self._name} returned {spec_text(actual)}. Convert with `.astype(...)` in the "
                 "function, or give `spec`."
             )
         aligned: Batch = align(result, self.spec)

@@ -1,4 +1,4 @@
-"""A mixture: datasets of which each gives its share of every batch."""
+"""Define `Mix`: a mixture of datasets, each with a share of every batch."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["Mix", "mix"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Mix(Concat):
-    """Datasets of which each gives its share of every batch; made by `oocdata.mix`.
+    """Datasets that each contribute a share of every batch; made by `oocdata.mix`.
 
-    By position it is its members one after the other.
+    By position, a mixture is the concatenation of its members.
 
     Attributes
     ----------
     weights : tuple of int
-        The shares, up to a factor.
+        Shares of the members, up to a common factor.
     length : int or None
-        Elements in an epoch, if it was given.
+        Number of elements in an epoch, or None for the default.
     """
 
     weights: tuple[int, ...] = ()
@@ -43,53 +43,54 @@ class Mix(Concat):
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Elements of each member; those of one follow on those of the one before."""
+        """Number of elements of each member."""
         return tuple(map(len, self.parts))
 
     @property
-    def alike(self) -> tuple[Any, ...]:
-        """What is the same of mixtures that give elements of the same positions."""
+    def order_key(self) -> tuple[Any, ...]:
+        """Key that is equal for mixtures that deliver the same positions."""
         return self.counts, self.weights, self.length
 
     @property
     def epoch_length(self) -> int:
-        """Elements in an epoch: by default as many as come before a member begins anew."""
-        each = zip(self.counts, self.weights, strict=True)
-        least = min(count * sum(self.weights) // weight for count, weight in each)
-        return least if self.length is None else self.length
+        """Number of elements in an epoch; by default, until the first member is exhausted."""
+        if self.length is not None:
+            return self.length
+        pairs = zip(self.counts, self.weights, strict=True)
+        return min(count * sum(self.weights) // weight for count, weight in pairs)
 
     def _select(self, positions: Selection) -> Any:
-        found = self._by_parts(positions)
-        if found is None:
+        parts = self._by_parts(positions)
+        if parts is None:
             raise ArgumentError(
                 "elements of a mixture must be selected in ascending order, each once. Select from "
                 "its members, and mix these."
             )
-        filled = [part for part in found if len(part)]
+        filled = [part for part in parts if len(part)]
         if len(filled) == 1:  # of one member alone, e.g. to see how it is stored
             return filled[0]
-        if 0 < len(filled) < len(found):
+        if 0 < len(filled) < len(parts):
             raise EmptyError(
-                f"each of the {len(found)} members of a mixture must keep an element; of member "
-                f"{[len(part) for part in found].index(0)} none is left. Mix those that are left."
+                f"each of the {len(parts)} members of a mixture must keep an element; of member "
+                f"{[len(part) for part in parts].index(0)} none is left. Mix those that are left."
             )
-        return self._of(found)
+        return self._of(parts)
 
     def split(self, *sizes: float, **options: Any) -> tuple[Self, ...]:
         """Split each member, and mix the parts with the same shares; see `Dataset.split`."""
-        given = [name for name in ("by", "stratify", "seed") if options.get(name) is not None]
-        if given:
+        unsupported = [name for name in ("by", "stratify", "seed") if options.get(name) is not None]
+        if unsupported:
             raise ArgumentError(
-                f"`{given[0]}` must be given to each member of a mixture, which has rows of its "
-                "own. Split the members, and mix their parts."
+                f"`{unsupported[0]}` must be given to each member of a mixture, which has rows of "
+                "its own. Split the members, and mix their parts."
             )
-        parts = [part.split(*sizes, **options) for part in self.parts]
-        made = tuple(self._of(found) for found in zip(*parts, strict=True))
-        self._check_shared(lambda: [part._all_rows() for part in made])
-        return made
+        by_member = [member.split(*sizes, **options) for member in self.parts]
+        mixtures = tuple(self._of(members) for members in zip(*by_member, strict=True))
+        self._check_shared(lambda: [mixture._stored_rows() for mixture in mixtures])
+        return mixtures
 
     def shard(self, num_shards: int, index: int) -> Self:
-        """Return a part of each member, mixed with the same shares; see `Dataset.shard`."""
+        """Return one shard of each member, mixed with the same shares; see `Dataset.shard`."""
         return self._of([part.shard(num_shards, index) for part in self.parts])
 
     def patches(self, *args: Any, **options: Any) -> Any:
@@ -98,7 +99,7 @@ class Mix(Concat):
 
     def _of(self, members: Sequence[Any]) -> Self:
         chosen, length = range(sum(map(len, members))), self.length
-        if length is not None:  # of a part the same part
+        if length is not None:  # scale with the number of elements
             length = max(1, length * len(chosen) // max(1, len(self)))
         return replace(self, parts=tuple(members), chosen=chosen, length=length)
 
@@ -108,33 +109,36 @@ def mix(
     *,
     length: int | None = None,
 ) -> Mix:
-    """Mix datasets: each gives its share of every batch.
+    """Mix datasets, each with a share of every batch.
 
-    After any number of batches each member has given its share of their elements, to within half an
-    element of two members; of more, to within two elements, or four where chunks are shuffled in
-    lanes for several ranks. Each goes through its own elements in an order of its own,
-    by its own chunks, and begins anew when it is through: until then none of its elements is lost
-    or comes again. So a member may last for many epochs of the mixture, or be repeated within one.
+    After any number of batches, each member has delivered its share of the elements to within half
+    an element (two members), two elements (more members), or four (if chunks are shuffled in lanes
+    for several ranks). Each member is read in its own order, by its own chunks, and starts again
+    when it is exhausted; until then each of its elements is delivered once. So a member may last
+    for many epochs of the mixture, or be repeated within one.
 
     Parameters
     ----------
     members : dict or sequence of (Dataset, weight)
-        Datasets of one spec, as for `concat`. Of the weights the ratios count.
+        Datasets with equal specs, as for `concat`, and positive weights, of which only the ratios
+        matter.
     length : int, optional
-        Elements in an epoch. By default as many as come before any member begins anew, which the
-        member sets that is the smallest for its share. An epoch has whole batches only; what they
-        leave comes with the next epoch.
+        Number of elements in an epoch. By default as many as are delivered before the first member
+        starts again, which is the member that is smallest relative to its share. An epoch has only
+        whole batches; the elements left over are delivered in the next epoch.
 
     Returns
     -------
     Mix
-        By position, and for ``len``, it is the members one after the other. ``split`` and ``shard``
-        do so to each member, and mix the parts; of a `length` each part has its part.
+        Its length and positions are those of the concatenated members. ``split`` and ``shard``
+        apply to each member, and mix the parts; a `length` is divided in proportion.
 
     Raises
     ------
     oocdata.errors.ArgumentError
         If there are no members, the specs differ, or a weight is not positive.
+    oocdata.errors.EmptyError
+        If a member is empty.
 
     Examples
     --------
@@ -155,36 +159,36 @@ def mix(
     for number, part in enumerate(parts):
         if len(part) == 0:
             raise EmptyError(f"each member must hold an element; member {number} holds none.")
-    given = None if length is None else as_count("length", length)
-    return Mix(parts, range(sum(map(len, parts))), _whole([w for _, w in pairs]), given)
+    length = None if length is None else as_count("length", length)
+    return Mix(parts, range(sum(map(len, parts))), _as_integers([w for _, w in pairs]), length)
 
 
-def _whole(weights: list[Any]) -> tuple[int, ...]:
-    """Return weights as whole numbers: the decimals that were written, not their binary neighbours.
+def _as_integers(weights: list[Any]) -> tuple[int, ...]:
+    """Return weights as integers, converted from their decimal text.
 
     Examples
     --------
-    >>> _whole([0.7, 0.3]), _whole([1, 2.5])
+    >>> _as_integers([0.7, 0.3]), _as_integers([1, 2.5])
     ((7, 3), (2, 5))
     """
     from fractions import Fraction  # with decimal behind it, only here
 
     try:
-        good = all(
+        positive = all(
             not isinstance(w, bool | np.bool_ | str) and isfinite(w) and w > 0 for w in weights
         )
     except (TypeError, ValueError):
-        good = False
-    if not good:
+        positive = False
+    if not positive:
         raise ArgumentError(
             f"weights must be positive numbers; got {weights}. Leave out what gives nothing."
         )
     shares = [Fraction(w) if isinstance(w, int | Fraction) else Fraction(str(w)) for w in weights]
     scale = lcm(*(share.denominator for share in shares))
-    found = [int(share * scale) for share in shares]
-    if sum(found) > MOST * min(found):
+    integers = [int(share * scale) for share in shares]
+    if sum(integers) > MOST * min(integers):
         raise ArgumentError(
             f"weights must be at least 1 / {MOST:.0e} of their sum, or a member would never give "
             f"an element; got {weights}. Leave out what gives nothing."
         )
-    return tuple(number // gcd(*found) for number in found)
+    return tuple(number // gcd(*integers) for number in integers)

@@ -1,4 +1,4 @@
-"""Offsets: which rows an array of a window is made of, counted from its anchor."""
+"""Convert the arguments of `windows` to offsets of rows from an anchor."""
 
 from __future__ import annotations
 
@@ -11,50 +11,53 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count, as_whole
 
-__all__ = ["REACH", "Offsets", "as_offsets", "as_rows", "each_array", "is_listed"]
+__all__ = ["LARGEST_OFFSET", "Offsets", "as_offsets", "as_rows", "each_array", "is_listed"]
 
 Offsets: TypeAlias = range | tuple[int, ...]
-"""Rows counted from the anchor, ascending: a range where they are regular."""
+"""Ascending offsets of rows from the anchor: a range if they are regular."""
 
-REACH = 2**62
-"""Offsets lie within it on either side: rows are int64, and arithmetic with both must not wrap."""
+LARGEST_OFFSET = 2**62
+"""Bound of offsets, so that int64 sums of rows and offsets do not overflow."""
 
 
-def as_offsets(name: str, given: Any) -> Offsets:
-    """Return offsets that were given one by one, or as a range.
+def as_offsets(name: str, argument: Any) -> Offsets:
+    """Return checked offsets from a sequence or range.
 
     Examples
     --------
     >>> as_offsets("inputs", [-4, -2, 0]), as_offsets("inputs", (-4, -1, 0))
     (range(-4, 1, 2), (-4, -1, 0))
     """
-    numbers = given if isinstance(given, range) else tuple(as_whole(name, one) for one in given)
+    if isinstance(argument, range):
+        numbers: Offsets = argument
+    else:
+        numbers = tuple(as_whole(name, offset) for offset in argument)
     steps = {numbers.step} if isinstance(numbers, range) else set(np.diff(numbers).tolist())
     if not len(numbers) or min(steps, default=1) < 1:
         raise ArgumentError(
-            f"`{name}` must be offsets that ascend, e.g. (-4, -1, 0); got {given!r}."
+            f"`{name}` must be offsets that ascend, e.g. (-4, -1, 0); got {argument!r}."
         )
-    if max(-numbers[0], numbers[-1]) >= REACH:
-        raise ArgumentError(f"`{name}` must be offsets between -2**62 and 2**62; got {given!r}.")
+    if max(-numbers[0], numbers[-1]) >= LARGEST_OFFSET:
+        raise ArgumentError(f"`{name}` must be offsets between -2**62 and 2**62; got {argument!r}.")
     if len(steps) > 1:
         return tuple(numbers)
     return range(numbers[0], numbers[-1] + 1, max(steps, default=1))
 
 
-def is_listed(given: Any) -> bool:
-    """Return whether offsets are given one by one, and not as a number of rows."""
-    return isinstance(given, Sequence) or getattr(given, "ndim", 0) > 0
+def is_listed(argument: Any) -> bool:
+    """Return whether an argument lists offsets, instead of giving a number of rows."""
+    return isinstance(argument, Sequence) or getattr(argument, "ndim", 0) > 0
 
 
-def as_rows(name: str, given: Any, stride: int = 1) -> Offsets:
-    """Return offsets given one by one, or those of a number of rows from the anchor on."""
-    if is_listed(given):
-        return as_offsets(name, given)
-    return range(0, as_count(name, given) * stride, stride)
+def as_rows(name: str, argument: Any, stride: int = 1) -> Offsets:
+    """Return listed offsets, or the offsets of a number of rows that start at the anchor."""
+    if is_listed(argument):
+        return as_offsets(name, argument)
+    return range(0, as_count(name, argument) * stride, stride)
 
 
 def each_array(tree: Any, make: Callable[[Any, Any], Any]) -> Any:
-    """Return a tree of ``view`` and ``(view, offsets)`` with what is made of each.
+    """Apply a function to each ``view`` or ``(view, offsets)`` in a tree of tuples and dicts.
 
     Examples
     --------
@@ -69,11 +72,11 @@ def each_array(tree: Any, make: Callable[[Any, Any], Any]) -> Any:
         return {name: each_array(part, make) for name, part in tree.items()}
     if isinstance(tree, tuple) and tree:
         if len(tree) == 2 and isinstance(tree[0], Dataset):
-            several = isinstance(tree[1], dict | Dataset) or (
+            second_is_array = isinstance(tree[1], dict | Dataset) or (
                 isinstance(tree[1], tuple)
-                and any(isinstance(one, tuple | Dataset) for one in tree[1])
+                and any(isinstance(entry, tuple | Dataset) for entry in tree[1])
             )
-            if not several:
+            if not second_is_array:
                 return make(*tree)
         return tuple(each_array(part, make) for part in tree)
     raise ArgumentError(

@@ -1,4 +1,4 @@
-"""`open`: a file or an array as a View."""
+"""Define `open`, which opens a file or array as a View."""
 
 from __future__ import annotations
 
@@ -41,87 +41,85 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
     cache: str | os.PathLike[str] | None = None,
     store: Any = None,
 ) -> View:
-    """Open an array of any size as it is: reads the header, no data.
+    """Open an array of any size; reads metadata, but no data.
 
     Parameters
     ----------
     target : path, URL, object, or list of them
-        ``.npy``, ``.npz``, HDF5, netCDF4, Zarr v2 or v3, raw binary; text (``.txt``, ``.csv``,
-        ``.jsonl``, …), of which a row is a line, and TFRecord, also in gzip; pictures
-        (JPEG, PNG, TIFF, WebP, BMP, GIF), of which each file is a row, (height, width, channels);
-        an ndarray, memmap, ``h5py.Dataset``, ``zarr.Array``, ``xarray.DataArray`` (with the
-        values that it shows, as long as its file is not replaced by another), or anything with
-        shape, dtype and slicing; a source of your own (`oocdata.Source`, or rows alone:
-        `oocdata.RowSource`). A list or a glob is one array along the first sample axis, of parts
-        that are packed alike; a glob's files come in natural order (``part2`` before ``part10``).
+        A file: ``.npy``, ``.npz``, HDF5, netCDF4, Zarr v2 or v3, raw binary; text (``.txt``,
+        ``.csv``, ``.jsonl``, …), where each line is a row; TFRecord, also compressed by gzip; or
+        images (JPEG, PNG, TIFF, WebP, BMP, GIF), where each file is a row (height, width,
+        channels). An object: ndarray, memmap, ``h5py.Dataset``, ``zarr.Array``,
+        ``xarray.DataArray`` (with the values it shows, as long as its file is not replaced), any
+        object with shape, dtype and slicing, or your own `oocdata.Source` or `oocdata.RowSource`.
+        A list or glob is concatenated along the first sample axis; its parts must have the same
+        packing. Files of a glob are in natural order (``part2`` before ``part10``).
     key : str or list of str, optional
-        The dataset inside an HDF5 file, Zarr group, ``.npz``, ``xarray.Dataset`` or ``DataTree``;
-        not needed when there is one, coordinates of netCDF and xarray not counted. A pattern
-        (``"data/demo_*/actions"``, wildcards as in a glob) or a list is one array over all the
-        datasets of a file, a pattern's in natural order; each is an episode. A name that exists as
-        it is written is no pattern.
+        Dataset in an HDF5 file, Zarr group, ``.npz``, ``xarray.Dataset`` or ``DataTree``. Optional
+        if there is only one, not counting coordinates of netCDF and xarray. A pattern
+        (``"data/demo_*/actions"``, wildcards as in a glob) or list concatenates all these datasets,
+        those of a pattern in natural order; each is an episode. A name that exists literally is not
+        a pattern.
     axis : int, str, or sequence of them
-        The sample axes, one or several, outermost first: by number or by the name of a dimension
-        (netCDF, xarray, Zarr, HDF5 dimension scales and labels). Rows are numbered in C order of
-        their places; an element keeps the other axes in the order of storage. ``(0, 1)`` of
-        (trajectory, time, y, x): each row a frame, and windows run along time, never across two
-        trajectories. Files of a list are put end to end along the first.
+        Sample axes, outermost first, by number or by dimension name (netCDF, xarray, Zarr, HDF5
+        dimension scales and labels). Rows are numbered along them in C order, and an element has
+        the other axes in the order of storage. ``(0, 1)`` of (trajectory, time, y, x) makes each
+        frame a row; windows extend along time, within one trajectory. Files of a list are
+        concatenated along the first.
     dtype, shape, offset
-        For raw binary: the stored dtype, the shape in C order (one entry may be -1), bytes to skip.
-        `dtype` also says which small float of ml_dtypes a ``.npy`` of raw bytes holds: "bfloat16".
+        For raw binary: stored dtype, shape in C order (one length may be -1), and number of bytes
+        to skip. `dtype` also names the ml_dtypes type of a ``.npy`` of raw bytes, e.g. "bfloat16".
     missing : {"error", "fill"}, optional
-        What to do about chunks that were never written or have been lost, which look the same:
-        raise, or deliver the fill value. By default HDF5 raises; Zarr, whose writers leave out
-        chunks that hold the fill value alone, delivers it and tells once
-        (`oocdata.errors.MissingChunkWarning`).
+        Whether to raise or deliver the fill value for absent chunks, which were never written or
+        were lost. By default HDF5 raises; Zarr, whose writers omit chunks of fill values, delivers
+        the fill value, and warns once (`oocdata.errors.MissingChunkWarning`).
     external : bool
-        Accept HDF5 data that lies in other HDF5 files.
+        Accept HDF5 data that is stored in other HDF5 files.
     verify : bool or path, optional
-        Compare every row with its checksum whenever it is read: in the manifest of this path, or
-        (True) in the one beside the target. ``oocdata check PATH --write-manifest`` writes it.
+        Compare each row that is read with its checksum, from the manifest at this path, or (True)
+        from the manifest next to the target. ``oocdata check PATH --write-manifest`` writes one.
     field : str or sequence of str, optional
-        Of structured rows the field to open, as ``view["name"]`` of what is opened without it;
-        several names lead to a field of a field.
+        Field of a structured dtype, like ``view["name"]``; several names select a nested field.
     decode : bool
-        Decode packed numbers (netCDF, Zarr) as xarray does, by the attributes ``scale_factor``,
-        ``add_offset``, ``_Unsigned``, ``_FillValue`` and ``missing_value``: NaN for missing ones,
-        float32 or float64 by xarray's rules. Times (CF conventions: ``units`` of "hours since
-        1900-01-01") become dates: int64, whose `View.unit` is ``"datetime64[ns]"``. By default all
-        are delivered as stored.
+        Decode packed values (netCDF, Zarr) by the attributes ``scale_factor``, ``add_offset``,
+        ``_Unsigned``, ``_FillValue`` and ``missing_value``, with NaN for missing values and
+        xarray's rules for float32 or float64. CF times (``units`` such as "hours since
+        1900-01-01") become int64 dates with `View.unit` ``"datetime64[ns]"``. By default values are
+        delivered as stored.
     pad : number, optional
-        Where parts (files, datasets of a pattern) have rows of unlike shapes: fill each row up with
-        this number to the longest of each axis. `View.mask` says where rows hold what is stored.
-        Without it, rows that differ in their first axis alone become a `Ragged`, and others are an
-        error that lists the shapes.
+        Padding value for parts (files, datasets of a pattern) whose rows differ in shape: each row
+        is padded to the largest length along each axis. `View.mask` gives the mask of stored
+        values. Without `pad`, rows that differ only in their first axis become a `Ragged`; other
+        differences are an error that lists the shapes.
     format : "text", optional
-        The file is text, whatever its name. Rows of text and of TFRecord are ``bytes``, in arrays
-        of objects; where they begin is found once, and kept in a small hidden file beside them.
+        Treat the file as text, whatever its name. Rows of text and TFRecord are ``bytes`` in object
+        arrays. Their offsets are found once, and stored in a small hidden file next to the data.
     pictures : Pictures, optional
-        Resize pictures, or convert them to grey or to colours. Without it, all must have the shape
-        of the first, and are delivered as they are stored. Of an array whose rows are the bytes of
-        pictures (HDF5 of varying length, or uint8 padded to one length) it makes the pictures.
+        Resize images, or convert them to grey or colour. By default all images must have the shape
+        of the first, and are delivered as stored. Also decodes arrays of encoded images (HDF5 of
+        variable length, or uint8 padded to one length).
     cache : path, optional
-        Of a URL: the folder in which what is fetched is kept, within a limit, for later epochs,
-        other processes and later runs; by default that of the environment variable
-        ``OOCDATA_CACHE``, or none. ``oocdata cache`` shows and clears it.
+        For URLs: folder that caches fetched data, up to a limit, for later epochs, runs and other
+        processes. By default the environment variable ``OOCDATA_CACHE``, or none. ``oocdata cache``
+        shows and clears it.
     store : object, optional
-        A store of obstore or a file system of fsspec, with whatever credentials and settings it was
-        opened: `target` is then a name in it, or a list or a pattern of them. What is opened so is
-        of this process alone: it can't be sent to workers or a cluster.
+        An obstore store or fsspec file system with its credentials and settings; `target` is then
+        a name in it, or a list or pattern of names. The result can't be sent to worker processes or
+        a cluster.
 
     Returns
     -------
     View
-        ``(rows, *element)`` in native byte order; `Ragged` for rows of varying length (HDF5, or
-        parts whose rows differ in their first axis).
+        Shape ``(rows, *element)``, in native byte order. A `Ragged` for rows of variable length
+        (HDF5, or parts whose rows differ in their first axis).
 
     Raises
     ------
     oocdata.errors.SourceError
-        If the target can't be opened; the subclass says why (see `oocdata.errors`). Later, from
-        whatever reads, `oocdata.errors.ChecksumError` if `verify` finds rows that have changed.
+        If the target can't be opened; the subclass tells why (see `oocdata.errors`). With `verify`,
+        reading a row that has changed raises `oocdata.errors.ChecksumError`.
     oocdata.errors.ArgumentError
-        If the arguments don't fit together.
+        If an argument is invalid, or arguments contradict each other.
 
     Examples
     --------
@@ -149,15 +147,15 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         "store": store,
     }  # fmt: skip
     if isinstance(target, View):
-        given = {"axis": None if axis in (0, (0,)) else axis, **options}
-        for name, value in given.items():
+        arguments = {"axis": None if axis in (0, (0,)) else axis, **options}
+        for name, value in arguments.items():
             if value is not None and value is not False and value not in (0, ()):
                 raise ArgumentError(
                     f"`{name}` must be left out for a View, which is open already; got {value!r}. "
                     "Open what it was opened from."
                 )
         return target
-    if isinstance(target, list | tuple) and any(isinstance(one, Dataset) for one in target):
+    if isinstance(target, list | tuple) and any(isinstance(part, Dataset) for part in target):
         raise ArgumentError(
             "`target` must hold paths or arrays, no dataset that is open already. Put datasets one "
             "after the other by ooc.concat, or side by side by ooc.zip."
@@ -174,5 +172,5 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
 
         return Ragged.of(source, axis)
     view = View.of(source, axis)
-    best = blocked(source, view.axes)
-    return view if best is source else View.of(best, axis)
+    by_blocks = blocked(source, view.axes)
+    return view if by_blocks is source else View.of(by_blocks, axis)

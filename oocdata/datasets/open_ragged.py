@@ -1,4 +1,4 @@
-"""Rows of unequal length in one array: where each begins is said by offsets."""
+"""Define `ragged`, which opens ragged rows stored as values and offsets."""
 
 from __future__ import annotations
 
@@ -25,18 +25,20 @@ def ragged(
     *,
     lengths: ArrayLike | Sequence[int] | None = None,
 ) -> Ragged:
-    """Open rows of unequal length that lie one after the other in an array.
+    """Open ragged rows that are stored one after the other in an array.
 
-    So Arrow's lists, CSR, token streams, event lists and the parts of several files are stored.
+    Arrow lists, CSR matrices, token streams, event lists, and the parts of several files are stored
+    in this way.
 
     Parameters
     ----------
-    values : View, or what `oocdata.open` takes
-        Of all rows, whole: shape (n, …).
-    offsets : View, array, or path, optional
-        Where each row begins in `values`, and where the last one ends: ascending whole numbers.
+    values : View, or any target of `oocdata.open`
+        Values of all rows, shape (n, …), without a selection.
+    offsets : View, array_like or path, optional
+        Start of each row in `values`, then the end of the last: ascending integers, shape (rows +
+        1,).
     lengths : array_like of int, shape (rows,), optional
-        Instead: how long each row is; e.g. ``values.parts.lengths``, for a row a file.
+        Length of each row, instead of `offsets`. ``values.parts.lengths`` makes each file a row.
 
     Returns
     -------
@@ -45,7 +47,8 @@ def ragged(
     Raises
     ------
     oocdata.errors.ArgumentError
-        If not one of both is given, they are no whole numbers, or the lengths do not add up.
+        If both or neither of `offsets` and `lengths` are given, they are not integers, or the
+        lengths do not sum to n.
 
     Examples
     --------
@@ -54,37 +57,37 @@ def ragged(
     >>> rows, rows[2], rows.lengths.take([0, 1, 2])
     (<Ragged: 3 rows of (any) int64>, array([13, 14, 15]), array([3, 0, 3]))
     """
-    view = _whole("values", values)
+    view = _open_whole("values", values)
     count = len(view)
     if (offsets is None) == (lengths is None):
         raise ArgumentError("`offsets` or `lengths` must be given, and not both.")
     if lengths is not None:
-        given = as_array("lengths", lengths)
-        if given.ndim != 1 or given.dtype.kind not in "iu" or (given < 0).any():
-            raise ArgumentError(f"`lengths` must be whole numbers from 0; got {given!r}.")
-        if int(given.sum()) != count:
+        array = as_array("lengths", lengths)
+        if array.ndim != 1 or array.dtype.kind not in "iu" or (array < 0).any():
+            raise ArgumentError(f"`lengths` must be whole numbers from 0; got {array!r}.")
+        if int(array.sum()) != count:
             raise ArgumentError(
-                f"`lengths` must add up to the {count} values; got a sum of {int(given.sum())}."
+                f"`lengths` must add up to the {count} values; got a sum of {int(array.sum())}."
             )
-        offsets = np.concatenate(([0], np.cumsum(given, dtype=np.int64)))
-    found = _whole("offsets", offsets)
-    if found.dtype.kind not in "iu" or found.element or len(found) < 1:
-        raise ArgumentError(f"`offsets` must be whole numbers, one axis of them; got {found!r}.")
-    return Ragged.of(RaggedRows(view.source, found.source))
+        offsets = np.concatenate(([0], np.cumsum(array, dtype=np.int64)))
+    borders = _open_whole("offsets", offsets)
+    if borders.dtype.kind not in "iu" or borders.element or len(borders) < 1:
+        raise ArgumentError(f"`offsets` must be whole numbers, one axis of them; got {borders!r}.")
+    return Ragged.of(RaggedRows(view.source, borders.source))
 
 
-def _whole(name: str, given: Any) -> View:
-    """Return the view of a whole array: where rows lie is said by places in it."""
-    if isinstance(given, list | tuple) and not any(isinstance(one, str) for one in given):
+def _open_whole(name: str, target: Any) -> View:
+    """Open an argument; raise ArgumentError for a selection, because offsets refer to all rows."""
+    if isinstance(target, list | tuple) and not any(isinstance(part, str) for part in target):
         try:
-            given = np.asarray(given)
+            target = np.asarray(target)
         except ValueError as error:  # rows, or Views, of unequal length
             raise ArgumentError(
-                f"`{name}` must be one array; got a {type(given).__name__} of arrays of unequal "
+                f"`{name}` must be one array; got a {type(target).__name__} of arrays of unequal "
                 "length. Put rows end to end: np.concatenate(rows), with lengths=[len(row) for row "
                 "in rows]."
             ) from error
-    view = open_view(given)
+    view = open_view(target)
     whole = View.of(view.source)
     if (view.axes, view.cuts, view.order) != (whole.axes, whole.cuts, whole.order) or (
         not isinstance(view.rows, range) or view.rows != whole.rows or view.dtype != whole.dtype

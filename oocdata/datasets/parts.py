@@ -1,4 +1,4 @@
-"""Parts: the files or datasets that one array is put together from, and their names."""
+"""Define `Parts`: the files or datasets that an array consists of, and their names."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _NEAREST = 3
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Parts:
-    """The parts of the array of a view, e.g. the demonstrations of a file; made by `View.parts`.
+    """The parts of a view's array, e.g. the demonstrations in a file; returned by `View.parts`.
 
     Attributes
     ----------
     names : tuple of str
-        In their order in the array: ``"/data/demo_0/actions"`` for datasets of one file, a path for
-        files, ``"a.h5::/data/demo_0/actions"`` for datasets of several files.
+        Names in the order of the array: ``"/data/demo_0/actions"`` for datasets of one file, a path
+        for files, ``"a.h5::/data/demo_0/actions"`` for datasets of several files.
     numbers : ndarray of int64, shape (rows,)
-        The part that each row of the view lies in: groups for ``split(by=…)``.
+        Number of the part of each row, usable as groups in ``split(by=…)``.
 
     Examples
     --------
@@ -51,7 +51,7 @@ class Parts:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The name of each part."""
+        """Name of each part."""
         files = len({path for path, _ in self.where}) > 1
         keys = len({key for _, key in self.where}) > 1
         if files and keys:
@@ -60,7 +60,7 @@ class Parts:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """Rows of the view in each part, shape (parts,)."""
+        """Number of the view's rows in each part, shape (parts,)."""
         return np.bincount(self.numbers, minlength=len(self)).astype(np.int64, copy=False)
 
     def find(self, names: Iterable[str | bytes] | str | bytes) -> NDArray[np.int64]:
@@ -69,32 +69,37 @@ class Parts:
         Parameters
         ----------
         names : iterable of str or bytes
-            Each names one part: by its whole name, or by a piece of it that no other part has:
-            ``"demo_0"`` of ``"/data/demo_0/actions"``, ``"episode_3"`` of
-            ``"runs/episode_3.hdf5"``, ``"cat/7"`` or ``"cat/7.png"`` of ``"train/cat/7.png"``.
+            Full names, or pieces that occur in one part only: ``"demo_0"`` for
+            ``"/data/demo_0/actions"``, ``"episode_3"`` for ``"runs/episode_3.hdf5"``, ``"cat/7"``
+            or ``"cat/7.png"`` for ``"train/cat/7.png"``.
+
+        Returns
+        -------
+        ndarray of int64, shape (names,)
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If a name is that of no part, or of several; the message says which come near.
+            If a name matches no part, or several; the message lists similar names.
         """
-        given = [names] if isinstance(names, str | bytes) else names
-        if not is_several(given):
+        several = [names] if isinstance(names, str | bytes) else names
+        if not is_several(several):
             raise ArgumentError(f"names must be text, one or several; got {names!r}.")
-        texts = [one.decode() if isinstance(one, bytes) else str(one) for one in given]
+        texts = [name.decode() if isinstance(name, bytes) else str(name) for name in several]
         return np.array([self._number(text) for text in texts], np.int64)
 
     def _number(self, name: str) -> int:
-        found = self._known.get(name) or self._known.get(name.strip("/"))
-        found = found or self._ending(name.strip("/").count("/") + 1).get(name.strip("/"))
+        stripped = name.strip("/")
+        found = self._by_name.get(name) or self._by_name.get(stripped)
+        found = found or self._by_path_end(stripped.count("/") + 1).get(stripped)
         if found is None:
             import difflib
 
-            near = difflib.get_close_matches(name, self._known, _NEAREST, 0.5)
-            there = near or [*self.names[:_NEAREST], *(["…"] if len(self) > _NEAREST else [])]
+            near = difflib.get_close_matches(name, self._by_name, _NEAREST, 0.5)
+            shown = near or [*self.names[:_NEAREST], *(["…"] if len(self) > _NEAREST else [])]
             raise ArgumentError(
                 f"`names` must be names of parts; {name!r} is none of the {len(self)}. "
-                f"{'Nearby' if near else 'They are'}: {', '.join(there)}."
+                f"{'Nearby' if near else 'They are'}: {', '.join(shown)}."
             )
         if len(found) > 1:
             raise ArgumentError(
@@ -103,30 +108,30 @@ class Parts:
             )
         return found[0]
 
-    def _ending(self, steps: int) -> dict[str, list[int]]:
-        """Return the parts that paths of files end with, by so many of their last steps."""
-        if steps not in self._endings:
-            found: dict[str, list[int]] = {}
+    def _by_path_end(self, steps: int) -> dict[str, list[int]]:
+        """Return the parts by the last `steps` steps of their path, with and without suffix."""
+        if steps not in self._path_ends:
+            numbers: dict[str, list[int]] = {}
             for number, (path, _) in enumerate(self.where):
                 end = "/".join((path or "").split(os.sep)[-steps:])
                 for word in {end, os.path.splitext(end)[0]} if steps > 1 else ():
-                    found.setdefault(word, []).append(number)
-            self._endings[steps] = found
-        return self._endings[steps]
+                    numbers.setdefault(word, []).append(number)
+            self._path_ends[steps] = numbers
+        return self._path_ends[steps]
 
     @cached_property
-    def _endings(self) -> dict[int, dict[str, list[int]]]:
+    def _path_ends(self) -> dict[int, dict[str, list[int]]]:
         return {}
 
     @cached_property
-    def _known(self) -> dict[str, list[int]]:
-        """The parts that each whole name, or piece of one, belongs to."""
-        known: dict[str, list[int]] = {}
+    def _by_name(self) -> dict[str, list[int]]:
+        """Numbers of the parts by their full names and pieces of them."""
+        numbers: dict[str, list[int]] = {}
         for number, ((path, key), name) in enumerate(zip(self.where, self.names, strict=True)):
             steps = (key or "").strip("/").split("/")
             file = os.path.basename(path or "")
             words = {name, name.strip("/"), path or "", file, os.path.splitext(file)[0], *steps}
             words |= {"/".join(steps[:count]) for count in range(2, len(steps) + 1)}
             for word in words - {""}:
-                known.setdefault(word, []).append(number)
-        return known
+                numbers.setdefault(word, []).append(number)
+        return numbers

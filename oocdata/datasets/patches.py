@@ -1,8 +1,8 @@
-"""Patches: boxes along element axes, on a grid or at random places.
+"""Define `Patches`: crops of elements, on a grid or at random positions.
 
-A patch is a smaller box at a shifted origin, so only its bytes or chunks are read. Random places
-are a pure function of (seed, epoch, position): whoever reads an element, on however many ranks and
-after whatever resume, reads the same part of it, and all arrays of an element get the same part.
+A patch is a smaller box at a shifted origin, so only its bytes or chunks are read. Random positions
+are a pure function of (seed, epoch, position), whatever the number of ranks, workers or resumes,
+and are the same for all arrays of an element.
 """
 
 from __future__ import annotations
@@ -76,27 +76,27 @@ def make_patches(
             )
     requests = dataset.requests(np.zeros(0, np.int64), Draw())
     for request, can_cut in zip(requests, dataset._can_cut, strict=True):
-        if can_cut:  # but not along a time axis that no box has
+        if can_cut:  # raises for a time axis whose rows are separate boxes
             request.crop(chosen, sizes, np.zeros((0, len(sizes)), np.int64))
-    counts: tuple[int, ...] = tuple(
-        (length - part) // each + 1 for length, part, each in zip(whole, sizes, steps, strict=True)
-    )
-    per = prod(counts) if per_row is None else as_count("per_row", per_row)
-    places = () if per_row is not None else steps
-    return Patches(dataset, sizes, places, per, chosen, range(len(dataset) * per))
+    if per_row is None:
+        triples = zip(whole, sizes, steps, strict=True)
+        count = prod((length - part) // each + 1 for length, part, each in triples)
+    else:
+        count, steps = as_count("per_row", per_row), ()
+    return Patches(dataset, sizes, steps, count, chosen, range(len(dataset) * count))
 
 
 def _counts(name: str, value: int | Sequence[int], length: int | None) -> tuple[int, ...]:
-    given = list(value) if isinstance(value, Sequence) else [value]
-    if length is not None and len(given) == 1:
-        given *= length
-    if not given or (length is not None and len(given) != length):
+    counts = list(value) if isinstance(value, Sequence) else [value]
+    if length is not None and len(counts) == 1:
+        counts *= length
+    if not counts or (length is not None and len(counts) != length):
         raise ArgumentError(f"`{name}` must have a number for each axis; got {value!r}.")
-    return tuple(as_count(name, one) for one in given)
+    return tuple(as_count(name, count) for count in counts)
 
 
 def _axes(axes: Sequence[int] | None, number: int, ndim: int) -> tuple[int, ...]:
-    """Return axes of an element counted from its end."""
+    """Return axes of an element as negative numbers, counted from its end."""
     counted = as_axes(range(-number, 0) if axes is None else axes, ndim)
     if counted is None or len(counted) != number:
         raise ArgumentError(
@@ -108,19 +108,20 @@ def _axes(axes: Sequence[int] | None, number: int, ndim: int) -> tuple[int, ...]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Patches(Dataset):
-    """Parts of elements as elements; made by `Dataset.patches`.
+    """Crops of elements as elements; made by `Dataset.patches`.
 
     Attributes
     ----------
     dataset : Dataset
     size, step : tuple of int
-        Along each of `axes`; `step` is empty where places are random.
+        Length of a patch, and distance between patches, along each of `axes`; `step` is empty for
+        random patches.
     per_row : int
-        Patches of each element; they follow one another.
+        Number of patches of each element; they are adjacent.
     axes : tuple of int
-        Counted from the element's end.
+        Negative, counted from the element's end.
     chosen : range or ndarray of int64
-        Which of all patches, in order.
+        Numbers of the selected patches, in order.
     """
 
     dataset: Dataset
@@ -137,19 +138,19 @@ class Patches(Dataset):
         return len(self.chosen)
 
     @cached_property
-    def _free(self) -> list[int]:
-        """Places along each of the axes at which a patch may begin, but for the first."""
+    def _largest_starts(self) -> list[int]:
+        """Largest start of a patch along each axis."""
         arrays = zip(leaves(self.dataset.spec), self._can_cut, strict=True)
         shape = next(leaf.shape for leaf, can_cut in arrays if can_cut)
         return [shape[axis] - size for axis, size in zip(self.axes, self.size, strict=True)]
 
     @cached_property
     def spec(self) -> Spec:
-        """Shapes with `size` along the axes, and dtypes."""
+        """Shapes and dtypes of the patches."""
         each = iter(self._can_cut)
 
         def cut(leaf: ArraySpec) -> ArraySpec:
-            if not next(each):  # a mask, of rows
+            if not next(each):  # a mask has rows only
                 return leaf
             shape = list(leaf.shape)
             for axis, length in zip(self.axes, self.size, strict=True):
@@ -161,13 +162,13 @@ class Patches(Dataset):
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Those of the elements, while all patches are chosen."""
+        """The sample shape of the elements; ``(len,)`` after a selection of patches."""
         inner, whole = self.dataset.sample_shape, len(self.dataset) * self.per_row
         return inner if len(inner) > 1 and is_all(self.chosen, whole) else (len(self),)
 
     def places(self, patches: NDArray[np.int64], draw: Draw) -> NDArray[np.int64]:
-        """Return the first place of all patches of these numbers along each axis."""
-        free = self._free
+        """Return the start of each patch along each axis, shape (patches, axes)."""
+        free = self._largest_starts
         if self.step:
             counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
             numbers = np.unravel_index(patches % self.per_row, counts)
@@ -178,7 +179,7 @@ class Patches(Dataset):
         return places
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
-        """Return the parts of the boxes of each array."""
+        """Return the requests for the crops of each array."""
         patches = take(self.chosen, positions)
         places = self.places(patches, draw)
         inner = self.dataset.requests(patches // self.per_row, draw)
@@ -189,7 +190,7 @@ class Patches(Dataset):
 
     @cached_property
     def blocks(self) -> AnyBlocks:
-        """The patches of the elements that are stored together."""
+        """Blocks of the patches of elements that are stored together."""
         if all(source.storage().chunks is None for source in self.sources()):
             return ADDRESSABLE
         chosen, per = self.chosen, self.per_row
@@ -198,21 +199,21 @@ class Patches(Dataset):
             inner = self.dataset._select(elements).blocks
             if isinstance(inner, Blocks):
                 return Blocks(inner.length * per, inner.first * per)
-        of = self.dataset.blocks.of
-        return numbered(len(self), lambda positions: of(take(chosen, positions) // per))
+        block_of = self.dataset.blocks.of
+        return numbered(len(self), lambda positions: block_of(take(chosen, positions) // per))
 
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))
 
     @property
-    def _together(self) -> int:
+    def _split_unit(self) -> int:
         chosen, per = self.chosen, self.per_row
         if (
             isinstance(chosen, range)
             and chosen.step == 1
             and chosen.start % per == chosen.stop % per == 0
         ):
-            return per * self.dataset._together
+            return per * self.dataset._split_unit
         raise ArgumentError(
             "patches must be split before some of them are selected, so that no two parts share an "
             "element; these were selected. Split first, then select."
@@ -226,26 +227,26 @@ class Patches(Dataset):
         (dataset,) = members
         return replace(self, dataset=dataset, chosen=range(len(dataset) * self.per_row))
 
-    _is_rows = False
+    _elements_are_rows = False
 
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         elements = np.asarray(self.chosen, np.int64) // self.per_row
-        return self.dataset._made_of(rows)[elements]
+        return self.dataset._elements_within(rows)[elements]
 
-    def _all_rows(self) -> list[StoredRows]:
+    def _stored_rows(self) -> list[StoredRows]:
         elements = np.asarray(self.chosen, np.int64) // self.per_row
-        return [one.at(elements) for one in self.dataset._all_rows()]
+        return [rows.of_elements(elements) for rows in self.dataset._stored_rows()]
 
-    def _gap_positions(self, gap: int) -> int:
-        return self.dataset._gap_positions(gap) * self.per_row
+    def _positions_to_drop(self, gap: int) -> int:
+        return self.dataset._positions_to_drop(gap) * self.per_row
 
 
 def _uniform(draw: Draw, patches: NDArray[np.int64], axis: int, count: int) -> NDArray[np.int64]:
-    """Return whole numbers in ``[0, count)``, one a patch, from (seed, epoch, patch, axis).
+    """Return a random integer in ``[0, count)`` for each patch, from (seed, epoch, patch, axis).
 
-    SplitMix64 over a counter, and the high half of a product with `count` (Lemire 2019, without the
-    rejection: its bias is below ``count / 2**32``). NumPy's own generators may change from version
-    to version (NEP 19).
+    SplitMix64 of a counter, reduced by multiplication with `count` (Lemire 2019, without rejection:
+    the bias is below ``count / 2**32``). Streams of NumPy's generators may change between versions
+    (NEP 19).
     """
     key = np.zeros(1, np.uint64)
     for word in (draw.seed % 2**64, draw.epoch, axis):

@@ -1,4 +1,4 @@
-"""Rows of unequal length as elements: in a batch their values, and where each row begins."""
+"""Define ragged rows, i.e. rows of different lengths, and their batches."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.composed import Composed, ComposedRequest, ComposedView, room_for, rooms
+from oocdata.datasets.composed import Composed, ComposedRequest, ComposedView, allocate, room_for
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
@@ -27,19 +27,19 @@ from oocdata.threads import cached_property
 __all__ = ["Bounded", "Ragged", "RaggedBatch"]
 
 _BLOCK = 1 << 20
-"""Rows whose lengths are looked at together."""
+"""Number of rows whose lengths are read at a time."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RaggedBatch(Composed):
-    """Rows of unequal length: the arguments of ``tf.RaggedTensor.from_row_splits``.
+    """Ragged rows as values and row splits, the arguments of ``tf.RaggedTensor.from_row_splits``.
 
     Attributes
     ----------
     values : ndarray, shape (n, …)
-        Those of all rows, one row after the other.
+        Values of all rows, one row after the other.
     row_splits : ndarray of int64, shape (rows + 1,)
-        Where each row begins in `values`, and where the last one ends.
+        Start of each row in `values`, and the end of the last row.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class RaggedBatch(Composed):
 
     @property
     def row_lengths(self) -> NDArray[np.int64]:
-        """How long each row is, shape (rows,)."""
+        """Length of each row, shape (rows,)."""
         return np.diff(self.row_splits)
 
     @property
@@ -72,35 +72,37 @@ class RaggedBatch(Composed):
         return len(self.row_splits) - 1
 
     def __getitem__(self, row: int) -> NDArray[Any]:
-        """Return one row, shape (its length, …)."""
+        """Return one row, shape (length, …)."""
         at = range(len(self))[row]
         return self.values[self.row_splits[at] : self.row_splits[at + 1]]
 
     def rows(self, start: int, stop: int) -> RaggedBatch:
-        """Return the rows of a range, copied."""
+        """Return a range of rows, copied."""
         splits = self.row_splits[start : stop + 1]
         return RaggedBatch(self.values[splits[0] : splits[-1]].copy(), splits - splits[0])
 
 
 @dataclass(frozen=True)
 class _RaggedRequest(ComposedRequest, Request):
-    """Rows wanted of a source of rows of unequal length, delivered as they are."""
+    """A request for ragged rows, delivered as a `RaggedBatch`."""
 
-    def found(self) -> Located:
+    def locate(self) -> Located:
         return locate(self.source, self.origins[:, 0])
 
-    def joined(self, shares: Sequence[tuple[Located, NDArray[np.int64]]], rows: int) -> Located:
+    def join(self, shares: Sequence[tuple[Located, NDArray[np.int64]]], rows: int) -> Located:
         return joined(rows, shares)
 
-    def batches(self, found: Located, lengths: list[int], read: Read) -> list[Any]:
-        each = found.lengths
-        ends, borders = np.concatenate(([0], np.cumsum(each))), np.cumsum([0, *lengths])
-        firsts = ends[borders]  # the place of each batch's first value among all
-        whole, parts = rooms(np.diff(firsts).tolist(), inner_shape(self.source), self.dtype, read)
+    def make_batches(self, located: Located, lengths: list[int], read: Read) -> list[Any]:
+        row_lengths = located.lengths
+        ends, borders = np.concatenate(([0], np.cumsum(row_lengths))), np.cumsum([0, *lengths])
+        firsts = ends[borders]  # the number of each batch's first value among all values
+        whole, parts = allocate(
+            np.diff(firsts).tolist(), inner_shape(self.source), self.dtype, read
+        )
         begins = np.arange(len(parts)) * (len(whole) // len(parts))
-        # All rows of all batches at once.
+        # Read all rows of all batches at once.
         targets = ends[:-1] + np.repeat(begins - firsts[:-1], lengths)
-        read_to(found, np.zeros_like(each), each, whole, targets)
+        read_to(located, np.zeros_like(row_lengths), row_lengths, whole, targets)
         splits = [
             ends[start : stop + 1] - ends[start] for start, stop in pairwise(borders.tolist())
         ]
@@ -109,10 +111,10 @@ class _RaggedRequest(ComposedRequest, Request):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Ragged(ComposedView):
-    """Rows of unequal length; made by `oocdata.ragged`, and by `oocdata.open` of such an array.
+    """A view of ragged rows; made by `oocdata.ragged`, and by `oocdata.open` for such arrays.
 
-    A View whose batches are each a `RaggedBatch`, and ``tf.RaggedTensor`` in `Loader.to_tf`. `pad`
-    makes a View of one length of it.
+    A batch is a `RaggedBatch`, and a ``tf.RaggedTensor`` in `Loader.to_tf`. `pad` gives a dense
+    View.
     """
 
     _public: ClassVar[Sequence[str]] = ("lengths", "longest", "mask", "pad")
@@ -124,83 +126,81 @@ class Ragged(ComposedView):
 
     @cached_property
     def spec(self) -> ArraySpec:
-        """Shape and dtype of a row: None for its length."""
+        """Shape and dtype of a row, with None for its length."""
         return ArraySpec((None, *inner_shape(self.source)), self.dtype, "ragged")
 
     @cached_property
-    def _sizes(self) -> tuple[int, int, NDArray[np.int64]]:
-        """The longest row, the places of all, and how many rows are about how long."""
+    def _length_statistics(self) -> tuple[int, int, NDArray[np.int64]]:
+        """Length of the longest row, number of values in all rows, and a histogram of lengths."""
         longest, total, counts, lengths = 0, 0, size_counts(np.zeros(0, np.int64)), self.lengths
         for start in range(0, len(self), _BLOCK):
-            some = lengths.take(np.arange(start, min(start + _BLOCK, len(self))))
-            longest, total = max(longest, int(some.max())), total + int(some.sum())
-            counts = counts + size_counts(some)
+            block = lengths.take(np.arange(start, min(start + _BLOCK, len(self))))
+            longest, total = max(longest, int(block.max())), total + int(block.sum())
+            counts = counts + size_counts(block)
         return longest, total, counts
 
     @property
     def longest(self) -> int:
-        """The length of the longest row; all lengths are read once, in blocks."""
-        return self._sizes[0]
+        """Length of the longest row; reads all lengths once, in blocks."""
+        return self._length_statistics[0]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the values of all rows."""
-        return self._sizes[1] * self.spec.nbytes
+        """Size of the values of all rows, in bytes."""
+        return self._length_statistics[1] * self.spec.nbytes
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the bytes of the values of so many of the longest rows, at most 1.2 times."""
-        return [room_for(self._most(elements)) * self.spec.nbytes, 8 * (elements + 1)]
+        """Return upper bounds of the bytes of values (up to 1.2 times too high) and row splits."""
+        return [room_for(self._most_values(elements)) * self.spec.nbytes, 8 * (elements + 1)]
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes that the values of several batches are read into first."""
-        return (
-            self._most(elements)
-            * (self.spec.nbytes // self.dtype.itemsize)
-            * (self.source.dtype.itemsize)
-        )
+        """Return the bytes of the values as read, before they are converted."""
+        values = self._most_values(elements) * (self.spec.nbytes // self.dtype.itemsize)
+        return values * self.source.dtype.itemsize
 
-    def _most(self, elements: int) -> int:
-        return min(largest_rows(self._sizes[2], elements), elements * self.longest)
+    def _most_values(self, elements: int) -> int:
+        return min(largest_rows(self._length_statistics[2], elements), elements * self.longest)
 
     @property
     def lengths(self) -> View:
-        """How long each row is, int64."""
-        return self._beside(RowLengths(self.source))
+        """Length of each row, a View of int64."""
+        return self._view_of(RowLengths(self.source))
 
     def row_lengths(self) -> NDArray[np.int64]:
-        """Return how long each row is; all lengths are read."""
+        """Return the length of each row; reads all lengths."""
         return np.asarray(self.lengths)
 
-    def _beside(self, source: Source) -> View:
-        """Return the view of a source of the same rows, of which the same are chosen."""
+    def _view_of(self, source: Source) -> View:
+        """Return the view of another source with the same rows, and the same selection."""
         view = View.of(source)
         return replace(view, cuts=(*self.cuts, *view.cuts[1:]), rows=self.rows)
 
     def pad(
         self, to: int | Sequence[int] | None = None, *, value: float = 0, cut: bool = False
     ) -> View:
-        """Return the rows at one length, filled at their ends.
+        """Pad rows at their ends to one length.
 
         Parameters
         ----------
         to : int or sequence of int, optional
-            The length; by default that of the longest row. Of several, ascending, each batch gets
-            the least one that holds its rows: see `bucket` of `batches`.
+            The length; by default that of the longest row. With several ascending lengths, each
+            batch gets the smallest that holds its rows; see `bucket` of `batches`.
         value : number
-            What is missing reads as; the dtype must hold it.
+            Padding value; the dtype must be able to represent it.
         cut : bool
-            Leave out what longer rows hold beyond. Otherwise there must be none.
+            Truncate longer rows. By default they are an error.
 
         Returns
         -------
         View
-            ``(rows, to, …)``, of the values' dtype. `mask` says where it holds values. With several
-            lengths, a batch is ``(batch, one of them, …)``, and no worker process reads it.
+            Shape ``(rows, to, …)``, with the dtype of the values. See `mask` for the mask of
+            values. With several lengths, batches have shape ``(batch, length, …)`` and can't be
+            read by worker processes.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If rows are longer, or the dtype can't hold the value.
+            If a row is longer, or the dtype can't represent the value.
 
         Examples
         --------
@@ -211,15 +211,15 @@ class Ragged(ComposedView):
         >>> [batch.shape for batch in rows.pad((2, 4)).batches(2, bucket=(2, 4))]
         [(2, 2), (1, 4)]
         """
-        length = self._length(to, cut)
-        held = held_value("value", value, self.source.dtype)
+        length = self._padded_length(to, cut)
+        padding = held_value("value", value, self.source.dtype)
         if isinstance(length, tuple):
-            return Bounded(**fields_of(self), bounds=length, value=held, is_mask=False)
-        padded = self._beside(PaddedRows(self.source, length, held))
+            return Bounded(**fields_of(self), bounds=length, value=padding, is_mask=False)
+        padded = self._view_of(PaddedRows(self.source, length, padding))
         return padded.astype(self.dtype)
 
     def mask(self, to: int | Sequence[int] | None = None, *, cut: bool = False) -> View:
-        """Return where the rows that `pad` gives hold values: bool, ``(rows, to)``.
+        """Return the mask of values in the rows of `pad`, bool, shape ``(rows, to)``.
 
         Examples
         --------
@@ -227,14 +227,14 @@ class Ragged(ComposedView):
         >>> ooc.ragged(np.arange(3), lengths=[1, 2]).mask()[0]
         array([ True, False])
         """
-        length = self._length(to, cut)
+        length = self._padded_length(to, cut)
         if isinstance(length, tuple):
-            own = {**fields_of(self), "dtype": np.dtype(np.bool_)}
-            return Bounded(**own, bounds=length, value=False, is_mask=True)
-        return self._beside(RowMask(self.source, length))
+            fields = {**fields_of(self), "dtype": np.dtype(np.bool_)}
+            return Bounded(**fields, bounds=length, value=False, is_mask=True)
+        return self._view_of(RowMask(self.source, length))
 
-    def _length(self, to: Any, cut: bool) -> int | tuple[int, ...]:
-        """Return the length to pad to, or the lengths."""
+    def _padded_length(self, to: Any, cut: bool) -> int | tuple[int, ...]:
+        """Return the length, or the lengths, to pad to."""
         if to is None:
             return self.longest
         several = as_bounds("to", to) if isinstance(to, Sequence) else ()
@@ -249,28 +249,28 @@ class Ragged(ComposedView):
 
 @dataclass(frozen=True)
 class _BoundedRequest(_RaggedRequest):
-    """Rows wanted of a source of rows of unequal length; fields as those of `Bounded`."""
+    """A request for ragged rows that are padded per batch; fields as in `Bounded`."""
 
     bounds: tuple[int, ...]
     value: Any
     is_mask: bool
 
     @property
-    def filling(self) -> str:
-        """The lengths, and what is missing; or the lengths of a mask."""
+    def padding(self) -> str:
+        """Description of the lengths, and of the padding value or mask."""
         to = ", ".join(map(str, self.bounds))
         value = np.array(self.value).astype(self.dtype)
         return f"a mask up to {to}" if self.is_mask else f"{value} up to {to}"
 
-    def batches(self, found: Located, lengths: list[int], read: Read) -> list[Any]:
-        """Return each batch, filled up to the least length that holds its rows."""
-        counts = np.minimum(found.lengths, self.bounds[-1])
+    def make_batches(self, located: Located, lengths: list[int], read: Read) -> list[Any]:
+        """Return each batch, padded to the smallest length that holds its rows."""
+        counts = np.minimum(located.lengths, self.bounds[-1])
         borders = list(pairwise(np.cumsum([0, *lengths]).tolist()))
         most = [counts[start:stop].max(initial=0) for start, stop in borders]
         widths = [self.bounds[at] for at in np.searchsorted(self.bounds, most).tolist()]
         inner = () if self.is_mask else inner_shape(self.source)
         sizes = [rows * width for rows, width in zip(lengths, widths, strict=True)]
-        whole, parts = rooms(sizes, inner, self.dtype, read)
+        whole, parts = allocate(sizes, inner, self.dtype, read)
         room = len(whole) // len(parts)
         batches: list[NDArray[Any]] = []
         targets = []
@@ -282,23 +282,23 @@ class _BoundedRequest(_RaggedRequest):
                 batch[...] = self.value
             targets.append(np.arange(stop - start) * width + len(batches) * room)
             batches.append(batch)
-        if not self.is_mask:  # all rows of all batches at once
-            read_to(found, np.zeros_like(counts), counts, whole, np.concatenate(targets))
+        if not self.is_mask:  # read all rows of all batches at once
+            read_to(located, np.zeros_like(counts), counts, whole, np.concatenate(targets))
         return batches
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Bounded(Ragged):
-    """Rows of unequal length, of one length in each batch; made by `Ragged.pad` and `Ragged.mask`.
+    """Ragged rows, padded to one length in each batch; made by `Ragged.pad` and `Ragged.mask`.
 
     Attributes
     ----------
     bounds : tuple of int
-        The lengths that batches may have, ascending. What is beyond the last is left out.
+        Ascending lengths that batches may have. Rows are truncated to the last.
     value : number
-        What is missing reads as.
+        Padding value.
     is_mask : bool
-        Whether a batch says where it would hold values, instead of holding them.
+        Whether batches are the mask of values, instead of the values.
     """
 
     bounds: tuple[int, ...]
@@ -314,15 +314,15 @@ class Bounded(Ragged):
 
     @cached_property
     def spec(self) -> ArraySpec:
-        """Shape and dtype of a row: None for its length, that of the batch."""
+        """Shape and dtype of a row, with None for the length in its batch."""
         inner = () if self.is_mask else inner_shape(self.source)
         return ArraySpec((None, *inner), self.dtype, "padded")
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the bytes of a batch of the last length."""
+        """Return the bytes of a batch of the largest length."""
         return [room_for(elements * self.bounds[-1]) * self.spec.nbytes, 16]
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes that the values of several batches are read into first, at most."""
+        """Return an upper bound of the bytes of the values as read."""
         read = 0 if self.is_mask else self.source.dtype.itemsize
         return elements * self.bounds[-1] * read * (self.spec.nbytes // self.dtype.itemsize)

@@ -1,7 +1,6 @@
-"""A request: what one array of a batch is made of, and how that lies in it.
+"""Define requests: the boxes of sources that one array of a batch consists of.
 
-Of one source (`Request`: boxes), or of several, each of which fills some places of the batch
-(`Composite`).
+A `Request` reads boxes of one source; a `Composite` fills a batch from several requests.
 """
 
 from __future__ import annotations
@@ -30,13 +29,12 @@ __all__ = ["ArrayRequest", "Composite", "Placement", "Request", "asked_for", "of
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the axes of storage lie in an element as delivered.
+    """Mapping from the axes of a stored array to the axes of an element.
 
     Attributes
     ----------
     axes : tuple of int or None
-        For each axis of storage the element's axis that it becomes; None for one of length 1 that
-        is left out.
+        For each stored axis the axis of the element; None for a dropped axis of length 1.
     flipped : tuple of int
         Axes of the element that are delivered in reverse.
     """
@@ -45,42 +43,43 @@ class Placement:
     flipped: tuple[int, ...] = ()
 
     @cached_property
-    def kept(self) -> list[int]:
-        """The axes of the element in the order of storage."""
+    def delivered_axes(self) -> list[int]:
+        """Axes of the element, in the order of storage."""
         return [axis for axis in self.axes if axis is not None]
 
     @cached_property
     def is_plain(self) -> bool:
-        """Whether the element has the order of storage, so that adding axes of length 1 is all."""
-        return not self.flipped and self.kept == sorted(self.kept)
+        """Whether a batch needs no transposing or flipping, only axes of length 1."""
+        return not self.flipped and self.delivered_axes == sorted(self.delivered_axes)
 
     def stored(self, out: NDArray[Any], lengths: tuple[int, ...]) -> NDArray[Any]:
-        """Return the view of a batch whose axes are those of storage, shape (n, *lengths).
+        """Return the view of a batch in the axes of storage, shape (n, *lengths).
 
-        Where boxes are numbered by several axes, n counts all of them.
+        `n` is the product of all leading axes of the batch that number boxes.
         """
         if self.is_plain:
             return out.reshape((-1, *lengths))
-        numbering = out.ndim - len(self.kept)
-        if numbering != 1:
-            out = out.reshape(-1, *out.shape[numbering:])
+        leading = out.ndim - len(self.delivered_axes)
+        if leading != 1:
+            out = out.reshape(-1, *out.shape[leading:])
         if self.flipped:
-            whole, reverse = slice(None), slice(None, None, -1)
-            turned = [reverse if axis in self.flipped else whole for axis in range(out.ndim - 1)]
-            out = out[(whole, *turned)]
-        moved = out.transpose(0, *[axis + 1 for axis in self.kept])
-        return moved[(slice(None), *[None if axis is None else slice(None) for axis in self.axes])]
+            forwards, backwards = slice(None), slice(None, None, -1)
+            axes = range(out.ndim - 1)
+            flips = [backwards if axis in self.flipped else forwards for axis in axes]
+            out = out[(forwards, *flips)]
+        out = out.transpose(0, *[axis + 1 for axis in self.delivered_axes])
+        return out[(slice(None), *[None if axis is None else slice(None) for axis in self.axes])]
 
 
 class ArrayRequest(ABC):
-    """What one array of a batch is made of.
+    """A request for one array of a batch.
 
     Attributes
     ----------
     shape : tuple of int
-        Of the batch's array.
+        Shape of the batch's array.
     dtype : numpy.dtype
-        As delivered.
+        Dtype as delivered.
     """
 
     shape: tuple[int, ...]
@@ -89,23 +88,23 @@ class ArrayRequest(ABC):
     @property
     @abstractmethod
     def sources(self) -> tuple[Request, ...]:
-        """The requests that it is made of, each of one source."""
+        """The requests of single sources that this one consists of."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the batch's array."""
+        """Size of the batch's array, in bytes."""
         return prod(self.shape) * self.dtype.itemsize
 
     def read(self) -> Any:
-        """Read into fresh memory, and return it as the batch's array."""
+        """Read into new memory, and return the batch's array."""
         out = empty(self.shape, self.dtype)
         self.read_into(out)
         return out
 
     def read_parts(self, lengths: list[int], read: Read, room: int = 0) -> list[Any]:
-        """Read at once, into an array of its own for each batch; see `empty_parts`.
+        """Read several batches at once, each into its own array; see `empty_parts`.
 
-        They lie in memory for `room` elements, if those are more.
+        The memory has space for at least `room` elements.
         """
         shapes = [(length, *self.shape[1:]) for length in lengths]
         nbytes = room * prod(self.shape[1:]) * self.dtype.itemsize
@@ -122,7 +121,7 @@ class ArrayRequest(ABC):
 
     @abstractmethod
     def read_into(self, out: NDArray[Any]) -> None:
-        """Read into memory of this shape and dtype, C-contiguous."""
+        """Read into C-contiguous memory of this shape and dtype."""
 
     @abstractmethod
     def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
@@ -132,16 +131,16 @@ class ArrayRequest(ABC):
     def crop(
         self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
     ) -> Self:
-        """Return the request for a part of each element, of a size that fits.
+        """Return the request for a crop of each element, whose size must fit.
 
-        Axes are counted from the element's end; offsets, shape (elements, len(axes)), are the first
-        places kept.
+        Negative `axes` count from the element's end. `offsets`, shape (elements, len(axes)), are
+        the starts of the crops.
         """
 
 
 @dataclass(frozen=True)
 class Request(ArrayRequest):
-    """Boxes wanted of one source.
+    """A request for boxes of one source.
 
     Attributes
     ----------
@@ -149,10 +148,10 @@ class Request(ArrayRequest):
     origins : ndarray of int64, shape (boxes, N)
     extent : Extent
     shape : tuple of int
-        Of the batch's array. Its first axes number the boxes: one axis, or (element, time) where
-        each row of a window is a box of its own.
+        Shape of the batch's array. The boxes are numbered by its first axis, or by the first two
+        (element, time) if each row of a window is a separate box.
     dtype : numpy.dtype
-        As delivered.
+        Dtype as delivered.
     placement : Placement
     """
 
@@ -165,11 +164,11 @@ class Request(ArrayRequest):
 
     @property
     def sources(self) -> tuple[Request, ...]:
-        """The request itself."""
+        """The request itself, in a tuple."""
         return (self,)
 
     def read_into(self, out: NDArray[Any]) -> None:
-        """Read the boxes into memory of this shape and dtype, C-contiguous."""
+        """Read the boxes into C-contiguous memory of this shape and dtype."""
         if out.size == 0:
             return
         stored = self.placement.stored(out, self.extent.lengths)
@@ -179,18 +178,18 @@ class Request(ArrayRequest):
         """Read the boxes of element i into ``out[places[i]]``; `places` ascend."""
         if out.size == 0:
             return
-        each = len(self.origins) // max(1, self.shape[0])
-        if each != 1:  # each row of a window is a box of its own
-            places = (places[:, None] * each + np.arange(each)).ravel()
+        boxes = len(self.origins) // max(1, self.shape[0])
+        if boxes != 1:  # each row of a window is a separate box
+            places = (places[:, None] * boxes + np.arange(boxes)).ravel()
         stored = self.placement.stored(out, self.extent.lengths)
         read_to(self.source, self.origins, self.extent, stored, places)
 
     def crop(
         self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
     ) -> Self:
-        """Return the request for a part of each element; see `ArrayRequest.crop`."""
+        """Return the request for a crop of each element; see `ArrayRequest.crop`."""
         shape, origins, extent = list(self.shape), self.origins.copy(), self.extent
-        ndim = len(self.placement.kept)
+        ndim = len(self.placement.delivered_axes)
         each = np.repeat(offsets, len(origins) // max(1, len(offsets)), axis=0)
         for axis, length, offset in zip(axes, size, each.T, strict=True):
             if -axis > ndim:
@@ -209,13 +208,13 @@ class Request(ArrayRequest):
 
 @dataclass(frozen=True)
 class Composite(ArrayRequest):
-    """Several requests, each of which fills some places of the batch.
+    """Several requests that each fill some places of a batch.
 
     Attributes
     ----------
     members : tuple of (request, places)
-        Places ascend, and all of them together are those of the batch, each once. The requests are
-        alike in dtype and in shape but for their length.
+        Places ascend; together they are all places of the batch, each once. The requests have equal
+        dtypes and, except for their length, equal shapes.
     shape : tuple of int
     dtype : numpy.dtype
     """
@@ -226,7 +225,7 @@ class Composite(ArrayRequest):
 
     @property
     def sources(self) -> tuple[Request, ...]:
-        """The requests of all members, each of one source."""
+        """The requests of single sources of all members."""
         return tuple(of_sources(request for request, _ in self.members))
 
     def read_into(self, out: NDArray[Any]) -> None:
@@ -235,14 +234,14 @@ class Composite(ArrayRequest):
             request.read_to(out, places)
 
     def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
-        """Read each member into its places among these."""
-        for request, own in self.members:
-            request.read_to(out, places[own])
+        """Read each member into its places in a larger batch."""
+        for request, member_places in self.members:
+            request.read_to(out, places[member_places])
 
     def crop(
         self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
     ) -> Self:
-        """Return the request for a part of each element; see `ArrayRequest.crop`."""
+        """Return the request for a crop of each element; see `ArrayRequest.crop`."""
         members = tuple(
             (request.crop(axes, size, offsets[places]), places) for request, places in self.members
         )
@@ -251,11 +250,14 @@ class Composite(ArrayRequest):
 
 
 def asked_for(requests: Iterable[ArrayRequest]) -> AbstractContextManager[Sequence[Asks]]:
-    """Have what requests take out of stores under way for as long as a block takes."""
-    each = of_sources(requests)
-    return asked(one for own in each for one in soon(own.source, own.origins, own.extent))
+    """Return a context in which the bytes that requests need from stores are being fetched."""
+    return asked(
+        fetch
+        for request in of_sources(requests)
+        for fetch in soon(request.source, request.origins, request.extent)
+    )
 
 
 def of_sources(requests: Iterable[ArrayRequest]) -> list[Request]:
-    """Return the requests of one source each that requests are made of."""
+    """Return the requests of single sources that requests consist of."""
     return [one for request in requests for one in request.sources]

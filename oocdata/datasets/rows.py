@@ -1,11 +1,11 @@
-"""Which rows of which stored array elements hold, so that parts of a split share none.
+"""Find rows of stored arrays that several elements share, so that parts of a split share none.
 
-One rule makes all splits: two elements that hold one row of an array are in one part, or one of
-them in none. `apart` says how far from each other such elements lie, so how many a split by range
-drops; `shared`, whether parts that were chosen in another way have a row in common.
+Two elements with a common row must be in the same part, or one of them is dropped.
+`sharing_distance` returns the largest distance of such elements, and so how many a split by range
+drops; `parts_share_rows` tests whether parts that were selected in other ways have a common row.
 
-One array can be read in several ways at once: by itself and in a stack, as one of several files, by
-two of its fields. It is known by where it is stored, however it was opened.
+One array may be read in several ways at once: alone and in a stack, as one of several files, by
+two of its fields. Arrays are therefore identified by where they are stored.
 """
 
 from __future__ import annotations
@@ -27,31 +27,31 @@ from oocdata.threads import cached_property
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
-__all__ = ["StoredRows", "apart", "arrays_of", "shared", "stored_rows"]
+__all__ = ["StoredRows", "arrays_of", "parts_share_rows", "sharing_distance", "stored_rows"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
 _NONE = -(2**63)
-"""No position of an element."""
+"""Marks the absence of a position."""
 
 _LAYOUT = ("dtype", "shape", "offset")
-"""Arguments of `open` that say which rows a file of bare numbers has."""
+"""Arguments of `open` that define the rows of a raw binary file."""
 
 
 @dataclass(frozen=True, eq=False)
 class StoredRows:
-    """Rows that elements hold, of an array or of several that lie end to end.
+    """Rows of one or several concatenated arrays, with the elements that they are in.
 
     Attributes
     ----------
     view : View
-        Of no stack.
+        A view of stored arrays, not of a stack.
     numbers : range or ndarray of int64, shape (n,) or (n, rows)
-        Of rows along the sample axes as stored, whatever is kept of them.
+        Row numbers of each element along the sample axes as stored, before any selection.
     places : range or ndarray of int64, shape (n,)
-        Positions of the elements; ascending where datasets give them.
+        Positions of the elements; ascending as datasets return them.
     offsets : tuple of int
-        An element holds the rows at all of these from its numbers on.
+        An element has the rows at all of these offsets from its numbers.
     """
 
     view: View
@@ -61,101 +61,105 @@ class StoredRows:
 
     @cached_property
     def arrays(self) -> tuple[Hashable, ...]:
-        """What tells each array from others."""
+        """Keys that identify the arrays."""
         return _arrays(self.view.source)
 
-    def at(self, elements: Ints) -> StoredRows:
-        """Return the rows of elements that were chosen by their positions; others have none."""
+    def of_elements(self, elements: Ints) -> StoredRows:
+        """Return the rows of selected elements; elements at other positions are dropped."""
         places = np.asarray(self.places, np.int64)
-        at = np.searchsorted(places, elements)
-        mine = np.flatnonzero(np.append(places, _NONE)[at] == elements)
-        return replace(self, numbers=take(self.numbers, at[mine]), places=as_run(mine))
+        indices = np.searchsorted(places, elements)
+        found = np.flatnonzero(np.append(places, _NONE)[indices] == elements)
+        return replace(self, numbers=take(self.numbers, indices[found]), places=as_run(found))
 
-    def apart(self, other: StoredRows) -> int:
-        """Return how far from each other two places lie, at most, of elements that share a row."""
-        if not self._alike(other) or not (len(self.numbers) and len(other.numbers)):
+    def distance_to(self, other: StoredRows) -> int:
+        """Return the largest distance of two elements, one of each, that share a row."""
+        if not self._reads_same_arrays(other) or not (len(self.numbers) and len(other.numbers)):
             return 0
-        return _farthest(self, other)
+        return _largest_distance(self, other)
 
     @property
     def repeats(self) -> bool:
-        """Whether a row is held by several elements, unless they are windows that overlap."""
-        if self._several:
+        """Whether several elements have the same row, other than overlapping windows."""
+        if self._has_duplicates:
             return True
         rows = self.numbers
         window = len(self.offsets) > 1 or (not isinstance(rows, range) and rows.ndim > 1)
         return not window and repeated(rows) is not None
 
     @property
-    def _several(self) -> bool:
-        """Whether an array lies there several times: a file that is named twice."""
+    def _has_duplicates(self) -> bool:
+        """Whether an array occurs more than once, e.g. a file that is listed twice."""
         return len(set(self.arrays)) < len(self.arrays)
 
-    def _alike(self, other: StoredRows) -> bool:
-        """Return whether both read the same arrays; raise if not in the same way."""
+    def _reads_same_arrays(self, other: StoredRows) -> bool:
+        """Return whether both read the same arrays; raise ArgumentError if in different ways."""
         if set(self.arrays).isdisjoint(other.arrays):
             return False
-        one, two, same = self.view, other.view, self.arrays == other.arrays and not self._several
-        if same and one.axes == two.axes:
+        same_arrays = self.arrays == other.arrays and not self._has_duplicates
+        if same_arrays and self.view.axes == other.view.axes:
             return True
         raise ArgumentError(
             "an array that elements hold twice must be read in the same way each time, of the same "
             "files and along the same axes, to be split without sharing a row; "
-            f"{one.storage.path or 'an array in memory'} is not. Split first, then put the parts "
-            "together."
+            f"{self.view.storage.path or 'an array in memory'} is not. Split first, then put the "
+            "parts together."
         )
 
 
-def apart(found: Sequence[StoredRows]) -> int:
-    """Return how far from each other two elements lie, at most, that share a row of an array.
+def sharing_distance(all_rows: Sequence[StoredRows]) -> int:
+    """Return the largest distance of two elements that share a row of an array.
 
-    But for rows that windows of one view share, which they do all along.
+    Overlap of windows of one view is not counted.
     """
-    pairs = combinations_with_replacement(found, 2)
-    return max((a.apart(b) for a, b in pairs if a is not b or a.repeats), default=0)
+    pairs = combinations_with_replacement(all_rows, 2)
+    return max((a.distance_to(b) for a, b in pairs if a is not b or a.repeats), default=0)
 
 
-def shared(parts: Iterable[Sequence[StoredRows]]) -> bool:
-    """Return whether two parts have a row of an array in common."""
+def parts_share_rows(parts: Iterable[Sequence[StoredRows]]) -> bool:
+    """Return whether two parts have a common row of an array."""
+    # With the number of the part as position of each element, shared rows are a distance apart.
     numbered = [
-        [replace(one, places=np.full(len(one.places), part)) for one in found]
-        for part, found in enumerate(parts)
+        [replace(rows, places=np.full(len(rows.places), part)) for rows in all_rows]
+        for part, all_rows in enumerate(parts)
     ]
     pairs = combinations(numbered, 2)
-    return any(one.apart(other) for part, rest in pairs for one, other in product(part, rest))
+    return any(one.distance_to(other) for part, rest in pairs for one, other in product(part, rest))
 
 
-def _farthest(one: StoredRows, other: StoredRows) -> int:
-    """Return the largest distance between a place of one and one of the other of the same row."""
+def _largest_distance(one: StoredRows, other: StoredRows) -> int:
+    """Return the largest distance between places, one of each, with the same row."""
     steps = np.unique(np.subtract.outer(one.offsets, other.offsets))
-    own, theirs = one.numbers, other.numbers
-    in_order = is_all(one.places, len(own)) and is_all(other.places, len(theirs))
+    numbers, others = one.numbers, other.numbers
+    in_order = is_all(one.places, len(numbers)) and is_all(other.places, len(others))
     if (
         in_order
-        and isinstance(own, range)
-        and isinstance(theirs, range)
-        and own.step == theirs.step
+        and isinstance(numbers, range)
+        and isinstance(others, range)
+        and numbers.step == others.step
     ):
-        found, beside = np.divmod(theirs.start - own.start - steps, own.step)
-        met = (beside == 0) & (found < len(own)) & (-found < len(theirs))
-        return int(np.abs(found[met]).max(initial=0))
-    (rows, low, high), (others, least, most) = _ends(one), _ends(other)
+        distances, remainders = np.divmod(others.start - numbers.start - steps, numbers.step)
+        met = (remainders == 0) & (distances < len(numbers)) & (-distances < len(others))
+        return int(np.abs(distances[met]).max(initial=0))
+    (rows, first, last), (other_rows, other_first, other_last) = (
+        _first_and_last_places(one),
+        _first_and_last_places(other),
+    )
     farthest = 0
     for run in np.split(steps, np.flatnonzero(np.diff(steps) > 1) + 1):
-        begin = np.searchsorted(others, rows + run[0])
-        end = np.searchsorted(others, rows + run[-1], side="right")
+        begin = np.searchsorted(other_rows, rows + run[0])
+        end = np.searchsorted(other_rows, rows + run[-1], side="right")
         met = begin < end
         if met.any():
-            # Of others[begin:end] each time; what lies between two of these is left out.
+            # Reduce over each begin:end; `[::2]` skips the ranges between an end and a begin.
             borders = np.stack((begin, end), axis=1)[met].ravel()
-            before = high[met] - np.minimum.reduceat(np.append(least, 0), borders)[::2]
-            after = np.maximum.reduceat(np.append(most, 0), borders)[::2] - low[met]
+            before = last[met] - np.minimum.reduceat(np.append(other_first, 0), borders)[::2]
+            after = np.maximum.reduceat(np.append(other_last, 0), borders)[::2] - first[met]
             farthest = max(farthest, int(before.max()), int(after.max()))
     return farthest
 
 
-def _ends(one: StoredRows) -> tuple[Ints, Ints, Ints]:
-    """Return the numbers, each once and ascending, and the first and last place of each."""
+def _first_and_last_places(one: StoredRows) -> tuple[Ints, Ints, Ints]:
+    """Return the distinct row numbers, ascending, and the first and last place of each."""
     numbers, places = np.asarray(one.numbers, np.int64), np.asarray(one.places, np.int64)
     places = np.repeat(places, numbers.size // max(1, len(numbers)))
     order = np.argsort(numbers, axis=None, kind="stable")
@@ -169,47 +173,50 @@ def _ends(one: StoredRows) -> tuple[Ints, Ints, Ints]:
 def stored_rows(
     view: View, numbers: Selection, places: Selection, offsets: tuple[int, ...] = (0,)
 ) -> list[StoredRows]:
-    """Return rows of a view's grid as rows of what is stored: of each part of a stack."""
-    parts_at = getattr(view.source, "parts_at", None)  # of what `oocdata.stack` made
+    """Return rows of a view, given by their numbers in its grid, as rows of stored arrays.
+
+    A view of a stack gives the rows of each of its parts.
+    """
+    parts_at = getattr(view.source, "parts_at", None)  # only of `Stacked`
     lengths = [view.source.shape[axis] for axis in view.axes]
     cut = len(lengths) > 1 and [*map(range, lengths)] != [*view.grid]
     if len(offsets) > 1 and (cut or parts_at is not None):
         numbers, offsets = np.add.outer(np.asarray(numbers, np.int64), offsets), (0,)
     if len(lengths) == 1:
         along: Sequence[Selection] = [select(view.grid[0], numbers)]
-        numbers, offsets = along[0], tuple(view.grid[0].step * at for at in offsets)
+        numbers, offsets = along[0], tuple(view.grid[0].step * offset for offset in offsets)
     elif cut or parts_at is not None:
         along = view.places(np.asarray(numbers, np.int64))
         numbers = np.ravel_multi_index(tuple(along), lengths)
     if parts_at is None:
         return [StoredRows(view, numbers, places, offsets)]
-    return [one for part, own in parts_at(along) for one in stored_rows(part, own, places)]
+    return [rows for part, own in parts_at(along) for rows in stored_rows(part, own, places)]
 
 
 def arrays_of(source: Source) -> list[Hashable]:
-    """Return what tells the arrays that a source reads from others, as often as they are read."""
-    views = getattr(source, "views", None)  # of what `oocdata.stack` made
+    """Return keys of the arrays that a source reads, once per use of an array."""
+    views = getattr(source, "views", None)  # only of `Stacked`
     if views is None:
         return list(_arrays(source))
     return [array for view in views for array in arrays_of(view.source)]
 
 
 def _arrays(source: Source) -> tuple[Hashable, ...]:
-    """Return what tells each array that a source is put together from, in their order."""
-    same = getattr(source, "row_source", None)
-    if same is not None:
-        return _arrays(same)
+    """Return keys of the arrays that a source consists of, in order."""
+    row_source = getattr(source, "row_source", None)
+    if row_source is not None:
+        return _arrays(row_source)
     storage = source.storage()
     names = storage.part_names or ((storage.path, storage.key),)
     if storage.opened is None or len(names) != len(storage.parts):
         return (id(getattr(source, "array", source)),)
     layout = tuple(repr(storage.opened.get(name)) for name in _LAYOUT)
-    return tuple((_place(path, key), layout) for path, key in names)
+    return tuple((_location(path, key), layout) for path, key in names)
 
 
-def _place(path: str | None, key: str | None) -> str:
-    """Return a file and a dataset in it as one: an array in a Zarr group is one by itself too."""
-    place = path or ""
-    if "://" not in place:
-        place = os.path.realpath(place)
-    return f"{place}/{(key or '').strip('/')}".rstrip("/")
+def _location(path: str | None, key: str | None) -> str:
+    """Return a file and a key as one path, because an array in a Zarr group can be opened alone."""
+    file = path or ""
+    if "://" not in file:
+        file = os.path.realpath(file)
+    return f"{file}/{(key or '').strip('/')}".rstrip("/")

@@ -1,4 +1,4 @@
-"""Rows of sparse matrices as they are stored: indices and values, never made dense."""
+"""Define sparse batches: rows of sparse matrices as indices and values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from oocdata.datasets.composed import Composed, ComposedRequest, ComposedView, room_for, rooms
+from oocdata.datasets.composed import Composed, ComposedRequest, ComposedView, allocate, room_for
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
@@ -26,15 +26,15 @@ __all__ = ["Sparse", "SparseBatch", "sparse_rows"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseBatch(Composed):
-    """Rows of a sparse matrix: the arguments of ``tf.sparse.SparseTensor``.
+    """Rows of a sparse matrix, as the arguments of ``tf.sparse.SparseTensor``.
 
     Attributes
     ----------
     indices : ndarray of int64, shape (n, 2)
-        Row of the batch and column of each number: ascending, each place once.
+        Row in the batch and column of each value, in ascending order, without duplicates.
     values : ndarray, shape (n,)
     shape : tuple of int
-        Of the dense array: ``(rows, columns)``.
+        Shape of the dense array, ``(rows, columns)``.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class SparseBatch(Composed):
 
     @property
     def fixed(self) -> NDArray[np.int64]:
-        """How many numbers there are, and rows."""
+        """Number of values and number of rows."""
         return np.array([len(self.values), len(self)])
 
     def __getitem__(self, row: int) -> SparseBatch:
@@ -72,64 +72,66 @@ class SparseBatch(Composed):
         return np.asarray(self.dense(), dtype)
 
     def rows(self, start: int, stop: int) -> SparseBatch:
-        """Return the rows of a range, copied."""
+        """Return a range of rows, copied."""
         first, last = np.searchsorted(self.indices[:, 0], (start, stop))
         indices = self.indices[first:last] - (start, 0)
         return SparseBatch(indices, self.values[first:last].copy(), (stop - start, self.shape[1]))
 
     def dense(self) -> NDArray[Any]:
         """Return the dense array, shape (rows, columns)."""
-        found = np.zeros(self.shape, self.values.dtype)
-        found[tuple(self.indices.T)] = self.values
-        return found
+        dense = np.zeros(self.shape, self.values.dtype)
+        dense[tuple(self.indices.T)] = self.values
+        return dense
 
 
 @dataclass(frozen=True)
 class _SparseRequest(ComposedRequest, Request):
-    """Rows wanted of a sparse source, as it stores them."""
+    """A request for rows of a sparse source, delivered as a `SparseBatch`."""
 
-    def found(self) -> list[Entries]:
+    def locate(self) -> list[Entries]:
         return read_entries(self.source, self.origins, self.extent)
 
-    def joined(
+    def join(
         self, shares: Sequence[tuple[list[Entries], NDArray[np.int64]]], rows: int
     ) -> list[Entries]:
-        parts = [some for found, _ in shares for some in found]
+        parts = [entries for located, _ in shares for entries in located]
         return in_places(parts, [places for _, places in shares], self.dtype)
 
-    def batches(self, found: list[Entries], lengths: list[int], read: Read) -> list[SparseBatch]:
-        counts = np.concatenate([np.empty(0, np.int64), *(some.counts for some in found)])
+    def make_batches(
+        self, located: list[Entries], lengths: list[int], read: Read
+    ) -> list[SparseBatch]:
+        counts = np.concatenate([np.empty(0, np.int64), *(entries.counts for entries in located)])
         ends = np.concatenate(([0], np.cumsum(counts)))
         starts = np.cumsum([0, *lengths])
         rows = np.arange(len(counts)) - np.repeat(starts[:-1], lengths)
-        firsts = ends[starts].tolist()  # the place of each batch's first number among all
+        firsts = ends[starts].tolist()  # the number of each batch's first value among all values
         sizes = [stop - first for first, stop in pairwise(firsts)]
-        _, indices = rooms(sizes, (2,), np.int64, read)
-        _, values = rooms(sizes, (), self.dtype, read)
-        borders = np.cumsum([0, *(len(some.counts) for some in found)])
+        _, indices = allocate(sizes, (2,), np.int64, read)
+        _, values = allocate(sizes, (), self.dtype, read)
+        borders = np.cumsum([0, *(len(entries.counts) for entries in located)])
         batches = (starts.searchsorted(borders, side="right") - 1).tolist()
-        for place, (some, (start, stop)) in enumerate(
-            zip(found, pairwise(borders.tolist()), strict=True)
+        for place, (entries, (start, stop)) in enumerate(
+            zip(located, pairwise(borders.tolist()), strict=True)
         ):
-            row_of = np.repeat(rows[start:stop], some.counts)
+            row_of = np.repeat(rows[start:stop], entries.counts)
             begin, end = int(ends[start]), int(ends[stop])
             for batch in range(batches[place], min(batches[place + 1] + 1, len(sizes))):
                 first, last = max(begin, firsts[batch]), min(end, firsts[batch + 1])
                 target = slice(first - firsts[batch], last - firsts[batch])
                 part = slice(first - begin, last - begin)
                 indices[batch][target, 0] = row_of[part]
-                indices[batch][target, 1] = some.columns[part]
-                values[batch][target] = some.values[part]
+                indices[batch][target, 1] = entries.columns[part]
+                values[batch][target] = entries.values[part]
         width = self.extent.lengths[1]
         return [
-            SparseBatch(places, numbers, (length, width))
-            for places, numbers, length in zip(indices, values, lengths, strict=True)
+            SparseBatch(batch_indices, batch_values, (length, width))
+            for batch_indices, batch_values, length in zip(indices, values, lengths, strict=True)
         ]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Sparse(ComposedView):
-    """A view of a sparse matrix, each batch a `SparseBatch`; made by `Dataset.sparse`."""
+    """A view of a sparse matrix whose batches are `SparseBatch`; made by `Dataset.sparse`."""
 
     _request: ClassVar[type[Request]] = _SparseRequest
 
@@ -149,20 +151,20 @@ class Sparse(ComposedView):
         return ArraySpec(self.element, self.dtype, "sparse")
 
     def array_bytes(self, elements: int) -> list[int]:
-        """Return the bytes of indices and values, if every row were as long as the longest."""
+        """Return the bytes of indices and values, if all rows were as long as the longest."""
         room = room_for(elements * self._longest)
         return [room * 2 * np.dtype(np.int64).itemsize, room * self.dtype.itemsize]
 
     def input_bytes(self, elements: int) -> int:
-        """Return the bytes of the stored numbers and their columns, as they are read."""
+        """Return the bytes of the stored values and columns as read."""
         return elements * self._longest * entry_bytes(self.source)
 
     @cached_property
     def _longest(self) -> int:
-        """Stored numbers of a row, at most; reads where rows begin."""
+        """Upper bound of the stored values in a row; reads the row pointers."""
         return min(most_entries(self.source), self.element[0])
 
 
 def sparse_rows(view: View) -> Sparse:
-    """Return rows of a sparse matrix as they are stored; see `Dataset.sparse`."""
+    """Return the view of a sparse matrix with sparse batches; see `Dataset.sparse`."""
     return Sparse(**fields_of(view))

@@ -1,4 +1,4 @@
-"""What an element looks like: array specs in a tree of tuples and dicts."""
+"""Define `ArraySpec`, and functions of trees (tuples and dicts) of specs and arrays."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class ArraySpec:
     Attributes
     ----------
     shape : tuple of int or None
-        None for the batch axis of a batch whose length varies, and along rows of unequal length.
+        None for a batch axis of variable length, and for the length of ragged rows.
     dtype : numpy.dtype
-        Of objects for rows of unequal length, each a ``bytes``.
+        Object dtype for ``bytes`` objects of variable length.
     form : {"dense", "sparse", "ragged", "padded"}
-        What it is in a batch: an array, a `SparseBatch`, a `RaggedBatch`, or an array whose second
-        axis is of another length in each batch.
+        Form in a batch: an array, a `SparseBatch`, a `RaggedBatch`, or an array whose second axis
+        has another length in each batch.
 
     Examples
     --------
@@ -48,18 +48,18 @@ class ArraySpec:
     form: Form = "dense"
 
     def __post_init__(self) -> None:
-        given: Any = self.dtype
-        if not isinstance(given, np.dtype):  # a name or a type of NumPy's, as people write it
-            object.__setattr__(self, "dtype", as_dtype(given))
+        dtype: Any = self.dtype
+        if not isinstance(dtype, np.dtype):  # e.g. "float32" or np.float32
+            object.__setattr__(self, "dtype", as_dtype(dtype))
 
     @property
     def nbytes(self) -> int:
-        """Bytes of one (dense) array; a None axis counts as 1."""
+        """Size of one dense array in bytes; None axes count as 1."""
         return prod(1 if length is None else length for length in self.shape) * self.dtype.itemsize
 
     @property
     def kind(self) -> str:
-        """The dtype in words: ``"bytes"`` for rows of unequal length."""
+        """Name of the dtype; ``"bytes"`` for ``bytes`` objects."""
         return "bytes" if self.dtype.hasobject else str(self.dtype)
 
     def __str__(self) -> str:
@@ -69,14 +69,14 @@ class ArraySpec:
 
 
 Spec: TypeAlias = ArraySpec | tuple["Spec", ...] | dict[str, "Spec"]
-"""An element's arrays: one, a tuple, or a dict, nested as deep as you like."""
+"""Specs of an element's arrays: one, or a tuple or dict of them, nested to any depth."""
 
 Batch: TypeAlias = NDArray[Any] | tuple["Batch", ...] | dict[str, "Batch"]
-"""The same tree with arrays in it."""
+"""A tree of arrays with the structure of a `Spec`."""
 
 
 def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
-    """Apply a function to each leaf of a tree of tuples and dicts."""
+    """Return a tree of tuples and dicts with a function applied to each leaf."""
     if isinstance(tree, tuple):
         return tuple(map_tree(function, part) for part in tree)
     if isinstance(tree, dict):
@@ -85,7 +85,7 @@ def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
 
 
 def align(tree: Any, pattern: Any) -> Any:
-    """Return a tree with its dicts in the order of another's; ValueError if their shapes differ."""
+    """Return a tree with dicts in the order of a pattern's; raise ValueError if they differ."""
     if isinstance(pattern, tuple) and isinstance(tree, tuple):
         return tuple(align(one, other) for one, other in zip(tree, pattern, strict=True))
     if isinstance(pattern, dict) and isinstance(tree, dict) and tree.keys() == pattern.keys():
@@ -105,7 +105,7 @@ def leaves(tree: Any) -> Iterator[Any]:
 
 
 def batches_of(columns: Iterator[Sequence[Any]], spec: Spec) -> list[Batch]:
-    """Return the batch of each step, of the arrays of each leaf, step by step.
+    """Return the batch of each step, from the arrays of each leaf of all steps.
 
     Examples
     --------
@@ -115,15 +115,15 @@ def batches_of(columns: Iterator[Sequence[Any]], spec: Spec) -> list[Batch]:
     """
     if isinstance(spec, ArraySpec):
         return list(next(columns))
-    each = spec.values() if isinstance(spec, dict) else spec
-    steps = zip(*[batches_of(columns, part) for part in each], strict=True)
+    parts = spec.values() if isinstance(spec, dict) else spec
+    steps = zip(*[batches_of(columns, part) for part in parts], strict=True)
     if isinstance(spec, dict):
         return [dict(zip(spec, step, strict=True)) for step in steps]
     return list(steps)
 
 
 def columns_of(batches: Sequence[Batch], spec: Spec) -> Iterator[Sequence[Any]]:
-    """Yield the arrays of each leaf, step by step: what `batches_of` makes batches of.
+    """Yield the arrays of all steps for each leaf; the inverse of `batches_of`.
 
     Examples
     --------
@@ -135,12 +135,12 @@ def columns_of(batches: Sequence[Batch], spec: Spec) -> Iterator[Sequence[Any]]:
         yield batches
         return
     for name, part in spec.items() if isinstance(spec, dict) else enumerate(spec):
-        own = [batch[name] for batch in batches]  # type: ignore[index]  # by the spec, it has it
-        yield from columns_of(own, part)
+        column = [batch[name] for batch in batches]  # type: ignore[index]  # as in the spec
+        yield from columns_of(column, part)
 
 
 def spec_text(tree: Spec) -> str:
-    """Return a spec in words, with its names.
+    """Return a spec in words, for messages.
 
     Examples
     --------
@@ -156,7 +156,7 @@ def spec_text(tree: Spec) -> str:
 
 
 def as_spec(tree: Any) -> Spec:
-    """Return a tree of anything with shape and dtype (arrays, tensor specs) as a `Spec`."""
+    """Return the `Spec` of a tree of objects with shape and dtype (arrays, tensor specs)."""
 
     def leaf(value: Any) -> ArraySpec:
         if isinstance(value, ArraySpec):
@@ -175,15 +175,15 @@ def as_spec(tree: Any) -> Spec:
 
 
 def batched_spec(spec: Spec, length: int | None) -> Spec:
-    """Return the spec of batches of so many elements, None where the length varies."""
+    """Return the spec of batches of a length, which is None if it varies."""
     batched: Spec = map_tree(lambda leaf: replace(leaf, shape=(length, *leaf.shape)), spec)
     return batched
 
 
 def as_leaf(value: Any) -> NDArray[Any]:
-    """Return what a function made as an array in native byte order; text as bytes, an object.
+    """Return a function's result as an array in native byte order; text as a ``bytes`` object.
 
-    TensorFlow reads any other byte order as if it were the native one.
+    TensorFlow ignores byte order, and would misread other arrays.
     """
     if isinstance(value, str | bytes):
         text = np.empty((), object)
@@ -199,17 +199,17 @@ def as_leaf(value: Any) -> NDArray[Any]:
 
 
 def spec_of(tree: Any, axes: int = 0) -> Spec:
-    """Return the spec of a tree of arrays, without so many axes in front."""
+    """Return the spec of a tree of arrays, without their first `axes` axes."""
     spec: Spec = map_tree(lambda array: ArraySpec(array.shape[axes:], array.dtype), tree)
     return spec
 
 
-def as_dtype(given: DTypeLike) -> np.dtype[Any]:
-    """Return the dtype that a caller gave; it is an error if batches can't hold it."""
+def as_dtype(argument: DTypeLike) -> np.dtype[Any]:
+    """Return an argument as a dtype; raise if batches can't have it."""
     try:
-        dtype = named_dtype(given)
+        dtype = named_dtype(argument)
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {given!r}.") from error
+        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {argument!r}.") from error
     if dtype.kind in "SU":
         raise UnsupportedDtypeError(f"`dtype` must be one of numbers; got {dtype}.")
     return check_dtype(dtype)

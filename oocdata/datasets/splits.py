@@ -1,7 +1,6 @@
-"""Where rows are cut into parts: by range, by groups, with the same shares of each class.
+"""Compute the parts of a split: by range, by groups, or with equal shares of each class.
 
-Arithmetic alone. Parts are told as ranges, or as the number of the part that each row is in; -1 is
-none.
+Results are ranges, or the number of the part of each row, with -1 for rows in no part.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ if TYPE_CHECKING:
 __all__ = ["class_parts", "group_parts", "shares", "split_ranges"]
 
 _ROUNDING = 1e-6
-"""Less than a share of whole rows, more than what floating point makes of one."""
+"""Tolerance within which a share of rows is a whole number."""
 
 
 def shares(sizes: Sequence[float | Fraction], length: int, dropped: str = "") -> list[Fraction]:
-    """Return fractions or counts as exact fractions of `length`, checked.
+    """Return sizes, fractions or counts, as checked exact fractions of `length`.
 
-    `dropped` says in messages why `length` is not all.
+    `dropped` explains in error messages why `length` is less than the total.
     """
     from fractions import Fraction  # with decimal behind it, only here
 
@@ -51,21 +50,21 @@ def shares(sizes: Sequence[float | Fraction], length: int, dropped: str = "") ->
                 f"of {total}."
             )
         return [Fraction(int(size), length) for size in sizes]
-    # The decimal that was written, not its binary neighbour: 0.7 + 0.2 + 0.1 must be 1.
-    # (str, because a float32 written as 0.6 must be 0.6 too)
-    found = [Fraction(str(size)) for size in sizes]
-    if sum(found) > 1 + Fraction(1, 10**9):
+    # Convert the decimal text, so that 0.7 + 0.2 + 0.1 is 1, and a float32 of 0.6 is 0.6.
+    fractions = [Fraction(str(size)) for size in sizes]
+    if sum(fractions) > 1 + Fraction(1, 10**9):
         raise ArgumentError(
-            f"fractions must sum to at most 1; got {tuple(sizes)}, a sum of {float(sum(found)):g}."
+            f"fractions must sum to at most 1; got {tuple(sizes)}, a sum of "
+            f"{float(sum(fractions)):g}."
         )
-    return found
+    return fractions
 
 
 def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -> list[range]:
-    """Cut ``range(length)`` into consecutive ranges with `gap` places dropped between neighbours.
+    """Divide ``range(length)`` into consecutive ranges, with `gap` positions dropped between them.
 
-    Sizes are fractions of what is left after the gaps (each > 0, sum ≤ 1), or counts. The ends of
-    fractions are rounded, so fractions that sum to 1 use every place.
+    Sizes are fractions of the length without the gaps (each > 0, sum ≤ 1), or counts. The ends are
+    rounded, so that fractions that sum to 1 use all positions.
 
     Examples
     --------
@@ -92,33 +91,34 @@ def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -
 def group_parts(
     ids: NDArray[Any], sizes: Sequence[float | Fraction], seed: int | None
 ) -> NDArray[np.int64]:
-    """Return the part of each row, whole groups in each.
+    """Return the part of each row, with undivided groups.
 
-    The groups, in order of first appearance or with a seed in a random one, are laid end to end and
-    cut at the borders between groups that are nearest to the ends asked for, at least one group
-    between two. So a border is off by half a group at most, unless groups are fewer than that
-    needs; and groups that come side by side make parts that are ranges.
+    Groups in order of first appearance, or shuffled if there is a seed, are cut at the group
+    borders nearest to the requested ends, with at least one group per part. A border is thus off by
+    at most half a group, unless there are too few groups; and the parts of adjacent groups are
+    ranges.
 
     Examples
     --------
     >>> group_parts(np.array([7, 7, 3, 3, 3, 5]), (0.5, 0.5), None)
     array([0, 0, 1, 1, 1, 1])
     """
-    wanted = shares(sizes, len(ids))
+    fractions = shares(sizes, len(ids))
     _, first, groups, counts = np.unique(
         ids, return_index=True, return_inverse=True, return_counts=True
     )
-    if len(first) < len(wanted):
+    if len(first) < len(fractions):
         raise EmptyError(
-            f"`by` must hold a group for each part; got {len(first)} groups for {len(wanted)} "
+            f"`by` must hold a group for each part; got {len(first)} groups for {len(fractions)} "
             "parts."
         )
     order = np.argsort(first if seed is None else _random(len(first), seed, "groups"))
     ends = np.concatenate(([0], np.cumsum(counts[order])))
-    nearest = [int(np.abs(ends - float(end * len(ids))).argmin()) for end in accumulate(wanted)]
+    nearest = [int(np.abs(ends - float(end * len(ids))).argmin()) for end in accumulate(fractions)]
     parts = np.arange(len(nearest))
-    before = np.maximum.accumulate(nearest - parts)  # groups besides one for each part before
-    borders = parts + before.clip(1, len(first) - len(parts) + 1)
+    # Number of groups before each border, without one group for each part before.
+    extra = np.maximum.accumulate(nearest - parts)
+    borders = parts + extra.clip(1, len(first) - len(parts) + 1)
     part_of = np.empty(len(first), np.int64)
     part_of[order] = np.searchsorted(borders, np.arange(len(first)), side="right")
     part_of[part_of == len(borders)] = -1
@@ -128,11 +128,11 @@ def group_parts(
 def class_parts(
     labels: NDArray[Any], sizes: Sequence[float | Fraction], seed: int
 ) -> NDArray[np.int64]:
-    """Return the part of each row, each class dealt out by the same shares, at random.
+    """Return the part of each row, drawn at random with equal shares of each class.
 
-    The counts are those of the method of largest remainders (Hamilton): of each class a part gets
-    its exact share rounded up or down. What a part got too little of so far counts as remainder for
-    the classes that follow, so that parts have their sizes as a whole too.
+    Counts follow the method of largest remainders (Hamilton): a part gets its exact share of a
+    class, rounded up or down. The shortfall of a part is carried over to the next classes, so that
+    the parts also have their sizes in total.
 
     Examples
     --------
@@ -140,27 +140,27 @@ def class_parts(
     >>> np.bincount(parts[:4]), np.bincount(parts[4:])
     (array([2, 2]), array([3, 3]))
     """
-    wanted = [float(share) for share in shares(sizes, len(labels))]
-    rest = 1 - math.fsum(wanted)
+    fractions = [float(share) for share in shares(sizes, len(labels))]
+    rest = 1 - math.fsum(fractions)
     _, classes, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    dealt = _apportioned(counts, [*wanted, rest if rest > 1e-9 else 0.0])
+    dealt = _apportioned(counts, [*fractions, rest if rest > 1e-9 else 0.0])
     parts = np.empty(len(labels), np.int64)
     keys = classes.astype(np.uint64) << np.uint64(32)
     keys |= _random(len(labels), seed, "classes") >> np.uint64(32)
     order = np.argsort(keys, kind="stable")  # one sort, by class and then at random
-    numbers = np.append(np.arange(len(wanted)), -1)
+    numbers = np.append(np.arange(len(fractions)), -1)
     parts[order] = np.repeat(np.tile(numbers, len(counts)), dealt.ravel())
     return parts
 
 
-def _apportioned(counts: NDArray[np.int64], wanted: Sequence[float]) -> NDArray[np.int64]:
-    """Return how many of each class each part gets, shape (classes, parts)."""
-    exact = np.outer(counts, wanted)
+def _apportioned(counts: NDArray[np.int64], fractions: Sequence[float]) -> NDArray[np.int64]:
+    """Return the number of rows of each class in each part, shape (classes, parts)."""
+    exact = np.outer(counts, fractions)
     dealt = np.floor(exact + _ROUNDING).astype(np.int64)
     remainders = exact - dealt
-    owed = np.zeros(len(wanted))
+    owed = np.zeros(len(fractions))
     for row, count in enumerate(counts):
-        # A share that is whole is not rounded up, whatever is owed.
+        # Do not round up a whole share, whatever the shortfall.
         claims = np.where(remainders[row] > _ROUNDING, remainders[row] + owed, -np.inf)
         left = int(count - dealt[row].sum())
         dealt[row, np.argsort(-claims, kind="stable")[:left]] += 1
@@ -169,7 +169,7 @@ def _apportioned(counts: NDArray[np.int64], wanted: Sequence[float]) -> NDArray[
 
 
 def _random(number: int, seed: int, purpose: str) -> NDArray[np.uint64]:
-    """Return a random key for each of so many things; the same for ever."""
+    """Return `number` random keys, which are the same in all versions."""
     from oocdata.order.permutation import derive_keys, epoch_key  # not for `import oocdata`
 
     return derive_keys(epoch_key(seed, 0, purpose), np.arange(number, dtype=np.uint64))

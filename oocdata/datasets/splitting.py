@@ -1,7 +1,7 @@
-"""Splits of a dataset: by range, groups, classes, borders of a coordinate, and k-fold.
+"""Split datasets by range, groups, classes, borders of a coordinate, or into folds.
 
-A range of positions costs nothing. All other ways choose rows, and then the elements whose rows are
-all chosen: so a window that lies in two parts is in none.
+A split by range keeps no positions in memory. All other splits select rows, and then the elements
+whose rows are all selected; so a window with rows in two parts is in neither.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.datasets.ids import as_ids
-from oocdata.datasets.rows import StoredRows, apart, shared
+from oocdata.datasets.rows import StoredRows, parts_share_rows, sharing_distance
 from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, as_run, as_shard, as_whole
@@ -34,46 +34,46 @@ Ids = ArrayLike | Any  # anything that numpy.asarray takes: a View, a DataArray
 
 
 class Splitting(ABC):
-    """A dataset's methods that split it, and what they must know of it."""
+    """Methods of a dataset that split it, and the properties that they need."""
 
     @abstractmethod
     def __len__(self) -> int: ...
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Lengths of the sample axes whose places number the elements; ``(len,)`` for one."""
+        """Lengths of the sample axes that number the elements; ``(len,)`` for one axis."""
         shapes = {part.sample_shape for part in self._followed}
         return shapes.pop() if len(shapes) == 1 else (len(self),)
 
     @property
     def _members(self) -> Sequence[Dataset]:
-        """The datasets that it reads, if their elements make its own, in order."""
+        """Datasets whose elements make up an element of this one, in order."""
         return () if self._inner is None else (self._inner,)
 
     @property
     def _inner(self) -> Dataset | None:
-        """The dataset whose elements these are made of one by one, as functions and patches are."""
+        """Dataset that this one is computed from element by element (by a function, …), or None."""
         return None
 
     @property
     def _followed(self) -> Sequence[Dataset]:
-        """The datasets as which it is selected and split: those that it reads, but for a cache."""
+        """Datasets that determine selections and splits: `_members`, except for a cache."""
         return self._members if self._inner is None else (self._inner,)
 
     def _of(self, members: Sequence[Any]) -> Self:
-        """Return the same, made of other members, in their order."""
+        """Return the same dataset over other members, in their order."""
         raise NotImplementedError
 
     @property
     def shares(self) -> Mix | None:
-        """The mixture that gives elements by its shares, if one does."""
-        found = [shares for part in self._followed if (shares := part.shares) is not None]
-        if any(one.alike != found[0].alike for one in found):
+        """The mixture that elements come from, or None."""
+        mixtures = [shares for part in self._followed if (shares := part.shares) is not None]
+        if any(mixture.order_key != mixtures[0].order_key for mixture in mixtures):
             raise ArgumentError(
-                "mixtures that are zipped must be mixed alike, because element i of each goes "
-                "together; these differ. Zip the members first, and mix the zips."
+                "zipped mixtures must have equal lengths and weights, because element i of each "
+                "goes together; these differ. Zip the members first, and mix the zips."
             )
-        return found[0] if found else None
+        return mixtures[0] if mixtures else None
 
     def _select(self, positions: Selection) -> Self:
         """Return the dataset of the elements at checked positions, in that order."""
@@ -88,44 +88,47 @@ class Splitting(ABC):
         stratify: Ids | None = None,
         seed: int | None = None,
     ) -> tuple[Self, ...]:
-        """Split: no copy, and no two parts share a row. By range, unless rows have ids or labels.
+        """Split into parts that share no row, without copying.
+
+        Parts are ranges of elements, unless `by` or `stratify` is given.
 
         Parameters
         ----------
         *sizes : float or int
-            Fractions (each > 0, sum ≤ 1) or counts: of elements (not of their patches), or with
-            several sample axes of places along `axis`. With `by` or `stratify` of rows.
+            Size of each part: all fractions (each > 0, sum ≤ 1) or all counts. They are shares of
+            the elements (not of their patches); with several sample axes, of positions along
+            `axis`; with `by` or `stratify`, of rows.
         gap : int
-            Rows left unused between neighbouring parts; with several sample axes, places along
-            `axis`. Windows that would reach across the border are dropped besides, so even 0 never
-            leaks a row.
+            Number of rows left unused between neighbouring parts; with several sample axes, of
+            positions along `axis`. Windows across a border are dropped in addition, so that no row
+            is shared even with 0.
         axis : int or str, optional
-            The sample axis to split along, by its number in the array or its name; by default the
+            Sample axis to split along, by its number in the array or its name. By default the
             outermost, so that trajectories stay whole.
         by : array_like, shape (rows,), optional
-            A group for each row (of windows: each row of their view), or for each place along
-            `axis`: numbers, dates or texts. Groups stay whole. In order of first appearance, laid
-            end to end, they are cut at the borders between groups that are nearest to the ends
-            asked for, at least one group a part. Windows with rows of two parts are dropped.
+            Group of each row (for windows: of each row of their View), or of each position along
+            `axis`: numbers, dates or strings. Groups are not divided. In order of first appearance
+            they are cut at the group borders nearest to the requested ends, with at least one group
+            per part. Windows with rows in two parts are dropped.
         stratify : array_like, shape (rows,), optional
-            A class for each row. Parts are drawn at random with the same shares of each class: the
-            exact share rounded up or down, by the method of largest remainders. Elements stay in
-            order. With `by`, the class of each group, and the shares are of groups.
+            Class of each row. Parts are drawn at random with equal shares of each class, rounded by
+            the method of largest remainders. Elements stay in order. With `by`, whole groups are
+            drawn, by the class of each group.
         seed : int, optional
-            Of `stratify`, 0 by default. With `by` alone, the groups come in a random order.
+            Seed of `stratify`, 0 by default. With `by` alone, shuffles the groups.
 
         Returns
         -------
         tuple of Dataset
-            One for each size, in order.
+            One part for each size, in order.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If the sizes don't fit, e.g. fractions over 1; or if parts would share a row, because
-            one lies at several positions, or windows were in another order.
+            If the sizes are invalid, e.g. fractions that sum to more than 1; or if parts would
+            share a row, because a row is at several positions or windows were reordered.
         oocdata.errors.EmptyError
-            If a part would hold no element.
+            If a part would be empty.
 
         Examples
         --------
@@ -150,55 +153,57 @@ class Splitting(ABC):
             options: Any = {"gap": gap, "axis": axis, "by": by, "stratify": stratify, "seed": seed}
             return tuple(self._of([part]) for part in mixture.split(*sizes, **options))
         if by is not None or stratify is not None:
-            found = self._row_parts(sizes, rows, axis, by, stratify, seed)
-            return self._chosen_by([found == part for part in range(len(sizes))])
+            part_of_row = self._row_parts(sizes, rows, axis, by, stratify, seed)
+            return self._select_by_masks([part_of_row == part for part in range(len(sizes))])
         if seed is not None:
             raise ArgumentError(
                 f"`seed` must come with `by` or `stratify`; got {seed!r}. A split is by range; for "
                 "a random one give each row the same class: stratify=numpy.zeros(rows, int)."
             )
-        at, shape = self._place_of(axis), self.sample_shape
+        at, shape = self._split_axis(axis), self.sample_shape
         if len(shape) > 1:
-            made = tuple(self._along(at, part) for part in split_ranges(shape[at], sizes, rows))
-            self._check_filled(list(map(len, made)))
-            self._check_shared(lambda: [part._all_rows() for part in made])
-            return made
-        each = self._together
-        apart = self._apart(each) * each - self._gap_positions(0)
-        dropped = -(-(self._gap_positions(rows) + max(0, apart)) // each)
-        parts = split_ranges(len(self) // each, sizes, dropped)
-        return tuple(self._select(range(part.start * each, part.stop * each)) for part in parts)
+            cut = tuple(
+                self._select_along(at, part) for part in split_ranges(shape[at], sizes, rows)
+            )
+            self._check_filled(list(map(len, cut)))
+            self._check_shared(lambda: [part._stored_rows() for part in cut])
+            return cut
+        unit = self._split_unit
+        more = self._sharing_distance(unit) * unit - self._positions_to_drop(0)
+        dropped = -(-(self._positions_to_drop(rows) + max(0, more)) // unit)
+        parts = split_ranges(len(self) // unit, sizes, dropped)
+        return tuple(self._select(range(part.start * unit, part.stop * unit)) for part in parts)
 
     def split_at(
         self, *borders: Any, coordinate: Ids, gap: int = 0, axis: int | str | None = None
     ) -> tuple[Self, ...]:
-        """Split where a coordinate, e.g. the time of each row, reaches borders; see `split`.
+        """Split at values of a coordinate, e.g. at dates; see `split`.
 
         Parameters
         ----------
-        *borders : date, text of a date, or number
-            Ascending. The first part has the rows before the first border, the second those from
-            it on, up to the next, and so on.
+        *borders : date, str or number
+            Ascending. The first part has the rows below the first border, the second the rows from
+            the first border (inclusive) to the next, and so on.
         coordinate : array_like or View of datetime64 or numbers, shape (rows,)
-            A value for each row (of windows: each row of their view), or for each place along
-            `axis`. Numbers in a netCDF file are as stored; ``open(path, "time", decode=True)``
-            makes dates of them.
+            Value of each row (for windows: of each row of their View), or of each position along
+            `axis`. Times of a netCDF file are numbers as stored;
+            ``open(path, "time", decode=True)`` gives dates.
         gap : int
-            Rows left unused before each border; then the coordinate must ascend.
+            Number of rows left unused before each border; requires an ascending coordinate.
         axis : int or str, optional
             As for `split`.
 
         Returns
         -------
         tuple of Dataset
-            One more than there are borders.
+            One part more than there are borders.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If borders or coordinate don't fit.
+            If borders or coordinate are invalid.
         oocdata.errors.EmptyError
-            If a part would hold no element.
+            If a part would be empty.
 
         Examples
         --------
@@ -208,15 +213,16 @@ class Splitting(ABC):
         >>> [len(part) for part in frames.split_at("2016", "2016-01-04", coordinate=days)]
         [3, 3, 4]
         """
-        places = self._row_places(self._place_of(axis))
-        (values,), level = _given({"coordinate": coordinate}, places, "iufM")
-        given = [(_date if values.dtype.kind == "M" else _number)(border) for border in borders]
-        ascend = all(low < high for low, high in pairwise(given))
-        if not given or not ascend or any(border != border for border in given):  # NaN, NaT
+        places = self._row_places(self._split_axis(axis))
+        (values,), level = _checked_ids({"coordinate": coordinate}, places, "iufM")
+        convert = _date if values.dtype.kind == "M" else _number
+        converted = [convert(border) for border in borders]
+        ascend = all(low < high for low, high in pairwise(converted))
+        if not converted or not ascend or any(border != border for border in converted):  # NaN, NaT
             raise ArgumentError(f"borders must be at least one, and ascend; got {borders}.")
-        ends = np.array([_first_from(border, values.dtype) for border in given])
+        ends = np.array([_first_from(border, values.dtype) for border in converted])
         parts = np.searchsorted(ends, values, side="right")
-        rows = as_count("gap", gap, at_least=0) + self._rows_apart()
+        rows = as_count("gap", gap, at_least=0) + self._rows_between()
         if rows:
             if (values[1:] < values[:-1]).any():
                 raise ArgumentError(
@@ -226,7 +232,7 @@ class Splitting(ABC):
             for border in np.searchsorted(values, ends):
                 parts[max(0, border - rows) : border] = -1
         masks = [parts[level] == part for part in range(len(ends) + 1)]
-        return self._chosen_by(masks)
+        return self._select_by_masks(masks)
 
     def folds(
         self,
@@ -238,22 +244,23 @@ class Splitting(ABC):
         stratify: Ids | None = None,
         seed: int | None = None,
     ) -> list[tuple[Self, Self]]:
-        """Return `k` pairs (training, validation); each row is for validation once.
+        """Return `k` pairs (training, validation) for cross-validation.
 
-        By range unless rows have ids or labels, so that time series are not mixed. Training has all
-        other rows, but for a gap on both sides, and the windows that lie in both are in none.
-        Training parts keep the number of each element, 8 bytes.
+        Each row is in one validation part. These are ranges, as suits time series, unless `by` or
+        `stratify` is given. Training parts have all other rows, except for a gap on both sides;
+        windows with rows in both parts are dropped. Training parts take 8 bytes per element.
 
         Parameters
         ----------
         k : int
-            At least 2.
+            Number of folds, at least 2.
         gap, axis, by, stratify, seed
             As for `split`.
 
         Returns
         -------
-        list of (Dataset, Dataset)
+        list of tuple of Dataset
+            Length `k`.
 
         Raises
         ------
@@ -277,7 +284,7 @@ class Splitting(ABC):
             parts = self._row_parts(sizes, rows, axis, by, stratify, seed)
             masks = [(parts != fold, parts == fold) for fold in range(k)]
         else:
-            places, rows = self._row_places(self._place_of(axis)), rows + self._rows_apart()
+            places, rows = self._row_places(self._split_axis(axis)), rows + self._rows_between()
             masks = [
                 (
                     (places < fold.start - rows) | (places >= fold.stop + rows),
@@ -285,16 +292,24 @@ class Splitting(ABC):
                 )
                 for fold in split_ranges(int(places.max(initial=-1)) + 1, sizes)
             ]
-        pairs = [self._chosen_by(pair) for pair in masks]
+        pairs = [self._select_by_masks(pair) for pair in masks]
         return [(training, validation) for training, validation in pairs]
 
     def shard(self, num_shards: int, index: int) -> Self:
-        """Return one of `num_shards` contiguous parts whose union is everything.
+        """Return one of `num_shards` contiguous parts that together are the whole dataset.
+
+        Lengths of parts differ by at most 1.
 
         Parameters
         ----------
-        num_shards, index : int
-            0 ≤ index < num_shards. Lengths of parts differ by at most 1.
+        num_shards : int
+        index : int
+            Which part, 0 ≤ index < num_shards.
+
+        Raises
+        ------
+        oocdata.errors.EmptyError
+            If there are fewer elements than shards.
 
         Examples
         --------
@@ -311,7 +326,7 @@ class Splitting(ABC):
             raise EmptyError(f"`num_shards` must be at most the length, {length}; got {shards}.")
         return self._select(range(length * place // shards, length * (place + 1) // shards))
 
-    # Parts of rows -------------------------------------------------------------------------------
+    # Splits by rows ------------------------------------------------------------------------------
 
     def _row_parts(
         self,
@@ -322,20 +337,20 @@ class Splitting(ABC):
         stratify: Ids | None,
         seed: int | None,
     ) -> NDArray[np.int64]:
-        """Return the part of each row, by groups, classes, or classes of groups."""
+        """Return the part of each row, by groups, by classes, or by classes of groups."""
         if gap:
             raise ArgumentError(
-                f"`gap` must be 0 with `by` or `stratify`, whose parts lie anywhere; got {gap}."
+                f"`gap` must be 0 with `by` or `stratify`, whose parts are not ranges; got {gap}."
             )
         seed = None if seed is None else as_whole("seed", seed)
-        names = {"by": by, "stratify": stratify}
-        known = {name: ids for name, ids in names.items() if ids is not None}
-        given, level = _given(known, self._row_places(self._place_of(axis)))
-        wanted = shares(sizes, len(given[0]))
+        arguments = {"by": by, "stratify": stratify}
+        named_ids = {name: ids for name, ids in arguments.items() if ids is not None}
+        ids, level = _checked_ids(named_ids, self._row_places(self._split_axis(axis)))
+        fractions = shares(sizes, len(ids[0]))
         if by is None:
-            parts = class_parts(given[0], wanted, seed or 0)[level]
-            lost = int(self._made_of(parts >= 0).sum()) - sum(
-                int(self._made_of(parts == part).sum()) for part in range(len(wanted))
+            parts = class_parts(ids[0], fractions, seed or 0)[level]
+            lost = int(self._elements_within(parts >= 0).sum()) - sum(
+                int(self._elements_within(parts == part).sum()) for part in range(len(fractions))
             )
             if lost:
                 raise ArgumentError(
@@ -345,28 +360,29 @@ class Splitting(ABC):
                 )
             return parts
         if stratify is None:
-            return group_parts(given[0], wanted, seed)[level]
-        _, first, groups = np.unique(given[0], return_index=True, return_inverse=True)
-        classes = given[1][first]
-        mixed = np.flatnonzero(classes[groups] != given[1])
+            return group_parts(ids[0], fractions, seed)[level]
+        _, first, groups = np.unique(ids[0], return_index=True, return_inverse=True)
+        classes = ids[1][first]
+        mixed = np.flatnonzero(classes[groups] != ids[1])
         if len(mixed):
             raise ArgumentError(
                 f"`stratify` must be one class for each group of `by`; group "
-                f"{given[0][mixed[0]]!s} has {classes[groups[mixed[0]]]!s} and "
-                f"{given[1][mixed[0]]!s}."
+                f"{ids[0][mixed[0]]!s} has {classes[groups[mixed[0]]]!s} and "
+                f"{ids[1][mixed[0]]!s}."
             )
-        return class_parts(classes, wanted, seed or 0)[groups][level]
+        return class_parts(classes, fractions, seed or 0)[groups][level]
 
-    def _chosen_by(self, masks: Sequence[NDArray[np.bool_]]) -> tuple[Self, ...]:
-        """Return the elements whose rows are all in a mask, for each."""
-        chosen = [np.flatnonzero(self._made_of(mask)) for mask in masks]
+    def _select_by_masks(self, masks: Sequence[NDArray[np.bool_]]) -> tuple[Self, ...]:
+        """Return, for each mask of rows, the elements whose rows are all in the mask."""
+        chosen = [np.flatnonzero(self._elements_within(mask)) for mask in masks]
         self._check_filled(list(map(len, chosen)))
-        every = self._all_rows
-        self._check_shared(lambda: [[one.at(some) for one in every()] for some in chosen])
-        return tuple(self._select(as_run(one)) for one in chosen)
+        self._check_shared(
+            lambda: [[rows.of_elements(part) for rows in self._stored_rows()] for part in chosen]
+        )
+        return tuple(self._select(as_run(part)) for part in chosen)
 
     def _check_filled(self, lengths: list[int]) -> None:
-        """Raise if a part would hold no element."""
+        """Raise EmptyError if a part has no element."""
         if not all(lengths):
             raise EmptyError(
                 "every part must hold at least one element; they would hold "
@@ -374,84 +390,87 @@ class Splitting(ABC):
             )
 
     @property
-    def _leading(self) -> Sequence[Dataset]:
-        """The datasets whose rows a caller can give ids for."""
+    def _members_with_ids(self) -> Sequence[Dataset]:
+        """Datasets whose rows the ids of a split refer to."""
         return self._followed
 
     def _row_places(self, at: int) -> NDArray[np.int64]:
-        """Return the place along a sample axis of each row that a caller can give an id for."""
-        found = [part._row_places(at) for part in self._leading]
-        lengths = [len(places) for places in found]
+        """Return the position along a sample axis of each row that ids can refer to."""
+        each = [part._row_places(at) for part in self._members_with_ids]
+        lengths = [len(places) for places in each]
         if len(set(lengths)) > 1:
             raise ArgumentError(
                 "zipped windows must be of as many rows each to be split by rows; got "
                 f"{', '.join(map(str, lengths))}. Split by range, or split the parts."
             )
-        return found[0]
+        return each[0]
 
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which elements are made of such rows alone, shape (len(self),)."""
-        made: NDArray[np.bool_] = np.all([part._made_of(rows) for part in self._leading], axis=0)
-        return made
+    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Return a mask of the elements whose rows are all in a mask of rows, shape (len,)."""
+        mask: NDArray[np.bool_] = np.all(
+            [part._elements_within(rows) for part in self._members_with_ids], axis=0
+        )
+        return mask
 
     @property
-    def _is_rows(self) -> bool:
+    def _elements_are_rows(self) -> bool:
         """Whether each element is one row, so that ids of rows are ids of elements."""
-        return self._inner is not None and self._inner._is_rows
+        return self._inner is not None and self._inner._elements_are_rows
 
-    # Which rows of which arrays ------------------------------------------------------------------
+    # Shared rows ---------------------------------------------------------------------------------
 
     def _arrays(self) -> list[Hashable]:
-        """Return the arrays whose rows elements hold, once for each way in which they do."""
+        """Return keys of the arrays that elements have rows of, once per use of an array."""
         return [array for part in self._followed for array in part._arrays()]
 
-    def _all_rows(self) -> list[StoredRows]:
-        """Return the rows that elements hold, of each array; see `StoredRows`."""
-        return [rows for part in self._followed for rows in part._all_rows()]
+    def _stored_rows(self) -> list[StoredRows]:
+        """Return the rows of each stored array in all elements; see `StoredRows`."""
+        return [rows for part in self._followed for rows in part._stored_rows()]
 
-    def _apart(self, each: int = 1) -> int:
-        """Return how far from each other two elements lie, at most, that share a row.
+    def _sharing_distance(self, each: int = 1) -> int:
+        """Return the largest distance of two elements that share a row, in units of `each`.
 
-        Windows of one view do so all along: `_gap_positions` knows. Elements side by side may be
-        counted as one.
+        Overlap of windows of one View is not counted; `_positions_to_drop` covers it.
         """
         arrays = self._arrays()
         if len(set(arrays)) == len(arrays):
             return 0
-        found = self._all_rows()
+        all_rows = self._stored_rows()
         if each > 1:
-            found = [replace(one, places=np.asarray(one.places) // each) for one in found]
-        return apart(found)
+            all_rows = [replace(rows, places=np.asarray(rows.places) // each) for rows in all_rows]
+        return sharing_distance(all_rows)
 
     def _check_shared(self, parts: Callable[[], Iterable[Sequence[StoredRows]]]) -> None:
-        """Raise if two parts that were chosen by rows share one."""
-        if self._apart() and shared(parts()):
+        """Raise ArgumentError if two parts that were selected by rows share a row."""
+        if self._sharing_distance() and parts_share_rows(parts()):
             raise ArgumentError(
                 "parts of a split must be of elements that share no row with another part; here "
                 "one row lies at several positions, in two parts. Split first, then choose, zip or "
                 "mix rows of the parts; or make windows of the rows."
             )
 
-    # Ranges of positions -------------------------------------------------------------------------
+    # Splits by range -----------------------------------------------------------------------------
 
-    def _gap_positions(self, gap: int) -> int:
-        """Return how many positions to drop so that `gap` rows lie between neighbours, unused.
+    def _positions_to_drop(self, gap: int) -> int:
+        """Return the number of positions to drop so that `gap` unused rows separate two parts.
 
-        Besides what elements share that hold one row of an array, which `_apart` tells.
+        Elements that share a row in other ways (see `_sharing_distance`) are not considered.
         """
-        return max((part._gap_positions(gap) for part in self._followed), default=gap)
+        return max((part._positions_to_drop(gap) for part in self._followed), default=gap)
 
-    def _rows_apart(self) -> int:
-        """Return how many rows must lie between parts so that they share none."""
-        return self._apart() if self._is_rows else max(part._rows_apart() for part in self._leading)
+    def _rows_between(self) -> int:
+        """Return the number of unused rows needed between parts so that no row is shared."""
+        if self._elements_are_rows:
+            return self._sharing_distance()
+        return max(part._rows_between() for part in self._members_with_ids)
 
     @property
-    def _together(self) -> int:
-        """Positions side by side that a split leaves together: patches of one element."""
-        return lcm(*(part._together for part in self._followed))
+    def _split_unit(self) -> int:
+        """Number of adjacent positions that a split keeps together: the patches of an element."""
+        return lcm(*(part._split_unit for part in self._followed))
 
     def _mixture(self, method: str) -> Dataset | None:
-        """Return the mixture whose members are cut, where parts by range would be of some alone."""
+        """Return the mixture whose members must be split one by one, or None for other datasets."""
         if self.shares is not None and self._inner is None:
             raise ArgumentError(
                 f"a mixture must be cut before it is zipped or enumerated; got {self!r}. Call "
@@ -461,89 +480,90 @@ class Splitting(ABC):
 
     # Along one of several sample axes -------------------------------------------------------------
 
-    def _place_of(self, axis: int | str | None) -> int:
-        """Return which of the sample axes an axis is; the outermost, if none is named."""
-        place = 0 if axis is None else self._axis_place(axis)
+    def _split_axis(self, axis: int | str | None) -> int:
+        """Return the number of the sample axis to split along; 0 (outermost) for None."""
+        place = 0 if axis is None else self._sample_axis_number(axis)
         if place >= len(self.sample_shape):
             raise ArgumentError(
-                "`axis` must be None for elements along one sample axis, as they are once rows of "
-                f"several were chosen; got {axis!r}. Split first, then select."
+                "`axis` must be None for elements along one sample axis, which a selection of rows "
+                f"of several leaves; got {axis!r}. Split first, then select."
             )
         return place
 
-    def _axis_place(self, axis: int | str) -> int:
-        """Return which of the sample axes an axis is, of the first array that has several."""
-        first = max(self._followed, key=lambda part: len(part.sample_shape))
-        return first._axis_place(axis)
+    def _sample_axis_number(self, axis: int | str) -> int:
+        """Return the number of a sample axis among those of the member with the most."""
+        member = max(self._followed, key=lambda part: len(part.sample_shape))
+        return member._sample_axis_number(axis)
 
-    def _along(self, at: int, places: range) -> Self:
-        """Return the elements of a range of places along one of several sample axes."""
+    def _select_along(self, at: int, places: range) -> Self:
+        """Return the elements in a range of positions along one of several sample axes."""
         if self._inner is not None:
-            return self._of([self._inner._along(at, places)])
-        return self._select(as_run(np.flatnonzero(self._lies_in(at, places))))
+            return self._of([self._inner._select_along(at, places)])
+        return self._select(as_run(np.flatnonzero(self._in_range(at, places))))
 
-    def _lies_in(self, at: int, places: range) -> NDArray[np.bool_]:
-        """Return which elements have all rows in a range of places along one of several axes."""
+    def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
+        """Return a mask of elements with all rows in a range of positions along a sample axis."""
         rows = self._row_places(at)
         inside = rows >= places.start
-        if places.stop < self.sample_shape[at]:  # the last part has what one array is longer by
+        if places.stop < self.sample_shape[at]:  # if an array is a row longer, the last part has it
             inside &= rows < places.stop
-        return self._made_of(inside)
+        return self._elements_within(inside)
 
     @property
-    def _paces(self) -> frozenset[tuple[int, int] | None]:
-        """Rows from an element to the next one along time, and those of one; None if padded.
+    def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
+        """Distinct pairs (shift, span), in rows along time, of the windows of all members.
 
-        Of each dataset that it is made of. Where there is one pace, a part along time is made of
-        parts along time.
+        None stands for padded windows. With only one pair, a range along time of the dataset is the
+        same range of each member.
         """
-        return frozenset().union(*(part._paces for part in self._followed)) or frozenset({(1, 1)})
+        pairs = frozenset().union(*(part._shifts_and_spans for part in self._followed))
+        return pairs or frozenset({(1, 1)})
 
 
-def _given(
-    known: dict[str, Any], places: NDArray[np.int64], kinds: str = "biumMU"
+def _checked_ids(
+    named_ids: dict[str, Any], places: NDArray[np.int64], kinds: str = "biumMU"
 ) -> tuple[list[NDArray[Any]], NDArray[np.int64] | slice]:
-    """Return ids of rows, or of places along the axis, and which of them each row has."""
-    found = {name: as_ids(name, ids, kinds) for name, ids in known.items()}
+    """Return ids per row or per position along the axis, and the index that makes them per row."""
+    checked = {name: as_ids(name, ids, kinds) for name, ids in named_ids.items()}
     length = int(places.max(initial=-1)) + 1
-    for name, ids in found.items():
+    for name, ids in checked.items():
         if len(ids) not in (len(places), length):
             along = "" if length == len(places) else f", or of the {length} places along the axis"
             raise ArgumentError(
                 f"`{name}` must have one value for each of the {len(places)} rows{along}; got "
                 f"{len(ids)}."
             )
-    if all(len(ids) == length for ids in found.values()):
-        return list(found.values()), places
-    each = [ids if len(ids) == len(places) else ids[places] for ids in found.values()]
-    return each, slice(None)
+    if all(len(ids) == length for ids in checked.values()):
+        return list(checked.values()), places
+    each_row = [ids if len(ids) == len(places) else ids[places] for ids in checked.values()]
+    return each_row, slice(None)
 
 
 def _first_from(border: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the first value of a coordinate's dtype that is not before a border.
+    """Return the lowest value of a coordinate's dtype that is not below a border.
 
-    NumPy would compare both in a dtype that may hold neither: int64 and uint64 as floats, dates in
-    the finer unit of the two, in which years wrap around.
+    NumPy would compare the two in a dtype that may represent neither: int64 and uint64 as float64,
+    dates in the finer unit of the two, where years overflow.
     """
     try:
         if dtype.kind == "f":
             return np.float64(border)
         if dtype.kind == "M":
-            found, one = border.astype(dtype), np.ones(1, dtype.str.replace("M", "m"))[0]
-            if found.astype(border.dtype) < border:
-                found += one
-            held = (found - one).astype(border.dtype) < border <= found.astype(border.dtype)
+            value, unit = border.astype(dtype), np.ones(1, dtype.str.replace("M", "m"))[0]
+            if value.astype(border.dtype) < border:
+                value += unit
+            fits = (value - unit).astype(border.dtype) < border <= value.astype(border.dtype)
         else:
-            found = np.array(ceil(border), dtype)[()]
-            held = True
+            value = np.array(ceil(border), dtype)[()]
+            fits = True
     except OverflowError:
-        held = False
-    if not held:
+        fits = False
+    if not fits:
         raise ArgumentError(
-            f"borders must lie among what the coordinate, {dtype}, can hold; got {border!r}. What "
-            "is beyond has no rows."
+            f"borders must be values that the coordinate, {dtype}, can hold; got {border!r}. There "
+            "are no rows beyond."
         )
-    return found
+    return value
 
 
 def _date(border: Any) -> np.datetime64:

@@ -1,4 +1,4 @@
-"""Put several arrays of the same rows together: variables as channels of one tensor."""
+"""Combine several arrays of the same rows, e.g. variables as channels of one tensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.stacked import Constant, Part, Stacked, outer_axes, said
+from oocdata.datasets.stacked import Constant, Part, Stacked, outer_axes, rows_text
 from oocdata.datasets.view import View
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError
@@ -21,14 +21,14 @@ __all__ = ["concatenate", "constant", "stack"]
 
 
 def constant(values: ArrayLike | View | Constant) -> Constant:
-    """Say that numbers are the same in every row, for `stack` and `concatenate`.
+    """Return values that are the same in each row, for `stack` and `concatenate`.
 
     Parameters
     ----------
     values : array_like or View
-        Of the shape of an element, or of one that repeats to it by NumPy's rules. All rows of a
-        View together are one constant, shape ``(*sample_shape, *element)``: a mask or an orography
-        in a file. It is read once, when it is first needed, and kept.
+        Of the shape of an element, or broadcastable to it. All rows of a View are one constant of
+        shape ``(*sample_shape, *element)``, e.g. a mask or orography in a file. It is read once,
+        when it is first needed, and stays in memory.
 
     Returns
     -------
@@ -42,36 +42,35 @@ def constant(values: ArrayLike | View | Constant) -> Constant:
     """
     if isinstance(values, Constant):
         return values
-    made = Constant(values if isinstance(values, View) else as_array("values", values))
-    check_dtype(made.dtype)
-    return made
+    result = Constant(values if isinstance(values, View) else as_array("values", values))
+    check_dtype(result.dtype)
+    return result
 
 
 def stack(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
-    """Put arrays of the same rows together along a new axis of their elements.
+    """Stack arrays of the same rows along a new axis of their elements.
 
-    Places of one array (``v[..., 0]``, ``v[..., 1]``) are read together.
+    Positions of one array (``v[..., 0]``, ``v[..., 1]``) are read together.
 
     Parameters
     ----------
     parts : iterable of View, Constant or array_like
-        Views of the same rows, whose elements have one shape or repeat to it by NumPy's rules. A
-        View with fewer sample axes, (trajectory,) beside (trajectory, time), is repeated along the
-        others: which they are is known by their names, else they are the outer ones. An array or a
-        number is the same in every row; see `constant` for one in a file.
+        Views of the same rows, with elements of one shape or broadcastable to it. A View with fewer
+        sample axes, e.g. (trajectory,) next to (trajectory, time), is repeated along the missing
+        ones; its axes are identified by name, or else are the outermost. An array or number is the
+        same in each row; for one in a file see `constant`.
     axis : int
-        The new axis among those of an element; -1: the last, channels last.
+        Position of the new axis among the element's axes; -1: last, i.e. channels last.
 
     Returns
     -------
     View
-        With the sample axes of its parts.
+        With the sample axes of the parts.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If rows or shapes don't go together; or if the parts have no common dtype: one of theirs
-        that holds the numbers of all.
+        If rows or shapes do not match, or no part's dtype can represent the values of all parts.
 
     Examples
     --------
@@ -80,31 +79,30 @@ def stack(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
     >>> ooc.stack([u, v, np.zeros((128, 64))])
     <View: 90 rows of (128, 64, 3) float64>
     """
-    return _together("stack", parts, axis, new=True)
+    return _combine("stack", parts, axis, new=True)
 
 
 def concatenate(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
-    """Put arrays of the same rows end to end along an axis of their elements.
+    """Concatenate arrays of the same rows along an existing axis of their elements.
 
-    As `stack`, but the axis is there already, and may be of another length in each part. Rows are
-    not put end to end: that is a list or a glob of files in `open`.
+    To concatenate rows, open a list or glob of files with `open`, or use `concat`.
 
     Parameters
     ----------
     parts : iterable of View, Constant or array_like
-        As for `stack`; shapes of elements may differ along the axis.
+        As for `stack`; element shapes may differ along `axis`.
     axis : int
-        Of the elements; rows are not counted.
+        Axis of the elements; the row axis is not counted.
 
     Returns
     -------
     View
-        Of the same rows.
+        With the same rows.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If an argument breaks its rule, or the parts don't go together.
+        If an argument is invalid, or the parts do not match.
 
     Examples
     --------
@@ -113,43 +111,46 @@ def concatenate(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) ->
     >>> ooc.concatenate([velocity, pressure])
     <View: 90 rows of (32, 32, 3) float64>
     """
-    return _together("concatenate", parts, axis, new=False)
+    return _combine("concatenate", parts, axis, new=False)
 
 
-def _together(name: str, given: Iterable[Any], axis: int, *, new: bool) -> View:
-    if isinstance(given, Dataset) or not is_several(given):
-        raise ArgumentError(f"`{name}` must get Views in a list; got {given!r}.")
-    parts = _of_one_dtype(name, list(given))
-    views, grid, rows = _with_same_rows([part for part in parts if isinstance(part, View)])
+def _combine(name: str, arguments: Iterable[Any], axis: int, *, new: bool) -> View:
+    if isinstance(arguments, Dataset) or not is_several(arguments):
+        raise ArgumentError(f"`{name}` must get Views in a list; got {arguments!r}.")
+    parts = _with_common_dtype(name, list(arguments))
+    views, grid, rows = _without_selection([part for part in parts if isinstance(part, View)])
     ndim = max(len(part.element if isinstance(part, View) else part.shape) for part in parts) + new
     number = None if isinstance(axis, bool) else as_axes([axis], ndim)
     if number is None:
         raise ArgumentError(
             f"`axis` must be one of the {ndim} axes of an element, rows not counted; got {axis!r}."
         )
-    rest = iter(views)
-    parts = [next(rest) if isinstance(part, View) else part for part in parts]
+    unselected = iter(views)
+    parts = [next(unselected) if isinstance(part, View) else part for part in parts]
     view = View.of(Stacked(tuple(parts), number[0], new), range(len(grid)))
     return replace(view, cuts=(*grid, *view.cuts[len(grid) :]), rows=rows)
 
 
-def _of_one_dtype(name: str, given: list[Any]) -> list[Part]:
-    """Return the parts, all of the dtype of one of them that holds the numbers of all."""
-    for part in given:
+def _with_common_dtype(name: str, arguments: list[Any]) -> list[Part]:
+    """Return the parts converted to the dtype of a part that can represent the values of all."""
+    for part in arguments:
         if isinstance(part, Dataset) and (part.is_composed or not isinstance(part, View)):
             raise ArgumentError(
                 f"`{name}` must get Views; got {part!r}. Make windows, patches and maps of the "
                 f"result: ooc.{name}([…]).windows(…)."
             )
-    if not any(isinstance(part, View) for part in given):
-        raise ArgumentError(f"`{name}` must get at least one View, which has rows; got {given!r}.")
-    plain = [type(part) in (int, float) for part in given]  # they take the others' dtype
-    parts = [part if isinstance(part, View) else constant(part) for part in given]
+    if not any(isinstance(part, View) for part in arguments):
+        raise ArgumentError(
+            f"`{name}` must get at least one View, which has rows; got {arguments!r}."
+        )
+    is_scalar = [type(part) in (int, float) for part in arguments]  # these adopt the others' dtype
+    parts = [part if isinstance(part, View) else constant(part) for part in arguments]
     for part in parts:
         check_dtype(part.dtype)
-    dtypes = [part.dtype for part, own in zip(parts, plain, strict=True) if not own]
-    common = np.result_type(*dtypes, *(part for part, own in zip(given, plain, strict=True) if own))
-    if common not in dtypes or not all(_holds(common, dtype) for dtype in dtypes):
+    dtypes = [part.dtype for part, scalar in zip(parts, is_scalar, strict=True) if not scalar]
+    scalars = [part for part, scalar in zip(arguments, is_scalar, strict=True) if scalar]
+    common = np.result_type(*dtypes, *scalars)
+    if common not in dtypes or not all(_can_represent(common, dtype) for dtype in dtypes):
         raise ArgumentError(
             f"`{name}` must get parts of one dtype, or one of theirs must hold the numbers of all; "
             f"got {', '.join(str(part.dtype) for part in parts)}. Convert some with .astype."
@@ -157,66 +158,71 @@ def _of_one_dtype(name: str, given: list[Any]) -> list[Part]:
     return [part.astype(common) for part in parts]
 
 
-def _holds(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
-    """Return whether a dtype holds every number of another one."""
+def _can_represent(dtype: np.dtype[Any], other: np.dtype[Any]) -> bool:
+    """Return whether a dtype can represent all values of another."""
     rounded = other.kind in "iu" and other.itemsize == 8 and dtype.kind in "fc"
     return np.can_cast(other, dtype, "safe") and not rounded
 
 
-def _with_same_rows(views: list[View]) -> tuple[list[View], tuple[range, ...], Selection]:
-    """Return views without a selection of rows that they share, and what it was.
+def _without_selection(views: list[View]) -> tuple[list[View], tuple[range, ...], Selection]:
+    """Return views without the selection of rows that they share, and the selection.
 
-    Stored chunks then begin where they do in the whole, so that an order can follow them.
+    Stored chunks then start at the same rows as in the whole array, so that an order can follow
+    them.
     """
     whole = max(views, key=lambda view: len(view.axes))
-    full = [view for view in views if len(view.axes) == len(whole.axes)]
+    with_all_axes = [view for view in views if len(view.axes) == len(whole.axes)]
     rows: Selection = range(prod(map(len, whole.grid)))
-    if all(is_same(view.rows, whole.rows) and _lengths(view) == _lengths(whole) for view in full):
+    if all(
+        is_same(view.rows, whole.rows) and _lengths(view) == _lengths(whole)
+        for view in with_all_axes
+    ):
         rows = whole.rows
-        few = [view for view in views if view not in full and len(view) == len(rows)]
-        if few and len(whole.sample_shape) != len(whole.axes):
+        ambiguous = [view for view in views if view not in with_all_axes and len(view) == len(rows)]
+        if ambiguous and len(whole.sample_shape) != len(whole.axes):
             raise ArgumentError(
                 "parts of fewer sample axes must not have as many rows as were chosen along "
                 "several, because they could go together one by one, or be repeated; got "
-                f"{said(few[0])} beside {len(rows)} of "
+                f"{rows_text(ambiguous[0])} beside {len(rows)} of "
                 f"{' × '.join(map(str, _lengths(whole)))}. Select after stacking."
             )
-        views = [_every_row(view) if view in full else view for view in views]
-        whole = _every_row(whole)
+        views = [_with_all_rows(view) if view in with_all_axes else view for view in views]
+        whole = _with_all_rows(whole)
     for view in views:
         if len(view.sample_shape) != len(view.axes):
             raise ArgumentError(
                 "parts of several sample axes must have every row, or the same ones; got "
-                f"{said(view)} of {' × '.join(map(str, _lengths(view)))}. Select after stacking."
+                f"{rows_text(view)} of {' × '.join(map(str, _lengths(view)))}. Select after "
+                "stacking."
             )
     pairs = [
         (view, number, axis)
         for view in views
         for number, axis in enumerate(outer_axes(view, whole))
     ]
-    alike = all(
+    same_grid = all(
         is_all(view.rows, prod(_lengths(view)))
         and view.grid[number] == whole.grid[axis]
         and view.source.shape[view.axes[number]] == whole.source.shape[whole.axes[axis]]
         for view, number, axis in pairs
     )
-    if not alike:
+    if not same_grid:
         lengths = whole.sample_shape
         return views, tuple(map(range, lengths)), rows if len(lengths) > 1 else range(lengths[0])
     grid = whole.grid
     for number, view in enumerate(views):
         cuts = tuple(
-            range(length) if at in view.axes else kept
-            for at, (kept, length) in enumerate(zip(view.cuts, view.source.shape, strict=True))
+            range(length) if axis in view.axes else places
+            for axis, (places, length) in enumerate(zip(view.cuts, view.source.shape, strict=True))
         )
-        views[number] = _every_row(replace(view, cuts=cuts))
+        views[number] = _with_all_rows(replace(view, cuts=cuts))
     return views, grid, rows
 
 
 def _lengths(view: View) -> tuple[int, ...]:
-    """Return the lengths of the sample axes, whichever rows are chosen."""
+    """Return the lengths of the sample axes, regardless of selected rows."""
     return tuple(map(len, view.grid))
 
 
-def _every_row(view: View) -> View:
+def _with_all_rows(view: View) -> View:
     return replace(view, rows=range(prod(_lengths(view))))

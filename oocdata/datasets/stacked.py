@@ -1,7 +1,7 @@
-"""Views side by side as one array: a source whose parts each fill their own part of a batch.
+"""Define `Stacked`, a source that combines Views along an axis of their elements.
 
-Each part is seen along the axes of the whole (`oocdata.engines.placed`): the sample axes, then
-those of an element. `oocdata.datasets.stack` makes a `View` of it.
+Each part is seen along the axes of the whole array (`oocdata.engines.placed`): the sample axes,
+then the axes of an element. `oocdata.datasets.stack` makes a `View` of the source.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_ranges, select, take
 from oocdata.threads import cached_property
 
-__all__ = ["Constant", "Part", "Stacked", "outer_axes", "said"]
+__all__ = ["Constant", "Part", "Stacked", "outer_axes", "rows_text"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Constant(Described):
-    """Numbers that are the same in every row; made by `oocdata.constant`.
+    """Values that are the same in each row; made by `oocdata.constant`.
 
     Attributes
     ----------
     values : ndarray or View
-        A View is one constant with all its rows. It is read once, when it is first needed.
+        All rows of a View are one constant. It is read once, when it is first needed.
     """
 
     values: NDArray[Any] | View
 
     def __post_init__(self) -> None:
-        if not isinstance(self.values, View):  # a description has numbers without axes as scalars
+        if not isinstance(self.values, View):  # a description contains 0-d arrays as scalars
             object.__setattr__(self, "values", np.asarray(self.values))
 
     def __repr__(self) -> str:
@@ -48,13 +48,13 @@ class Constant(Described):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of an element."""
+        """Shape of the constant within an element."""
         values = self.values
         return (*values.sample_shape, *values.element) if isinstance(values, View) else values.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
+        """Dtype in native byte order."""
         return self.values.dtype.newbyteorder("=")
 
     def astype(self, dtype: np.dtype[Any]) -> Constant:
@@ -70,7 +70,7 @@ class Constant(Described):
         self._source.read(origins, extent, out)
 
     def storage(self) -> Storage:
-        """Return where the numbers are: in memory, once they were read."""
+        """Return the storage of the values: memory, or the View's file."""
         if not isinstance(self.values, View):
             return self._source.storage()
         stored = self.values.storage
@@ -91,16 +91,16 @@ Part: TypeAlias = View | Constant
 
 @dataclass(frozen=True, eq=False)
 class Stacked(Described):
-    """Parts side by side as one array, sample axes first; a `oocdata.engines.source.Source`.
+    """Several parts combined into one array, sample axes first; a `oocdata.engines.source.Source`.
 
     Attributes
     ----------
     parts : tuple of View or Constant
-        All of one dtype; of a View with several sample axes, every row.
+        With equal dtypes. A View with several sample axes has all its rows.
     axis : int
-        Of the whole's elements, at least 0.
+        Axis of the combined elements, at least 0.
     new : bool
-        Whether each part is one place along `axis`; else they lie end to end.
+        Whether `axis` is a new axis with one position per part; if not, parts are concatenated.
     """
 
     parts: tuple[Part, ...]
@@ -114,72 +114,76 @@ class Stacked(Described):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Lengths of the sample axes, then of an element's."""
+        """Lengths of the sample axes, then of the element's axes."""
         return self._joined.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of every part."""
+        """Dtype of all parts."""
         return self._joined.dtype
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``: each part its own, of all boxes at once."""
+        """Write ``out[i] = the box at origins[i]``, one part after the other."""
         self._joined.read(origins, extent, out)
 
     @property
     def below(self) -> tuple[Source, ...]:
-        """The parts, seen along the axes of the whole."""
+        """The parts, seen along the axes of the whole array."""
         return self._joined.parts
 
     def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
-        """Yield the boxes of each part that are read; see `oocdata.engines.soon.soon`."""
+        """Yield the boxes that are read of each part; see `oocdata.engines.soon.soon`."""
         return self._joined.read_boxes(origins, extent)
 
     def storage(self) -> Storage:
-        """Return what the parts' storages have together."""
+        """Return the combined storage of the parts."""
         return self._storage
 
     @cached_property
     def _storage(self) -> Storage:
         each = [part.storage() for part in self._joined.parts]
-        paths = list(dict.fromkeys(one.path for one in each if one.path is not None))
-        keys = list(dict.fromkeys(one.key for one in each if one.key is not None))
+        paths = list(dict.fromkeys(storage.path for storage in each if storage.path is not None))
+        keys = list(dict.fromkeys(storage.key for storage in each if storage.key is not None))
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        found = self._joined.storage()
-        # Where files end along the rows matters more than where channels do.
-        along = next((one for one in each if len(one.parts) > 1), found)
+        combined = self._joined.storage()
+        # Prefer the borders of files along the rows to the borders of channels.
+        in_files = next((storage for storage in each if len(storage.parts) > 1), combined)
         _check_episodes(each)
-        named = [one.dimensions for one in each if one.dimensions]
-        names = [set(same) - {""} for same in zip(*named, strict=True)]
+        named = [storage.dimensions for storage in each if storage.dimensions]
+        names = [set(of_axis) - {""} for of_axis in zip(*named, strict=True)]
         return replace(
-            found,
+            combined,
             path=paths[0] + more if paths else None,
             key=", ".join(keys) or None,
-            parts=along.parts,
-            parts_axis=along.parts_axis,
-            part_names=along.part_names,
-            episodes=along.episodes,
-            dimensions=tuple(one.pop() if len(one) == 1 else "" for one in names),
+            parts=in_files.parts,
+            parts_axis=in_files.parts_axis,
+            part_names=in_files.part_names,
+            episodes=in_files.episodes,
+            dimensions=tuple(distinct.pop() if len(distinct) == 1 else "" for distinct in names),
             opened=None,
         )
 
     @property
     def views(self) -> list[View]:
-        """The parts that are not the same in every row."""
+        """The parts that are Views."""
         return [part for part in self.parts if isinstance(part, View)]
 
     def parts_at(self, places: Sequence[Selection]) -> Iterator[tuple[View, Selection]]:
-        """Yield each of `views`, with its row at each place along the sample axes."""
+        """Yield each View with its row numbers at positions along the sample axes."""
         for part in self.views:
-            own = [places[axis] for axis in outer_axes(part, self.rows)]
-            at = own[0] if len(own) == 1 else np.ravel_multi_index(own, part.sample_shape)
-            yield part, select(part.rows, at)
+            part_places = [places[axis] for axis in outer_axes(part, self.rows)]
+            numbers = (
+                part_places[0]
+                if len(part_places) == 1
+                else np.ravel_multi_index(part_places, part.sample_shape)
+            )
+            yield part, select(part.rows, numbers)
 
-    # Where each part lies in the whole.
+    # Positions of the parts in the whole array ---------------------------------------------------
 
     @cached_property
-    def _common(self) -> tuple[int, ...]:
-        """The shape of an element that each part has or is repeated to, but for `axis`."""
+    def _common_shape(self) -> tuple[int, ...]:
+        """Common shape of the parts' elements after broadcasting, without regard to `axis`."""
         shapes = [_element(part) for part in self.parts]
         if not self.new:
             if len({len(shape) for shape in shapes}) > 1 or self.axis >= len(shapes[0]):
@@ -206,59 +210,60 @@ class Stacked(Described):
         return Interleaved(filled or placed[:1], axis)
 
     def _placed(self, part: Part) -> Placed:
-        """Return a part, seen along the axes of the whole."""
-        common, axis, own = self._common, self.axis, _element(part)
+        """Return a part, seen along the axes of the whole array."""
+        common, axis, shape = self._common_shape, self.axis, _element(part)
         samples = self.rows.sample_shape
-        length = 1 if self.new else own[axis]
+        length = 1 if self.new else shape[axis]
         element = (*common[:axis], length, *common[axis + (not self.new) :])
-        begin = len(common) - len(own)
+        first_axis = len(common) - len(shape)
 
-        def line(at: int, places: range) -> Line:
-            """Return where one of the axes of the part's element runs."""
-            along = begin + at
-            here = along + (self.new and along >= axis)
-            repeated = len(places) == 1 and element[here] != 1
-            return (None, places[0]) if repeated else (len(samples) + here, places)
+        def line_of(at: int, places: range) -> Line:
+            """Return the axis of the whole array along which an axis of the part's element runs."""
+            along = first_axis + at
+            position = along + (self.new and along >= axis)
+            repeated = len(places) == 1 and element[position] != 1
+            return (None, places[0]) if repeated else (len(samples) + position, places)
 
         lines: list[Line] = []
         if isinstance(part, Constant):
-            lines = [line(at, range(n)) for at, n in enumerate(own)]
+            lines = [line_of(at, range(n)) for at, n in enumerate(shape)]
             return Placed(part, tuple(lines), (*samples, *element), part.dtype)
         outer = outer_axes(part, self.rows)
-        for at, kept in enumerate(part.cuts):
-            if isinstance(kept, int):
-                lines.append((None, kept))
+        for at, places in enumerate(part.cuts):
+            if isinstance(places, int):
+                lines.append((None, places))
             elif at in part.axes:
                 number = part.axes.index(at)
                 lines.append((outer[number], _places(part, number)))
             else:
-                lines.append(line(part.order.index(at), kept))
+                lines.append(line_of(part.order.index(at), places))
         return Placed(part.source, tuple(lines), (*samples, *element), part.dtype)
 
 
 def outer_axes(part: View, whole: View) -> tuple[int, ...]:
-    """Return which sample axes of the whole those of a part are: by their names, else the first."""
+    """Return which sample axes of the whole the part has: by name, or else the outermost."""
     names, own = whole.names[: len(whole.axes)], part.names[: len(part.axes)]
     by_name = bool(own) and all(name is not None and names.count(name) == 1 for name in own)
     outer = tuple(map(names.index, own)) if by_name else tuple(range(len(part.axes)))
     if part.sample_shape != tuple(whole.sample_shape[axis] for axis in outer):
         raise ArgumentError(
             "parts must have the same rows, or only the outer of their sample axes; got "
-            f"{said(part)} beside {said(whole)}. Select the rows that go together first; what is "
-            "the same in every row is ooc.constant(…)."
+            f"{rows_text(part)} beside {rows_text(whole)}. Select the rows that go together first; "
+            "what is the same in every row is ooc.constant(…)."
         )
     return outer
 
 
 def _check_episodes(storages: list[Storage]) -> None:
-    """Raise if episodes of parts end at different rows: row i of each goes together."""
-    own = [one for one in storages if one.episodes]
-    for one in own:
-        if one.parts != own[0].parts:
+    """Raise ArgumentError if the parts have episodes of different lengths."""
+    with_episodes = [storage for storage in storages if storage.episodes]
+    for storage in with_episodes:
+        first = with_episodes[0]
+        if storage.parts != first.parts:
             raise ArgumentError(
                 "parts must have episodes of the same lengths, because row i of each goes "
-                f"together; those of {one.key} differ from those of {own[0].key}. Arrays that are "
-                "one row longer go together in ooc.windows."
+                f"together; those of {storage.key} differ from those of {first.key}. Arrays that "
+                "are one row longer go together in ooc.windows."
             )
 
 
@@ -267,13 +272,13 @@ def _element(part: Part) -> tuple[int, ...]:
 
 
 def _places(view: View, number: int) -> Selection:
-    """Return the places of storage along one of a view's sample axes, in the order of its rows."""
+    """Return the stored positions of a view's rows along one sample axis."""
     places, rows = view.grid[number], view.rows
     if len(view.axes) > 1:
         return places
     return compose_ranges(places, rows) if isinstance(rows, range) else take(places, rows)
 
 
-def said(view: View) -> str:
-    """Return a view's rows in words."""
+def rows_text(view: View) -> str:
+    """Return the number of a view's rows in words, for messages."""
     return f"{' × '.join(map(str, view.sample_shape))} rows"

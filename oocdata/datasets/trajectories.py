@@ -1,4 +1,4 @@
-"""Trajectories: windows of several arrays over the same rows, and where episodes end."""
+"""Define `windows` of several arrays over the same rows, and `episodes` from flags or times."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
 from oocdata.datasets.anchors import Asked
-from oocdata.datasets.dataset import Dataset, rows_where
+from oocdata.datasets.dataset import Dataset, nonzero_positions
 from oocdata.datasets.offsets import as_rows, each_array
 from oocdata.datasets.open import open as open_array
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
-from oocdata.datasets.windows import Windows, checked_episodes, fitting
+from oocdata.datasets.windows import Windows, checked_episodes, fitting_windows
 from oocdata.errors import ArgumentError
 from oocdata.index import as_array, as_flag
 
 __all__ = ["episodes", "windows"]
 
 _FLOAT_TOLERANCE = 1e-3
-"""Of a step, where numbers are not whole: 0.1 added ten times is not 1."""
+"""Relative tolerance of floating-point steps: 0.1 added ten times is not 1."""
 
 
 def windows(
@@ -37,32 +37,33 @@ def windows(
 ) -> Windows:
     """Return windows of several arrays over the same rows as elements.
 
-    There is an element for each row, the anchor, around which the rows of every array lie in the
+    There is one element for each anchor: a row from which the offsets of all arrays are inside the
     episode.
 
     Parameters
     ----------
     *arrays : View, (View, int) or (View, sequence of int)
-        One makes elements of one array, several make tuples, a dict makes dicts; tuples and dicts
-        may be nested. With a number n, the array is the rows 0 … n - 1 from the anchor; with a
-        sequence, the rows at these offsets, ascending, negative ones before the anchor: shape
-        ``(rows, *element)``. A View alone is the anchor's row, without a time axis.
+        One argument gives elements of one array, several give tuples, and a dict gives dicts;
+        tuples and dicts may be nested. ``(view, n)`` is the array of rows 0 … n - 1 from the
+        anchor; ``(view, offsets)`` the rows at these ascending offsets, negative ones before the
+        anchor. Both have shape ``(rows, *element)``. A View alone gives the anchor's row, without a
+        time axis.
     shift : int
-        Rows from anchor to anchor.
-    episodes : array_like of int, "files", or dict, optional
-        As for `View.windows`; a dict has those of each array by its name. Each View has its own:
-        there must be equally many, of the same length in all, or in some one row longer, such as
-        the states beside the actions between them.
+        Distance in rows between consecutive anchors.
+    episodes : array_like of int, str, or dict, optional
+        As for `View.windows`; a dict has the episodes of each array by its name. All arrays must
+        have equally many episodes, of equal lengths; some may be one row longer, e.g. states
+        compared to the actions between them.
     pad : bool
-        Make an element for each row, every `shift`-th, that all arrays have. Rows outside of the
-        episode repeat its first or its last one.
+        Make an element for each row (each `shift`-th row) that all arrays have. Rows outside the
+        episode repeat its first or last row.
     mask : bool
-        With `pad`, add masks that are True where a row lies in the episode, bool, one number a
-        row. A dict gets ``"name_mask"`` beside ``"name"``, for each array with an offset other
-        than 0; a tuple ends with the mask of its last array (in the structure of that, if it is a
-        tuple or dict): ``(x, y, mask)``, which Keras takes as sample weights.
+        With `pad`, add bool masks that are True for rows inside the episode. A dict gets
+        ``"name_mask"`` beside ``"name"``, for each array with an offset other than 0. A tuple ends
+        with the mask of its last array (in the same structure, if that is a tuple or dict):
+        ``(x, y, mask)``, which Keras uses as sample weights.
     time_axis : bool
-        False: an array of one row has no time axis.
+        False: arrays of one row have no time axis.
 
     Returns
     -------
@@ -73,7 +74,7 @@ def windows(
     oocdata.errors.EmptyError
         If no window fits.
     oocdata.errors.ArgumentError
-        If an argument breaks its rule, or the episodes of the arrays don't go together.
+        If an argument is invalid, or the episodes of the arrays do not match.
 
     Examples
     --------
@@ -95,7 +96,7 @@ def windows(
     tree = dict(tree) if isinstance(tree, Mapping) else tree
     views: list[Any] = []
 
-    def asked(view: Any, given: Any, episodes: Any) -> Asked:
+    def array(view: Any, rows: Any, episodes: Any) -> Asked:
         if not isinstance(view, View):
             raise ArgumentError(
                 f"`windows` must get Views; got {view!r}. Make windows of Views first, then zip, "
@@ -104,8 +105,8 @@ def windows(
         if not any(view is known for known in views):
             views.append(view)
         number = [view is known for known in views].index(True)
-        offsets = range(1) if given is None else as_rows("offsets", given)
-        has_time = given is not None and (time_axis or len(offsets) > 1)
+        offsets = range(1) if rows is None else as_rows("offsets", rows)
+        has_time = rows is not None and (time_axis or len(offsets) > 1)
         return Asked(number, offsets, has_time, checked_episodes(view, episodes))
 
     if isinstance(episodes, Mapping):
@@ -114,13 +115,13 @@ def windows(
             raise ArgumentError(
                 f"`episodes` must have the names of the arrays, {names}; got {list(episodes)}."
             )
-        made: Any = {
-            name: each_array(part, partial(asked, episodes=episodes[name]))
+        described: Any = {
+            name: each_array(part, partial(array, episodes=episodes[name]))
             for name, part in tree.items()
         }
     else:
-        made = each_array(tree, partial(asked, episodes=episodes))
-    return fitting(tuple(views), made, shift, pad, mask, "the offsets")
+        described = each_array(tree, partial(array, episodes=episodes))
+    return fitting_windows(tuple(views), described, shift, pad, mask, "the offsets")
 
 
 def episodes(
@@ -130,31 +131,33 @@ def episodes(
     step: Any = None,
     tolerance: Any = None,
 ) -> NDArray[np.int64]:
-    """Return the lengths of episodes, as `View.windows` takes them, from flags or a coordinate.
+    """Return lengths of episodes, for `View.windows`, from flags or a time coordinate.
+
+    Views are read once, in blocks, in the memory for batches.
 
     Parameters
     ----------
     done : View or array_like of bool, shape (rows,), or list of them
-        An episode ends with each row whose flag is true (a number other than 0), in any of several
-        arrays: ``[terminals, timeouts]``. Rows after the last one are an episode of their own.
+        Flags (True or nonzero) of the last rows of episodes. With several arrays, e.g.
+        ``[terminals, timeouts]``, a flag in any of them ends an episode. Rows after the last flag
+        are another episode.
     time : View or array_like, shape (rows,)
-        Numbers or dates. An episode begins where they do not advance by `step`, also
-        at NaN and NaT. With `done`, either begins one.
+        Numbers or dates. A new episode starts where `time` does not advance by `step`, and at NaN
+        and NaT; with `done` also after each flag.
     step : number or timedelta64
-        From one row to the next.
+        Difference of `time` between consecutive rows.
     tolerance : number or timedelta64, optional
-        Difference from `step` that is none. By default 0 for whole numbers and dates, else a
-        thousandth of `step`.
+        Accepted deviation from `step`. By default 0 for integers and dates, else a thousandth of
+        `step`.
 
     Returns
     -------
     ndarray of int64, shape (episodes,)
-        Views are read once, in blocks, in the memory for batches.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If an argument breaks its rule, or the arrays differ in length.
+        If an argument is invalid, or the arrays differ in length.
     oocdata.errors.SourceError
         If a row can't be read.
 
@@ -168,38 +171,38 @@ def episodes(
     array([2, 1])
     """
     several = isinstance(done, list | tuple) and any(
-        isinstance(one, Dataset) or np.ndim(one) for one in done
+        isinstance(entry, Dataset) or np.ndim(entry) for entry in done
     )
     flags = [] if done is None else list(done) if several else [done]
-    views = [_numbers("done", one) for one in flags]
-    found = [(len(view), rows_where("done", view)) for view in views]
+    views = [_numbers_per_row("done", array) for array in flags]
+    ends = [(len(view), nonzero_positions("done", view)) for view in views]
     if time is not None:
-        found.append(_gaps(time, step, tolerance))
+        ends.append(_rows_before_breaks(time, step, tolerance))
     elif step is not None or tolerance is not None:
         raise ArgumentError("`time` must be given with `step` and `tolerance`; got None.")
-    if not found:
+    if not ends:
         raise ArgumentError("`done` or `time` must be given; got None for both.")
-    rows = found[0][0]
-    if any(length != rows for length, _ in found):
-        lengths = ", ".join(str(length) for length, _ in found)
+    rows = ends[0][0]
+    if any(length != rows for length, _ in ends):
+        lengths = ", ".join(str(length) for length, _ in ends)
         raise ArgumentError(f"`done` and `time` must have one length; got {lengths} rows.")
     if rows == 0:
         return np.zeros(0, np.int64)
-    last = np.unique(np.concatenate([ends for _, ends in found] + [np.array([rows - 1])]))
+    last = np.unique(np.concatenate([last_rows for _, last_rows in ends] + [np.array([rows - 1])]))
     return np.diff(last, prepend=-1)
 
 
-def _numbers(name: str, given: Any) -> Dataset:
-    """Return an array, in memory or not, as a dataset of one number a row."""
-    dataset = given if isinstance(given, Dataset) else open_array(as_array(name, given))
+def _numbers_per_row(name: str, argument: Any) -> Dataset:
+    """Return an array in memory or a dataset as a dataset of one number per row."""
+    dataset = argument if isinstance(argument, Dataset) else open_array(as_array(name, argument))
     spec = dataset.spec
     if not isinstance(spec, ArraySpec) or {*spec.shape, 1} != {1} or spec.dtype.kind in "cSUO":
         raise ArgumentError(f"`{name}` must have one number for each row; got {dataset!r}.")
     return dataset
 
 
-def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]:
-    """Return how many rows there are, and those after which a coordinate does not advance."""
+def _rows_before_breaks(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]:
+    """Return the number of rows, and the rows before a break of a coordinate."""
     unit = getattr(time, "unit", "") if isinstance(time, Dataset) else ""
     if not isinstance(time, Dataset):
         time = as_array("time", time)
@@ -208,7 +211,7 @@ def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]
     if unit:
         step = _ticks("step", step, np.dtype(unit))
         tolerance = 0 if tolerance is None else _ticks("tolerance", tolerance, np.dtype(unit))
-    view = _numbers("time", time)
+    view = _numbers_per_row("time", time)
     whole = view.spec.dtype.kind != "f" and not isinstance(step, float | np.floating)  # type: ignore[union-attr]
     for name, value in {"step": step, "tolerance": 0 if tolerance is None else tolerance}.items():
         if isinstance(value, np.timedelta64) or not isinstance(value, int | float | np.number):
@@ -224,7 +227,7 @@ def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]
         )
 
     def breaks(values: NDArray[Any]) -> NDArray[np.intp]:
-        steps = np.diff(values)  # beside NaT, the lowest number, they wrap around
+        steps = np.diff(values)  # next to NaT, the lowest int64, differences wrap around
         return np.flatnonzero(~((steps >= step - tolerance) & (steps <= step + tolerance)))
 
     def ends(block: Any) -> tuple[int, NDArray[np.int64], NDArray[Any]]:
@@ -232,25 +235,26 @@ def _gaps(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]
         values = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
         return block.rows.start, breaks(values) + block.rows.start, values[[0, -1]]
 
-    found, last = [np.zeros(0, np.int64)], np.zeros(0)
+    row_numbers, last = [np.zeros(0, np.int64)], np.zeros(0)
     for row, inner, outer in chain.make("each_block", view, ends):
-        border = np.concatenate([last.astype(outer.dtype), outer[:1]])  # of two blocks
-        found += [breaks(border) + (row - 1), inner]
+        border = np.concatenate([last.astype(outer.dtype), outer[:1]])  # between two blocks
+        row_numbers += [breaks(border) + (row - 1), inner]
         last = outer[1:]
-    return len(view), np.concatenate(found)
+    return len(view), np.concatenate(row_numbers)
 
 
-def _ticks(name: str, given: Any, time: np.dtype[Any]) -> int:
-    """Return a difference of dates as a whole number of a coordinate's units."""
+def _ticks(name: str, argument: Any, time: np.dtype[Any]) -> int:
+    """Return a time difference as a whole number of a coordinate's units."""
     unit, count = np.datetime_data(time)
-    if isinstance(given, np.timedelta64 | timedelta):
+    if isinstance(argument, np.timedelta64 | timedelta):
         try:
-            found = np.timedelta64(given)
-            ticks = found.astype(f"m8[{count}{unit}]")
-            if np.datetime_data(found.dtype)[0] != "generic" and ticks == found:
+            difference = np.timedelta64(argument)
+            ticks = difference.astype(f"m8[{count}{unit}]")
+            if np.datetime_data(difference.dtype)[0] != "generic" and ticks == difference:
                 return int(ticks.astype(np.int64))
         except TypeError:  # months have no length in days
             pass
     raise ArgumentError(
-        f"`{name}` must be a timedelta64 of whole units of `time`, which is {time}; got {given!r}."
+        f"`{name}` must be a timedelta64 of whole units of `time`, which is {time}; got "
+        f"{argument!r}."
     )

@@ -1,4 +1,4 @@
-"""Views: chosen rows of an array, along any of its axes."""
+"""Define `View`, a selection of the rows of one array, along any of its axes."""
 
 from __future__ import annotations
 
@@ -53,22 +53,26 @@ __all__ = ["View"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class View(Dataset):
-    """Chosen rows of one array: what `oocdata.open` gives. Slicing makes Views and reads nothing.
+    """A selection of the rows of one array, as returned by `oocdata.open`.
+
+    Indexing a View with a slice, an array or a mask gives another View and reads nothing. Indexing
+    it with an int reads that row.
 
     Attributes
     ----------
     source : Source
         The array as stored.
     axes : tuple of int
-        Its sample axes, outermost first. Rows are numbered in C order of their places.
-    cuts : tuple of Cut
-        What is kept of each axis as stored.
+        Sample axes of the stored array, outermost first. Rows are numbered in C order along them.
+    cuts : tuple of range or int
+        For each axis of the stored array the selected positions, or the one selected position of an
+        axis that was dropped.
     rows : range or ndarray of int64
-        Which of the rows along the sample axes, in order.
+        Numbers of the selected rows along the sample axes, in the order of delivery.
     order : tuple of int
-        Which axis as stored each axis of an element is.
+        For each axis of an element, the axis of the stored array.
     dtype : numpy.dtype
-        As delivered, in native byte order.
+        Dtype of delivered rows, in native byte order.
 
     Examples
     --------
@@ -99,11 +103,11 @@ class View(Dataset):
 
     @classmethod
     def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> Self:
-        """Return the view of every row, along one or several sample axes."""
+        """Return the view of all rows of a source, along one or several sample axes."""
         shape = source.shape
         axes = sample_axes(axis, len(shape), source.storage())
-        order = tuple(at for at in range(len(shape)) if at not in axes)
-        rows = range(prod(shape[at] for at in axes))
+        order = tuple(stored_axis for stored_axis in range(len(shape)) if stored_axis not in axes)
+        rows = range(prod(shape[stored_axis] for stored_axis in axes))
         return cls(source, axes, tuple(map(range, shape)), rows, order, source.dtype)
 
     def __repr__(self) -> str:
@@ -120,60 +124,64 @@ class View(Dataset):
 
     @property
     def storage(self) -> Storage:
-        """How the array is stored."""
+        """Description of how the array is stored."""
         return self.source.storage()
 
     @cached_property
     def grid(self) -> tuple[range, ...]:
-        """The places along each sample axis."""
-        return tuple(self.places_along(at) for at in self.axes)
+        """Selected positions along each sample axis."""
+        return tuple(self.places_along(axis) for axis in self.axes)
 
     def places_along(self, axis: int) -> range:
-        """Return the places kept along an axis as stored that no int has dropped."""
-        kept = self.cuts[axis]
-        assert isinstance(kept, range)
-        return kept
+        """Return the selected positions along an axis of the stored array that was not dropped."""
+        places = self.cuts[axis]
+        assert isinstance(places, range)
+        return places
 
     @cached_property
     def element(self) -> tuple[int, ...]:
-        """The shape of one row."""
-        return tuple(len(self.places_along(at)) for at in self.order)
+        """Shape of one row."""
+        return tuple(len(self.places_along(axis)) for axis in self.order)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """``(rows, *element)``."""
+        """Shape of all rows, ``(rows, *element)``."""
         return (len(self), *self.element)
 
     @property
     def ndim(self) -> int:
-        """The number of axes, rows counted as one."""
+        """Number of axes of `shape`."""
         return 1 + len(self.element)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Lengths of the sample axes; ``(len,)`` where rows of them were chosen."""
+        """Lengths of the sample axes, or ``(len,)`` after a selection of rows."""
         lengths = tuple(map(len, self.grid))
         return lengths if is_all(self.rows, prod(lengths)) else (len(self),)
 
     @property
     def names(self) -> tuple[str | None, ...]:
-        """Names of the sample axes, then of an element's axes; empty where none has a name."""
+        """Names of the sample axes, then of the element's axes (None for one without a name).
+
+        Empty if the file names no axes.
+        """
         dimensions = self.storage.dimensions
         if not dimensions:
             return ()
-        return tuple(dimensions[at] or None for at in (*self.axes, *self.order))
+        return tuple(dimensions[axis] or None for axis in (*self.axes, *self.order))
 
     @property
     def categories(self) -> tuple[Any, ...] | dict[int, Any]:
-        """What codes mean: of a column of categories (AnnData) or an enum (HDF5).
+        """Names of integer codes: of a categorical column (AnnData) or an enum (HDF5).
 
-        ``categories[code]`` is the name: a tuple where the codes are 0, 1, 2, …; a dict where an
-        enum has other numbers. Empty for other arrays.
+        ``categories[code]`` is the name of a code. A tuple if the codes are 0, 1, 2, …; a dict if
+        an enum has other numbers. Empty for other arrays.
 
         Raises
         ------
         oocdata.errors.MismatchedPartsError
-            If they differ from part to part, so that one code means several things.
+            If the names differ between the parts of the array, so that one code has several
+            meanings.
 
         Examples
         --------
@@ -185,23 +193,28 @@ class View(Dataset):
         (np.uint8(1), ('clear', 'cloudy'))
         """
         storage = self.storage
-        found = storage.annotations().attributes.get("categories", ())
-        if found is None:
+        categories = storage.annotations().attributes.get("categories", ())
+        if categories is None:
             raise MismatchedPartsError(
                 "categories must be the same in all parts, because their codes are delivered as "
                 "stored; they differ. Open each part alone, and map its codes to common ones.",
                 path=storage.path,
                 key=storage.key,
             )
-        if isinstance(found, dict):
-            return {int(code): name for code, name in found.items()}
-        # A list or an array where `convert` wrote them as an attribute.
-        return tuple(found) if isinstance(found, tuple | list | np.ndarray) else ()
+        if isinstance(categories, dict):
+            return {int(code): name for code, name in categories.items()}
+        # `convert` writes categories as an attribute, which is read as a list or an array.
+        return tuple(categories) if isinstance(categories, tuple | list | np.ndarray) else ()
 
     def mask(self) -> View:
-        """Return where rows hold what is stored: bool, of the shape of this view.
+        """Return the mask of stored values, a bool View of the same shape.
 
-        False where parts with shorter rows were filled up (``pad=`` of `oocdata.open`).
+        True for values from the file; False for padding (``pad=`` of `oocdata.open`).
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If the rows are sparse or ragged.
 
         Examples
         --------
@@ -211,12 +224,12 @@ class View(Dataset):
         [[True, True, True], [True, True, False], [True, True, False]]
         """
         if self.is_composed:
-            raise ArgumentError(f"`mask` must be taken of rows of one shape; got {self!r}.")
+            raise ArgumentError(f"`mask` must be called on dense rows; got {self!r}.")
         return replace(self, source=PaddingMask(self.source), dtype=np.dtype(np.bool_))
 
     @property
     def unit(self) -> str:
-        """``"datetime64[ns]"`` where the integers are dates; else empty.
+        """Dtype of dates that are delivered as int64, e.g. ``"datetime64[ns]"``; else empty.
 
         Examples
         --------
@@ -231,7 +244,7 @@ class View(Dataset):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that all rows would take in memory; of rows of unequal length about so many."""
+        """Size of all rows in memory, in bytes; an estimate for rows of ``bytes`` objects."""
         nbytes = len(self) * self.spec.nbytes
         if self.storage.row_sizes:
             sizes = np.array(self.storage.row_sizes)
@@ -241,41 +254,41 @@ class View(Dataset):
 
     @cached_property
     def spec(self) -> ArraySpec:
-        """Shape and dtype of one row."""
+        """Shape and dtype of one row, an `ArraySpec`."""
         return ArraySpec(self.element, self.dtype)
 
-    # Which boxes ---------------------------------------------------------------------------------
+    # Boxes of rows -------------------------------------------------------------------------------
 
     @cached_property
     def extent(self) -> Extent:
-        """The extent of one row."""
+        """Extent of one row."""
         extent = Extent.of([1] * len(self.cuts))
-        for at in self.order:
-            places = self.places_along(at)
-            extent = extent.with_axis(at, len(places), abs(places.step))
+        for axis in self.order:
+            places = self.places_along(axis)
+            extent = extent.with_axis(axis, len(places), abs(places.step))
         return extent
 
     @cached_property
     def placement(self) -> Placement:
-        """Where the axes of storage lie in a row."""
-        places = {at: number for number, at in enumerate(self.order)}
-        flipped = [places[at] for at in self.order if self.places_along(at).step < 0]
-        return Placement(tuple(places.get(at) for at in range(len(self.cuts))), tuple(flipped))
+        """Mapping from the axes of the stored array to the axes of a row."""
+        places = {axis: number for number, axis in enumerate(self.order)}
+        flipped = [places[axis] for axis in self.order if self.places_along(axis).step < 0]
+        return Placement(tuple(places.get(axis) for axis in range(len(self.cuts))), tuple(flipped))
 
     @cached_property
     def _base(self) -> NDArray[np.int64]:
-        """The origin of a row but for its places on the sample axes, shape (N,)."""
+        """Origin of a row, without its positions along the sample axes, shape (N,)."""
         base = np.zeros(len(self.cuts), np.int64)
-        for at, kept in enumerate(self.cuts):
-            if isinstance(kept, int):
-                base[at] = kept
-            elif kept:
-                base[at] = min(kept[0], kept[-1])
+        for axis, places in enumerate(self.cuts):
+            if isinstance(places, int):
+                base[axis] = places
+            elif places:
+                base[axis] = min(places[0], places[-1])
         return base
 
     def origins(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the origins of rows by their numbers in the grid, shape (n, N)."""
-        # Axis by axis in memory: of all rows, one axis at a time is worked with.
+        """Return the origins of rows, shape (n, N), from their numbers along the sample axes."""
+        # Column-major, because the origins of all rows are written and used one axis at a time.
         origins = np.empty((len(self._base), len(numbers)), np.int64).T
         origins[:] = self._base
         for axis, places in zip(self.axes, self.places(numbers), strict=True):
@@ -283,25 +296,25 @@ class View(Dataset):
         return origins
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
-        """Return the rows at positions."""
+        """Return the request for the rows at positions."""
         origins = self.origins(take(self.rows, positions))
         shape = (len(positions), *self.element)
         return (Request(self.source, origins, self.extent, shape, self.dtype, self.placement),)
 
     @cached_property
     def blocks(self) -> AnyBlocks:
-        """Positions whose rows lie in one storage chunk along the sample axes."""
+        """Blocks of positions whose rows share a storage chunk along the sample axes."""
         return blocks_of(self)
 
     def places(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-        """Return the places along each sample axis of rows by their numbers in the grid."""
+        """Return the positions along each sample axis of rows, from their numbers."""
         if len(self.grid) == 1:
             (places,) = self.grid
             return [numbers * places.step + places.start]
-        within = np.unravel_index(numbers, [len(places) for places in self.grid])
-        return [take(places, at) for places, at in zip(self.grid, within, strict=True)]
+        per_axis = np.unravel_index(numbers, [len(places) for places in self.grid])
+        return [take(places, indices) for places, indices in zip(self.grid, per_axis, strict=True)]
 
-    # Other views ---------------------------------------------------------------------------------
+    # Selections ----------------------------------------------------------------------------------
 
     def _select(self, positions: Selection) -> Self:
         return replace(self, rows=select(self.rows, positions))
@@ -309,26 +322,26 @@ class View(Dataset):
     def _row_places(self, at: int) -> NDArray[np.int64]:
         return np.unravel_index(np.arange(len(self)), self.sample_shape)[at]
 
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return rows
 
     def _arrays(self) -> list[Hashable]:
         return arrays_of(self.source) * (1 if repeated(self.rows) is None else 2)
 
-    def _all_rows(self) -> list[StoredRows]:
+    def _stored_rows(self) -> list[StoredRows]:
         return stored_rows(self, self.rows, range(len(self)))
 
-    _is_rows = True
+    _elements_are_rows = True
 
-    def _along(self, at: int, places: range) -> Self:
+    def _select_along(self, at: int, places: range) -> Self:
         return self._with_places(self.axes[at], compose_ranges(self.grid[at], places))
 
     def _with_places(self, axis: int, places: range) -> Self:
-        """Return the view of every row with other places kept along an axis."""
+        """Return the view of all rows, with other positions along one axis of the stored array."""
         view = replace(self, cuts=(*self.cuts[:axis], places, *self.cuts[axis + 1 :]))
         return replace(view, rows=range(prod(map(len, view.grid))))
 
-    def _axis_place(self, axis: int | str) -> int:
+    def _sample_axis_number(self, axis: int | str) -> int:
         numbers = axis_numbers(axis, len(self.source.shape), self.storage)
         if len(numbers) != 1 or numbers[0] not in self.axes:
             raise ArgumentError(f"`axis` must be one of the sample axes {self.axes}; got {axis!r}.")
@@ -336,7 +349,12 @@ class View(Dataset):
 
     @cached_property
     def parts(self) -> Parts:
-        """The files or datasets that the array is put together from, and which row is of which.
+        """Files or datasets that the array consists of, with the part of each row.
+
+        Raises
+        ------
+        oocdata.errors.ArgumentError
+            If the parts are joined along another axis than the outermost sample axis.
 
         Examples
         --------
@@ -356,8 +374,8 @@ class View(Dataset):
         elif len(where) > 1:
             if storage.parts_axis != axis:
                 raise ArgumentError(
-                    f"parts must lie end to end along the outermost sample axis, {axis}; they lie "
-                    f"along axis {storage.parts_axis}."
+                    f"parts must be joined along the outermost sample axis, {axis}; they are "
+                    f"joined along axis {storage.parts_axis}."
                 )
             places = self.places(np.asarray(self.rows, np.int64))[0]
             starts = np.asarray(storage.parts, np.int64)
@@ -365,17 +383,17 @@ class View(Dataset):
         return Parts(where, numbers)
 
     def named(self, names: Iterable[str | bytes] | str) -> Self:
-        """Return the rows of some parts, in the order of this view; nothing is read.
+        """Select the rows of the named parts, in the order of this view; nothing is read.
 
         Parameters
         ----------
         names : iterable of str or bytes
-            See `Parts.find`. `oocdata.read_names` reads such names from a file.
+            Names of parts, as for `Parts.find`; `oocdata.read_names` reads them from a file.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If a name is that of no part, or of several.
+            If a name matches no part, or several.
 
         Examples
         --------
@@ -385,9 +403,9 @@ class View(Dataset):
         ...     len(ooc.open(f"{folder}/a.npz", "run_*").named(["run_1"]))
         2
         """
-        wanted = np.zeros(len(self.parts), np.bool_)
-        wanted[self.parts.find(names)] = True
-        return self._select(as_run(np.flatnonzero(wanted[self.parts.numbers])))
+        selected = np.zeros(len(self.parts), np.bool_)
+        selected[self.parts.find(names)] = True
+        return self._select(as_run(np.flatnonzero(selected[self.parts.numbers])))
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Read the rows at positions, shape ``(n, *element)``; see `Dataset.take`."""
@@ -395,9 +413,12 @@ class View(Dataset):
         return rows
 
     def __getitem__(self, key: Any) -> Any:
-        """Read one row (an int first), or select and cut without reading; a name: that field."""
+        """Read one row (an int first), or select rows and parts of them without reading.
+
+        A name selects that field of a structured dtype.
+        """
         rows = self.rows
-        if type(key) is int and -len(rows) <= key < len(rows):  # the quick way for the usual case
+        if type(key) is int and -len(rows) <= key < len(rows):  # fast path
             number = rows[key]
             out = np.empty(self.element, self.dtype)
             if out.size:
@@ -419,66 +440,71 @@ class View(Dataset):
         lists = [place for place, part in enumerate(cuts) if _is_list(part)]
         if lists and not is_sparse(self.source):
             return self._cut_by_list(list(cuts), lists)
-        source, kept = self.source, list(self.cuts)
-        for at, part in zip(self.order, cuts, strict=True):
-            places = self.places_along(at)
+        source, new_cuts = self.source, list(self.cuts)
+        for axis, part in zip(self.order, cuts, strict=True):
+            places = self.places_along(axis)
             if _is_list(part):
                 columns = take(places, as_positions(part, len(places)))
-                chosen = choose_columns(source, at, columns)
+                chosen = choose_columns(source, axis, columns)
                 if chosen is not None:
-                    source, kept[at] = chosen, range(len(columns))
+                    source, new_cuts[axis] = chosen, range(len(columns))
                     continue
-            kept[at] = cut(places, part)
-        order = tuple(at for at in self.order if isinstance(kept[at], range))
-        return replace(self, source=source, cuts=tuple(kept), order=order)
+            new_cuts[axis] = cut(places, part)
+        order = tuple(axis for axis in self.order if isinstance(new_cuts[axis], range))
+        return replace(self, source=source, cuts=tuple(new_cuts), order=order)
 
     def _cut_by_list(self, cuts: list[Any], lists: list[int]) -> View:
-        """Return what is chosen place by place of one axis: runs of places, put side by side."""
+        """Select positions of one element axis by an array: runs of positions, concatenated."""
         place = lists[0]
         part, cuts[place] = cuts[place], slice(None)
         if len(lists) > 1:
             raise ArgumentError(
-                "one element axis may be indexed by an array in one index, because NumPy would "
-                f"pair them; got {len(lists)}. Choose one after the other."
+                "at most one element axis may be indexed by an array at a time, because NumPy "
+                f"would pair two; got {len(lists)}. Choose one after the other."
             )
         axis = sum(isinstance(before, slice) for before in cuts[:place])
         view = self._cut(cuts)
         chosen = as_positions(part, view.element[axis])
         if not len(chosen):
-            raise ArgumentError("an array that indexes an element axis must choose a place.")
+            raise ArgumentError("an array that indexes an element axis must not be empty.")
         runs = np.split(chosen, np.flatnonzero(np.diff(chosen) != 1) + 1)
         whole = [slice(None)] * len(view.element)
         parts = [
             view._cut([*whole[:axis], slice(int(run[0]), int(run[-1]) + 1), *whole[axis + 1 :]])
             for run in runs
         ]
-        made: View = parts[0] if len(parts) == 1 else chain.make("concatenate", parts, axis)
-        return made
+        result: View = parts[0] if len(parts) == 1 else chain.make("concatenate", parts, axis)
+        return result
 
     def _field(self, name: str) -> View:
-        """Return one field of structured rows; its own axes are an element's last."""
+        """Return one field of structured rows; the field's own axes come last in an element."""
         source = field_of(self.source, name)
-        own = range(len(self.source.shape), len(source.shape))
+        field_axes = range(len(self.source.shape), len(source.shape))
         return replace(
             self,
             source=blocked(source, self.axes),
-            cuts=(*self.cuts, *(range(source.shape[axis]) for axis in own)),
-            order=(*self.order, *own),
+            cuts=(*self.cuts, *(range(source.shape[axis]) for axis in field_axes)),
+            order=(*self.order, *field_axes),
             dtype=source.dtype,
         )
 
     def transpose(self, *axes: int) -> View:
-        """Return the view with the axes of its elements in another order; nothing is read.
+        """Permute the axes of the elements; nothing is read.
 
         Parameters
         ----------
         *axes : int
-            Axes of an element (without the rows); none: in reverse.
+            All axes of an element, each once, in their new order; the row axis is not counted.
+            Without arguments the order is reversed.
+
+        Returns
+        -------
+        View
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If they are not all axes, each once.
+            If `axes` is not a permutation of the element's axes.
 
         Examples
         --------
@@ -487,16 +513,16 @@ class View(Dataset):
         (50, 60, 3)
         """
         ndim = len(self.element)
-        wanted = as_axes(axes or range(ndim)[::-1], ndim)
-        if wanted is None or len(wanted) < ndim:
+        permutation = as_axes(axes or range(ndim)[::-1], ndim)
+        if permutation is None or len(permutation) < ndim:
             raise ArgumentError(
                 f"`axes` must be the {ndim} axes of an element, each once, by their numbers, one "
                 f"by one: transpose(1, 0); got {axes}."
             )
-        return replace(self, order=tuple(self.order[at] for at in wanted))
+        return replace(self, order=tuple(self.order[axis] for axis in permutation))
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Read every row; ``np.asarray(view)``, of dates ``np.asarray(view, view.unit)``."""
+        """Read all rows: ``np.asarray(view)``, or ``np.asarray(view, view.unit)`` for dates."""
         if copy is False:
             raise ArgumentError(
                 "an array of a view must be a copy, because it is read; got copy=False."
@@ -507,50 +533,65 @@ class View(Dataset):
         return view.take(np.arange(len(view)))
 
     def astype(self, dtype: DTypeLike) -> View:
-        """Return the view in another dtype, converted as NumPy does in the write of the batch.
+        """Convert rows to another dtype as they are written into a batch, by NumPy's casting.
+
+        Parameters
+        ----------
+        dtype : dtype_like
+            Numbers or bool. Delivered in native byte order.
+
+        Returns
+        -------
+        View
 
         Raises
         ------
         oocdata.errors.UnsupportedDtypeError
             If batches can't hold the dtype.
         oocdata.errors.ArgumentError
-            For complex to real, which would lose the imaginary part.
+            For text; for complex to real, which would lose the imaginary part; and for a second
+            conversion after one that was not safe.
+
+        Examples
+        --------
+        >>> import oocdata as ooc
+        >>> ooc.open(np.arange(3)).astype("f4")[2]
+        np.float32(2.0)
         """
-        wanted = as_dtype(dtype).newbyteorder("=")
+        target = as_dtype(dtype).newbyteorder("=")
         check_dtype(self.dtype)
         if self.dtype.kind in "SU":
             raise ArgumentError(
-                f"`dtype` must be left as it is for text; got {wanted} for {self.dtype}. Parse it "
+                f"`dtype` must be left as it is for text; got {target} for {self.dtype}. Parse it "
                 "in `.map`."
             )
-        if self.dtype.kind == "c" and wanted.kind != "c":
+        if self.dtype.kind == "c" and target.kind != "c":
             raise ArgumentError(
-                f"`dtype` must be complex for complex rows; got {wanted}. Choose a part in `.map`."
+                f"`dtype` must be complex for complex rows; got {target}. Choose a part in `.map`."
             )
-        if wanted == self.dtype:
+        if target == self.dtype:
             return self
         if not np.can_cast(self.source.dtype, self.dtype, "safe"):
             raise ArgumentError(
                 f"`dtype` must be given once where a conversion loses something; the rows are "
-                f"{self.source.dtype}, converted to {self.dtype} already, and now to {wanted}. "
+                f"{self.source.dtype}, converted to {self.dtype} already, and now to {target}. "
                 "Convert again in `.map`."
             )
-        return replace(self, dtype=wanted)
+        return replace(self, dtype=target)
 
     def parse(self, features: Mapping[str, Any]) -> Map:
-        """Return the features of records that are ``tf.train.Example`` messages (TFRecord files).
+        """Parse records that are ``tf.train.Example`` messages (TFRecord files).
 
-        A batch is parsed at once, by ``tf.io.parse_example``, where it is read ahead.
+        Whole batches are parsed by ``tf.io.parse_example`` as part of reading ahead.
 
         Parameters
         ----------
-        features : dict of tf.io.FixedLenFeature
-            By name.
+        features : dict of str to tf.io.FixedLenFeature
 
         Returns
         -------
         Map
-            Elements are a dict of arrays, of the features' shapes and dtypes; text is ``bytes``.
+            Elements are dicts of arrays with the features' shapes and dtypes; text is ``bytes``.
 
         Raises
         ------
@@ -573,8 +614,8 @@ class View(Dataset):
         ...     records.parse({"x": tf.io.FixedLenFeature([], tf.int64)}).take([2, 0])
         {'x': array([9, 7])}
         """
-        made: Map = chain.make("parse", self, features)
-        return made
+        result: Map = chain.make("parse", self, features)
+        return result
 
     def _as_sparse(self) -> Dataset | None:
         rows: Dataset | None = chain.make("sparse", self) if is_sparse(self.source) else None
@@ -583,25 +624,28 @@ class View(Dataset):
     # Windows -------------------------------------------------------------------------------------
 
     def runs(self, episodes: ArrayLike | str | None) -> Runs:
-        """Return the runs of rows that no window leaves; see `windows`."""
+        """Return the episodes, which windows do not cross, as runs of rows; see `windows`."""
         word = episodes if isinstance(episodes, str) else None
         if word not in (None, "parts", "files", "none"):
             raise ArgumentError(
                 "`episodes` must be lengths, ids or one of the words 'parts', 'files' and 'none'; "
                 f"got {episodes!r}."
             )
-        given = None if word else episodes
+        explicit = None if word else episodes
         lengths, storage = list(map(len, self.grid)), self.storage
         if len(lengths) > 1:
             outer = part_runs(range(0, prod(lengths), max(1, lengths[-1])), self.rows)
         elif word in ("parts", "files") or (word is None and storage.episodes):
             outer = part_runs(self._part_starts(files=word == "files"), self.rows)
         else:
-            return episode_runs(given, len(self))
-        return outer if given is None else episode_runs(given, len(self)).cut_by(outer)
+            return episode_runs(explicit, len(self))
+        return outer if explicit is None else episode_runs(explicit, len(self)).cut_by(outer)
 
     def _part_starts(self, *, files: bool = False) -> tuple[int, ...]:
-        """Return where each part begins along the first sample axis; (0,) where that is no rule."""
+        """Return the start of each part along the first sample axis.
+
+        (0,) if the array has no parts along that axis, or positions along the axis were selected.
+        """
         storage, whole = self.storage, range(self.source.shape[self.axes[0]])
         if storage.parts_axis != self.axes[0] or self.grid[0] != whole:
             return (0,)
@@ -626,49 +670,53 @@ class View(Dataset):
         pad: bool = False,
         mask: bool = True,
     ) -> Windows:
-        """Return runs of rows as elements: ``x``, or ``(x, y)`` with targets.
+        """Return windows of consecutive rows as elements: ``x``, or ``(x, y)`` with targets.
 
-        Windows run along the last sample axis and never leave a place of the outer ones. There is
-        one wherever all its rows lie in the episode, or with `pad` one for each row. For several
-        arrays over the same rows see `oocdata.windows`.
+        Windows extend along the last sample axis, and never cross an episode or a step of an outer
+        sample axis. There is one window at each position where all its rows are in the episode, or
+        with `pad` at each row. For windows of several arrays see `oocdata.windows`.
 
         Parameters
         ----------
         inputs : int or sequence of int
-            Rows in ``x``, shape ``(inputs, *element)``; or which ones, ascending, counted from any
-            row: ``(-8, -4, -1, 0)``.
+            Number of rows in ``x``, which has shape ``(inputs, *element)``; or ascending offsets of
+            these rows relative to a reference row, e.g. ``(-8, -4, -1, 0)``.
         targets : int or sequence of int
-            Rows in ``y``, shape ``(targets, *element)``, counted from the same row where they are
-            given one by one; 0 for elements of ``x`` alone.
+            Number of rows in ``y``, which has shape ``(targets, *element)``; or offsets relative to
+            the same reference row. 0: elements are ``x`` alone.
         shift : int
-            Rows from one element's start to the next.
+            Distance in rows between the starts of consecutive windows.
         stride : int
-            Rows from one row of a window to the next.
+            Distance in rows between consecutive rows of a window.
         horizon : int
-            Rows from the last input to the first target: 0 for the same row, negative ones for the
-            past.
-        episodes : array_like of int, shape (n,), or word, optional
-            Lengths of the episodes, which sum to the number of rows (see `oocdata.episodes`), or
-            an id for each row (ids that repeat only side by side). "parts": each dataset of a
-            pattern or list of keys, or file of a list or glob, is one; "files": each file; "none":
-            none but the outer sample axes. By default datasets of several keys are episodes, and
-            files are not: a list of files is one series. No window crosses.
+            Distance in rows from the last input to the first target. 0: the same row; negative: an
+            earlier row.
+        episodes : array_like of int, shape (n,), or str, optional
+            Lengths of the episodes, which sum to the number of rows (see `oocdata.episodes`); or an
+            episode id for each row, where the rows of an id are adjacent. "parts": each part is an
+            episode, i.e. each dataset of a pattern or list of keys, or each file of a list or glob.
+            "files": each file is an episode. "none": only outer sample axes separate episodes. By
+            default the datasets of several keys are episodes, and a list of files is one series.
         pad : bool
-            Make an element for each row, every `shift`-th, also at the ends of an episode. Inputs
-            and targets are counted from that row: a number of inputs begins there, and
-            ``(-3, -2, -1, 0)`` ends there. Rows outside of the episode repeat its first or its
-            last one.
+            Make a window for each row (each `shift`-th row), also near the ends of an episode.
+            Inputs and targets are then relative to that row: a number of inputs starts at the row,
+            and offsets ``(-3, -2, -1, 0)`` end there. Rows outside the episode repeat its first or
+            last row.
         mask : bool
-            With `pad`, add a mask that is True where a row lies in the episode, bool: ``(x, mask)``
-            of shape ``(inputs,)``, or ``(x, y, mask)``, that of ``y``, which Keras takes as sample
-            weights.
+            With `pad`, add a bool mask that is True for rows inside the episode: ``(x, mask)`` with
+            a mask of shape ``(inputs,)``, or ``(x, y, mask)`` with the mask of ``y``, which Keras
+            uses as sample weights.
+
+        Returns
+        -------
+        Windows
 
         Raises
         ------
         oocdata.errors.EmptyError
             If no window fits.
         oocdata.errors.ArgumentError
-            If an argument breaks its rule, or the episodes don't add up to the rows.
+            If an argument is invalid, or the episodes do not match the rows.
 
         Examples
         --------
@@ -683,13 +731,25 @@ class View(Dataset):
         >>> x, mask
         (array([0, 1, 2]), array([False,  True,  True]))
         """
-        made: Windows = chain.make(
+        result: Windows = chain.make(
             "windows", self, inputs, targets, shift, stride, horizon, episodes, pad=pad, mask=mask
         )
-        return made
+        return result
 
     def next_frame(self, horizon: int = 1, episodes: ArrayLike | str | None = None) -> Windows:
-        """Return pairs ``(row i, row i + horizon)`` without a time axis: what a CNN wants.
+        """Return pairs ``(row i, row i + horizon)`` without a time axis, for next-frame prediction.
+
+        Parameters
+        ----------
+        horizon : int
+            Distance in rows from the input to the target.
+        episodes : array_like of int, or str, optional
+            As for `windows`; no pair crosses an episode.
+
+        Returns
+        -------
+        Windows
+            Elements are ``(x, y)``, both of the shape of a row.
 
         Examples
         --------
@@ -697,10 +757,12 @@ class View(Dataset):
         >>> ooc.open(np.arange(10)).next_frame()[3]
         (np.int64(3), np.int64(4))
         """
-        made: Windows = chain.make("windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
-        return made
+        result: Windows = chain.make(
+            "windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False
+        )
+        return result
 
 
 def _is_list(part: Any) -> bool:
-    """Return whether an index chooses places one by one."""
+    """Return whether an index is a list or array of positions."""
     return isinstance(part, list) or (isinstance(part, np.ndarray) and part.ndim == 1)

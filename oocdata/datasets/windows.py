@@ -1,8 +1,8 @@
-"""Windows: rows at offsets from an anchor, never across an episode.
+"""Define `Windows`: elements made of rows at offsets from an anchor, within one episode.
 
-An *anchor* is a place in an episode. Each array of an element is made of the rows at its *offsets*
-from there. Numbers of inputs and targets, strides, horizons, lags given one by one, and several
-arrays over the same rows are ways to write offsets: the arithmetic is one.
+An *anchor* is a row of an episode. Each array of an element consists of the rows at its *offsets*
+from the anchor. Numbers of inputs and targets, strides, horizons and explicit lags all become
+offsets, so there is only one arithmetic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, numbered
 from oocdata.datasets.anchors import Anchors, Asked, Mask, Part, with_masks
 from oocdata.datasets.chunking import MOST_IDS, chunk_ids
 from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.offsets import REACH, as_offsets, as_rows, is_listed
+from oocdata.datasets.offsets import LARGEST_OFFSET, as_offsets, as_rows, is_listed
 from oocdata.datasets.request import Request
 from oocdata.datasets.rows import StoredRows, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from oocdata.datasets.episodes import Runs
     from oocdata.datasets.view import View
 
-__all__ = ["Windows", "checked_episodes", "fitting", "windows_of_view"]
+__all__ = ["Windows", "checked_episodes", "fitting_windows", "windows_of_view"]
 
 
 def windows_of_view(
@@ -55,49 +55,57 @@ def windows_of_view(
     mask: bool = True,
 ) -> Windows:
     """Check the arguments of `View.windows` and return the windows."""
-    stride, horizon = as_count("stride", stride), as_count("horizon", horizon, at_least=-REACH)
+    stride, horizon = (
+        as_count("stride", stride),
+        as_count("horizon", horizon, at_least=-LARGEST_OFFSET),
+    )
     x = as_rows("inputs", inputs, stride)
     if is_listed(targets):
         y = as_offsets("targets", targets)
     else:
         first, number = x[-1] + horizon, as_count("targets", targets, at_least=0)
         y = range(first, first + number * stride, stride)
-    idle = {"horizon": is_listed(targets), "stride": is_listed(inputs)}
-    idle["stride"] &= is_listed(targets) or not y
+    unused = {
+        "horizon": is_listed(targets),
+        "stride": is_listed(inputs) and (is_listed(targets) or not y),
+    }
     for name, value in {"stride": stride, "horizon": horizon}.items():
-        if idle[name] and value != 1:
+        if unused[name] and value != 1:
             raise ArgumentError(
                 f"`{name}` must be left out where offsets are given one by one; got {value!r}."
             )
-    given = checked_episodes(view, episodes)
-    arrays = tuple(Asked(0, offsets, time_axis, given) for offsets in (x, y) if offsets)
-    said = f"`inputs`={inputs}, `targets`={targets}, `stride`={stride}, `horizon`={horizon}"
-    return fitting((view,), arrays if y else arrays[0], shift, pad, mask, said)
+    checked = checked_episodes(view, episodes)
+    arrays = tuple(Asked(0, offsets, time_axis, checked) for offsets in (x, y) if offsets)
+    call = f"`inputs`={inputs}, `targets`={targets}, `stride`={stride}, `horizon`={horizon}"
+    return fitting_windows((view,), arrays if y else arrays[0], shift, pad, mask, call)
 
 
 def checked_episodes(
     view: View, episodes: ArrayLike | str | None
 ) -> NDArray[np.int64] | str | None:
-    """Return episodes as given, ids as lengths; checked."""
+    """Check the argument `episodes`, and return it with ids replaced by lengths."""
     if episodes is None:
         return None
     runs = view.runs(episodes)
-    return episodes if isinstance(episodes, str) else runs.given()
+    return episodes if isinstance(episodes, str) else runs.as_argument()
 
 
-def fitting(
-    views: tuple[View, ...], arrays: Any, shift: int, pad: bool, mask: bool, said: str
+def fitting_windows(
+    views: tuple[View, ...], arrays: Any, shift: int, pad: bool, mask: bool, call: str
 ) -> Windows:
-    """Return all windows that fit, if there are any."""
+    """Return all windows that fit into the episodes.
+
+    `call` names the caller's arguments in the error message if no window fits.
+    """
     pad, mask = as_flag("pad", pad), as_flag("mask", mask)
     for view in views:
         if view.is_composed:
             raise ArgumentError(f"`windows` must be made of dense rows; got {view!r}.")
     windows = Windows(views, arrays, as_count("shift", shift), pad, mask, range(0))
-    anchors, _ = windows.anchors, windows.layout  # in which no two arrays have one name
+    anchors, _ = windows.anchors, windows.layout  # `layout` raises if two arrays have one name
     if not (number := anchors.count()):
         raise EmptyError(
-            f"a window must fit into the data; {said} span {anchors.span} rows, and the longest "
+            f"a window must fit into the data; {call} span {anchors.span} rows, and the longest "
             f"episode has {anchors.longest}. Ask for fewer rows, a smaller stride or horizon; or "
             "repeat rows at the edges, `pad=True`."
         )
@@ -106,20 +114,22 @@ def fitting(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Windows(Dataset):
-    """Rows at offsets from an anchor as elements; see `View.windows` and `oocdata.windows`.
+    """Elements made of rows at offsets from an anchor; see `View.windows` and `oocdata.windows`.
 
     Attributes
     ----------
     views : tuple of View
-        That arrays are made of, each once.
+        The distinct Views of all arrays.
     arrays : tree of Asked
-        The element, without masks.
+        The arrays of an element, without masks.
     shift : int
-        Rows from anchor to anchor.
-    pad, mask : bool
-        Whether rows outside of the episode repeat its edge, and masks say which do.
+        Distance in rows between consecutive anchors.
+    pad : bool
+        Whether there are windows at the edges of an episode, which repeat its first or last row.
+    mask : bool
+        Whether padded windows have masks.
     chosen : range or ndarray of int64
-        Which of all windows, in order.
+        Numbers of the selected windows, in order.
     """
 
     views: Any
@@ -144,37 +154,39 @@ class Windows(Dataset):
 
     @cached_property
     def anchors(self) -> Anchors:
-        """Where they stand, and the arrays that are read around each."""
+        """Anchors of all windows, with the arrays that are read around each."""
         return Anchors(tuple(leaves(self._parts)), self.shift, self.pad)
 
     @cached_property
     def _parts(self) -> Any:
-        """The element, without masks, as a tree of `Part`."""
-        usual: dict[int, Runs] = {}
+        """Arrays of an element, without masks, as a tree of `Part`."""
+        default_runs: dict[int, Runs] = {}
 
-        def part(asked: Asked) -> Part:
-            view: View = self.views[asked.view]
-            if asked.episodes is None:
-                runs = usual.get(asked.view) or usual.setdefault(asked.view, view.runs(None))
+        def part(array: Asked) -> Part:
+            view: View = self.views[array.view]
+            if array.episodes is not None:
+                runs = view.runs(array.episodes)
             else:
-                runs = view.runs(asked.episodes)
-            return Part(view, runs, asked.offsets, asked.time_axis, self.pad)
+                if array.view not in default_runs:
+                    default_runs[array.view] = view.runs(None)
+                runs = default_runs[array.view]
+            return Part(view, runs, array.offsets, array.time_axis, self.pad)
 
         return map_tree(part, self.arrays)
 
     @cached_property
     def layout(self) -> Any:
-        """The element, as a tree of `Part`, some of them `Mask`."""
+        """Arrays of an element with their masks, as a tree of `Part` and `Mask`."""
         return with_masks(self._parts) if self.pad and self.mask else self._parts
 
     @property
-    def given_episodes(self) -> bool:
-        """Whether the user named the episodes."""
-        return any(asked.episodes is not None for asked in leaves(self.arrays))
+    def explicit_episodes(self) -> bool:
+        """Whether the caller specified the episodes."""
+        return any(array.episodes is not None for array in leaves(self.arrays))
 
     @property
     def view(self) -> Any:
-        """The View that all arrays are made of; None where they are several."""
+        """The View of all arrays, or None if there are several."""
         return self._members[0] if len(self._members) == 1 else None
 
     @property
@@ -184,61 +196,61 @@ class Windows(Dataset):
 
     @cached_property
     def spec(self) -> Spec:
-        """Shapes and dtypes of the arrays and masks."""
+        """Shapes and dtypes of the arrays and masks of an element."""
         spec: Spec = map_tree(lambda leaf: leaf.spec, self.layout)
         return spec
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Lengths of the views' sample axes, while all their windows are chosen."""
+        """Lengths of the views' sample axes; ``(len,)`` after a selection of windows."""
         shapes = [view.sample_shape for view in self._members]
         whole = is_all(self.chosen, int(self.anchors.ends[-1]))
-        alike = len({shape[:-1] for shape in shapes}) == 1
-        return min(shapes) if whole and alike and not self.given_episodes else (len(self),)
+        same_outer = len({shape[:-1] for shape in shapes}) == 1
+        return min(shapes) if whole and same_outer and not self.explicit_episodes else (len(self),)
 
-    # Which boxes ---------------------------------------------------------------------------------
+    # Rows and boxes ------------------------------------------------------------------------------
 
     @cached_property
     def _leaves(self) -> list[Part]:
         return list(leaves(self.layout))
 
     def rows(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the views' rows that elements are made of, array by array, shape (n, rows)."""
+        """Return the views' row numbers in each element, array by array, shape (n, rows)."""
         where = self.anchors.find(take(self.chosen, positions))
         return np.concatenate([part.rows(*where) for part in self.anchors.parts], axis=1)
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
-        """Return the rows of each array, and the numbers of each mask."""
+        """Return the requests for the rows of each array, and for each mask."""
         episodes, anchors = self.anchors.find(take(self.chosen, positions))
         return tuple([leaf.request(episodes, anchors) for leaf in self._leaves])
 
     @cached_property
     def blocks(self) -> AnyBlocks:
-        """Windows that start in one storage chunk: the blocks of the rows at which they start.
+        """Blocks of windows that start in one storage chunk.
 
-        Of several views, in the one that costs most to read badly. A padded window starts at its
-        anchor, so that windows are as regular as rows.
+        With several views, of the view whose blocks are largest. A padded window is assigned to the
+        block of its anchor, because windows are then as regular as rows.
         """
-        worst, chosen, anchors = super().blocks, self.chosen, self.anchors
-        if worst == ADDRESSABLE or len(self) == 0:
+        largest, chosen, anchors = super().blocks, self.chosen, self.anchors
+        if largest == ADDRESSABLE or len(self) == 0:
             return ADDRESSABLE
-        view = next(view for view in self._members if view.blocks is worst)
-        own = anchors.of_view(view)
-        ends, shift, beyond = anchors.ends, anchors.shift, 0 if anchors.pad else own.low
+        view = next(view for view in self._members if view.blocks is largest)
+        of_view = anchors.of_view(view)
+        ends, shift, offset = anchors.ends, anchors.shift, 0 if anchors.pad else of_view.low
         if isinstance(chosen, range):
-            first = anchors.first + beyond
+            first = anchors.first + offset
             if len(ends) == 1:
                 start, step = int(chosen[0]) * shift + first, shift * chosen.step
                 return view._select(range(start, start + len(self) * step, step)).blocks
             if anchors.pad and shift == 1 and int(ends[-1]) == len(view):
-                return view._select(chosen).blocks  # every row starts one
-            if len(view.sample_shape) > 1 and not self.given_episodes:
+                return view._select(chosen).blocks  # each row starts a window
+            if len(view.sample_shape) > 1 and not self.explicit_episodes:
                 places = view.grid[-1][first : first + int(ends[0]) * shift : shift]
                 return replace(view._with_places(view.axes[-1], places), rows=chosen).blocks
-            if len(self) > MOST_IDS and isinstance(worst, Blocks):
-                length = max(1, worst.length // (shift * abs(chosen.step)))
+            if len(self) > MOST_IDS and isinstance(largest, Blocks):
+                length = max(1, largest.length // (shift * abs(chosen.step)))
                 return Blocks(length, length)
-        starts = own.parts[0].runs.starts + beyond
+        starts = of_view.parts[0].runs.starts + offset
 
         def chunks(positions: NDArray[np.int64]) -> NDArray[np.int64]:
             episodes, at = anchors.find(take(chosen, positions))
@@ -250,61 +262,63 @@ class Windows(Dataset):
     def _can_cut(self) -> list[bool]:
         return [not isinstance(leaf, Mask) for leaf in self._leaves]
 
-    # Other windows -------------------------------------------------------------------------------
+    # Selections and splits -----------------------------------------------------------------------
 
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))
 
-    def _along(self, at: int, places: range) -> Self:
+    def _select_along(self, at: int, places: range) -> Self:
         last, whole = at == len(self.sample_shape) - 1, self.sample_shape[at]
-        if last and self.pad:  # elsewhere padded windows would repeat the edges of a part
-            return super()._along(at, places)
-        # Along time a part begins where a window does, so that its windows are some of these.
+        if last and self.pad:  # windows of a cut view would repeat the rows at the cut
+            return super()._select_along(at, places)
+        # Along time, start a part where a window starts, so that its windows are a subset.
         shift = self.shift if last else 1
         start, views = -(-places.start // shift) * shift, []
         for view in self._members:
             grid = view.grid[at]
-            # The row that one array is longer by belongs to the last part.
+            # If one array is a row longer, the last part has that row.
             stop = len(grid) if places.stop == whole else places.stop
-            kept = compose_ranges(grid, range(min(start, stop), stop))
-            views.append(view._with_places(view.axes[at], kept))
-        made = replace(self, views=tuple(views))
-        return replace(made, chosen=range(made.anchors.count()))
+            part = compose_ranges(grid, range(min(start, stop), stop))
+            views.append(view._with_places(view.axes[at], part))
+        windows = replace(self, views=tuple(views))
+        return replace(windows, chosen=range(windows.anchors.count()))
 
     @property
-    def _paces(self) -> frozenset[tuple[int, int] | None]:
+    def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
         return frozenset({None if self.pad else (self.shift, self.anchors.span)})
 
     @property
     def _longest(self) -> Part:
-        """The array whose rows have ids where windows are split by them: the longest."""
+        """The longest array; ids of rows for a split refer to its rows."""
         return max(self.anchors.parts, key=lambda part: len(part.view))
 
     def _row_places(self, at: int) -> NDArray[np.int64]:
         return self._longest.view._row_places(at)
 
-    def _made_of(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         episodes, anchors = self.anchors.find(np.asarray(self.chosen, np.int64))
-        starts, made = self._longest.runs.starts[episodes], np.ones(len(anchors), np.bool_)
-        for part in self.anchors.parts:  # row i of an episode goes with row i of the others'
+        starts, mask = self._longest.runs.starts[episodes], np.ones(len(anchors), np.bool_)
+        for part in self.anchors.parts:  # row i of an episode belongs to row i in other arrays
             moved = np.asarray(starts - part.runs.starts[episodes])
-            made &= rows[part.rows(episodes, anchors) + moved[..., None]].all(axis=1)
-        return made
+            mask &= rows[part.rows(episodes, anchors) + moved[..., None]].all(axis=1)
+        return mask
 
-    def _all_rows(self) -> list[StoredRows]:
-        found, places = [], range(len(self))
+    def _stored_rows(self) -> list[StoredRows]:
+        all_rows, places = [], range(len(self))
         for part in self.anchors.parts:
             view, first = part.view, part.offsets[0]
             if self.pad or not isinstance(view.rows, range):
                 rows = part.rows(*self.anchors.find(np.asarray(self.chosen, np.int64)))
-                found += stored_rows(view, take(view.rows, rows), places)
+                all_rows += stored_rows(view, take(view.rows, rows), places)
             else:
                 steps = tuple((at - first) * view.rows.step for at in part.offsets)
-                found += stored_rows(view, select(view.rows, self._firsts(part)), places, steps)
-        return found
+                all_rows += stored_rows(
+                    view, select(view.rows, self._first_rows(part)), places, steps
+                )
+        return all_rows
 
-    def _firsts(self, part: Part) -> Selection:
-        """Return the first row of a part that each element has; not padded."""
+    def _first_rows(self, part: Part) -> Selection:
+        """Return the first row of a part in each element, for windows without padding."""
         chosen, first = self.chosen, part.offsets[0] + self.anchors.first
         if len(self.anchors.ends) == 1 and isinstance(chosen, range):
             first += int(part.runs.starts[0])
@@ -312,5 +326,5 @@ class Windows(Dataset):
         where = self.anchors.find(np.asarray(chosen, np.int64))
         return replace(part, offsets=part.offsets[:1]).rows(*where)[:, 0]
 
-    def _gap_positions(self, gap: int) -> int:
-        return self.anchors.between(self.chosen, gap + self._rows_apart())
+    def _positions_to_drop(self, gap: int) -> int:
+        return self.anchors.windows_between(self.chosen, gap + self._rows_between())

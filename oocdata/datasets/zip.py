@@ -1,4 +1,4 @@
-"""Several datasets side by side: elements are tuples or dicts."""
+"""Define `Zip`: datasets of equal length side by side, with tuples or dicts as elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import as_run
+from oocdata.index import Selection, as_run
 from oocdata.threads import cached_property
 
 __all__ = ["Zip", "enumerated", "zip"]
@@ -22,7 +22,7 @@ __all__ = ["Zip", "enumerated", "zip"]
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Zip(Dataset):
-    """Datasets of one length, side by side; made by `oocdata.zip`.
+    """Datasets of equal length side by side; made by `oocdata.zip`.
 
     Attributes
     ----------
@@ -47,63 +47,72 @@ class Zip(Dataset):
 
     @property
     def spec(self) -> Spec:
-        """The parts' specs, in the same tuple or dict."""
+        """Specs of the parts, in the same tuple or dict."""
         spec: Spec = map_tree(lambda part: part.spec, self.parts)
         return spec
 
     def _as_sparse(self) -> Dataset | None:
-        found = [(part, part._as_sparse()) for part in self._members]
-        if all(sparse is None for _, sparse in found):
+        pairs = [(part, part._as_sparse()) for part in self._members]
+        if all(sparse is None for _, sparse in pairs):
             return None
-        return self._of([part if sparse is None else sparse for part, sparse in found])
+        return self._of([part if sparse is None else sparse for part, sparse in pairs])
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """That of the parts; rows in one dimension, such as labels, follow those along several."""
+        """Sample shape of the parts; rows along one axis, e.g. labels, adopt that of the others."""
         shapes = {part.sample_shape for part in self._members}
-        if len(shapes) > 1 and all(part._is_rows for part in self._flat):
-            shapes = {shape for shape in shapes if len(shape) > 1}
+        if len(shapes) > 1 and all(
+            part._elements_are_rows for part in self._members if len(part.sample_shape) == 1
+        ):
+            shapes = {part.sample_shape for part in self._multi_axis_members}
         return shapes.pop() if len(shapes) == 1 else (len(self),)
 
     @property
-    def _flat(self) -> list[Dataset]:
-        return [part for part in self._members if len(part.sample_shape) == 1]
+    def _multi_axis_members(self) -> list[Dataset]:
+        """Members with several sample axes; the others have labels or other values per row."""
+        return [part for part in self._members if len(part.sample_shape) > 1]
 
     # Splits --------------------------------------------------------------------------------------
 
-    def _along(self, at: int, places: range) -> Self:
-        if at == len(self.sample_shape) - 1 and (len(self._paces) > 1 or None in self._paces):
-            return super()._along(at, places)  # parts of each would pair other elements
-        flat = self._flat
-        chosen = as_run(np.flatnonzero(self._lies_in(at, places))) if flat else range(0)
-        parts = [
-            part._select(chosen) if part in flat else part._along(at, places)
-            for part in self._members
-        ]
-        return self._of(parts)
+    def _select_along(self, at: int, places: range) -> Self:
+        if at == len(self.sample_shape) - 1 and (
+            len(self._shifts_and_spans) > 1 or None in self._shifts_and_spans
+        ):
+            return super()._select_along(at, places)  # ranges of each part would not pair up
+        several = self._multi_axis_members
+        if len(several) == len(self._members):
+            chosen: Selection = range(0)  # not needed
+        else:
+            chosen = as_run(np.flatnonzero(self._in_range(at, places)))
+        return self._of(
+            [
+                part._select_along(at, places) if part in several else part._select(chosen)
+                for part in self._members
+            ]
+        )
 
-    def _lies_in(self, at: int, places: range) -> NDArray[np.bool_]:
-        each = [part._lies_in(at, places) for part in self._members if part not in self._flat]
-        found: NDArray[np.bool_] = np.all(each, axis=0)
-        return found
+    def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
+        masks = [part._in_range(at, places) for part in self._multi_axis_members]
+        mask: NDArray[np.bool_] = np.all(masks, axis=0)
+        return mask
 
     @property
-    def _paces(self) -> frozenset[tuple[int, int] | None]:
-        return frozenset().union(*(part._paces for part in self._members if part not in self._flat))
+    def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
+        return frozenset().union(*(part._shifts_and_spans for part in self._multi_axis_members))
 
     @property
-    def _leading(self) -> list[Dataset]:
-        """Those that have ids of rows: parts of single rows follow windows and patches.
+    def _members_with_ids(self) -> list[Dataset]:
+        """Members that ids of rows refer to: windows and patches, or else rows.
 
-        Of single rows alone, those along several sample axes lead.
+        Among rows, the members with the most sample axes.
         """
-        own = [part for part in self._members if not part._is_rows]
+        others = [part for part in self._members if not part._elements_are_rows]
         most = max(len(part.sample_shape) for part in self._members)
-        return own or [part for part in self._members if len(part.sample_shape) == most]
+        return others or [part for part in self._members if len(part.sample_shape) == most]
 
     @property
-    def _is_rows(self) -> bool:
-        return all(part._is_rows for part in self._members)
+    def _elements_are_rows(self) -> bool:
+        return all(part._elements_are_rows for part in self._members)
 
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
@@ -114,22 +123,22 @@ class Zip(Dataset):
 
 
 def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as in tf.data and Grain
-    """Put datasets of one length side by side.
+    """Combine datasets of equal length, element by element.
 
     Parameters
     ----------
     *datasets : Dataset
-        Elements become tuples; or one dict of datasets, and elements become dicts.
+        Elements of the result are tuples; or one dict of datasets for elements that are dicts.
 
     Returns
     -------
     Zip
-        Of as many elements as each has.
+        Of the same length.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If there is nothing to zip, or the lengths differ.
+        If there are no datasets, or their lengths or several sample axes differ.
 
     Examples
     --------
@@ -166,5 +175,5 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
 
 
 def enumerated(dataset: Dataset) -> Zip:
-    """Return pairs (position, element); see `Dataset.enumerate`."""
+    """Return pairs ``(position, element)``; see `Dataset.enumerate`."""
     return Zip((View.of(Numbers(len(dataset))), dataset))

@@ -1,4 +1,4 @@
-"""Batches filled up to the least of several lengths, against lists of NumPy arrays."""
+"""Test ragged rows padded per batch, with lists of NumPy arrays as the oracle."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_tensors_are_the_memory_that_was_read_into(rows: ooc.Ragged, steps: int)
     assert loader.explain().batch_bytes == loader.batch_bytes
 
 
-def test_it_is_like_any_other_view(rows: ooc.Ragged) -> None:
+def test_zips_splits_and_loaders(rows: ooc.Ragged) -> None:
     pairs = ooc.zip(rows.pad(BOUNDS, value=-1), rows.mask(BOUNDS), rows.lengths)
     train, test = pairs.split(0.7, 0.3)
     assert [len(train), len(test)] == [140, 60]
@@ -102,7 +102,7 @@ def test_it_is_like_any_other_view(rows: ooc.Ragged) -> None:
     assert str(pairs.spec[0]) == "(None, 2) int32, padded"
 
 
-def test_what_is_refused(rows: ooc.Ragged) -> None:
+def test_invalid_calls(rows: ooc.Ragged) -> None:
     with pytest.raises(ArgumentError, match=r"longest row, 29.*got \(5, 9\)\. Write cut=True"):
         rows.pad((5, 9))
     with pytest.raises(ArgumentError, match="`to` must be lengths that ascend"):

@@ -1,4 +1,4 @@
-"""Sample axes, windows, patches and orders of axes against plain NumPy."""
+"""Test sample axes, windows, patches and transposed axes, with NumPy as the oracle."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ARRAY = sample_array(SHAPE, "<i4")
 
 
 def rows_of(array: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
-    """Rows in C order of the sample axes, by NumPy alone."""
+    """Return the rows in C order of the sample axes, by NumPy alone."""
     moved = np.moveaxis(array, axes, range(len(axes)))
     return moved.reshape(-1, *moved.shape[len(axes) :])
 
@@ -46,7 +46,7 @@ def test_rows_are_numbered_in_c_order_of_the_sample_axes(axis: Any):
 
 
 @pytest.mark.parametrize(
-    ("axis", "said"),
+    ("axis", "message"),
     [
         (4, "must be an axis of the 4-dimensional array; got 4"),
         ((0, 0), r"each sample axis once; got \(0, 0\)"),
@@ -59,8 +59,8 @@ def test_rows_are_numbered_in_c_order_of_the_sample_axes(axis: Any):
     ],
     ids=str,
 )
-def test_axes_that_an_array_has_not(axis: Any, said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_missing_axes(axis: Any, message: str):
+    with pytest.raises(ArgumentError, match=message):
         ooc.open(ARRAY, axis=axis)
 
 
@@ -109,7 +109,7 @@ def test_splits_of_several_sample_axes(axis: int | None):
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda v: v.split(0.5, 0.5, axis=2), r"one of the sample axes \(0, 1\); got 2"),
         (lambda v: v.split(0.5, 0.5, axis=9), "must be an axis of the 4-dimensional"),
@@ -118,15 +118,15 @@ def test_splits_of_several_sample_axes(axis: int | None):
         (lambda v: ooc.zip(v, v).split(0.5, 0.5, axis=2), "one of the sample axes"),
     ],
 )
-def test_wrong_splits(call: Any, said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_splits(call: Any, message: str):
+    with pytest.raises(ArgumentError, match=message):
         call(ooc.open(ARRAY, axis=(0, 1)))
 
 
 @pytest.mark.parametrize("pad", [False, True])
 @pytest.mark.parametrize("shift", [1, 2, 3])
 def test_parts_along_time_keep_the_places_of_windows(shift: int, pad: bool):
-    """A part that began its own count would hold windows that the whole does not have."""
+    """Test that a part of shifted windows has only windows of the whole dataset."""
     windows = ooc.open(np.arange(40).reshape(4, 10), axis=(0, 1)).windows(2, shift=shift, pad=pad)
     starts = set(windows.rows(np.arange(len(windows)))[:, 0].tolist())
     first, second = windows.split(5, 5, axis=1)
@@ -139,7 +139,7 @@ def test_parts_along_time_keep_the_places_of_windows(shift: int, pad: bool):
 
 @pytest.mark.parametrize("kind", ["unlike lengths", "unlike shifts", "padded", "lagged"])
 def test_zips_keep_their_pairs_along_time(kind: str):
-    """Windows may be as many in the whole, and not in a part of the rows of each."""
+    """Test zipped windows that are equally many in the whole, but not in parts of the rows."""
     rows = np.arange(80).reshape(4, 20)
     view, other = ooc.open(rows, axis=(0, 1)), ooc.open(1000 + rows, axis=(0, 1))
     zipped: Any = {
@@ -159,8 +159,8 @@ def test_zips_keep_their_pairs_along_time(kind: str):
         assert_array_equal(found, inside)
 
 
-def test_views_that_lie_along_axes_in_another_order_are_split_alike():
-    """Axis 1 of the one array is axis 0 of the other: a part holds pairs of the whole."""
+def test_views_with_axes_in_another_order_are_split_the_same():
+    """Test zipped arrays whose sample axes have different numbers in storage."""
     rows = np.arange(40).reshape(4, 10)
     both = ooc.zip(ooc.open(rows, axis=(0, 1)), ooc.open(rows.T.copy(), axis=(1, 0)))
     for axis, expected in ((0, rows[:2]), (1, rows[:, :5])):
@@ -194,7 +194,7 @@ def test_rows_of_another_part_can_not_be_selected():
 # Patches -----------------------------------------------------------------------------------------
 
 
-def test_a_grid_of_patches_is_numpys():
+def test_a_grid_of_patches_equals_numpy():
     view = ooc.open(ARRAY, axis=(0, 1))
     tiles = view.patches((2, 3), step=(2, 2))
     rows = rows_of(ARRAY, (0, 1))
@@ -224,7 +224,7 @@ def test_random_patches_are_a_function_of_seed_epoch_and_position(data: st.DataO
     assert all(extent.lengths == (1, 1, 2, 3) for extent in source.extents)
 
 
-def test_random_places_are_even():
+def test_random_places_are_uniform():
     patches = ooc.open(np.zeros((20_000, 8))).patches(5, per_row=1)
     places = patches.places(np.arange(20_000), Draw(3, 1))[:, 0]
     counts = np.bincount(places, minlength=4)
@@ -234,7 +234,7 @@ def test_random_places_are_even():
     assert 0.2 < (places == other).mean() < 0.3
 
 
-def test_zipped_and_windowed_arrays_get_the_same_part():
+def test_zipped_and_windowed_arrays_get_the_same_crop():
     view = ooc.open(ARRAY, axis=(0, 1))
     pairs = ooc.zip(view, view[:, ::-1, ::-1]).patches((2, 2), per_row=3)
     left, right = pairs.read(np.arange(30), Draw(1, 2))
@@ -260,7 +260,7 @@ def test_patches_of_transposed_rows_and_of_chosen_windows():
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda v: v.patches((7, 3)), r"`size` must fit into an element; got \(7, 3\)"),
         (lambda v: v.patches((1, 1, 1)), "3 different axes of an element that has 2"),
@@ -279,8 +279,8 @@ def test_patches_of_transposed_rows_and_of_chosen_windows():
         (lambda v: v.patches(2)[3:].split(0.5, 0.5), "Split first, then select"),
     ],
 )
-def test_wrong_patches(call: Any, said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_patches(call: Any, message: str):
+    with pytest.raises(ArgumentError, match=message):
         call(ooc.open(ARRAY, axis=(0, 1)))
 
 
@@ -297,7 +297,7 @@ def test_patches_of_one_element_are_in_one_part_of_a_split():
     assert [len(part) for part in pairs.split(0.5, 0.5, axis=1)] == [4 * 4 * 2] * 2
 
 
-# Which positions are stored together -------------------------------------------------------------
+# Blocks ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ def test_blocks_of_several_sample_axes(chunks: Any, axis: Any, blocks: Blocks):
 
 
 def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
-    """No chunk lies in two blocks, and no block has two chunks."""
+    """Check that blocks and chunks correspond one to one."""
     blocks = view.blocks
     assert isinstance(blocks, Blocks)
     block_of = blocks.of(np.arange(len(view)))
@@ -333,7 +333,7 @@ def _check_blocks(view: ooc.View, ids: np.ndarray) -> None:
     ("chunks", "axis"), [((2, 4, 6, 5), (0, 1)), ((1, 4, 6, 5), (1, 0)), ((3, 9, 2, 2), (0, 1))]
 )
 def test_chunks_that_cut_an_inner_sample_axis_are_blocks_of_their_own(chunks: Any, axis: Any):
-    """Not all chunks beside one another along it: they may be more than fit into memory."""
+    """Test that a block is not the chunks across an axis, which may exceed the memory."""
     view = ooc.open(RecordingSource(ARRAY, chunks), axis=axis)
     ids = chunk_ids(view, np.arange(len(view)))
     assert isinstance(view.blocks, BlockIds)
@@ -356,7 +356,7 @@ def test_blocks_hold_whole_chunks(data: st.DataObject):
         _check_blocks(view, ids)
 
 
-def test_irregular_selections_tell_the_chunk_of_each_row():
+def test_irregular_selections_list_the_chunk_of_each_row():
     view = ooc.open(RecordingSource(ARRAY, (1, 4, 6, 5)), axis=(0, 1))
     chosen = view[[39, 0, 1, 12, 38]]
     assert isinstance(chosen.blocks, BlockIds)
@@ -394,7 +394,7 @@ def test_completion_shows_what_users_call():
         assert all(hasattr(one, name) for name in dir(one))
 
 
-def test_habits_are_told_what_to_write():
+def test_methods_of_other_libraries_name_the_equivalent():
     view = ooc.open(ARRAY)
     for name in ("shuffle", "batch", "repeat", "prefetch"):
         with pytest.raises(AttributeError, match=r"oocdata's own is \.batches"):

@@ -1,4 +1,4 @@
-"""Joins against pandas, and what they decode."""
+"""Test joins, with pandas as the oracle, and count decoded chunks."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ NUMBERS = st.lists(st.integers(0, 60), max_size=25)
 @pytest.mark.parametrize("how", ["exact", "nearest", "previous"])
 @settings(max_examples=15)
 @given(NUMBERS, st.sets(st.integers(0, 60), min_size=1, max_size=25), st.sampled_from([None, 0, 4]))
-def test_partners_are_those_of_pandas(
+def test_partners_equal_pandas(
     kind: str, how: Any, left: list[int], right: set[int], tolerance: int | None
 ):
     rng = np.random.default_rng(len(left))
@@ -66,7 +66,7 @@ def test_partners_are_those_of_pandas(
     assert_array_equal(found, expected)
 
 
-def test_numbers_of_any_size_are_compared_as_they_are():
+def test_large_numbers_are_compared_exactly():
     far = np.array([-(2**63), 0, 2**63 - 1])
     assert matches(np.array([-(2**63) + 1, 2**62]), far, "nearest").tolist() == [0, 2]
     assert matches(np.array([2**63 - 1]), far[:1], "nearest", 2**62).tolist() == [-1]
@@ -91,7 +91,7 @@ def test_dates_of_views_are_dates():
         ooc.join(x, x, on=(by_day, np.arange(5)))
 
 
-def test_times_that_count_otherwise_are_not_compared(tmp_path: Path):
+def test_times_in_other_units_are_refused(tmp_path: Path):
     paths = tmp_path / "a.h5", tmp_path / "b.h5"
     for path, units in zip(paths, ("days since 2020-01-01", "days since 2020-01-03"), strict=True):
         with h5py.File(path, "w") as file:
@@ -105,7 +105,7 @@ def test_times_that_count_otherwise_are_not_compared(tmp_path: Path):
     assert len(ooc.join(x, x, on=dates, missing="drop")) == 3
 
 
-def test_elements_come_in_the_order_of_the_first():
+def test_elements_are_in_the_order_of_the_first_dataset():
     a, b = ooc.open(np.arange(5)), ooc.open(np.arange(4) * 10)
     with pytest.warns(MissingPartnerWarning, match="1 of 5 elements have no partner: x"):
         both = ooc.join(a, b, on=(["d", "b", "x", "a", "b"], np.array([b"a", b"b", b"c", b"d"])))
@@ -113,11 +113,13 @@ def test_elements_come_in_the_order_of_the_first():
     assert repr(both).startswith("<Zip: 4 elements")
 
 
-def test_missing_partners_are_never_dropped_in_silence():
+def test_missing_partners_are_reported():
     a, ids = ooc.open(np.arange(5)), np.arange(5)
-    with pytest.warns(MissingPartnerWarning, match="2 of 5 elements have no partner: 3, 4") as told:
+    with pytest.warns(
+        MissingPartnerWarning, match="2 of 5 elements have no partner: 3, 4"
+    ) as warned:
         assert len(ooc.join(a, a, on=(ids, ids - 2))) == 3
-    assert told[0].filename == __file__
+    assert warned[0].filename == __file__
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert len(ooc.join(a, a, on=(ids, ids + 3), missing="drop")) == 2
@@ -148,7 +150,7 @@ def test_several_datasets_and_names():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"on": ([1, 2, 3], [1, 1, 2])}, "each id of a partner once; these come back: 1"),
         ({"on": ([1, 2], [1, 2, 3])}, "an id for each element; got 2 for 3"),
@@ -172,9 +174,9 @@ def test_several_datasets_and_names():
         ({"on": ([1, 2, 4], [1, 2, 3]), "missing": "fill"}, "'drop' or 'error'"),
     ],
 )
-def test_wrong_joins(options: Any, said: str):
+def test_wrong_joins(options: Any, message: str):
     view, ids = ooc.open(np.arange(3)), np.arange(3)
-    with pytest.raises(ArgumentError, match=said):
+    with pytest.raises(ArgumentError, match=message):
         ooc.join(view, view, **{"on": (ids, ids), **options})
 
 
@@ -242,7 +244,7 @@ def test_a_join_is_described(tmp_path: Path):
 
 
 def test_sensors_in_files_are_joined_by_the_ids_in_them(tmp_path: Path):
-    """SEVIR: files of events, ``id`` beside each sensor, and which is where differs by sensor."""
+    """Test SEVIR's layout: event files with ids per sensor, in different orders."""
     rng = np.random.default_rng(0)
     names = np.array([f"S{number}" for number in range(12)], "S8")
     orders = {"vil": rng.permutation(12)[:10], "ir069": rng.permutation(12)[:9]}

@@ -1,4 +1,4 @@
-"""Ragged and sparse rows of several datasets in one batch, against lists of NumPy arrays."""
+"""Test ragged and sparse batches from several datasets, with NumPy lists as the oracle."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from oocdata.runs import Run, run_bytes
 Rows = list[np.ndarray]
 
 COUNTS = (90, 31, 60)
-"""Rows of each member."""
+"""Number of rows in each member."""
 
 EVERY = sum(COUNTS)
 
 
 def numbered(batch: np.ndarray) -> np.ndarray:
-    """Change labels in a function, so that batches are made of each part's own."""
+    """Map labels, so that each part makes a batch of its elements."""
     return batch * 2
 
 
 def rows_of(batch: Composed) -> Rows:
-    """Return the rows of a batch, as what is compared with the oracle."""
+    """Return the rows of a batch in the form of the oracle."""
     if isinstance(batch, ooc.SparseBatch):
         assert (np.diff(batch.indices @ (batch.shape[1], 1)) > 0).all()
         return list(batch.dense())
@@ -59,7 +59,7 @@ def same(batch: Any, positions: Any, rows: Rows) -> None:
 
 
 def ragged_members(folder: Path) -> tuple[list[ooc.Ragged], Rows]:
-    """Tokens of a plain file, of a compressed one read as another dtype, and of HDF5's heap."""
+    """Return tokens from a plain file, a compressed file converted to int64, and HDF5's heap."""
     lengths = np.random.default_rng(0).integers(0, 40, EVERY)
     values = np.arange(lengths.sum(), dtype="i4")
     rows = np.split(values, np.cumsum(lengths)[:-1])
@@ -83,7 +83,7 @@ def ragged_members(folder: Path) -> tuple[list[ooc.Ragged], Rows]:
 
 
 def sparse_members(folder: Path) -> tuple[list[Any], Rows]:
-    """Matrices of two files, one read as another dtype; and of some columns of a third."""
+    """Return matrices of two files, one converted, and some columns of a third."""
     matrix = random_csr(EVERY, 25, 0.3)
     borders = np.cumsum((0, *COUNTS))
     one, two, three = (matrix[a:b] for a, b in pairwise(borders))
@@ -109,12 +109,12 @@ Members = Callable[[], tuple[list[Any], Rows]]
 
 @pytest.fixture(params=KINDS)
 def members(request: pytest.FixtureRequest, tmp_path: Path) -> Members:
-    """What opens the members: h5py's file of the heap is closed when a test lets go of them."""
+    """Return a function that opens the members; h5py's file closes when they are dropped."""
     return partial(KINDS[request.param], tmp_path)
 
 
 def labelled(members: list[Any], fn: Any = None) -> list[Any]:
-    """Zip members with the position of each row, by name; the names in another order in one."""
+    """Zip members with row positions, by name, with another order of names in one member."""
     starts = np.cumsum((0, *COUNTS))
     made = []
     for number, member in enumerate(members):
@@ -174,7 +174,7 @@ def test_an_epoch_has_each_row_once(members: Members, shuffle: Any, fn: Any) -> 
             at = batch["at"] // times
             assert_array_equal(at, loader.positions(step, epoch))
             same(batch["x"], at, rows)
-            same(loader.batch(step, epoch)["x"], at, rows)  # not read as a part of a run
+            same(loader.batch(step, epoch)["x"], at, rows)  # read alone, not in a run
             seen += at.tolist()
         assert sorted(seen) == list(range(EVERY))
 
@@ -195,12 +195,12 @@ def test_every_batch_of_a_mixture_has_its_shares(members: Members, shuffle: Any,
             assert (at >= COUNTS[0]).sum() == 6
             drawn += at.tolist()
     second = [at for at in drawn if at >= COUNTS[0]]
-    assert set(Counter(second[:62]).values()) == {2}  # two epochs of its own
+    assert set(Counter(second[:62]).values()) == {2}  # two epochs of the member
     first = [at for at in drawn if at < COUNTS[0]]
     assert set(Counter(first[:180]).values()) == {2}
 
 
-def test_a_member_that_begins_anew_within_a_batch(members: Members) -> None:
+def test_a_member_that_restarts_within_a_batch(members: Members) -> None:
     views, rows = members()
     few = ooc.mix({views[0]: 1, views[1][:3]: 1}, length=64).batches(32, shuffle=True)
     for step in range(2):
@@ -226,7 +226,7 @@ def test_parts_of_an_epoch(members: Members) -> None:
         same(numbered[1], numbered[0], rows)
 
 
-def test_it_is_selected_and_split(members: Members) -> None:
+def test_selections_and_splits(members: Members) -> None:
     views, rows = members()
     whole = ooc.concat(views)
     same(whole[::-2].take([3, 0]), np.arange(EVERY)[::-2][[3, 0]], rows)
@@ -267,7 +267,7 @@ def test_draws_by_weight(members: Members) -> None:
         same(batch, positions, rows)
 
 
-def test_it_travels(members: Members) -> None:
+def test_descriptions_and_workers(members: Members) -> None:
     views, rows = members()
     mixed = ooc.mix({views[0]: 0.7, views[1]: 0.3})
     for whole in (ooc.concat(views), mixed, mixed.enumerate()):
@@ -280,7 +280,7 @@ def test_it_travels(members: Members) -> None:
             same(x, loader.positions(1, 1), rows)
 
 
-def test_rows_of_like_length_share_batches(tmp_path: Path) -> None:
+def test_buckets_batch_rows_of_similar_length(tmp_path: Path) -> None:
     views, rows = ragged_members(tmp_path)
     bounds, lengths = (10, 20, 40), np.array([len(row) for row in rows])
     whole = ooc.concat(labelled(views))
@@ -292,12 +292,12 @@ def test_rows_of_like_length_share_batches(tmp_path: Path) -> None:
         seen += batch["at"].tolist()
         mixed += len(np.unique(np.searchsorted(bounds, lengths[batch["at"]]))) > 1
     assert sorted(seen) == list(range(EVERY))
-    assert mixed <= 2  # where one bucket ends and the next begins
+    assert mixed <= 2  # at the border of two buckets
     with pytest.raises(ArgumentError, match="`bucket` must be None for a mixture"):
         ooc.mix([(view, 1) for view in views]).batches(16, bucket=bounds)
 
 
-def test_rows_that_are_padded(tmp_path: Path) -> None:
+def test_padded_rows(tmp_path: Path) -> None:
     views, rows = ragged_members(tmp_path)
     bounds, lengths = (10, 20, 40), np.array([len(row) for row in rows])
     pairs = [
@@ -371,7 +371,7 @@ def test_rows_are_written_once_where_one_member_gives_all(
     views, rows = ragged_members(tmp_path)
     monkeypatch.setattr(ragged, "empty", lambda *_: pytest.fail("values were copied"))
     same(ooc.concat([views[0], views[2]]).take([5, 3, 70]), [5, 3, 70], rows)
-    borders = ooc.concat([views[0], views[2]]).take([5, 3, 90, 92])  # each member's in one stretch
+    borders = ooc.concat([views[0], views[2]]).take([5, 3, 90, 92])  # rows of a member are adjacent
     same(borders, [5, 3, 121, 123], rows)
 
 
@@ -409,11 +409,11 @@ def test_names_in_another_order(tmp_path: Path, fn: Any) -> None:
     assert list(batch) == ["x", "y", "at"]
 
 
-def test_what_is_not_alike_is_named(tmp_path: Path) -> None:
+def test_errors_name_the_difference(tmp_path: Path) -> None:
     one, two, _ = ragged_members(tmp_path)[0]
     dense, cells = ooc.open(np.zeros((5, 3), "i4")), sparse_members(tmp_path)[0]
     wide = ooc.ragged(np.zeros((9, 2), "i4"), lengths=[4, 5])
-    for others, said in (
+    for others, message in (
         (
             [one, one.astype("f8")],
             r"0 has \(None,\) int32, ragged, dataset 1 has .*float64, ragged",
@@ -424,10 +424,10 @@ def test_what_is_not_alike_is_named(tmp_path: Path) -> None:
         ([cells[0], one], r"dataset 0 has \(25,\) float32, sparse, dataset 1 has .*ragged"),
         ([one, one.pad((10, 40))], r"dataset 1 has \(None,\) int32, padded"),
     ):
-        with pytest.raises(ArgumentError, match=said) as raised:
+        with pytest.raises(ArgumentError, match=message) as raised:
             ooc.concat(others)
-        assert "`.map`" not in str(raised.value)  # which such rows do not take
-        with pytest.raises(ArgumentError, match=said):
+        assert "`.map`" not in str(raised.value)  # not possible for these rows
+        with pytest.raises(ArgumentError, match=message):
             ooc.mix([(other, 1) for other in others])
     mixed = ooc.mix({one: 1, two: 1})
     for wrong in (
@@ -459,7 +459,7 @@ def test_a_damaged_row_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shuffle", [False, True])
 @pytest.mark.parametrize("joined", ["concat", "mix", "nested", "chosen"])
 def test_padding_all_is_padding_each(joined: str, shuffle: bool, to: Any) -> None:
-    """A concat or mix of ragged rows is padded as a whole, as if each member had been."""
+    """Test that padding a concat or mix equals padding each member."""
     random = np.random.default_rng(5)
     lengths = [random.integers(0, 12, 40), random.integers(5, 45, 30)]
     first, second = (
@@ -493,21 +493,21 @@ def test_padding_all_is_padding_each(joined: str, shuffle: bool, to: Any) -> Non
         for one, same_one in zip(loader.epoch(epoch), other.epoch(epoch), strict=True):
             for array, wanted in zip(one, same_one, strict=True):
                 assert_array_equal(array, wanted)
-            values, held, counts = one
-            assert_array_equal(held.sum(1), counts)
-            assert (values[~held] == -1).all()
-            assert (values[held] >= 0).all()
+            values, mask, counts = one
+            assert_array_equal(mask.sum(1), counts)
+            assert (values[~mask] == -1).all()
+            assert (values[mask] >= 0).all()
     resumed = [x.tolist() for x, _, _ in loader.epoch(1, 3)]
     assert resumed == [x.tolist() for x, _, _ in loader.epoch(1)][3:]
     ranks = [list(loader.shard(2, rank).epoch(0)) for rank in range(2)]
-    for step, (_, held, counts) in enumerate(loader.epoch(0)):
+    for step, (_, mask, counts) in enumerate(loader.epoch(0)):
         both = np.concatenate([batches[step][2] for batches in ranks])
         assert_array_equal(both, counts[: len(both)])
-        assert held.shape[1] >= counts.max()
+        assert mask.shape[1] >= counts.max()
     assert fingerprint(loader) == fingerprint(other)
 
 
-def test_padding_what_is_not_ragged() -> None:
+def test_padding_dense_rows_is_refused() -> None:
     rows = ooc.ragged(np.arange(6), lengths=[1, 2, 3])
     zipped = ooc.concat([ooc.zip(rows, ooc.open(np.arange(3)))] * 2)
     for call in (lambda: zipped.pad(3), lambda: zipped.mask(3), lambda: zipped.lengths):

@@ -1,4 +1,4 @@
-"""Mixtures and weights of real data: shares, epochs, chunks, ranks and resuming, counted."""
+"""Test mixtures and weights: shares, epochs, decoded chunks, ranks and resuming."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from oocdata.order.weighted import Weighted
 
 
 def numbers(*counts: int) -> list[ooc.View]:
-    """Arrays whose rows tell of which array they are, and which row."""
+    """Return arrays whose values identify the array and the row."""
     return [ooc.open(np.arange(count) + 1000 * at) for at, count in enumerate(counts)]
 
 
@@ -32,7 +32,7 @@ def epochs(loader: ooc.Loader, count: int) -> list[np.ndarray]:
 
 
 def chunked(rows: int, seed: int) -> Any:
-    """A chunked array whose rows are told from one another, and a count of its decoded chunks."""
+    """Return a chunked array with distinct rows, and a counter of its decoded chunks."""
     array = np.arange(rows * 64.0).reshape(rows, 64) + seed * 10**6
     return counted(array, 8, 64)
 
@@ -68,7 +68,7 @@ def test_each_member_goes_through_its_own_epochs() -> None:
         assert (np.diff(own) != 1).any()
 
 
-def test_an_epoch_ends_before_a_member_begins_anew() -> None:
+def test_an_epoch_ends_before_a_member_restarts() -> None:
     one, two = numbers(100, 33)
     assert len(ooc.mix({one: 3, two: 1}).batches(4)) == 132 // 4
     assert len(ooc.mix({one: 1, two: 1}).batches(4)) == 66 // 4
@@ -103,8 +103,8 @@ def test_chunks_of_members_are_decoded_once_an_epoch_of_their_own() -> None:
         every = np.concatenate(epochs(loader, 2))
     assert len(every) == 2 * 1536
     assert_array_equal(np.unique(every[:, 0], return_counts=True)[1], 2)
-    # Once in each of two epochs of their own, but for what is cached from the one before; and what
-    # borders between lanes cut.
+    # Each chunk once in each of two epochs of its member, except for cached ones; and chunks cut
+    # by borders between lanes again.
     assert 128 <= first.total() <= 2 * (128 + 4)
     assert 64 <= second.total() <= 2 * (64 + 4)
 
@@ -120,7 +120,7 @@ def test_ranks_share_the_batches(shuffle: Any) -> None:
             assert_array_equal(together, loader.batch(step, 2))
 
 
-def test_it_goes_on_anywhere_as_if_never_stopped() -> None:
+def test_resume_at_any_step() -> None:
     one, two = numbers(90, 40)
     make = lambda: ooc.mix({one: 2, two: 1}).batches(8, shuffle=True, seed=9)  # noqa: E731
     every = epochs(make(), 3)
@@ -135,7 +135,7 @@ def test_it_goes_on_anywhere_as_if_never_stopped() -> None:
         assert_array_equal(got, expected)
 
 
-def test_it_travels(tmp_path: Path) -> None:
+def test_descriptions_and_workers(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(160.0))
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file.create_dataset("u", data=np.arange(160.0) + 1000, chunks=(7,), compression="gzip")
@@ -182,7 +182,7 @@ def test_in_worker_processes(tmp_path: Path) -> None:
                 assert_array_equal(one_, other)
 
 
-def test_over_and_under_other_datasets() -> None:
+def test_mixtures_of_and_in_other_datasets() -> None:
     array = np.zeros((40, 4, 6))
     one, two = ooc.open(array), ooc.open(array + 100)
     pairs = ooc.mix({one.next_frame(): 1, two.next_frame(): 2})
@@ -208,16 +208,16 @@ def test_over_and_under_other_datasets() -> None:
     assert own.batch(0)[:, 0, 0].tolist().count(8) == 5
 
 
-def test_parts_of_it_are_parts_of_each_member() -> None:
+def test_a_split_of_a_mixture_splits_each_member() -> None:
     one, two = numbers(100, 40)
     mixed = ooc.mix({one: 1, two: 1})
     train, val = mixed.split(0.8, 0.2)
     assert [len(part) for part in train.parts] == [80, 32]
     assert [len(part) for part in val.parts] == [20, 8]
     assert [len(mixed.map(np.sqrt).shard(2, at)) for at in range(2)] == [70, 70]
-    kept = mixed.filter(np.arange(140) % 2 == 0)
-    assert [len(part) for part in kept.parts] == [50, 20]
-    assert isinstance(kept, Mix)
+    filtered = mixed.filter(np.arange(140) % 2 == 0)
+    assert [len(part) for part in filtered.parts] == [50, 20]
+    assert isinstance(filtered, Mix)
     assert_array_equal(mixed.take([0, 139, 100]), [0, 1039, 1000])
     with pytest.raises(EmptyError, match="of member 1 none is left"):
         ooc.mix([(one, 1), (two, 1), (one, 1)])[np.r_[0:50, 150:200]]
@@ -229,7 +229,7 @@ def test_parts_of_it_are_parts_of_each_member() -> None:
 
 
 @pytest.mark.parametrize(
-    ("members", "said"),
+    ("members", "message"),
     [
         ({}, "a dict of datasets and weights"),
         ([ooc.open(np.arange(3))], "a dict of datasets and weights"),
@@ -243,8 +243,8 @@ def test_parts_of_it_are_parts_of_each_member() -> None:
         ([(ooc.mix([(ooc.open(np.arange(3)), 1)]), 1)], "no mixtures"),
     ],
 )
-def test_what_does_not_mix(members: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_invalid_mixtures(members: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         ooc.mix(members)
 
 
@@ -257,8 +257,8 @@ def test_members_of_one_array_are_split_before_they_are_mixed() -> None:
                 one.split(0.5, 0.5)
 
 
-def test_a_large_member_beside_a_small_one() -> None:
-    """Shares are exact, however far apart they are."""
+def test_members_of_very_different_size() -> None:
+    """Test that shares are exact, however different they are."""
     for counts in ((10**8, 50), (5_000_004, 4_999_996), (2**40 + 1, 3)):
         parts = [ooc.open(np.broadcast_to(np.float32(at), (n,))) for at, n in enumerate(counts)]
         members = ooc.mix(list(zip(parts, counts, strict=True)))
@@ -269,18 +269,18 @@ def test_a_large_member_beside_a_small_one() -> None:
         ooc.mix([(parts[0], 1), (parts[1], 1e-15)])
 
 
-def test_what_can_not_be_asked_of_a_mixture() -> None:
+def test_unsupported_methods_of_a_mixture() -> None:
     one, two = numbers(10, 10)
     mixed = ooc.mix({one: 1, two: 2})
     with pytest.raises(ArgumentError, match="`weights` must be None for a mixture"):
         mixed.batches(2, weights=np.ones(20))
-    with pytest.raises(ArgumentError, match="mixed alike"):
+    with pytest.raises(ArgumentError, match="equal lengths and weights"):
         ooc.zip(mixed, ooc.mix({one: 1, two: 1})).batches(2)
     with pytest.raises(ArgumentError, match="`length` must be"):
         ooc.mix({one: 1}, length=0)
 
 
-def test_it_explains_itself() -> None:
+def test_explain() -> None:
     one, two = numbers(700, 60)
     loader = ooc.mix({one: 0.7, two: 0.3}, length=400).batches(40, shuffle=True)
     text = str(loader.explain())
@@ -291,7 +291,7 @@ def test_it_explains_itself() -> None:
     assert "; and 5 more" in many.reason
     assert "       and 3 more arrays" in str(many.explain())
     few = ooc.mix({one: 1, ooc.open(np.arange(3)): 9}, length=1000).batches(100, shuffle=True)
-    assert few.explain().advice == ()  # that elements come again is what was asked for
+    assert few.explain().advice == ()  # repeated elements are intended
     weighted = one.batches(70, shuffle=True, weights=np.arange(700) % 7 == 3)
     text = str(weighted.explain())
     assert "draws by weight, full shuffle: drawn by weight" in text
@@ -317,7 +317,7 @@ def test_a_draw_takes_no_memory_by_length() -> None:
 
 
 @pytest.mark.parametrize("shuffle", [True, "block", "global", ooc.BlockShuffle(8, 4)], ids=str)
-def test_elements_come_as_often_as_they_weigh(shuffle: Any) -> None:
+def test_elements_are_drawn_in_proportion_to_weights(shuffle: Any) -> None:
     view, _ = chunked(320, 0)
     random = np.random.default_rng(0)
     weights = random.integers(0, 5, 320).astype("f4")
@@ -369,7 +369,7 @@ def test_weights_of_a_view_and_balanced_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weights", "said"),
+    ("weights", "message"),
     [
         (np.ones(29), "each of the 30 elements"),
         (np.ones((30, 1)), r"shape \(30, 1\)"),
@@ -382,8 +382,8 @@ def test_weights_of_a_view_and_balanced_labels(tmp_path: Path) -> None:
         (np.full(30, 1e307), "divide them by the largest"),
     ],
 )
-def test_what_is_no_weight(weights: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_invalid_weights(weights: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         ooc.open(np.arange(30)).batches(5, shuffle=True, weights=weights)
 
 
@@ -392,7 +392,7 @@ def test_what_is_no_weight(weights: Any, said: str) -> None:
 )
 @pytest.mark.parametrize("others", [2, 4, 6])
 def test_classes_in_turn_are_drawn_equally_often(shuffle: Any, others: int) -> None:
-    """One of one class, then some of the other, and so on: points at equal distances fit to it."""
+    """Test labels that alternate regularly, which systematic sampling could miss."""
     labels = (np.arange(6000) % (others + 1) == 0).astype(int)
     loader = ooc.open(labels).batches(30, shuffle=shuffle, weights=ooc.balanced(labels), seed=1)
     for epoch in range(6):
@@ -407,7 +407,7 @@ def test_classes_anywhere_are_drawn_equally_often(sizes: tuple[int, ...]) -> Non
     for epoch in range(4):
         times = np.bincount(np.concatenate(list(loader.epoch(epoch))))
         expected = len(labels) / 4
-        assert abs(times[[2, 3]] - expected).max() < 1  # of weights that no other has
+        assert abs(times[[2, 3]] - expected).max() < 1  # elements with unique weights
         assert abs(times - expected).max() < 20 if sizes[0] == sizes[1] else 1
 
 
@@ -417,12 +417,12 @@ def test_weights_need_a_shuffle() -> None:
 
 
 @pytest.mark.parametrize("labels", [[0.5, 1], [[1], [2]], [-1, -1], [], [None, "a"]], ids=str)
-def test_what_are_no_labels(labels: Any) -> None:
+def test_invalid_labels(labels: Any) -> None:
     with pytest.raises(ArgumentError, match="`labels` must"):
         ooc.balanced(np.array(labels, dtype=object) if None in labels else labels)
 
 
-def test_an_order_of_ones_own_serves_for_both() -> None:
+def test_a_user_defined_order_of_members_and_draws() -> None:
     one, two = numbers(30, 20)
     loader = ooc.mix({one: 1, two: 1}).batches(4, shuffle=ooc.Sequential())
     assert isinstance(loader.order, Mixture)
@@ -432,7 +432,7 @@ def test_an_order_of_ones_own_serves_for_both() -> None:
 
 
 class Backwards:
-    """An order of a user's own."""
+    """An order defined by a user."""
 
     def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> np.ndarray:
         return np.arange(count)[::-1][start:stop]
@@ -471,7 +471,7 @@ def test_fit_takes_mixtures_and_weights_of_samples() -> None:
     x, y = ooc.open(np.ones((40, 3), "f4")), ooc.open(np.ones((40, 1), "f4"))
     wrong = ooc.open(np.full((40, 1), 9, "f4"))
     ones, zeros = (ooc.open(np.full(40, value, "f4")) for value in (1, 0))
-    # The weight of what is wrong is 0, so training does not see it.
+    # Wrong elements have weight 0, so training does not see them.
     mixed = ooc.mix({ooc.zip(x, y, ones): 1, ooc.zip(x, wrong, zeros): 1})
     keras.utils.set_random_seed(1)
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])

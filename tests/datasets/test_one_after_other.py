@@ -1,4 +1,4 @@
-"""Datasets one after the other, filters and numbers of elements: NumPy is the oracle."""
+"""Test concat, filters and enumerate, with NumPy as the oracle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ A, B, C = (sample_array((count, 6, 8), "<f4") + 1000 * at for at, count in enume
 
 
 def on_disk(folder: Path) -> list[ooc.View]:
-    """Three arrays in three ways: addressed, decoded in chunks, in several files."""
+    """Return three arrays: addressable, in decoded chunks, and in several files."""
     np.save(folder / "a.npy", A)
     with h5py.File(folder / "b.h5", "w") as file:
         file.create_dataset("u", data=B, chunks=(3, 6, 5), compression="gzip")
@@ -124,7 +124,7 @@ def test_functions_get_their_own_elements_and_draw_by_position() -> None:
     for step in range(3):
         positions = mixed.positions(step)
         own = positions < 12
-        # By (seed, epoch, position), whoever else is in the batch.
+        # By (seed, epoch, position), whatever else is in the batch.
         assert_array_equal(mixed.batch(step)[own], alone.batch(step)[own])
         assert_array_equal(mixed.batch(step)[~own], positions[~own] + 0.5)
 
@@ -161,7 +161,7 @@ def test_chunks_of_each_part_are_decoded_once(own_account: None) -> None:
     oracle = np.concatenate([one, sample_array((30, 4)), np.asarray(two)[5:]])
     assert_array_equal(every[np.lexsort(every.T)], oracle[np.lexsort(oracle.T)])
     assert set(first.values()) == set(second.values()) == {1}
-    # What is chosen keeps its chunks, also in another order.
+    # A selection keeps its chunks, also in another order.
     assert isinstance(whole[::-1].blocks, BlockIds)
     assert whole[:64].blocks == Blocks(8, 8)
     assert whole[::-1].blocks.number(179) == whole.blocks.number(179)
@@ -213,14 +213,14 @@ def test_splits_never_share_a_row() -> None:
     assert len(one) + len(two) == 50
     with pytest.raises(ArgumentError, match="another order"):
         whole[[5, 2, 9, 1]].split(0.5, 0.5)
-    with pytest.raises(ArgumentError, match="unlike numbers of patches"):
+    with pytest.raises(ArgumentError, match="different numbers of patches"):
         ooc.concat([ooc.open(A).patches((3, 4)), ooc.open(B).patches((3, 4), step=1)]).split(
             0.5, 0.5
         )
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         ([], "must get datasets"),
         ([A], "Open arrays with ooc.open"),
@@ -232,8 +232,8 @@ def test_splits_never_share_a_row() -> None:
         ([ooc.mix([(ooc.open(A), 1)]), ooc.open(A)], "no mixtures; dataset 0 is one"),
     ],
 )  # fmt: skip
-def test_what_does_not_go_together(parts: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_mismatched_parts(parts: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         ooc.concat(parts)
 
 
@@ -249,18 +249,18 @@ def test_dicts_in_another_order_and_empty_parts() -> None:
 # --- filters
 
 
-def test_a_filter_keeps_what_a_mask_says(tmp_path: Path) -> None:
+def test_filter_by_a_mask(tmp_path: Path) -> None:
     mask = np.random.default_rng(0).random(70) < 0.3
     np.save(tmp_path / "mask.npy", mask)
     every = np.concatenate([A, B, C])
     whole = ooc.concat(on_disk(tmp_path))
     for given_ in (mask, mask.tolist(), ooc.open(tmp_path / "mask.npy")):
-        kept = whole.filter(given_)
-        assert_array_equal(kept.take(np.arange(len(kept))), every[mask])
+        filtered = whole.filter(given_)
+        assert_array_equal(filtered.take(np.arange(len(filtered))), every[mask])
     pair = ooc.open(A).next_frame().filter(np.arange(22) % 2 == 0)
     assert_array_equal(pair.take([1, 2])[1], A[[3, 5]])
     run = ooc.open(A).filter(np.arange(23) > 4)
-    assert run.rows == range(5, 23)  # a run stays a rule
+    assert run.rows == range(5, 23)  # stays a range
     assert ooc.open(A, axis=(0, 1)).filter(np.ones(23 * 6, bool)).sample_shape == (23, 6)
     assert len(ooc.open(A).filter(np.zeros(23, bool))) == 0
     view, _ = counted(sample_array((40, 4)), 8, 4)
@@ -271,13 +271,13 @@ def test_a_filter_keeps_what_a_mask_says(tmp_path: Path) -> None:
 def test_a_view_of_a_mask_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "BLOCK_BYTES", 16)
     source = RecordingSource(np.arange(100) % 7 == 0, 8)
-    kept = ooc.open(np.arange(100)).filter(ooc.open(source))
-    assert_array_equal(np.asarray(kept), np.arange(0, 100, 7))
+    filtered = ooc.open(np.arange(100)).filter(ooc.open(source))
+    assert_array_equal(np.asarray(filtered), np.arange(0, 100, 7))
     assert sorted(len(rows) for rows in source.rows) == [4, *[16] * 6]
 
 
 @pytest.mark.parametrize(
-    ("mask", "said"),
+    ("mask", "message"),
     [
         (np.ones(22, bool), "each of the 23 elements; got 22"),
         (ooc.open(np.ones(24, bool)), "each of the 23 elements; got 24"),
@@ -287,15 +287,15 @@ def test_a_view_of_a_mask_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
         (ooc.open(np.ones((23, 2), bool)), "a View of one bool"),
     ],
 )
-def test_what_is_no_mask(mask: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_invalid_masks(mask: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         ooc.open(A).filter(mask)
 
 
 # --- numbers
 
 
-def test_numbers_stay_with_their_elements(tmp_path: Path) -> None:
+def test_enumerated_positions_stay_with_their_elements(tmp_path: Path) -> None:
     view = on_disk(tmp_path)[0]
     pairs = view.enumerate()
     assert pairs.spec[0].dtype == np.int64

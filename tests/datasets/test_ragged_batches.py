@@ -1,4 +1,4 @@
-"""Ragged batches against lists of NumPy arrays, and what is asked of storage for them."""
+"""Test ragged batches, with NumPy lists as the oracle, and their reads."""
 
 from __future__ import annotations
 
@@ -55,13 +55,13 @@ def same(batch: Any, positions: Any, rows: list[np.ndarray] = ROWS) -> None:
 def test_any_rows(lengths: list[int], inner: tuple[int, ...], dtype: str, data: Any) -> None:
     values = np.arange(sum(lengths) * int(np.prod(inner))).reshape(-1, *inner).astype(dtype)
     made = ooc.ragged(values, lengths=lengths)
-    wanted = np.split(values.astype(values.dtype.newbyteorder("=")), np.cumsum(lengths)[:-1])
+    expected = np.split(values.astype(values.dtype.newbyteorder("=")), np.cumsum(lengths)[:-1])
     positions = data.draw(st.lists(st.integers(0, len(lengths) - 1), max_size=8))
-    same(made.take(positions), positions, wanted)
+    same(made.take(positions), positions, expected)
     chosen = made[positions]
     assert_array_equal(chosen.lengths.take(np.arange(len(positions))), np.take(lengths, positions))
     if positions:
-        same(chosen.take([0]), positions[:1], wanted)
+        same(chosen.take([0]), positions[:1], expected)
         assert chosen.longest == max(lengths[at] for at in positions)
         pad, mask = chosen.pad(9), chosen.mask(9)
         assert pad.shape == (len(positions), 9, *inner)
@@ -69,7 +69,7 @@ def test_any_rows(lengths: list[int], inner: tuple[int, ...], dtype: str, data: 
     size = data.draw(st.integers(1, 12))
     loader = made.batches(size, shuffle=True)
     for step, batch in enumerate(loader.epoch(1)):
-        same(batch, loader.positions(step, 1), wanted)
+        same(batch, loader.positions(step, 1), expected)
 
 
 @pytest.mark.parametrize("shuffle", [False, True, "block"])
@@ -80,7 +80,7 @@ def test_an_epoch_has_each_row_once(rows: ooc.Ragged, shuffle: Any) -> None:
         seen = []
         for step, batch in enumerate(loader.epoch(epoch)):
             same(batch["x"], batch["at"])
-            same(loader.batch(step, epoch)["x"], batch["at"])  # not read as a part of a run
+            same(loader.batch(step, epoch)["x"], batch["at"])  # read alone, not in a run
             seen += batch["at"].tolist()
         assert sorted(seen) == list(range(200))
 
@@ -116,7 +116,7 @@ def test_splits_share_no_row(rows: ooc.Ragged) -> None:
         assert_array_equal(np.sort(np.concatenate(found), axis=0), VALUES)
 
 
-def test_it_is_described(rows: ooc.Ragged) -> None:
+def test_description(rows: ooc.Ragged) -> None:
     loader = rows[::-1].astype("f8").batches(32, shuffle=True).shard(2, 1)
     again = from_json(as_json(loader))
     assert fingerprint(again) == fingerprint(loader)
@@ -170,7 +170,7 @@ def test_batches_take_no_more_than_is_counted(rows: ooc.Ragged) -> None:
     assert "rows of unequal length" in str(loader.explain())
 
 
-def test_what_needs_rows_of_one_length_says_so(rows: ooc.Ragged) -> None:
+def test_errors_of_methods_that_need_dense_rows(rows: ooc.Ragged) -> None:
     both = ooc.zip(rows, rows.lengths)
     for wrong in (
         lambda: both.map(lambda x, y: x),
@@ -214,22 +214,22 @@ def test_rows_of_several_files(tmp_path: Path) -> None:
 
 
 def test_rows_of_lines(tmp_path: Path) -> None:
-    """Values may be bytes: documents of several lines."""
+    """Test values that are ``bytes``: documents of several lines."""
     lines = [b"%d" % number * (number % 3) for number in range(50)]
     (tmp_path / "a.txt").write_bytes(b"".join(line + b"\n" for line in lines))
     borders = [0, 3, 3, 10, 11, 25, 50]
     rows = ooc.ragged(tmp_path / "a.txt", borders)
-    wanted = [lines[start:stop] for start, stop in pairwise(borders)]
-    assert [rows[at].tolist() for at in range(6)] == wanted
+    expected = [lines[start:stop] for start, stop in pairwise(borders)]
+    assert [rows[at].tolist() for at in range(6)] == expected
     for size in (1, 4):
         read = [row.tolist() for batch in rows.batches(size) for row in batch]
         given = [row for batch in rows.batches(size).to_tf() for row in batch.to_list()]
-        assert read == given == wanted
+        assert read == given == expected
     both = ooc.concat([rows[2:], rows[:2]])
-    assert [row.tolist() for row in both.take(np.arange(6))] == [*wanted[2:], *wanted[:2]]
+    assert [row.tolist() for row in both.take(np.arange(6))] == [*expected[2:], *expected[:2]]
 
 
-def test_numbers_that_a_dtype_does_not_hold() -> None:
+def test_values_that_the_dtype_cannot_represent() -> None:
     rows = ooc.ragged(np.arange(5, dtype="f2"), lengths=[2, 3])
     with pytest.raises(ArgumentError, match="must be a number that float16 holds; got 1000000"):
         rows.pad(value=1e6)

@@ -1,4 +1,4 @@
-"""Rows of unequal length against lists of NumPy arrays."""
+"""Test ragged rows, with lists of NumPy arrays as the oracle."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def test_any_rows(lengths: list[int], inner: tuple[int, ...], dtype: str, data: 
     row = data.draw(st.integers(-len(rows), len(rows) - 1))
     assert_array_equal(made[row], rows[row])
     to = data.draw(st.integers(1, 12))
-    wanted, view = padded(rows, to, 7), made.pad(to, value=7, cut=True)
+    expected, view = padded(rows, to, 7), made.pad(to, value=7, cut=True)
     chosen = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=6))
-    assert_array_equal(view.take(chosen), wanted[chosen])
+    assert_array_equal(view.take(chosen), expected[chosen])
     cut: Any = (slice(None), slice(*sorted(data.draw(st.tuples(*[st.integers(0, to)] * 2)))))
     step: Any = (slice(None), slice(None, None, data.draw(st.sampled_from([2, 3, -1]))))
     for part in (cut, step):
-        assert_array_equal(view[part].take(chosen), wanted[part][chosen])
+        assert_array_equal(view[part].take(chosen), expected[part][chosen])
     mask = np.arange(to) < np.array(lengths)[:, None]
     assert_array_equal(made.mask(to, cut=True).take(chosen), mask[chosen])
-    assert_array_equal(np.asarray(view.windows(2)), np.stack([wanted[:-1], wanted[1:]], 1)) if len(
-        rows
-    ) > 1 else None
+    if len(rows) > 1:
+        pairs = np.stack([expected[:-1], expected[1:]], 1)
+        assert_array_equal(np.asarray(view.windows(2)), pairs)
 
 
 @pytest.fixture
@@ -74,12 +74,12 @@ def test_from_files(stored: tuple[str, list[np.ndarray]]) -> None:
     path, rows = stored
     made = ooc.ragged(ooc.open(path, "values"), ooc.open(path, "offsets"))
     view = made.pad(value=-1)
-    wanted = padded(rows, max(map(len, rows)), -1)
-    assert_array_equal(np.asarray(view), wanted)
+    expected = padded(rows, max(map(len, rows)), -1)
+    assert_array_equal(np.asarray(view), expected)
     loader = ooc.zip(view, made.mask(), made.lengths).batches(16, shuffle=True, seed=3)
     for epoch in range(2):
         x, mask, lengths = (np.concatenate(part) for part in zip(*loader.epoch(epoch), strict=True))
-        assert_array_equal(np.sort(x, axis=0), np.sort(wanted, axis=0))
+        assert_array_equal(np.sort(x, axis=0), np.sort(expected, axis=0))
         assert_array_equal((x >= 0) & mask, mask)
         assert_array_equal(mask.sum(axis=1), lengths)
     for ours, tensors in zip(loader.epoch(0, 5), loader.to_tf(start=(0, 5)), strict=False):
@@ -88,8 +88,8 @@ def test_from_files(stored: tuple[str, list[np.ndarray]]) -> None:
     assert fingerprint(again) == fingerprint(loader)
     assert_array_equal(again.batch(2)[0], loader.batch(2)[0])
     parts = view.split(0.5, 0.5)
-    assert_array_equal(np.concatenate([np.asarray(part) for part in parts]), wanted)
-    assert_array_equal(view.batches(8, workers=1).batch(3), wanted[24:32])
+    assert_array_equal(np.concatenate([np.asarray(part) for part in parts]), expected)
+    assert_array_equal(view.batches(8, workers=1).batch(3), expected[24:32])
 
 
 def test_each_chunk_is_decoded_once_a_batch() -> None:
@@ -101,7 +101,7 @@ def test_each_chunk_is_decoded_once_a_batch() -> None:
     assert len(decoded) == 20
 
 
-def test_a_row_a_file(tmp_path: Path) -> None:
+def test_each_file_is_a_row(tmp_path: Path) -> None:
     for number, length in enumerate((4, 2, 3)):
         np.save(tmp_path / f"{number}.npy", np.full((length, 2), number, "f4"))
     view = ooc.open(str(tmp_path / "*.npy"))
@@ -113,7 +113,7 @@ def test_a_row_a_file(tmp_path: Path) -> None:
     assert len(patches) == 6
 
 
-def test_what_does_not_fit() -> None:
+def test_invalid_lengths_and_values() -> None:
     rows = ooc.ragged(np.arange(15, dtype="u1"), lengths=LENGTHS)
     with pytest.raises(ArgumentError, match=r"longest row, 7.*got 5\. Write cut=True"):
         rows.pad(5)
@@ -139,10 +139,10 @@ def test_what_does_not_fit() -> None:
 
 def test_a_field_of_rows() -> None:
     values = np.array([(n, [n, -n]) for n in range(15)], [("at", "f4"), ("to", "i4", 2)])
-    rows, wanted = ooc.ragged(values, lengths=LENGTHS), rows_of(values, LENGTHS)
+    rows, expected = ooc.ragged(values, lengths=LENGTHS), rows_of(values, LENGTHS)
     for name in ("at", "to"):
-        assert_array_equal(rows[name][2], wanted[2][name])
-        assert_array_equal(np.asarray(rows[name].pad()), padded([w[name] for w in wanted], 7, 0))
+        assert_array_equal(rows[name][2], expected[2][name])
+        assert_array_equal(np.asarray(rows[name].pad()), padded([w[name] for w in expected], 7, 0))
     files = ooc.open([values.reshape(3, 5), values.reshape(5, 3)])
     assert_array_equal(files["to"][4], values.reshape(5, 3)[1]["to"])
     loader = files["at"].batches(4)

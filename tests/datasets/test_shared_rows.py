@@ -1,4 +1,4 @@
-"""Parts of a split share no row, also of arrays that are read in two ways by one dataset."""
+"""Test that parts share no row, even if a dataset reads an array in two ways."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = 24
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Return a folder of arrays: row i holds 1000 i, in `v` 100 more; and less than 100 more."""
+    """Return a folder of arrays. Row i has values from 1000 i, or from 1000 i + 100 in `v`."""
     whole = 1000 * np.arange(ROWS)
     np.save(tmp_path / "u.npy", whole)
     np.save(tmp_path / "v.npy", whole + 100)
@@ -33,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def rows_of(part: Any) -> set[int]:
-    """Return the rows that all elements of a part hold; those of `v` by other numbers."""
+    """Return the rows in all elements of a part; rows of `v` have other numbers."""
     found: set[int] = set()
     for position in range(len(part)):
         element = part[position]
@@ -130,8 +130,8 @@ def test_stacks_of_one_array_at_different_rows(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["zip", "enumerate", "cache", "map"])
-def test_rows_that_come_more_than_once(folder: Path, how: str) -> None:
-    """Rows were chosen again and again for a class that is rare, and then split."""
+def test_repeated_rows(folder: Path, how: str) -> None:
+    """Test a split after oversampling a rare class."""
     rare = ooc.open(folder / "u.npy")[np.arange(3 * ROWS) // 3]
     made: Any = {
         "zip": ooc.zip(rare, ooc.open(-100_000 - 1000 * np.arange(3 * ROWS))),
@@ -198,7 +198,7 @@ def test_concats_that_read_one_array(folder: Path) -> None:
 
 
 def test_zips_of_concats_of_one_array(folder: Path) -> None:
-    """Positions are those of the whole, not of its parts, also of chosen elements and patches."""
+    """Test that positions refer to the whole, also for selected elements and patches."""
     u, wide = ooc.open(folder / "u.npy"), ooc.open(folder / "wide.npy")
     check(ooc.zip(ooc.concat([wide[:, 0], u]), ooc.concat([u, wide[:, 1]])).split(0.5, 0.5))
     few, many = (
@@ -211,7 +211,7 @@ def test_zips_of_concats_of_one_array(folder: Path) -> None:
 
 
 def test_zips_of_unlike_arrays_are_split_without_their_rows() -> None:
-    """The rows of 10⁹ windows would take 8 GB."""
+    """Test the memory: the rows of 10⁹ windows would take 8 GB."""
     one, other = (ooc.open(np.broadcast_to(np.float32(0), (10**9,))) for _ in range(2))
     tracemalloc.start()
     try:
@@ -226,7 +226,7 @@ def test_zips_of_unlike_arrays_are_split_without_their_rows() -> None:
 def test_windows_of_one_array_are_split_without_a_list_of_rows(
     rows: int, episodes: int | None, each: float
 ) -> None:
-    """The rows of windows of 16 would take 128 bytes an element, and more to compare them."""
+    """Test the memory: the rows of windows of 16 would take 128 bytes per element."""
     view = ooc.open(np.broadcast_to(np.float32(0), (rows,)))
     windows = view.windows(16, episodes=episodes and [episodes] * (rows // episodes))
     both = ooc.zip(windows[1:], windows[:-1])
@@ -239,7 +239,7 @@ def test_windows_of_one_array_are_split_without_a_list_of_rows(
     assert sum(map(len, parts)) == len(both) - 16
 
 
-def test_single_rows_beside_windows_of_the_same_array() -> None:
+def test_single_rows_zipped_with_windows_of_the_same_array() -> None:
     view = ooc.open(np.arange(60))
     windows, groups = view.windows(4)[::4][:13], np.arange(60) // 4
     own = ooc.zip(windows, view[3::4][:13]).split(0.5, 0.5, by=groups)
@@ -249,7 +249,7 @@ def test_single_rows_beside_windows_of_the_same_array() -> None:
         ooc.zip(windows, view[5::4][:13]).split(0.5, 0.5, by=groups)
     with pytest.raises(ArgumentError, match="share no row with another part"):
         ooc.zip(windows, view[5::4][:13]).folds(3)
-    # Only what would share rows is refused: here both rows of an element lie in one run.
+    # Only splits that share rows are refused: here both rows of an element are in one run.
     place, runs = np.arange(60) % 20, np.arange(60) // 20
     pairs = ooc.zip(view[place < 15], view[place > 4])
     for parts in ([pairs.split(15, 30, by=runs[place < 15])], pairs.folds(3, by=runs[place < 15])):
@@ -258,7 +258,7 @@ def test_single_rows_beside_windows_of_the_same_array() -> None:
             assert not rows[0] & rows[1]
 
 
-def test_an_array_that_is_held_in_two_ways_is_split_by_trajectories(tmp_path: Path) -> None:
+def test_an_array_read_in_two_ways_is_split_by_trajectories(tmp_path: Path) -> None:
     values = np.arange(6 * 10 * 3).reshape(6, 10, 3)
     np.save(tmp_path / "a.npy", values)
     runs = ooc.open(tmp_path / "a.npy", axis=(0, 1))
@@ -271,7 +271,7 @@ def test_an_array_that_is_held_in_two_ways_is_split_by_trajectories(tmp_path: Pa
     first, second = runs.split(0.5, 0.5)
     sizes = [len(part) for part in ooc.zip(first, second).split(1 / 3, 2 / 3)]
     assert sizes == [10, 20]
-    again = ooc.zip(runs[:30], second)  # rows in one dimension follow those along two
+    again = ooc.zip(runs[:30], second)  # rows along one axis adopt two sample axes
     assert [len(part) for part in again.split(1, 2)] == [10, 20]
     with pytest.raises(ArgumentError, match="one row lies at several positions"):
         ooc.zip(runs[::-1], runs).split(0.5, 0.5)

@@ -1,4 +1,4 @@
-"""Sparse batches, and what else rows of a sparse matrix meet."""
+"""Test sparse batches, and other uses of rows of sparse matrices."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_batch_is_the_same_dense_and_sparse(path: str) -> None:
         assert isinstance(other["x"], ooc.SparseBatch)
         assert_array_equal(other["x"].dense(), one["x"])
         assert_array_equal(other["y"], one["y"])
-        alone = sparse.batch(step, 2)["x"]  # not read as a part of a run
+        alone = sparse.batch(step, 2)["x"]  # read alone, not in a run
         assert_array_equal(alone.indices, other["x"].indices)
         assert_array_equal(alone.values, other["x"].values)
 
@@ -85,7 +85,7 @@ def test_one_element_and_slices(path: str) -> None:
     )
 
 
-def test_it_is_described(path: str) -> None:
+def test_description(path: str) -> None:
     loader = ooc.open(path, "X").sparse().batches(32, shuffle=True).shard(2, 1)
     again = from_json(as_json(loader)).batch(1, 4)
     assert_array_equal(again.dense(), loader.batch(1, 4).dense())
@@ -113,9 +113,9 @@ def test_splits_by_ids_and_classes(path: str) -> None:
         for places, batch in zip(numbers, dense, strict=True):
             assert_array_equal(batch.dense(), DENSE[places])
     twice = ooc.zip(ooc.open(path, "X")[np.arange(400) % 200].sparse(), ooc.open(np.arange(400)))
-    assert [len(part) for part in twice.split(0.5, 0.5)] == [100, 100]  # 200 lie between
+    assert [len(part) for part in twice.split(0.5, 0.5)] == [100, 100]  # 200 between
     shifted = ooc.zip(rows[1:], rows[:-1])
-    assert [len(part) for part in shifted.split(0.5, 0.5)] == [99, 99]  # one lies between
+    assert [len(part) for part in shifted.split(0.5, 0.5)] == [99, 99]  # one between
 
 
 def test_draws_by_weight(path: str) -> None:
@@ -142,7 +142,7 @@ def test_dense_rows_are_put_together(path: str) -> None:
     )
 
 
-def test_what_needs_dense_rows_says_so(path: str) -> None:
+def test_errors_of_methods_that_need_dense_rows(path: str) -> None:
     view = ooc.open(path, "X")
     rows = ooc.zip(view, view).sparse()
     for wrong in (
@@ -188,7 +188,7 @@ def test_columns_are_chosen_one_by_one(path: str) -> None:
         view[[1, 2], [3, 4]]
 
 
-def test_dense_rows_meet_all_else(path: str) -> None:
+def test_dense_rows_in_windows_zips_and_loaders(path: str) -> None:
     view, labels = ooc.open(path, "X"), ooc.open(path, "obs/cell_type")
     x, y = view.windows(3, 1, shift=2)[5]
     assert_array_equal(x, DENSE[10:13])
@@ -204,7 +204,7 @@ def test_dense_rows_meet_all_else(path: str) -> None:
     assert "CSR, nnz" in str(loader.explain())
 
 
-def test_worker_processes_read_it(path: str) -> None:
+def test_worker_processes(path: str) -> None:
     view = ooc.open(path, "X")[:, [3, 9]]
     loader = view.batches(50, shuffle=True, seed=2, workers=1)
     found = np.concatenate(list(loader))
@@ -225,7 +225,7 @@ def test_a_batch_is_a_sequence_of_rows_and_an_array() -> None:
 
 @pytest.mark.parametrize("cut", [slice(None), slice(0, 2)])
 def test_batches_take_no_more_than_is_counted(path: str, cut: slice) -> None:
-    """Above about 20 % of numbers, a sparse batch takes more than the dense one."""
+    """Test sizes of batches; above about 20 % nonzeros, sparse ones exceed dense ones."""
     loader = ooc.zip(ooc.open(path, "X")[:, cut].sparse(), ooc.open(path, "obs/n_genes")).batches(
         20, shuffle=True
     )
@@ -245,8 +245,8 @@ def test_batches_take_no_more_than_is_counted(path: str, cut: slice) -> None:
         assert taken <= run_bytes(loader, steps)
 
 
-def test_a_batch_that_is_read_alone_has_no_room_left(path: str) -> None:
-    """TensorFlow copies a part of a tensor that ends between aligned places."""
+def test_a_single_batch_has_no_extra_memory(path: str) -> None:
+    """Test alignment: TensorFlow copies a slice that ends at an unaligned address."""
     loader = ooc.open(path, "X").sparse().batches(20, shuffle=True)
     batch = loader.batch(0)
     indices, values, counts = tensors_of([batch], loader)

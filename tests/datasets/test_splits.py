@@ -1,4 +1,4 @@
-"""Splits by groups, classes, borders and folds: what is in a part is read, and counted."""
+"""Test splits by groups, classes, borders and folds, by reading the parts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ KINDS: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
 
 
 def rows_read(dataset: ooc.Dataset, row_size: int = EACH) -> list[set[int]]:
-    """Rows whose numbers each element holds, by reading it."""
+    """Return the row numbers in each element, by reading it."""
     batch = dataset.take(np.arange(len(dataset)))
     arrays = [np.asarray(array).reshape(len(dataset), -1) for array in leaves(batch)]
     numbers = np.concatenate(arrays, axis=1) // row_size
@@ -60,7 +60,7 @@ def rows_read(dataset: ooc.Dataset, row_size: int = EACH) -> list[set[int]]:
 
 
 def check_parts(dataset: ooc.Dataset, parts: Iterable[ooc.Dataset], sets: list[set[int]]) -> None:
-    """Each part has the elements of the dataset whose rows are all in its set, in order."""
+    """Check that each part has the elements with all rows in its set, in order."""
     every = np.stack([np.ravel(leaf) for leaf in [rows_of_all(dataset)]], axis=1)
     rows = rows_read(dataset)
     for part, allowed in zip(parts, sets, strict=True):
@@ -69,7 +69,7 @@ def check_parts(dataset: ooc.Dataset, parts: Iterable[ooc.Dataset], sets: list[s
 
 
 def rows_of_all(dataset: ooc.Dataset) -> np.ndarray:
-    """One number for each element: the first of its first array."""
+    """Return one number for each element: the first value of its first array."""
     first = next(leaves(dataset.take(np.arange(len(dataset)))))
     return first.reshape(len(dataset), -1)[:, 0]
 
@@ -95,7 +95,7 @@ def test_groups_stay_whole(kind: str, data: st.DataObject):
     sets = [set(np.flatnonzero(of_row == part).tolist()) for part in range(len(sizes))]
     groups = [set(ids[list(rows)]) for rows in sets]
     assert sum(map(len, groups)) == len(set.union(*groups))  # no group in two parts
-    if "patches" not in kind:  # whose places would have to be drawn alike
+    if "patches" not in kind:  # random patches would differ
         check_parts(dataset, parts, sets)
     for part, allowed in zip(parts, sets, strict=True):
         assert set.union(*rows_read(part)) <= allowed
@@ -116,7 +116,7 @@ def test_the_border_is_the_nearest_between_two_groups(
             group_parts(ids, sizes, None)
         return
     parts = group_parts(ids, sizes, None)
-    assert (np.diff(parts[parts >= 0]) >= 0).all()  # side by side: ranges
+    assert (np.diff(parts[parts >= 0]) >= 0).all()  # adjacent groups: ranges
     ends = np.cumsum(lengths).tolist()
     found = [int((parts == part).sum()) for part in range(number)]
     assert min(found) > 0
@@ -150,17 +150,17 @@ def test_groups_of_dates_and_texts_and_of_places():
         along = windows.split(0.5, 0.5, by=np.arange(10) // 5, axis=1)
         halves = [set.union(*rows_read(part)) for part in along]
         assert halves == [{row for row in range(40) if (row % 10 < 5) == early} for early in (1, 0)]
-    # No window of trajectories that were chosen one by one crosses from one to the next.
+    # No window crosses from one selected trajectory to the next.
     pairs = runs.split(2, 2, by=[0, 1, 0, 1])[0].next_frame()
     assert len(pairs) == 2 * 9
 
 
-def test_by_a_seed_groups_come_in_another_order():
+def test_a_seed_shuffles_groups():
     ids = np.repeat(np.arange(12), 2)
     found = {tuple(ooc.open(ARRAY).split(0.5, 0.5, by=ids, seed=seed)[0].rows) for seed in range(9)}
     assert len(found) > 5
     pinned = group_parts(np.arange(8), (0.5, 0.5), 7)
-    assert pinned.tolist() == [1, 0, 0, 0, 1, 0, 1, 1]  # on every platform, for ever
+    assert pinned.tolist() == [1, 0, 0, 0, 1, 0, 1, 1]  # on all platforms, in all versions
     pinned = class_parts(np.arange(8) % 2, (0.5, 0.5), 7)
     assert pinned.tolist() == [0, 1, 1, 0, 1, 0, 0, 1]
 
@@ -279,7 +279,7 @@ def test_borders_of_numbers_of_several_axes_and_of_xarray():
 )
 @pytest.mark.parametrize("dtype", ["u8", "i8", "M8[ns]"])
 def test_a_border_among_large_numbers_is_exact(border: Any, dtype: str):
-    """As of times in nanoseconds; no float64 tells neighbours from each other."""
+    """Test times in nanoseconds, which float64 can't distinguish."""
     times = (1_700_000_000_000_000_000 + np.arange(6)).astype(dtype)
     if dtype == "M8[ns]":
         border = np.datetime64(int(border), "ns")
@@ -297,7 +297,7 @@ def test_years_that_nanoseconds_cannot_hold():
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda v: v.split_at(coordinate=range(24)), "borders must be at least one, and ascend"),
         (lambda v: v.split_at(5, 5, coordinate=range(24)), "and ascend"),
@@ -313,8 +313,8 @@ def test_years_that_nanoseconds_cannot_hold():
         (lambda v: v.split_at(5, coordinate=[*range(23, -1, -1)], gap=1), "must ascend for a gap"),
     ],
 )
-def test_wrong_borders(call: Any, said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_borders(call: Any, message: str):
+    with pytest.raises(ArgumentError, match=message):
         call(ooc.open(ARRAY))
 
 
@@ -380,7 +380,7 @@ SHIFTED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
 
 
 @pytest.mark.parametrize("kind", SHIFTED)
-def test_a_zip_that_holds_rows_twice_is_split_without_sharing_one(kind: str):
+def test_parts_of_a_zip_with_repeated_rows_share_none(kind: str):
     dataset = SHIFTED[kind](ooc.open(ARRAY))
     parts = dataset.split(0.5, 0.5)
     one, other = (set.union(*rows_read(part)) for part in parts)
@@ -397,7 +397,7 @@ def test_a_zip_that_holds_rows_twice_is_split_without_sharing_one(kind: str):
         assert not one & other
         return
     ids = np.arange(len(dataset._row_places(0)))
-    if kind in ("windows", "windows and rows"):  # which lie in the part of their other rows
+    if kind in ("windows", "windows and rows"):  # these are in the part of their other rows
         parts = dataset.split(0.5, 0.5, by=ids // 4)
         one, other = (set.union(*rows_read(part)) for part in parts)
         assert not one & other
@@ -416,7 +416,7 @@ def test_other_rows_of_one_array_are_no_reason():
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda v: v.split(0.5, 0.5, seed=1), "`seed` must come with `by` or `stratify`"),
         (lambda v: v.split(0.5, 0.5, by=range(24), seed="7"), "`seed` must be a whole number"),
@@ -440,12 +440,12 @@ def test_other_rows_of_one_array_are_no_reason():
         (lambda v: v.split_at(5, coordinate=range(24), axis=1), "one of the sample axes"),
     ],
 )
-def test_wrong_splits(call: Any, said: str | None):
+def test_wrong_splits(call: Any, message: str | None):
     view = ooc.open(ARRAY)
-    if said is None:
+    if message is None:
         call(view)
         return
-    with pytest.raises(ArgumentError, match=said):
+    with pytest.raises(ArgumentError, match=message):
         call(view)
 
 
@@ -499,14 +499,14 @@ def test_a_split_of_a_million_rows_is_small(tmp_path: Path):
 def test_other_data_are_refused(tmp_path: Path):
     view, path = ooc.open(ARRAY), tmp_path / "split.json"
     ooc.save_split(path, view, view.split(0.5, 0.5))
-    for other, said in [
+    for other, message in [
         (ooc.open(ARRAY[:-1]), "`rows` was 0:24:1, and is 0:23:1"),
         (ooc.open(ARRAY + 1), "`source.content` differs"),
         (ooc.open(ARRAY).astype("f4"), "`elements` was"),
         (ooc.open(ARRAY).windows(2), "`elements` was"),
         (ooc.open(ARRAY, axis=1), "differs|was"),
     ]:
-        with pytest.raises(RestoreError, match=said):
+        with pytest.raises(RestoreError, match=message):
             ooc.load_split(path, other)
     with pytest.raises(ArgumentError, match="must not be there yet"):
         ooc.save_split(path, view, view.split(0.5, 0.5))
@@ -537,7 +537,7 @@ def test_damaged_files_are_refused(tmp_path: Path):
             ooc.load_split(path, view)
 
 
-def test_too_many_rows_speak_of_a_gap_only_where_there_is_one() -> None:
+def test_the_error_mentions_a_gap_only_if_there_is_one() -> None:
     rows = ooc.open(np.arange(10))
     with pytest.raises(ArgumentError, match="at most 10; got"):
         rows.split(8, 3)

@@ -1,7 +1,6 @@
-"""Splits of random compositions share no row: what elements hold is read, and compared.
+"""Test that splits of random compositions share no row, by reading and comparing elements.
 
-Each number of an array is that of its row, so an element tells by its values which rows it holds,
-whatever it is made of.
+Each value of an array is the number of its row, so the values of an element tell its rows.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ from hypothesis import strategies as st
 
 import oocdata as ooc
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.rows import StoredRows, apart
+from oocdata.datasets.rows import StoredRows, sharing_distance
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError, EmptyError
 
 FIRST = 1000
-"""Numbers of rows begin there, above what `enumerate` counts."""
+"""First row number, above the positions of `enumerate`."""
 
 ARRAYS = [
     np.repeat(np.arange(first, first + np.prod(shape)).reshape(*shape, 1), 2, axis=-1)
@@ -57,7 +56,7 @@ def windows(draw: st.DrawFn) -> Dataset:
 
 
 def alike(draw: st.DrawFn, parts: list[Dataset]) -> list[Dataset]:
-    """Cut datasets to one length, at places of their own; the axes stay where lengths are one."""
+    """Cut datasets to one length, each at a random position; keep axes if lengths are equal."""
     if len({part.sample_shape for part in parts}) == 1 and draw(st.booleans()):
         return parts
     most = min(map(len, parts))
@@ -147,12 +146,12 @@ STEPS = st.sets(st.integers(-4, 4), max_size=3).map(lambda some: (0, *sorted(som
 
 
 @given(NUMBERS, NUMBERS, STEPS, STEPS, st.booleans())
-def test_how_far_apart_elements_share_a_row(
+def test_sharing_distance(
     one: Any, other: Any, steps: tuple[int, ...], others: tuple[int, ...], in_order: bool
 ) -> None:
     view = ooc.open(ARRAYS[0])
     places = range(len(other)) if in_order else range(0, 3 * len(other), 3)
-    found = apart([StoredRows(view, one, range(len(one)), steps),
+    found = sharing_distance([StoredRows(view, one, range(len(one)), steps),
                    StoredRows(view, other, places, others)])  # fmt: skip
     expected = [
         abs(at - places[there])
@@ -164,7 +163,7 @@ def test_how_far_apart_elements_share_a_row(
         [abs(at - to) for at, row in enumerate(rows) for to, same in enumerate(rows) if row == same]
         for rows, own in ((one, steps), (other, others))
         if len(own) == 1
-    ]  # of single rows that several elements hold
+    ]  # of single rows in several elements
     again[1:] = [[(1 if in_order else 3) * at for at in some] for some in again[1:]]
     assert found == max([0, *expected, *itertools.chain(*again)])
 

@@ -1,4 +1,4 @@
-"""Splits of what is made of several datasets, or of windows with offsets: no shared row."""
+"""Test that splits of composed datasets and of windows with offsets share no row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oocdata.errors import ArgumentError
 
 
 def check_apart(parts: Iterable[Dataset]) -> None:
-    """Check that no two parts read a row; each element is read."""
+    """Check that no row is read by two parts, by reading all elements."""
     read = [set.union(*rows_read(part)) for part in parts]
     assert len(set.union(*read)) == sum(map(len, read))
 
@@ -100,7 +100,7 @@ GRID = np.arange(4 * 10 * 3).reshape(4, 10, 3)
 @pytest.mark.parametrize("kind", ["rows", "windows", "patches", "map"])
 @pytest.mark.parametrize("how", ["enumerate", "cache", "labels"])
 def test_sample_axes_stay(kind: str, how: str, axis: int | None) -> None:
-    """What is enumerated, cached or has labels beside it is split as what it is made of is."""
+    """Test that enumerated, cached and labelled datasets are split like the original."""
     view = ooc.open(GRID, axis=(0, 1))
     made: Any = {
         "rows": view,
@@ -140,7 +140,7 @@ def assert_same(one: Any, other: Any) -> None:
 
 
 def test_padded_windows_repeat_the_edges_of_episodes_and_of_no_part() -> None:
-    """Along time, of one sample axis or of several: elements of a part are some of the whole."""
+    """Test splits along time: the elements of a part are elements of the whole."""
     padded = ooc.open(GRID, axis=(0, 1)).windows(3, 1, pad=True).enumerate()
     train, val = padded.split(0.75, 0.25)
     assert (len(train), val[0][0]) == (30, 30)
@@ -158,7 +158,7 @@ def test_padded_windows_repeat_the_edges_of_episodes_and_of_no_part() -> None:
 
 
 def test_windows_of_other_rows_share_none_over_a_border() -> None:
-    """Flat windows reach over the end of a trajectory: then elements are split by range."""
+    """Test windows that cross trajectories, whose elements are split by range."""
     flat = ooc.open(np.arange(43)).windows(4)
     both = ooc.zip(ooc.open(GRID, axis=(0, 1)), flat)
     assert both.sample_shape == (40,)

@@ -1,4 +1,4 @@
-"""Several arrays of the same rows as channels of one: against NumPy, with reads counted."""
+"""Test stacked arrays, with NumPy as the oracle, and count reads."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from oocdata.testing import RecordingSource, SourceConformance, sample_array
 
 class TestPlaced(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Source:
-        """Turn the axes round, reverse the last, and keep every second place of the first."""
+        """Reverse the axes, flip the last, and keep every second position of the first."""
         last = array.ndim - 1
         stored = np.repeat(array, 2, axis=0)[..., ::-1].T.copy()
         lines = [(axis, range(array.shape[axis])) for axis in range(last, -1, -1)]
@@ -39,8 +39,8 @@ class TestPlaced(SourceConformance):
         return Placed(MemoryArray(stored), tuple(lines), array.shape, array.dtype)
 
 
-def test_places_by_a_table() -> None:
-    """Find the places of the first axis in a table; the array has an axis more."""
+def test_positions_from_a_table() -> None:
+    """Index the first axis by a table; the array has one more axis."""
     array = sample_array((23, 3, 5, 4))
     table = np.random.default_rng(0).permutation(len(array))
     stored = np.empty((*array.shape, 2), array.dtype)
@@ -67,7 +67,7 @@ class TestStacked(SourceConformance):
         pytest.skip("an array of one axis has no channels")
 
 
-def test_boxes_of_channels_end_to_end() -> None:
+def test_boxes_of_concatenated_channels() -> None:
     array = sample_array((23, 3, 5, 4))
     check_boxes(Stacked(tuple(map(ooc.open, np.split(array, [1], axis=-1))), 2, False), array)
 
@@ -123,8 +123,8 @@ def test_concatenated_channels_of_any_number() -> None:
     assert_array_equal(np.asarray(rows), np.concatenate([parts[0], parts[0][:, :1]], 1))
 
 
-def test_trajectories_beside_steps_and_constants() -> None:
-    """As The Well lies: fields of every step, of a trajectory, of one place, and of all."""
+def test_trajectories_stacked_with_steps_and_constants() -> None:
+    """Test The Well's layout: fields per step, per trajectory, per position, and constant."""
     field = sample_array((3, 5, 4, 6))
     still, line = sample_array((3, 4, 6)) + 500, sample_array((3, 5)) + 900
     mask = sample_array((6,)) + 700
@@ -145,7 +145,7 @@ def test_trajectories_beside_steps_and_constants() -> None:
     starts = [(i, j) for i in range(3) for j in range(3)]
     assert_array_equal(x, [expected[i, j : j + 2] for i, j in starts])
     assert_array_equal(y, [expected[i, j + 2 : j + 3] for i, j in starts])
-    mixed = [14, 0, 13, 1, 12, 2, 3, 4]  # of two trajectories, so that each is read once
+    mixed = [14, 0, 13, 1, 12, 2, 3, 4]  # two trajectories, each read once
     assert_array_equal(view.take(mixed), expected.reshape(15, 4, 6, 5)[mixed])
     train, held = view.split(1, 1)
     assert_array_equal(np.asarray(held), expected[1])
@@ -154,8 +154,8 @@ def test_trajectories_beside_steps_and_constants() -> None:
     assert_array_equal(cut[1], expected[0, 1, 0:2, 3:6])
 
 
-def test_chosen_rows_beside_as_many_along_fewer_axes_are_refused() -> None:
-    """They could be rows of their own, or trajectories, of which the first has two chosen steps."""
+def test_ambiguous_selections_are_refused() -> None:
+    """Test an ambiguous part: its rows could be steps, or trajectories that repeat."""
     steps, three = ooc.open(sample_array((3, 5)), axis=(0, 1)), ooc.open(sample_array((3,)))
     with pytest.raises(ArgumentError, match="got 3 rows beside 3 of 3 × 5"):
         ooc.stack([steps[[0, 1, 7]], three])
@@ -187,10 +187,10 @@ def test_lags_as_channels() -> None:
     assert_array_equal(view[5:][::-3].take([1]), np.asarray(view)[5:][::-3][1:2])
 
 
-# Counted ------------------------------------------------------------------------------------------
+# Counts of reads ----------------------------------------------------------------------------------
 
 
-def test_each_part_is_asked_once_for_the_boxes_of_a_batch() -> None:
+def test_each_part_is_read_once_per_batch() -> None:
     parts = [RecordingSource(sample_array((10, 4, 6)) + 100 * n) for n in range(3)]
     view = ooc.stack([ooc.open(part) for part in parts])
     assert [part.reads for part in parts] == [[], [], []]
@@ -200,7 +200,7 @@ def test_each_part_is_asked_once_for_the_boxes_of_a_batch() -> None:
     assert_array_equal(batch, np.stack([part.array[rows] for part in parts], -1))
 
 
-def test_parts_that_a_box_does_not_reach_are_not_read() -> None:
+def test_parts_outside_a_box_are_not_read() -> None:
     parts = [RecordingSource(sample_array((10, 4, n)) + 100 * n) for n in (2, 1, 3)]
     view = ooc.concatenate([ooc.open(part) for part in parts])
     view[:, 1:, 2:5].take([7, 2])
@@ -212,14 +212,14 @@ def test_parts_that_a_box_does_not_reach_are_not_read() -> None:
     assert [part.extents[0].lengths for part in parts[1:]] == [(1, 3, 1), (1, 3, 2)]
     for part in parts:
         part.forget()
-    view.patches((2, 2)).batches(60).batch(0)  # on a grid: the second reaches over two parts
+    view.patches((2, 2)).batches(60).batch(0)  # on a grid: the second patch is in two parts
     elements = [
         sum(len(r) * e.size for r, e in zip(p.reads, p.extents, strict=True)) for p in parts
     ]
     assert elements == [80, 40, 120]
 
 
-def test_a_constant_is_read_once_and_what_a_whole_batch_shares_once_a_batch() -> None:
+def test_a_constant_is_read_once_and_shared_parts_once_per_batch() -> None:
     mask, still = RecordingSource(sample_array((4, 6))), RecordingSource(sample_array((3, 4, 6)))
     field = RecordingSource(sample_array((3, 5, 4, 6)))
     view = ooc.stack([
@@ -306,7 +306,7 @@ def test_numbers_pass_through_the_dtype_of_the_part() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda v: ooc.stack([]), "at least one View"),
         (lambda v: ooc.stack([np.zeros(3)]), "at least one View"),
@@ -319,12 +319,12 @@ def test_numbers_pass_through_the_dtype_of_the_part() -> None:
         (lambda v: ooc.concatenate([v, np.zeros(4, "f4")]), r"\(3, 4\), \(4,\)"),
     ],
 )
-def test_what_does_not_go_together(make: Any, said: str) -> None:
-    with pytest.raises(ooc.errors.OocdataError, match=said):
+def test_mismatched_parts(make: Any, message: str) -> None:
+    with pytest.raises(ooc.errors.OocdataError, match=message):
         make(ooc.open(np.zeros((10, 3, 4), "f4")))
 
 
-def test_rows_of_several_sample_axes_are_selected_alike() -> None:
+def test_rows_of_several_sample_axes_have_the_same_selection() -> None:
     array = sample_array((3, 5, 2))
     a, b = ooc.open(array, axis=(0, 1)), ooc.open(array + 100, axis=(0, 1))
     view = ooc.stack([a[[7, 2]], b[[7, 2]]])
@@ -350,7 +350,7 @@ def files(tmp_path: Path) -> ooc.View:
     ])  # fmt: skip
 
 
-def test_described_and_made_again(files: ooc.View) -> None:
+def test_description_round_trip(files: ooc.View) -> None:
     loader = files.windows(2, 1).patches((2, 2), per_row=2).batches(8, shuffle=True, seed=5)
     text = as_json(loader)
     again = from_json(text)
@@ -378,7 +378,7 @@ def test_a_part_that_changes_is_an_error(files: ooc.View, tmp_path: Path) -> Non
         files.take([3])
 
 
-def test_what_it_says_of_itself(files: ooc.View, tmp_path: Path) -> None:
+def test_storage_and_explain(files: ooc.View, tmp_path: Path) -> None:
     storage = files.storage
     assert storage.path == f"{tmp_path / 'u.npy'} and 1 more"
     assert storage.key == "/v, /mask"

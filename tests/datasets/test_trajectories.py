@@ -1,4 +1,4 @@
-"""Offsets, padding, several arrays, and episodes: against counting them out in plain Python."""
+"""Test windows of several arrays, padding and episodes, with plain Python as the oracle."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ KINDS = st.sampled_from(["plain", "reversed", "strided", "chosen"])
 
 
 def view_of(rows: int, kind: str) -> tuple[ooc.View, np.ndarray]:
-    """A view of so many rows, and the numbers that they are."""
+    """Return a view of rows, and their numbers."""
     array = np.arange(2 * rows) * 10
     key: Any = {
         "plain": slice(rows),
@@ -137,7 +137,7 @@ def test_horizons_below_one(horizon: int, x: Any, y: Any) -> None:
     assert ooc.open(np.arange(9)).next_frame(-2)[0] == (2, 0)
 
 
-# What is read -------------------------------------------------------------------------------------
+# Reads --------------------------------------------------------------------------------------------
 
 
 def test_regular_offsets_are_one_box() -> None:
@@ -150,7 +150,7 @@ def test_regular_offsets_are_one_box() -> None:
     assert source.rows == [[3, 6, 7, 9, 12, 13]]
     source.forget()
     padded = view.windows(3, pad=True)
-    padded.take([3, 9])  # none of them reaches over the edge
+    padded.take([3, 9])  # none crosses the edge
     padded.take([3, 38])
     assert [extent.lengths for extent in source.extents] == [(3,), (1,)]
     assert source.rows[1] == [3, 4, 5, 38, 39, 39]
@@ -179,7 +179,7 @@ def small_memory() -> Iterator[None]:
 @pytest.mark.parametrize("pad", [False, True])
 @pytest.mark.parametrize("many", ["one", "axes", "given", "chosen"])
 def test_a_block_shuffle_decodes_each_chunk_about_once(pad: bool, many: str) -> None:
-    """With a cache of 2 MiB for 3.3 MB."""
+    """Test that each chunk is decoded once with a cache of 2 MiB for 3.3 MB."""
     array = np.arange(12_800, dtype="f4")[:, None] * np.ones(64, "f4")
     if many == "axes":
         view, decoded = counted(array.reshape(64, 200, 64), 1, 32, 64)
@@ -200,7 +200,7 @@ def test_a_block_shuffle_decodes_each_chunk_about_once(pad: bool, many: str) -> 
         else:
             assert_array_equal(np.diff(blocks) != 0, np.diff(chunk) != 0)
     loader = windows.batches(128, shuffle="block", seed=3)
-    # 60 chunks at a time, of the 256 that the cache holds, and those that windows reach into.
+    # 60 chunks at a time, of 256 that the cache holds, and chunks that windows extend into.
     mixed = 60 * loader.order.blocks.number(len(windows)) // chunks
     order = replace(loader.order, blocks_mixed=mixed, lanes=4)
     loader = windows.batches(128, shuffle=order, seed=3)
@@ -275,7 +275,7 @@ def test_a_thousand_million_rows_take_no_memory(chunks: int | None, pad: bool) -
 
 
 def rows_read(windows: ooc.Windows) -> list[set[int]]:
-    """The rows of each view that a part reads: arrays hold their numbers, masks are bool."""
+    """Return the rows of each view that a part reads, by the values of its arrays."""
     batch = windows.take(range(len(windows)))
     arrays = [array for array in leaves(batch) if array.dtype != bool]
     return [set(array.ravel().tolist()) for array in arrays]
@@ -323,7 +323,7 @@ def test_no_more_is_dropped_than_needed() -> None:
         assert len(windows) - len(train) - len(val) == 10
         (one, *_), (other, *_) = rows_read(train), rows_read(val)
         assert min(other) - max(one) == 3
-    # All that lies outside of an episode is its last row.
+    # Rows outside an episode are its last row.
     parts = view.windows((20,), pad=True).split(0.9, 0.1)
     assert sum(map(len, parts)) == 80
 
@@ -336,7 +336,7 @@ def test_split_of_states_and_actions(axis: int | None, pad: bool) -> None:
     windows = ooc.windows({"s": s, "a": a, "next": (s, (1,))}, time_axis=False, pad=pad, mask=False)
     parts = windows.split(0.55, 0.45, axis=axis)
     grids = [(4, 11), (4, 9)] if axis else [(2, 20), (2, 20)]
-    lengths = [(40,), (36,)]  # of padded windows along time, those over the border left out
+    lengths = [(40,), (36,)]  # padded windows across the border are dropped
     assert [part.sample_shape for part in parts] == (lengths if axis and pad else grids)
     seen = []
     for part in parts:
@@ -346,7 +346,7 @@ def test_split_of_states_and_actions(axis: int | None, pad: bool) -> None:
         assert_array_equal(batch["next"], batch["s"] + 1)
         seen.append(set(batch["s"].tolist()) | set(batch["next"].tolist()))
     assert not seen[0] & seen[1]
-    assert states[-1, -1] in seen[1]  # the row more is not lost
+    assert states[-1, -1] in seen[1]  # the additional row is not lost
 
 
 def test_windows_of_other_rows_of_one_array_are_split_apart() -> None:
@@ -359,7 +359,7 @@ def test_windows_of_other_rows_of_one_array_are_split_apart() -> None:
         assert max(np.concatenate([np.ravel(array) for array in first[8]])) < second[0][0]
 
 
-# Beside other datasets ----------------------------------------------------------------------------
+# With other datasets ------------------------------------------------------------------------------
 
 
 def test_patches_of_padded_windows() -> None:
@@ -397,7 +397,7 @@ def test_zip_map_shard_and_sources() -> None:
 
 
 def test_the_mask_is_a_sample_weight() -> None:
-    """Of the documented form of `fit`: (x, y, sample_weight), a weight for each row of y."""
+    """Test the form (x, y, sample_weight) of `fit`, with a weight for each row of y."""
     view = ooc.open(np.arange(12.0).reshape(6, 2))
     x, y, weight = view.windows(1, 3, pad=True).take([4])
     assert (x.shape, y.shape, weight.shape) == ((1, 1, 2), (1, 3, 2), (1, 3))
@@ -429,7 +429,7 @@ def test_descriptions(tmp_path: Path, make: Any) -> None:
     again = from_json(json.loads(as_json(loader)))
     assert as_json(again) == as_json(loader)
     assert repr(again.dataset) == repr(windows)
-    beside: list[Any] = []  # what workers are sent
+    beside: list[Any] = []  # objects sent to workers
     sent = from_json(as_json(loader, beside=beside), beside=beside)
     for one, other, third in zip(
         leaves(again.batch(1)), leaves(loader.batch(1)), leaves(sent.batch(1)), strict=True
@@ -438,7 +438,7 @@ def test_descriptions(tmp_path: Path, make: Any) -> None:
         assert_array_equal(third, other)
 
 
-def test_what_they_look_like() -> None:
+def test_repr_and_specs() -> None:
     view = ooc.open(np.zeros((10, 2)))
     assert repr(view.windows((-4, -1, 0), 2)) == "<Windows: 4 elements of 3+2 rows>"
     padded = ooc.windows({"a": view, "b": (view, 4)}, pad=True)
@@ -454,7 +454,7 @@ V = ooc.open(np.arange(30))
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda: V.windows((0, 0)), "`inputs` must be offsets that ascend"),
         (lambda: V.windows((1, 0)), "`inputs` must be offsets that ascend"),
@@ -485,12 +485,12 @@ V = ooc.open(np.arange(30))
         (lambda: ooc.windows(V, episodes={"b": [30]}), r"names of the arrays, \[\]"),
         (
             lambda: ooc.windows({"a": (V, 2), "a_mask": V}, pad=True),
-            "must not get an array of a mask's name, a_mask",
+            "must not get an array with the name of a mask, a_mask",
         ),
     ],
 )
-def test_wrong_calls(call: Any, said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_calls(call: Any, message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         call()
 
 
@@ -504,7 +504,7 @@ def test_nothing_to_pad() -> None:
 
 
 def lengths_of(ends: Any) -> list[int]:
-    """Lengths of episodes by walking the rows."""
+    """Return lengths of episodes, by a loop over the rows."""
     found, length = [], 0
     for end in ends:
         length += 1
@@ -556,8 +556,8 @@ def test_episodes_begin_where_time_jumps(steps: list[int], kind: str) -> None:
 
 
 @pytest.mark.parametrize("dates", [["NaT", "1970-01-02"], ["1969-12-31", "NaT"], ["NaT"] * 3])
-def test_no_date_follows_on_none(dates: list[str]) -> None:
-    """NaT is the lowest number, beside which differences wrap around."""
+def test_nat_ends_an_episode(dates: list[str]) -> None:
+    """Test NaT, the lowest int64, next to which differences wrap around."""
     found = ooc.episodes(time=np.array(dates, "M8[D]"), step=np.timedelta64(1, "D"))
     assert found.tolist() == [1] * len(dates)
 
@@ -587,7 +587,7 @@ def test_tolerance() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("asked", "message"),
     [
         ({}, "`done` or `time` must be given"),
         ({"step": 1}, "`time` must be given with `step`"),
@@ -610,6 +610,6 @@ def test_tolerance() -> None:
         ({"done": ooc.open(np.zeros(4)).next_frame()}, "one number for each row; got <Windows"),
     ],
 )
-def test_wrong_episodes(asked: dict[str, Any], said: str) -> None:
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_episodes(asked: dict[str, Any], message: str) -> None:
+    with pytest.raises(ArgumentError, match=message):
         ooc.episodes(**asked)

@@ -1,4 +1,4 @@
-"""Parts whose rows differ in shape, against NumPy."""
+"""Test parts whose rows differ in shape, with NumPy as the oracle."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from oocdata.testing import SourceConformance
 Arrays = list[np.ndarray]
 
 SHAPES = [(5, 3, 4), (2, 6, 2), (0, 9, 1), (4, 3, 5), (3, 1, 1)]
-"""The parts without rows count too."""
+"""Shapes of the parts, including parts without rows."""
 
 WIDTHS = [(5, 3, 2), (2, 6, 2), (3, 0, 2), (4, 3, 2)]
 
 
 def made(shapes: list[tuple[int, ...]], dtype: str = "i4") -> Arrays:
-    """Return arrays of which all numbers differ."""
+    """Return arrays of distinct values."""
     sizes = [int(np.prod(shape)) for shape in shapes]
     runs = np.split(np.arange(1, sum(sizes) + 1), np.cumsum(sizes)[:-1])
     return [run.reshape(shape).astype(dtype) for run, shape in zip(runs, shapes, strict=True)]
@@ -91,7 +91,7 @@ WAYS = [as_files, as_npz, as_datasets, as_chunks, as_zarr]
 
 class TestFilledUp(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Filled:
-        """Wrap what is not zero, of an array that is zero beyond."""
+        """Wrap the nonzero block of an array."""
         held = tuple(slice(0, (n + 1) // 2) for n in array.shape)
         inner = array[held].copy()
         array[...] = 0
@@ -99,7 +99,7 @@ class TestFilledUp(SourceConformance):
         return Filled(MemoryArray(inner), array.shape, array.dtype.type(0))
 
 
-# --- filled up
+# --- padded
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -110,11 +110,11 @@ def test_every_way_to_store_parts(
     arrays = made(shapes)
     given = way(tmp_path, arrays)
     view = ooc.open(**given, pad=-1)
-    wanted, mask = filled(arrays, -1), held(arrays)
-    assert_array_equal(np.asarray(view), wanted)
+    expected, mask = filled(arrays, -1), held(arrays)
+    assert_array_equal(np.asarray(view), expected)
     assert_array_equal(np.asarray(view.mask()), mask)
-    assert view[3].tolist() == wanted[3].tolist()
-    assert_array_equal(np.asarray(view[1::2, ::-1, 1:]), wanted[1::2, ::-1, 1:])
+    assert view[3].tolist() == expected[3].tolist()
+    assert_array_equal(np.asarray(view[1::2, ::-1, 1:]), expected[1::2, ::-1, 1:])
     assert_array_equal(np.asarray(view[1::2, ::-1, 1:].mask()), mask[1::2, ::-1, 1:])
     assert_array_equal(np.asarray(view.transpose(1, 0).mask()), mask.transpose(0, 2, 1))
 
@@ -126,17 +126,19 @@ def test_every_way_to_store_parts(
 )
 def test_any_boxes(shapes: list[tuple[int, ...]], dtype: str, data: Any) -> None:
     arrays = made(shapes, dtype)
-    view, wanted = ooc.open(arrays, pad=1), filled(arrays, 1)
-    chosen = data.draw(st.lists(st.integers(0, len(wanted) - 1), max_size=6)) if len(wanted) else []
+    view, expected = ooc.open(arrays, pad=1), filled(arrays, 1)
+    chosen = (
+        data.draw(st.lists(st.integers(0, len(expected) - 1), max_size=6)) if len(expected) else []
+    )
     cut: Any = (slice(None),)
-    for length in wanted.shape[1:]:
+    for length in expected.shape[1:]:
         start, stop = sorted(data.draw(st.tuples(*[st.integers(0, length)] * 2)))
         cut += (slice(start, stop, data.draw(st.integers(1, 3))),)
-    assert_array_equal(view[cut].take(chosen), wanted[cut][chosen])
+    assert_array_equal(view[cut].take(chosen), expected[cut][chosen])
     assert_array_equal(view.mask()[cut].take(chosen), held(arrays)[cut][chosen])
-    if wanted.size:
-        size = tuple(data.draw(st.integers(1, n)) for n in wanted.shape[1:])
-        tiles = np.lib.stride_tricks.sliding_window_view(wanted, size, (1, 2))
+    if expected.size:
+        size = tuple(data.draw(st.integers(1, n)) for n in expected.shape[1:])
+        tiles = np.lib.stride_tricks.sliding_window_view(expected, size, (1, 2))
         assert_array_equal(
             np.asarray(view.patches(size, step=1).batches(10_000).batch(0)),
             tiles.reshape(-1, *size)[:10_000],
@@ -144,16 +146,16 @@ def test_any_boxes(shapes: list[tuple[int, ...]], dtype: str, data: Any) -> None
 
 
 def test_loaders(tmp_path: Path) -> None:
-    """Every row once an epoch and rank; the mask beside it; the same in workers and from JSON."""
+    """Test each row once per epoch with its mask, over ranks, in workers and from JSON."""
     arrays = made([(n, 3 + n % 4, 2 + n % 3) for n in range(1, 12)])
     given = as_files(tmp_path, arrays)
-    view, wanted = ooc.open(**given, pad=0), filled(arrays, 0)
+    view, expected = ooc.open(**given, pad=0), filled(arrays, 0)
     loader = ooc.zip(view, view.mask()).batches(4, shuffle=True, seed=7)
     for epoch in range(2):
         rows = [loader.shard(2, rank).epoch(epoch) for rank in range(2)]
         x, mask = (np.concatenate(one) for one in zip(*[b for r in rows for b in r], strict=True))
         order = x[:, 0, 0].argsort()
-        assert_array_equal(x[order], wanted)
+        assert_array_equal(x[order], expected)
         assert_array_equal(mask, x > 0)
     again = from_json(loader.describe())
     assert fingerprint(again) == fingerprint(loader)
@@ -162,14 +164,16 @@ def test_loaders(tmp_path: Path) -> None:
     other = ooc.zip(other, other.mask()).batches(4, shuffle=True, seed=7)
     assert fingerprint(other) != fingerprint(loader)
     worked = ooc.zip(view, view.mask()).batches(4, workers=1).batch(3)
-    assert_array_equal(worked[0], wanted[12:16])
+    assert_array_equal(worked[0], expected[12:16])
     for ours, tensors in zip(loader.epoch(0, 5), loader.to_tf(start=(0, 5)), strict=False):
         assert_array_equal(ours[0], tensors[0])
-        assert tensors[0].shape[1:] == wanted.shape[1:]
+        assert tensors[0].shape[1:] == expected.shape[1:]
     parts = view.split(0.4, 0.3, 0.3)
-    assert_array_equal(np.concatenate([np.asarray(part) for part in parts]), wanted)
+    assert_array_equal(np.concatenate([np.asarray(part) for part in parts]), expected)
     both = ooc.zip(view, view.mask()).split(0.5, 0.5)
-    assert_array_equal(np.concatenate([part.batches(99).batch(0)[1] for part in both]), wanted > 0)
+    assert_array_equal(
+        np.concatenate([part.batches(99).batch(0)[1] for part in both]), expected > 0
+    )
     with pytest.raises(ArgumentError, match="every part must hold"):  # each row would be in both
         ooc.zip(view, view.mask()[::-1]).split(0.5, 0.5)
 
@@ -177,12 +181,12 @@ def test_loaders(tmp_path: Path) -> None:
 def test_windows_never_cross_a_part(tmp_path: Path) -> None:
     arrays = made(SHAPES)
     view = ooc.open(**as_datasets(tmp_path, arrays), pad=0)
-    wanted, windows = filled(arrays, 0), view.windows(2, 1)
+    expected, windows = filled(arrays, 0), view.windows(2, 1)
     starts = [s + at for s, n in zip([0, 5, 7, 7, 11], [5, 2, 0, 4, 3], strict=True)
               for at in range(n - 2)]  # fmt: skip
     x, y = windows.batches(len(windows)).batch(0)
-    assert_array_equal(x, np.stack([wanted[at : at + 2] for at in starts]))
-    assert_array_equal(y[:, 0], np.stack([wanted[at + 2] for at in starts]))
+    assert_array_equal(x, np.stack([expected[at : at + 2] for at in starts]))
+    assert_array_equal(y[:, 0], np.stack([expected[at + 2] for at in starts]))
 
 
 def test_chunks_are_decoded_once_and_no_others() -> None:
@@ -195,7 +199,7 @@ def test_chunks_are_decoded_once_and_no_others() -> None:
     assert twos == Counter({(n, 0, 0): 1 for n in range(4)})
 
 
-def test_what_can_not_be_filled(tmp_path: Path) -> None:
+def test_invalid_padding(tmp_path: Path) -> None:
     arrays = made(SHAPES, "u1")
     for value in (-1, 0.5, np.nan, "a"):
         with pytest.raises(ArgumentError, match="`pad` must be a number that uint8 holds"):
@@ -227,7 +231,7 @@ def test_parts_along_another_axis() -> None:
     assert_array_equal(np.asarray(view), filled(made(SHAPES), 7))
 
 
-# --- rows of unequal length
+# --- ragged rows
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -245,8 +249,8 @@ def test_widths_become_ragged(tmp_path: Path, way: Callable[..., dict[str, Any]]
     assert_array_equal(cut.take([5, 0, 9]), filled(arrays, -1)[[5, 0, 9], :4])
     assert_array_equal(np.asarray(cut.windows(2)[0]), filled(arrays, -1)[:2, :4])
     tiles = view.pad(value=-1)[3:, :, 0].patches((3,), step=1)
-    wanted = np.lib.stride_tricks.sliding_window_view(filled(arrays, -1)[3:, :, 0], 3, axis=1)
-    assert_array_equal(tiles.batches(999).batch(0), wanted.reshape(-1, 3))
+    expected = np.lib.stride_tricks.sliding_window_view(filled(arrays, -1)[3:, :, 0], 3, axis=1)
+    assert_array_equal(tiles.batches(999).batch(0), expected.reshape(-1, 3))
 
 
 def test_ragged_loaders(tmp_path: Path) -> None:

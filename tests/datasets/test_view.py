@@ -1,4 +1,4 @@
-"""Views against the arrays that they are views of."""
+"""Test views, with the original arrays as the oracle."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_selections(key: Any):
 
 
 @pytest.mark.parametrize("key", [20, -21, 10**30, np.uint64(2**63), (0, 4), (0, 0, -7)], ids=repr)
-def test_places_that_do_not_exist(view: ooc.View, key: Any):
+def test_positions_out_of_range(view: ooc.View, key: Any):
     with pytest.raises(PositionError, match="within"):
         view[key]
 
@@ -124,7 +124,7 @@ def test_places_that_do_not_exist(view: ooc.View, key: Any):
     ],
     ids=repr,
 )
-def test_indices_of_no_use(view: ooc.View, key: Any):
+def test_invalid_indices(view: ooc.View, key: Any):
     with pytest.raises(ArgumentError, match="must"):
         view[key]
 
@@ -149,8 +149,8 @@ def test_regular_selections_stay_ranges(view: ooc.View):
     assert view[range(0, 20, 2)].rows == range(0, 20, 2)
 
 
-def test_a_range_is_not_walked_through():
-    """That of so many positions would take days."""
+def test_huge_ranges_are_not_listed():
+    """Test huge ranges, whose positions would take days to list."""
 
     class Vast(RecordingSource):
         shape = (2**50, 3)
@@ -178,7 +178,7 @@ def test_asarray(view: ooc.View):
     assert np.mean(view) == ARRAY.mean()
 
 
-def test_what_torch_calls(view: ooc.View):
+def test_methods_that_pytorch_calls(view: ooc.View):
     assert view.__getitems__([]) == []
     with pytest.raises(ArgumentError):
         view.__getitems__([0.5])
@@ -224,7 +224,7 @@ def test_blocks_count_the_positions_of_a_chunk(data: st.DataObject):
 @given(
     st.integers(1, 12), st.integers(1, 60), st.integers(0, 59), st.sampled_from([2, 3, 7, -2, -5])
 )
-def test_blocks_with_a_step_are_never_nonsense(chunk: int, total: int, start: int, step: int):
+def test_blocks_with_a_step(chunk: int, total: int, start: int, step: int):
     view = ooc.open(RecordingSource(sample_array((total, 1)), chunk))[start::step]
     assert 1 <= view.blocks.first <= view.blocks.length <= chunk
     if len(view) and chunk % step == 0:
@@ -242,10 +242,10 @@ def test_split_and_shard(view: ooc.View):
     assert len(view.shard(20, 19)) == 1
 
 
-def test_a_table_that_is_looked_up_is_shared_by_no_two_parts(view: ooc.View):
+def test_rows_of_a_lookup_table_are_shared_by_no_two_parts(view: ooc.View):
     table, numbers = ooc.open(np.array([10, 20, 30])), np.repeat([0, 1, 2], [7, 7, 6])
     first, second = ooc.zip(view, table[numbers]).split(0.4, 0.6)
-    assert [len(part) for part in (first, second)] == [6, 8]  # 6 elements hold row 10 or 20 too
+    assert [len(part) for part in (first, second)] == [6, 8]  # 6 elements also have row 10 or 20
     assert not {*first.take(np.arange(6))[1]} & {*second.take(np.arange(8))[1]}
     with pytest.raises(EmptyError, match="19 dropped between neighbours, which share no row"):
         ooc.zip(view, table[np.zeros(20, int)]).split(0.5, 0.5)
@@ -260,7 +260,7 @@ def test_a_table_that_is_looked_up_is_shared_by_no_two_parts(view: ooc.View):
         lambda v: ooc.zip(v, v),
     ],
 )
-def test_rows_chosen_twice_lie_in_one_part(view: ooc.View, choose: Any):
+def test_rows_chosen_twice_are_in_one_part(view: ooc.View, choose: Any):
     made = choose(view[np.arange(30) // 3][::-1])
     for one, other in (made.split(0.45, 0.55), made.split_at(16, coordinate=np.arange(30))):
         found = [part.take(np.arange(len(part))) for part in (one, other)]
@@ -274,7 +274,7 @@ def test_rows_chosen_twice_lie_in_one_part(view: ooc.View, choose: Any):
 
 
 @pytest.mark.parametrize(
-    ("call", "kind", "said"),
+    ("call", "kind", "message"),
     [
         (lambda v: v.split(), ArgumentError, "at least one"),
         (lambda v: v.split(0.5, 0.6), ArgumentError, "sum to at most 1"),
@@ -289,12 +289,12 @@ def test_rows_chosen_twice_lie_in_one_part(view: ooc.View, choose: Any):
         (lambda v: v.shard(21, 0), EmptyError, "at most the length, 20; got 21"),
     ],
 )
-def test_wrong_splits_and_shards(view: ooc.View, call: Any, kind: Any, said: str):
-    with pytest.raises(kind, match=said):
+def test_wrong_splits_and_shards(view: ooc.View, call: Any, kind: Any, message: str):
+    with pytest.raises(kind, match=message):
         call(view)
 
 
-def test_random_numbers_depend_on_where_a_batch_stands_alone():
+def test_random_numbers_depend_on_the_place_of_a_batch_alone():
     def numbers(*where: int) -> list[int]:
         return Draw(*where).rng.integers(2**60, size=3).tolist()
 
@@ -311,7 +311,7 @@ KEYS = (
 
 
 @pytest.mark.parametrize("kind", ["memory", "npy", "gzip"])
-def test_places_of_an_element_axis_are_chosen_by_an_array(tmp_path: Path, kind: str):
+def test_element_axes_are_indexed_by_arrays(tmp_path: Path, kind: str):
     array = sample_array((6, 7, 4, 5))
     if kind == "npy":
         np.save(tmp_path / "a.npy", array)
@@ -328,9 +328,9 @@ def test_places_of_an_element_axis_are_chosen_by_an_array(tmp_path: Path, kind: 
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "message"),
     [
-        (np.s_[:, []], "must choose a place"),
+        (np.s_[:, []], "must not be empty"),
         (np.s_[:, [0], [1]], "may be indexed by an array"),
         (np.s_[[0], [1]], "must not both be chosen"),
         (np.s_[:, "x"], "ints, slices and arrays"),
@@ -338,6 +338,6 @@ def test_places_of_an_element_axis_are_chosen_by_an_array(tmp_path: Path, kind: 
     ],
     ids=str,
 )
-def test_wrong_arrays_along_an_element_axis(key: Any, said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_arrays_along_an_element_axis(key: Any, message: str):
+    with pytest.raises(ArgumentError, match=message):
         _ = ooc.open(sample_array((6, 7, 4)))[key]

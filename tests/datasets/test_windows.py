@@ -1,4 +1,4 @@
-"""Windows against counting them out."""
+"""Test windows, with plain loops as the oracle."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_every_window(sizes: dict[str, int], lengths: list[int], ids: bool, epis
         each for each, _ in counted_out([runs] * len(offsets), offsets, sizes["shift"], pad=False)
     ]
     episodes: Any = np.repeat(np.arange(len(lengths)) * 7 - 3, lengths) if ids else lengths
-    assume(ids or set(lengths) != {1})  # then lengths can't be told from ids
+    assume(ids or set(lengths) != {1})  # lengths would be ambiguous with ids
     view = ooc.open(np.arange(rows) * 10)
     if not expected:
         with pytest.raises(EmptyError, match="must fit"):
@@ -76,7 +76,7 @@ def test_next_frame(horizon: int, episodes: Any):
     assert [leaf.shape for leaf in pairs.spec] == [(), ()]
 
 
-def test_what_it_looks_like():
+def test_repr_and_spec():
     view = ooc.open(np.zeros((10, 2, 3), "f4"))
     assert [str(leaf) for leaf in view.windows(4, 2).spec] == [
         "(4, 2, 3) float32",
@@ -134,7 +134,7 @@ def test_steps_beyond_the_data():
 
 
 @pytest.mark.parametrize(
-    ("episodes", "said"),
+    ("episodes", "message"),
     [
         ([50, 49], "sum to the 100 rows, or 100 ids; got 2 numbers with a sum of 99"),
         ([100, 0], "lengths that sum to"),
@@ -152,8 +152,8 @@ def test_steps_beyond_the_data():
         ([[1], [2, 3]], "`episodes` must be integers"),
     ],
 )
-def test_wrong_episodes(episodes: Any, said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_wrong_episodes(episodes: Any, message: str):
+    with pytest.raises(ArgumentError, match=message):
         ROWS.windows(2, episodes=episodes)
 
 
@@ -208,13 +208,13 @@ def test_elements_that_do_not_exist() -> None:
 
 
 def rows_of(request: Request) -> np.ndarray:
-    """Rows along the first axis that each box covers, shape (boxes, rows of a box)."""
+    """Return the rows along the first axis in each box, shape (boxes, rows of a box)."""
     extent = request.extent
     return request.origins[:, :1] + np.arange(extent.lengths[0]) * extent.strides[0]
 
 
 def used(windows: ooc.Windows) -> list[set[int]]:
-    """The view's rows that each element is made of."""
+    """Return the view's rows in each element."""
     requests = windows.requests(np.arange(len(windows)), Draw())
     rows = np.concatenate([rows_of(r).reshape(len(windows), -1) for r in requests], axis=1)
     return [set(row) for row in rows.tolist()]
@@ -299,7 +299,7 @@ def test_windows_of_rows_chosen_in_any_order_never_cross_an_outer_place() -> Non
 
 
 def test_windows_in_order_take_a_table_as_long_as_the_chunks() -> None:
-    """Millions of transitions in episodes: no table has an entry for each of them."""
+    """Test that memory does not grow with millions of transitions in episodes."""
     import tracemalloc
 
     rows, chunk, episode = 2_000_000, 8_000, 1_000

@@ -1,4 +1,4 @@
-"""Datasets side by side, and functions over their batches."""
+"""Test zips and mapped functions."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_tuples_and_dicts():
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "message"),
     [
         ((), "must get datasets"),
         (({},), "must get datasets"),
@@ -62,8 +62,8 @@ def test_tuples_and_dicts():
         ),
     ],
 )
-def test_what_does_not_zip(parts: tuple[Any, ...], said: str):
-    with pytest.raises(ArgumentError, match=said):
+def test_invalid_zips(parts: tuple[Any, ...], message: str):
+    with pytest.raises(ArgumentError, match=message):
         ooc.zip(*parts)
 
 
@@ -163,7 +163,7 @@ def test_elements_of_a_batch_do_not_get_the_same_random_numbers():
 
 @pytest.mark.parametrize("order", [">", "<"])
 def test_results_come_in_native_byte_order(order: str):
-    """Or TensorFlow would read them as if they did."""
+    """Test byte order, which TensorFlow ignores."""
     for batched in (True, False):
         mapped = ooc.open(ARRAY).map(lambda x: x.astype(f"{order}f4"), batched=batched)
         assert mapped.spec.dtype.isnative
@@ -187,7 +187,7 @@ def test_names_keep_their_arrays_in_whatever_order_they_come():
         assert_array_equal(next(leaves(batch)), ARRAY[[3, 0, 2]])
 
 
-def test_a_spec_that_is_given_is_not_tried():
+def test_with_a_spec_the_function_is_not_tried():
     calls: list[int] = []
 
     def count(x: np.ndarray) -> np.ndarray:
@@ -211,7 +211,7 @@ SHORT = "must keep the 4 elements"
 
 
 @pytest.mark.parametrize(
-    ("function", "batched", "said"),
+    ("function", "batched", "message"),
     [
         (lambda x: x[:2], True, SHORT),
         (lambda x: x.sum(), True, SHORT),
@@ -227,21 +227,21 @@ SHORT = "must keep the 4 elements"
         (lambda x: x if x[0, 0] else x[:1], False, "one shape"),
     ],
 )
-def test_functions_that_do_not_keep_their_promise(function: Any, batched: bool, said: str):
+def test_results_that_differ_from_the_spec(function: Any, batched: bool, message: str):
     spec = ooc.open(ARRAY).spec
     mapped = ooc.open(ARRAY).map(function, batched=batched, spec=spec)
-    with pytest.raises(MapError, match=said) as raised:
+    with pytest.raises(MapError, match=message) as raised:
         mapped.take([0, 1, 2, 3])
     assert "lambda" in str(raised.value)
 
 
-def test_a_function_that_changes_its_mind():
+def test_results_that_differ_between_batches():
     mapped = ooc.open(ARRAY).map(lambda x: x if x[0, 0, 0] == 0 else x.astype("f8"))
     with pytest.raises(MapError, match=r"float32; .*float64"):
         mapped.take([1])
 
 
-def test_what_a_function_raises_comes_out():
+def test_errors_of_functions_are_raised():
     def fail(x: np.ndarray) -> np.ndarray:
         raise ZeroDivisionError("mine")
 
@@ -284,7 +284,7 @@ def test_nothing_is_read_to_select_nothing():
     assert source.rows == []
 
 
-def test_splits_and_blocks_are_those_of_what_is_mapped():
+def test_splits_and_blocks_equal_those_of_the_mapped_dataset():
     pairs = ooc.open(RecordingSource(ARRAY, 5)).next_frame()
     mapped = pairs.map(lambda x, y: (x, y))
     assert mapped.blocks == pairs.blocks
@@ -323,7 +323,7 @@ def test_specs():
         as_spec((np.zeros(3), None))
 
 
-def test_draws_outside_a_loader_depend_on_what_is_taken():
+def test_draws_outside_a_loader_depend_on_the_positions():
     noisy = ooc.open(np.zeros((10, 2))).map(lambda x, rng: x + rng.random(x.shape), rng=True)
     assert_array_equal(noisy.take([1, 2]), noisy.take([1, 2]))
     assert not np.array_equal(noisy[1], noisy[2])
@@ -331,7 +331,7 @@ def test_draws_outside_a_loader_depend_on_what_is_taken():
 
 
 @pytest.mark.parametrize("result", [None, "a", ["a", "b", "c"], object()])
-def test_what_is_not_numbers_is_refused_by_its_name(result: Any):
+def test_results_that_are_not_numbers(result: Any):
     mapped = ooc.open(np.zeros((3, 2))).map(lambda x: result)
     with pytest.raises(MapError, match=r"returned None\. Add `return`|arrays of numbers"):
         mapped.take([0, 1, 2])
@@ -342,8 +342,8 @@ def test_zip_of_one_tuple():
     assert ooc.zip((a, b))[1] == ooc.zip([a, b])[1] == ooc.zip(a, b)[1] == (1, 1.0)
 
 
-def test_a_function_that_takes_long_keeps_no_other_dataset_waiting() -> None:
-    """Nor a fork for ever: Python 3.11 has one lock for the properties of all objects."""
+def test_a_slow_function_does_not_block_other_datasets() -> None:
+    """Test forks too: Python 3.11 has one lock for the cached properties of all objects."""
     inside, go = threading.Event(), threading.Event()
 
     def slow(x: np.ndarray) -> np.ndarray:
