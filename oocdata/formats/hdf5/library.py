@@ -58,7 +58,7 @@ class ThroughLibrary(Sliced):
     """
 
     own_threads = True
-    """Chunks are read by one thread, because of HDF5's lock."""
+    """One thread reads all chunks, since several would wait for HDF5's lock."""
 
     def __init__(
         self, target: OnDisk | UsersObject, chunk_shape: tuple[int, ...], storage: Storage

@@ -1,8 +1,8 @@
-"""Virtual datasets: whether every source that they are put together from is there.
+"""Check that the sources of virtual datasets are complete.
 
-HDF5 reads the fill value where a source file can't be opened (even because the process has too
-many files open), where a source is smaller than its place, and where no source was mapped at all
-(RFC: HDF5 Virtual Dataset). So each mapping is followed here, down to its chunks.
+HDF5 silently reads the fill value where a source file can't be opened (even for lack of
+descriptors), where a source is smaller than its mapping, and where nothing is mapped (RFC: HDF5
+Virtual Dataset). So each mapping is checked here, down to the chunks of its source.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _MOST_NESTED = 8
 
 
 def inspect_storage(dataset: Any, rules: Rules) -> Stored:
-    """Say how a dataset is stored, after checking that all of it can be read.
+    """Return how a dataset is stored, after checking that all of it can be read.
 
-    Every mapping of a virtual dataset is followed. A file that the rules don't accept is not
-    touched. Mappings that overlap, have no end, or are nested too deep, are refused.
+    The source of every mapping of a virtual dataset is checked too. Files that the rules don't
+    allow are not opened. Mappings that overlap, are unlimited, or are nested too deep, are refused.
     """
     if dataset.id.get_create_plist().get_layout() != h5d.VIRTUAL:
         return inspect_stored(dataset, rules)
@@ -85,7 +85,7 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
                 if source is None:
                     continue
                 known[at] = source.shape or ()
-                home = source.file.filename  # an external link may have led on
+                home = source.file.filename  # differs from `path` after an external link
                 inner = replace(
                     rules, path=home, key=mapping.dset_name, axis=0, depth=rules.depth + 1
                 )
@@ -106,7 +106,7 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
 
 @contextmanager
 def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any]:
-    """Open the source dataset of a mapping; None where it is missing and that is accepted."""
+    """Open the source dataset of a mapping; None if it is missing and the rules allow that."""
     with ExitStack() as opened:
         file = dataset.file
         if path != file.filename:
@@ -122,7 +122,7 @@ def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any
 
 
 def _is_own(own: str, name: str) -> bool:
-    """Return whether a source file's name means the file itself, told by names alone."""
+    """Return whether the name of a source file means the file itself; opens nothing."""
     if name == "." or os.environ.get("HDF5_VDS_PREFIX"):
         return name == "."
     here = os.path.abspath(own)
@@ -149,7 +149,7 @@ def _rows(mapping: Any, rules: Rules) -> range:
 
 
 def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether the source dataset holds all that is mapped from it."""
+    """Return whether a source dataset is as large as its mapping requires."""
     space = mapping.src_space
     if space.get_select_type() == h5s.SEL_ALL:
         return prod(shape) == int(mapping.vspace.get_select_npoints())
@@ -160,7 +160,7 @@ def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
 
 
 def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> NDArray[np.int64]:
-    """Return the rows that no mapping covers whole; mappings that overlap are refused."""
+    """Return the rows that mappings don't cover completely; raise if mappings overlap."""
     none = np.empty(0, np.int64)
     if not dataset.size:
         return none
