@@ -249,6 +249,6 @@ def datasets(
     """
     first = sources[0]
     (along,) = axis_numbers(axis, len(first.shape), first.storage())
-    again = {**opened, "key": key if isinstance(key, str) else list(key)}
-    changes = {"path": first.storage().path, "key": said(key), "opened": again, "episodes": True}
+    reopen = {**opened, "key": key if isinstance(key, str) else list(key)}
+    changes = {"path": first.storage().path, "key": said(key), "opened": reopen, "episodes": True}
     return joined(sources, along, pad, changes)

@@ -106,9 +106,9 @@ def format_of(path: str) -> Format:
         )
     with opened(path) as (file, version):
         head = file.read(64)
-        found = _array_format(file, head, path, version.nbytes)
-    if found is not None:
-        return found
+        array_format = _array_format(file, head, path, version.nbytes)
+    if array_format is not None:
+        return array_format
     # Not for `import oocdata`.
     from oocdata.formats.gzipped import head_of, is_gzip
     from oocdata.formats.lines import TEXT_ENDS
@@ -149,19 +149,19 @@ def _format_at(url: str) -> Format:
         raise error
     with opened(name) as (file, version):
         head = file.read(64)
-        found = _array_format(file, head, url, version.nbytes)
-    if found == "zarr":
+        array_format = _array_format(file, head, url, version.nbytes)
+    if array_format == "zarr":
         raise UnknownFormatError(
             f"{_RULE_URL}; got a zipped Zarr. Unpack it there, or copy it to a disk.", path=url
         )
-    if found is None:
+    if array_format is None:
         _refuse_foreign(url, [name], head, at_url=True)
         raise UnknownFormatError(
             f"{_RULE_URL}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and "
             "`shape`. Copy files of other formats to a disk.",
             path=url,
         )
-    return found
+    return array_format
 
 
 def _array_format(file: IO[bytes], head: bytes, path: str, nbytes: int) -> Format | None:
@@ -251,6 +251,7 @@ def refuse_stream(path: str) -> None:
 
 
 def _neighbours(path: str) -> str:
+    """Return a hint for a missing file: names like its own in its folder."""
     import difflib
 
     folder = os.path.dirname(os.path.abspath(path))

@@ -264,26 +264,26 @@ def _open_error(error: OSError) -> SourceError:
     )
 
 
-def find_beside(own: str, name: str, variable: str) -> str | None:
-    """Return the path of the file that HDF5 would open for a `name` in the file `own`, or None.
+def find_beside(path: str, name: str, variable: str) -> str | None:
+    """Return the path of the file that HDF5 would open for a `name` in the file at `path`, or None.
 
     The search order is HDF5's (``H5F_prefix_open_file``): the name itself if absolute, then its
     last part in the folders of an environment variable (``HDF5_VDS_PREFIX``, ``HDF5_EXT_PREFIX``),
     in the folder of the file, in the current folder, and in the file's folder after resolving
     symbolic links.
     """
-    if is_url(own):
+    if is_url(path):
         return None
     candidates = []
     if os.path.isabs(name):
         candidates.append(name)
         name = os.path.basename(name)
-    origin = os.path.dirname(os.path.abspath(own))
+    origin = os.path.dirname(os.path.abspath(path))
     prefixes = os.environ.get(variable, "").split(os.pathsep)
     folders = [prefix.replace("${ORIGIN}", origin) for prefix in prefixes if prefix]
-    folders += [origin, "", os.path.dirname(os.path.realpath(own))]
+    folders += [origin, "", os.path.dirname(os.path.realpath(path))]
     candidates += [os.path.join(folder, name) for folder in folders]
-    return next((os.path.abspath(path) for path in candidates if os.path.isfile(path)), None)
+    return next((os.path.abspath(file) for file in candidates if os.path.isfile(file)), None)
 
 
 def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
@@ -292,11 +292,11 @@ def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
     Plugins are registered per process, so each process that reads must call this.
     """
     available = hdf5_library().h5z.filter_avail
-    lacking = [number for number in filters if not available(number)]
-    if lacking:
+    unavailable = [number for number in filters if not available(number)]
+    if unavailable:
         with suppress(ImportError):
             importlib.import_module("hdf5plugin")
-    for number in lacking:
+    for number in unavailable:
         if available(number):
             continue
         name = FILTERS.get(number, "unknown")

@@ -47,10 +47,10 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
             f"virtual datasets must be nested at most {_MOST_NESTED} deep; these are deeper, or "
             "hold themselves."
         )
-    own = dataset.file.filename
+    own_path = dataset.file.filename
     mappings = dataset.virtual_sources()
     names = list(dict.fromkeys(mapping.file_name for mapping in mappings))
-    elsewhere = [name for name in names if not _is_own(own, name)]
+    elsewhere = [name for name in names if not _is_itself(own_path, name)]
     if elsewhere and not rules.external:
         raise ExternalDataError(
             f"the sources of a virtual dataset must lie in the file itself; {elsewhere[0]!r}"
@@ -59,18 +59,19 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
         )
     filters: dict[int, None] = {}
     outside: dict[str, None] = {}
-    known: dict[tuple[str, str], tuple[int, ...]] = {}
+    shapes: dict[tuple[str, str], tuple[int, ...]] = {}
+    """Shapes of the sources that have been checked, by path and name."""
     for mapping in mappings:
-        if _is_open_ended(mapping):
+        if _is_unlimited(mapping):
             raise UnknownFormatError(
                 "the sources of a virtual dataset must be countable; got a mapping without end "
                 f"({mapping.file_name!r}, {mapping.dset_name!r}), of which nobody can say what is "
                 "missing. Open its sources instead, several as a list."
             )
-        path: str | None = own
-        if not _is_own(own, mapping.file_name):
+        path: str | None = own_path
+        if not _is_itself(own_path, mapping.file_name):
             name = mapping.file_name.replace("%%", "%")
-            path = find_beside(own, name, "HDF5_VDS_PREFIX")
+            path = find_beside(own_path, name, "HDF5_VDS_PREFIX")
         if path is None:
             if rules.fill:
                 continue
@@ -80,11 +81,11 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
                 rows=_rows(mapping, rules),
             )
         at = (path, mapping.dset_name)
-        if at not in known:
+        if at not in shapes:
             with _source(dataset, path, mapping, rules) as source:
                 if source is None:
                     continue
-                known[at] = source.shape or ()
+                shapes[at] = source.shape or ()
                 home = source.file.filename  # differs from `path` after an external link
                 inner = replace(
                     rules, path=home, key=mapping.dset_name, axis=0, depth=rules.depth + 1
@@ -93,10 +94,10 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
                     storage = inspect_storage(source, inner)
             filters.update(dict.fromkeys(storage.filters))
             outside.update(dict.fromkeys(storage.outside))
-            if home != own:
+            if home != own_path:
                 outside[os.path.abspath(home)] = None
-        if not rules.fill and not _fits(mapping, known[at]):
-            what = f"the source {mapping.dset_name!r} in {path!r} is only {known[at]}: some was"
+        if not rules.fill and not _fits(mapping, shapes[at]):
+            what = f"the source {mapping.dset_name!r} in {path!r} is only {shapes[at]}: some was"
             raise missing_error(what, _rows(mapping, rules), dataset, rules)
     holes = _holes(dataset, mappings, rules)
     if len(holes) and not rules.fill:
@@ -121,15 +122,16 @@ def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any
         yield source
 
 
-def _is_own(own: str, name: str) -> bool:
+def _is_itself(path: str, name: str) -> bool:
     """Return whether the name of a source file means the file itself; opens nothing."""
     if name == "." or os.environ.get("HDF5_VDS_PREFIX"):
         return name == "."
-    here = os.path.abspath(own)
-    return os.path.normpath(os.path.join(os.path.dirname(here), name)) == here
+    absolute = os.path.abspath(path)
+    return os.path.normpath(os.path.join(os.path.dirname(absolute), name)) == absolute
 
 
-def _is_open_ended(mapping: Any) -> bool:
+def _is_unlimited(mapping: Any) -> bool:
+    """Return whether a mapping has no end, or a numbered series of sources (``%b``)."""
     numbered = "%b" in mapping.file_name or "%b" in mapping.dset_name
     return numbered or any(
         h5s.UNLIMITED in (*space.get_regular_hyperslab()[2], *space.get_regular_hyperslab()[3])
