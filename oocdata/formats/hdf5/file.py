@@ -127,8 +127,8 @@ def readable(path: str, key: str | None = None) -> Iterator[None]:
         raise
     except (OSError, KeyError, ValueError, RuntimeError) as error:
         raise UnknownFormatError(
-            f"the HDF5 metadata must be readable; HDF5 says: {said(error)}. Was the file cut short "
-            "or overwritten?",
+            f"the HDF5 metadata must be readable; HDF5 says: {said(error)}. Was the file cut "
+            "short or overwritten?",
             path=path,
             key=key,
         ) from error
