@@ -321,13 +321,13 @@ class TestOffsets:
             return real(path, *given)
 
         monkeypatch.setattr(beside, "_write", refused)
-        monkeypatch.setattr(beside, "_own_folder", lambda: str(tmp_path / "own"))
+        monkeypatch.setattr(beside, "_user_folder", lambda: str(tmp_path / "own"))
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         (tmp_path / "own").mkdir()
         for _ in range(2):
             assert ooc.open(tmp_path / "a.txt")[2] == ROWS[2]
         assert len(os.listdir(tmp_path / "own")) == 1
-        monkeypatch.setattr(beside, "_own_folder", lambda: str(tmp_path))
+        monkeypatch.setattr(beside, "_user_folder", lambda: str(tmp_path))
         write_text(tmp_path / "a.txt", ROWS[:2])
         with pytest.raises(SourceError, match="neither could be written"):
             ooc.open(tmp_path / "a.txt")
@@ -359,7 +359,7 @@ class TestOffsets:
             return real(path, *given)
 
         monkeypatch.setattr(beside, "_write", refused)
-        monkeypatch.setattr(beside, "_own_folder", lambda: str(tmp_path / "own"))
+        monkeypatch.setattr(beside, "_user_folder", lambda: str(tmp_path / "own"))
         views = []
         for name in ("own", "train", "val"):
             (tmp_path / name).mkdir()
