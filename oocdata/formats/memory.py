@@ -56,14 +56,14 @@ def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str)
     if not -root.offset <= start <= root.nbytes or not array.size:
         return None
     try:
-        with open(root.filename, "rb") as file:
-            if not _is_mapped(file.fileno(), root.__array_interface__["data"][0]):
+        with open(root.filename, "rb") as opened_file:
+            if not _is_mapped(opened_file.fileno(), root.__array_interface__["data"][0]):
                 return None
-            version = FileVersion.of(str(root.filename), os.fstat(file.fileno()))
+            version = FileVersion.of(str(root.filename), os.fstat(opened_file.fileno()))
     except OSError:  # deleted, but still mapped
         return None
     offset = root.offset + start
-    opened = {
+    reopen = {
         "target": version.path,
         "dtype": described_dtype(array.dtype),
         "shape": list(array.shape),
@@ -79,7 +79,7 @@ def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str)
         strides=array.strides,
         unit=unit_of(array.dtype),
         files=(version,),
-        opened=opened if array.flags.c_contiguous else None,
+        opened=reopen if array.flags.c_contiguous else None,
     )
     (rows,) = axis_numbers(axis, array.ndim, storage) if array.ndim else (0,)
     file = OpenFile(version if root.mode == "r" else version.writable())

@@ -153,6 +153,7 @@ def open_npz(path: str, key: Key | None = None, *, axis: int | str = 0) -> Sourc
 
 
 def _open_member(path: str, name: str, axis: int | str) -> Source:
+    """Open one member of an ``.npz``."""
     with opened(path) as (file, version), _zip(file, path) as archive:
         member = archive.getinfo(f"{name}.npy")
         file.seek(member.header_offset)
@@ -243,6 +244,7 @@ def _zip(file: IO[bytes], path: str) -> zipfile.ZipFile:
 def _read_header(
     file: IO[bytes], path: str, key: str | None
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read a ``.npy`` header; return shape, whether in Fortran order, and dtype."""
     try:
         version = npy_format.read_magic(file)
         if version not in ((1, 0), (2, 0), (3, 0)):

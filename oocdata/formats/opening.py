@@ -118,6 +118,7 @@ def open_source(
 
 
 def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Source:
+    """Open a target with checked options, and apply those that change its rows."""
     verify, pictures, manifest = options["verify"], options["pictures"], None
     if isinstance(target, list | tuple):
         files = _picture_files(target, pictures)
@@ -136,13 +137,13 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
         source = _open_object(target, key, options)
         return _rows(source if manifest is None else verified(source, manifest), options)
     one_by_one = manifest is not None or pictures is not None
-    if one_by_one and key is not None and _names_several(path, key):
+    if one_by_one and key is not None and _means_several(path, key):
         return _open_each(path, key, {**options, "verify": manifest})
     try:
         try:
             source = _open_path(path, key, options)
         except MismatchedPartsError:  # datasets opened one by one may be decoded or padded
-            if key is None or not _names_several(path, key):
+            if key is None or not _means_several(path, key):
                 raise
             return _open_each(path, key, options)
         if options["pad"] is not None and is_ragged(source):
@@ -213,13 +214,13 @@ def _open_pictures(files: list[str], key: Key | None, options: dict[str, Any]) -
     return open_pictures(files, options["pictures"], axis=accepted["axis"])
 
 
-def _names_several(path: str, key: Key) -> bool:
+def _means_several(path: str, key: Key) -> bool:
     """Return whether a key is a list or a pattern, and not a name that looks like a pattern."""
     if not isinstance(key, str):
         return True
-    return is_pattern(key) and key.strip("/") not in [
-        (name or "").strip("/") for name in list_datasets(path)
-    ]
+    if not is_pattern(key):
+        return False
+    return key.strip("/") not in [(name or "").strip("/") for name in list_datasets(path)]
 
 
 def _open_each(path: str, key: Key, options: dict[str, Any]) -> Source:
@@ -249,7 +250,7 @@ def _rows(source: Source, options: dict[str, Any]) -> Source:
     return open_picture_rows(source, options["pictures"], axis=options["axis"])
 
 
-_FOR = {
+_APPLIES_TO = {
     "format": "files of text only",
     "missing": "chunks in HDF5 or Zarr only",
     "external": "HDF5 only",
@@ -257,6 +258,7 @@ _FOR = {
         ("dtype", "shape", "offset"), "raw binary files only, dtype and shape together"
     ),
 }
+"""What each option applies to, for messages."""
 
 
 def refuse(what: str, **given: Any) -> None:
@@ -266,11 +268,11 @@ def refuse(what: str, **given: Any) -> None:
             continue
         hint = " Use `.astype` to convert." if name == "dtype" else ""
         raise ArgumentError(
-            f"`{name}` must be given for {_FOR[name]}; got {value!r} for {what}.{hint}"
+            f"`{name}` must be given for {_APPLIES_TO[name]}; got {value!r} for {what}.{hint}"
         )
 
 
-_TAKEN: dict[Format, tuple[str, ...]] = {
+_ACCEPTED: dict[Format, tuple[str, ...]] = {
     "npy": ("dtype",), "npz": (), "text": ("format",), "tfrecord": ("format",),
     "hdf5": ("missing", "external"), "zarr": ("missing",),
 }  # fmt: skip
@@ -287,7 +289,7 @@ def _no_key(key: Key | None, what: str) -> None:
 
 def _only(what: str, options: dict[str, Any], *accepted: str) -> dict[str, Any]:
     """Return `axis` and the accepted options; raise `ArgumentError` if another one is set."""
-    refuse(what, **{name: options[name] for name in _FOR if name not in accepted})
+    refuse(what, **{name: options[name] for name in _APPLIES_TO if name not in accepted})
     return {name: options[name] for name in ("axis", *accepted)}
 
 
@@ -345,6 +347,7 @@ def local_path(path: str) -> str:
 
 
 def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
+    """Detect the format of a path or URL, and open it with the options that the format accepts."""
     if options["dtype"] is not None and options["shape"] is not None:
         _no_key(key, "raw binary")
         refuse_stream(path)
@@ -356,7 +359,7 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     kind = "text" if options["format"] == "text" and os.path.isfile(path) else format_of(path)
     if kind == "picture":
         return _open_pictures([path], key, options)
-    accepted = _only(f"'{path}', which is {kind}", options, *_TAKEN[kind])
+    accepted = _only(f"'{path}', which is {kind}", options, *_ACCEPTED[kind])
     if kind in _NAMELESS:
         _no_key(key, f".{kind}" if kind == "npy" else kind)
     # `import oocdata` imports NumPy's formats only.

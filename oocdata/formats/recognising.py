@@ -185,6 +185,7 @@ def _array_format(file: IO[bytes], head: bytes, path: str, nbytes: int) -> Forma
 
 
 def _archive_names(file: IO[bytes]) -> list[str]:
+    """Return the names of the members of a ZIP archive; none if it is damaged."""
     import zipfile
 
     try:
@@ -235,6 +236,7 @@ def _refuse_foreign(
 
 
 def _begins(head: bytes, magic: bytes) -> bool:
+    """Return whether bytes begin with a magic number, in which a space matches any byte."""
     return len(head) >= len(magic) and all(
         expected in (byte, 0x20) for byte, expected in zip(head, magic, strict=False)
     )

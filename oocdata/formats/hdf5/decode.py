@@ -78,28 +78,32 @@ class ChunkDecoder:
             write_chunk(out, self.stored, self.chunk_shape, partial(self._undo, data, []))
 
     def _undo(self, data: Any, filters: list[int], target: NDArray[np.uint8]) -> None:
-        left, frame, applied = data, None, list(filters)
+        """Undo filters in reverse order, the last of them into `target` where that is possible.
+
+        Data to be unshuffled are decompressed into a `frame`, with room for a header before them.
+        """
+        frame, applied = None, list(filters)
         while applied:
             number = applied.pop()
             if number == FLETCHER32:
-                left, frame = _checked(left), None
+                data, frame = _checked(data), None
             elif number == SHUFFLE:
-                frame = _framed(left) if frame is None else frame
-                left = target if not applied else empty((len(memoryview(left)),), np.uint8)
-                _unshuffle(frame, self.stored.itemsize, left)
+                frame = _framed(data) if frame is None else frame
+                data = target if not applied else empty((len(memoryview(data)),), np.uint8)
+                _unshuffle(frame, self.stored.itemsize, data)
                 frame = None
             elif not applied:
-                left = decompress(_CODECS[number], left, target)
+                data = decompress(_CODECS[number], data, target)
             elif set(applied) <= {SHUFFLE, FLETCHER32}:  # so the decoded length is known
                 length = len(target) + _CHECKSUM_BYTES * applied.count(FLETCHER32)
                 frame = empty((_BLOSC_BYTES + length,), np.uint8)
-                left = decompress(_CODECS[number], left, frame[_BLOSC_BYTES:])
+                data = decompress(_CODECS[number], data, frame[_BLOSC_BYTES:])
             else:
-                left = decompress(_CODECS[number], left, None)
-        if left is not target:
-            stored = np.frombuffer(left, np.uint8)
-            _same_length(len(stored), len(target))
-            target[...] = stored
+                data = decompress(_CODECS[number], data, None)
+        if data is not target:
+            decoded = np.frombuffer(data, np.uint8)
+            _same_length(len(decoded), len(target))
+            target[...] = decoded
 
 
 def _same_length(found: int, expected: int) -> None:

@@ -253,6 +253,7 @@ class UsersObject:
 
 
 def _read(dataset: Any, box: tuple[slice, ...], dtype: np.dtype[Any], fill: bool) -> NDArray[Any]:
+    """Read a box of an open dataset; missing chunks read as the fill value if `fill` is set."""
     start = tuple(part.start for part in box)
     counts = tuple(part.stop - part.start for part in box)
     # Zeros, because HDF5 leaves the memory of missing chunks unchanged if the file defines no fill

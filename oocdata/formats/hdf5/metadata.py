@@ -77,6 +77,7 @@ def leads_to(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _of_tree(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the children of a B-tree node, of a group or of chunks."""
     group, level, count = data[4] == 0, data[5], struct.unpack_from("<H", data, 6)[0]
     if group:
         length = _GROUP_NODE if level else _SYMBOLS
@@ -112,6 +113,7 @@ def _of_extensible_array(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _of_header(data: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the pieces that the messages of an object header refer to."""
     (count,), (length,) = struct.unpack_from("<H", data, 2), struct.unpack_from("<I", data, 8)
     at, end = 16, min(16 + length, len(data))
     for _ in range(count):
