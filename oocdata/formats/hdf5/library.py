@@ -248,7 +248,7 @@ class UsersObject:
         raise ArgumentError(
             "a source must be described by path and name to be pickled; this one reads through an "
             "open h5py.Dataset. Close its writer and open it by path. "
-            f"[{place(**self.rules.about)}]"
+            f"[{place(self.rules.path, self.rules.key)}]"
         )
 
 

@@ -44,11 +44,6 @@ class Rules:
     external: bool  #: the bytes may be in other files
     depth: int = 0  #: nesting depth of virtual datasets
 
-    @property
-    def about(self) -> dict[str, Any]:
-        """File and dataset, for errors."""
-        return {"path": self.path, "key": self.key}
-
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -79,7 +74,7 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
         )
     if not rules.fill and dataset.size and offset_of(dataset.id) is None:
         rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
-        raise missing_error("all of it was", rows, dataset, rules)
+        raise missing_error("all of it was", rows, dataset)
     return Stored("contiguous")
 
 
@@ -130,11 +125,11 @@ def _check_chunks(dataset: Any, rules: Rules) -> None:
     if counts[rules.axis] - 1 not in complete[-1:]:
         count -= counts[rules.axis] * step - total  # the last chunk extends beyond the array
     what = f"{missing} of {prod(counts)} chunks were"
-    raise missing_error(what, rows[rows < total], dataset, rules, count)
+    raise missing_error(what, rows[rows < total], dataset, count)
 
 
 def missing_error(
-    what: str, rows: Iterable[int], dataset: Any, rules: Rules, count: int | None = None
+    what: str, rows: Iterable[int], dataset: Any, count: int | None = None
 ) -> MissingChunkError:
     """Return the error for rows that would read as the fill value.
 

@@ -98,10 +98,10 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
                 outside[os.path.abspath(home)] = None
         if not rules.fill and not _fits(mapping, shapes[at]):
             what = f"the source {mapping.dset_name!r} in {path!r} is only {shapes[at]}: some was"
-            raise missing_error(what, _rows(mapping, rules), dataset, rules)
+            raise missing_error(what, _rows(mapping, rules), dataset)
     holes = _holes(dataset, mappings, rules)
     if len(holes) and not rules.fill:
-        raise missing_error("what no source is mapped to was", holes, dataset, rules)
+        raise missing_error("what no source is mapped to was", holes, dataset)
     return Stored("virtual", tuple(filters), tuple(outside))
 
 
@@ -117,7 +117,7 @@ def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any
         except MissingKeyError as error:
             if not rules.fill:
                 what = f"the source {mapping.dset_name!r} in {path!r} is not there: it was"
-                raise missing_error(what, _rows(mapping, rules), dataset, rules) from error
+                raise missing_error(what, _rows(mapping, rules), dataset) from error
             source = None
         yield source
 
