@@ -346,9 +346,7 @@ class TestOffsets:
             real(*names)
 
         monkeypatch.setattr(os, "replace", late)
-        monkeypatch.setattr(
-            beside, "_remove_others", lambda *_: None
-        )  # so that files of other versions stay
+        monkeypatch.setattr(beside, "_remove_others", lambda *_: None)  # keep other versions
         views = [ooc.open(tmp_path / "a.txt"), *others]
         assert all(view[2] == ROWS[2] for view in views)
 
@@ -498,9 +496,8 @@ class TestCompressed:
         packed(numbered(10))
         assert len(ooc.open(path)) == 10
         assert len(calls) == 2
-        assert (
-            len(first) == len(os.listdir(os.path.dirname(path))) == 3
-        )  # sidecar files of one version
+        # Three sidecar files, all of one version.
+        assert len(first) == len(os.listdir(os.path.dirname(path))) == 3
         assert first & set(os.listdir(os.path.dirname(path))) == {os.path.basename(path)}
 
     @pytest.mark.parametrize(
