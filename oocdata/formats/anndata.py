@@ -91,7 +91,7 @@ def open_group(group: Group, axis: Any) -> Source:
         if kind == "csc_matrix":
             raise UnknownFormatError(
                 "a sparse matrix must be stored by rows (csr_matrix); this one is stored by "
-                "columns (csc_matrix), so that one row lies all over it. Write it by rows once: "
+                "columns (csc_matrix), so that each row is spread over it. Write it by rows once: "
                 "adata.X = adata.X.tocsr()."
             )
         return _categories(group) if kind == "categorical" else _sparse(group, axis)
@@ -129,7 +129,7 @@ def _sparse(group: Group, axis: Any) -> Source:
     if sample_axes(axis, 2, storage)[0] != 0:
         raise ArgumentError(
             f"`axis` must be 0 for a matrix that is stored by rows; got {axis!r}. A column of it "
-            f"lies all over the file. [file '{group.path}', dataset '{group.key}']"
+            f"is spread over the file. [file '{group.path}', dataset '{group.key}']"
         )
     return SparseRows(data, indices, indptr, (rows, columns), storage)
 

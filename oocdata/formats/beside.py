@@ -56,7 +56,7 @@ def kept_beside(
         except OSError as error:
             reasons.append(str(error))
     raise SourceError(
-        f"what is made of it ({kind}) must be kept in a file beside it, or in the folder for "
+        f"a file derived from this one ({kind}) must be stored beside it, or in the folder for "
         f"temporary files; neither could be written: {'; '.join(reasons)}.",
         path=version.path,
     )

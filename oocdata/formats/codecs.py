@@ -66,7 +66,7 @@ def _checked(data: Any) -> memoryview:
 
     view = memoryview(data)
     if len(view) < 4 or value(bytes(view[:-4])) != int.from_bytes(view[-4:], "little"):
-        raise ValueError("it is not what its checksum says")
+        raise ValueError("its checksum does not fit")
     return view[:-4]
 
 

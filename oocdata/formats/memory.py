@@ -30,7 +30,7 @@ def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
     if isinstance(array, np.ma.MaskedArray):
         raise UnsupportedDtypeError(
             "an array must not be masked, because batches have no mask; got a masked array. "
-            "Say what stands for the missing: array.filled(0)."
+            "Replace the masked values: array.filled(0)."
         )
     stored = check_stored(array.dtype)
     source = _of_file(array, stored, axis) if isinstance(array, np.memmap) else None

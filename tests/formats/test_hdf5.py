@@ -194,7 +194,7 @@ def test_plugin_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("u", data=np.zeros((8, 4)), chunks=(4, 4), **hdf5plugin.Zstd())
     monkeypatch.setattr(h5py.h5z, "filter_avail", lambda number: False)
-    with pytest.raises(MissingDependencyError, match=r"filter 32015 \(zstd\).*must lie on"):
+    with pytest.raises(MissingDependencyError, match=r"filter 32015 \(zstd\).*must be on"):
         open_hdf5(str(tmp_path / "a.h5"))
     monkeypatch.setitem(__import__("sys").modules, "hdf5plugin", None)
     with pytest.raises(
@@ -458,7 +458,7 @@ def test_fields_that_h5py_takes_for_larger_ones(tmp_path: Path) -> None:
     pair.insert(b"b", 2, h5py.h5t.IEEE_F32LE)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         h5py.h5d.create(file.id, b"u", pair, h5py.h5s.create_simple((4,)))
-    with pytest.raises(UnsupportedDtypeError, match=r"which would lie over others: .*'b'"):
+    with pytest.raises(UnsupportedDtypeError, match=r"which would overlap others: .*'b'"):
         open_hdf5(str(tmp_path / "a.h5"), missing="fill")
 
 

@@ -103,7 +103,7 @@ def stored_dtype(dataset: Any) -> tuple[np.dtype[Any], bool]:
     if _overlap(stored):
         raise UnsupportedDtypeError(
             "every field must have the size of a number of NumPy's; h5py takes some of these for "
-            f"larger ones, which would lie over others: {stored}. Save the fields on their own."
+            f"larger ones, which would overlap others: {stored}. Save each field as an array."
         )
     if (placeholder := _empty_placeholder(dataset, stored)) is not None:
         raise UnsupportedDtypeError(

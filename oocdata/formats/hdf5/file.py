@@ -302,6 +302,6 @@ def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
         name = FILTERS.get(number, "unknown")
         raise MissingDependencyError(
             f"the chunks are encoded with filter {number} ({name}), which HDF5 must have; "
-            "it has not. Install it: pip install hdf5plugin; one that is not among "
-            f"those must lie on HDF5_PLUGIN_PATH. [{place(path, key)}]"
+            "it has not. Install it: pip install hdf5plugin; a filter that is not in that "
+            f"package must be on HDF5_PLUGIN_PATH. [{place(path, key)}]"
         )

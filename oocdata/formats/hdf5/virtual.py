@@ -65,8 +65,8 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
         if _is_unlimited(mapping):
             raise UnknownFormatError(
                 "the sources of a virtual dataset must be countable; got a mapping without end "
-                f"({mapping.file_name!r}, {mapping.dset_name!r}), of which nobody can say what is "
-                "missing. Open its sources instead, several as a list."
+                f"({mapping.file_name!r}, {mapping.dset_name!r}), whose missing parts can't be "
+                "known. Open its sources instead, several as a list."
             )
         path: str | None = own_path
         if not _is_itself(own_path, mapping.file_name):
@@ -185,9 +185,9 @@ def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> NDArray[np.int64]
         inside = all(end < length for end, length in zip(ends, shape, strict=True))
         if inside and before - left.get_select_npoints() < space.get_select_npoints():
             raise UnknownFormatError(
-                "the sources of a virtual dataset must not overlap, because HDF5 reads there now "
-                f"one and now another; {mapping.dset_name!r} in {mapping.file_name!r} lies over "
-                "others. Write it anew without, or open the sources."
+                "the sources of a virtual dataset must not overlap, because HDF5 may read any of "
+                f"them there; {mapping.dset_name!r} in {mapping.file_name!r} overlaps others. "
+                "Write the dataset without overlaps, or open its sources."
             )
     if not left.get_select_npoints():
         return none
