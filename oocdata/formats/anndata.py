@@ -42,7 +42,7 @@ class Group:
 
 
 def is_one_array(attributes: Mapping[str, Any] | None) -> bool:
-    """Return whether `open_group` opens a group with these attributes, or raises for it.
+    """Return whether a group's attributes have an encoding that `open_group` opens or refuses.
 
     Examples
     --------

@@ -19,18 +19,18 @@ from oocdata.errors import SourceError
 
 __all__ = ["kept_beside"]
 
-Opened = TypeVar("Opened")
+Result = TypeVar("Result")
 
 
 def kept_beside(
     version: FileVersion,
     kind: str,
-    opened: Callable[[str], Opened | None],
+    read: Callable[[str], Result | None],
     write: Callable[[IO[bytes]], None],
-) -> Opened:
+) -> Result:
     """Open the sidecar file of a version of a file, and write it first if there is none.
 
-    `kind` becomes part of the name. `opened` opens a sidecar file by its path, and returns None if
+    `kind` becomes part of the name. `read` opens a sidecar file by its path, and returns None if
     the file is damaged; `write` writes it. Raises `SourceError` if neither folder is writable.
     """
     from hashlib import blake2b  # not for `import oocdata`
@@ -45,9 +45,9 @@ def kept_beside(
         stem = f".{unique_name}.{kind}-"
         path = os.path.join(place, stem + digest)
         try:
-            result = _open_trusted(path, opened)
+            result = _open_trusted(path, read)
             if result is None:
-                result = _write(path, opened, write)
+                result = _write(path, read, write)
                 _remove_others(place, stem, path)
             if result is not None:
                 return result
@@ -69,19 +69,19 @@ def _user_folder() -> str:
     return os.path.join(tempfile.gettempdir(), f"oocdata-{os.getuid()}")
 
 
-def _open_trusted(path: str, opened: Callable[[str], Opened | None]) -> Opened | None:
+def _open_trusted(path: str, read: Callable[[str], Result | None]) -> Result | None:
     """Open a sidecar file if it exists and belongs to this user or to the folder's owner."""
     try:
         owner = os.stat(path).st_uid
         trusted = owner in (os.getuid(), os.stat(os.path.dirname(path)).st_uid)
     except OSError:
         return None
-    return opened(path) if trusted else None
+    return read(path) if trusted else None
 
 
 def _write(
-    path: str, opened: Callable[[str], Opened | None], write: Callable[[IO[bytes]], None]
-) -> Opened | None:
+    path: str, read: Callable[[str], Result | None], write: Callable[[IO[bytes]], None]
+) -> Result | None:
     """Write a sidecar file atomically, readable by this user only, and open it."""
     if (folder := os.path.dirname(path)) == _user_folder():
         os.makedirs(folder, mode=0o700, exist_ok=True)
@@ -92,7 +92,7 @@ def _write(
             # `_remove_others` removes the unfinished files of killed processes.
             with whole_file(path, replaces=replaces, mode=0o600) as file:
                 write(file)
-            result = _open_trusted(path, opened)
+            result = _open_trusted(path, read)
     return result
 
 

@@ -128,10 +128,10 @@ class Datasets:
         shared: list[tuple[Source, Any, Any]] = []
         """Sources, the origins of the parts in each, and the numbers of these parts."""
         for first, parts in self._kinds.values():
-            for group in _slots(parts):
+            for group in _group_by_grid(parts):
                 numbers = [part.number for part in group]
                 group_keys = [keys[number] for number in numbers]
-                shared.append((*_joined(first, group, axis, group_keys, key), numbers))
+                shared.append((*_shared_source(first, group, axis, group_keys, key), numbers))
         shared += [(other, 0, number) for number, other in self._others.items()]
         check_packed([source for source, *_ in shared])
         # Sources without rows are dropped, unless no source has any.
@@ -194,7 +194,7 @@ def _inspect(
                 return None
         elif layout != h5d.CONTIGUOUS or plist.get_external_count() or prod(shape):
             return None
-    # The length of chunks along the axis may differ if they are decoded; see `_slots`.
+    # The length of chunks along the axis may differ if they are decoded; see `_group_by_grid`.
     same_step = step if chunk and not filters else 0
     shapes = _without(shape, along), _without(chunk, along), same_step
     kind = dataset.get_type().encode(), *shapes, filters, filled, _time(dataset)
@@ -212,7 +212,7 @@ def _can_share(first: Source | None, part: _Part, axis: int) -> bool:
     )
 
 
-def _slots(parts: list[_Part]) -> list[list[_Part]]:
+def _group_by_grid(parts: list[_Part]) -> list[list[_Part]]:
     """Group datasets of a kind whose chunks can share one grid.
 
     Datasets in several chunks are grouped by the length of these. Short compressed datasets are
@@ -224,10 +224,10 @@ def _slots(parts: list[_Part]) -> list[list[_Part]]:
     one_grid = len(lengths) * max(lengths, default=0) <= 2 * sum(lengths)
     groups: dict[tuple[int, int], list[_Part]] = {}
     for part in parts:
-        slot = part.step, 0
+        grid = part.step, 0
         if part.step not in steps:
-            slot = 0, 0 if one_grid else part.length.bit_length()
-        groups.setdefault(slot, []).append(part)
+            grid = 0, 0 if one_grid else part.length.bit_length()
+        groups.setdefault(grid, []).append(part)
     return list(groups.values())
 
 
@@ -251,7 +251,7 @@ def _time(dataset: Any) -> tuple[str, ...]:
     return tuple(as_text(attributes.get(name)) for name in TIME) if is_time(attributes) else ()
 
 
-def _joined(
+def _shared_source(
     first: Any, group: Sequence[_Part], axis: int, keys: Sequence[str], key: str
 ) -> tuple[Source, NDArray[np.int64]]:
     """Return the source of a group of datasets, and the origin of each along the axis.

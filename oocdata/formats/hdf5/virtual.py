@@ -62,24 +62,9 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     shapes: dict[tuple[str, str], tuple[int, ...]] = {}
     """Shapes of the sources that have been checked, by path and name."""
     for mapping in mappings:
-        if _is_unlimited(mapping):
-            raise UnknownFormatError(
-                "the sources of a virtual dataset must be countable; got a mapping without end "
-                f"({mapping.file_name!r}, {mapping.dset_name!r}), whose missing parts can't be "
-                "known. Open its sources instead, several as a list."
-            )
-        path: str | None = own_path
-        if not _is_itself(own_path, mapping.file_name):
-            name = mapping.file_name.replace("%%", "%")
-            path = find_beside(own_path, name, "HDF5_VDS_PREFIX")
+        path = _source_path(own_path, mapping, rules)
         if path is None:
-            if rules.fill:
-                continue
-            raise MissingFileError(
-                f"the source file {mapping.file_name!r} of a virtual dataset must be there; it is "
-                'not. Pass missing="fill" to read the fill value there.',
-                rows=_rows(mapping, rules),
-            )
+            continue
         at = (path, mapping.dset_name)
         if at not in shapes:
             with _source(dataset, path, mapping, rules) as source:
@@ -105,9 +90,29 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
     return Stored("virtual", tuple(filters), tuple(outside))
 
 
+def _source_path(own_path: str, mapping: Any, rules: Rules) -> str | None:
+    """Return the path of a mapping's source file; None if it is missing and that is allowed."""
+    if _is_unlimited(mapping):
+        raise UnknownFormatError(
+            "the sources of a virtual dataset must be countable; got a mapping without end "
+            f"({mapping.file_name!r}, {mapping.dset_name!r}), whose missing parts can't be known. "
+            "Open its sources instead, several as a list."
+        )
+    if _is_itself(own_path, mapping.file_name):
+        return own_path
+    path = find_beside(own_path, mapping.file_name.replace("%%", "%"), "HDF5_VDS_PREFIX")
+    if path is None and not rules.fill:
+        raise MissingFileError(
+            f"the source file {mapping.file_name!r} of a virtual dataset must be there; it is "
+            'not. Pass missing="fill" to read the fill value there.',
+            rows=_rows(mapping, rules),
+        )
+    return path
+
+
 @contextmanager
 def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any]:
-    """Open the source dataset of a mapping; None if it is missing and the rules allow that."""
+    """Open the source dataset of a mapping; None if it is missing and that is allowed."""
     with ExitStack() as opened:
         file = dataset.file
         if path != file.filename:
