@@ -1,22 +1,22 @@
-"""Everything oocdata raises on purpose, as one tree.
+"""Define the exceptions and warnings that oocdata raises.
 
 ::
 
     OocdataError
     ├── ArgumentError (ValueError)            a call's argument breaks its rule
-    │   └── EmptyError                        what is asked for would hold no element
+    │   └── EmptyError                        the result would hold no element
     ├── PositionError (IndexError)            a position or row that does not exist
     ├── MissingDependencyError (ImportError)  an optional package is needed
-    ├── MapError (ValueError)                 a mapped function does not keep its promise
-    ├── DescriptionError (ValueError)         a loader can't be told as JSON, or read from it
+    ├── MapError (ValueError)                 a mapped function's result breaks its spec
+    ├── DescriptionError (ValueError)         a loader can't be written as JSON, or read from it
     ├── DatasetGoneError (RuntimeError)       a front-end was used after its dataset went away
     ├── RestoreError (ValueError)             a saved position does not belong to this training
-    ├── ServiceError (ConnectionError)        a cluster of readers that does not answer
+    ├── ServiceError (ConnectionError)        a cluster of readers does not answer
     ├── WorkerError (RuntimeError)            a worker process ended, or hung, before it was done
     ├── MissingChunkWarning (UserWarning)     absent Zarr chunks are read as the fill value
     ├── MissingPartnerWarning (UserWarning)   a join leaves out elements that have no partner
-    ├── CacheFolderWarning (UserWarning)      what is fetched can't be kept any more
-    └── SourceError (OSError)                 what storage holds cannot be delivered
+    ├── CacheFolderWarning (UserWarning)      the cache folder can't be written any more
+    └── SourceError (OSError)                 stored data cannot be delivered
         ├── MissingFileError (FileNotFoundError)
         ├── MissingKeyError (KeyError)        no such dataset in the file
         ├── SeveralDatasetsError (ValueError) a key is needed to choose one
@@ -26,15 +26,16 @@
         ├── MismatchedPartsError (ValueError) files that do not make one array
         ├── TruncatedFileError (EOFError)     fewer bytes than the header promises
         ├── TrailingBytesError (ValueError)   more bytes than the header promises
-        ├── ExternalDataError (PermissionError) the data lies in other files
+        ├── ExternalDataError (PermissionError) the data are in other files
         ├── MissingChunkError (LookupError)   a chunk never written, or lost
         ├── DamagedChunkError (ValueError)    bytes that do not decode
-        ├── ChecksumError (ValueError)        rows that are not what their manifest says
-        └── ManifestError (ValueError)        no manifest, a damaged one, or one of other data
+        ├── ChecksumError (ValueError)        rows that differ from the checksums of their manifest
+        └── ManifestError (ValueError)        a manifest is missing, damaged, or of other data
 
-Every class is also the builtin in brackets, so that ``except FileNotFoundError`` works as expected.
-A message says what must hold, what came, and one hint. Names of arguments stand in backticks, or
-before an equals sign: so the command line finds them (`arguments_named`), to name its options.
+Every class also inherits from the builtin in brackets, so ``except FileNotFoundError`` works as
+expected. A message states the rule, the value that broke it, and one hint. Names of arguments are
+in backticks, or before an equals sign: the command line finds them (`arguments_named`) and shows
+its own options instead.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ _ROWS_KEPT = 1000
 
 
 def arguments_named(message: str) -> tuple[str, ...]:
-    """Return the arguments that a message names, each once, in order.
+    """Return the names of arguments in a message, each once, in order of appearance.
 
     Examples
     --------
@@ -73,20 +74,20 @@ def arguments_named(message: str) -> tuple[str, ...]:
 
 
 class OocdataError(Exception):
-    """The root: catches everything that oocdata raises on purpose."""
+    """Base class of all exceptions that oocdata raises."""
 
     @property
     def arguments(self) -> tuple[str, ...]:
-        """The arguments of the call that the message names."""
+        """Names of the call's arguments in the message."""
         return arguments_named(str(self))
 
 
 class ArgumentError(OocdataError, ValueError):
-    """A call's argument breaks its rule; raised at the call, before anything is read."""
+    """An argument breaks its rule; raised by the call itself, before anything is read."""
 
 
 class EmptyError(ArgumentError):
-    """What is asked for would hold no element at all."""
+    """The result would hold no element at all."""
 
 
 class PositionError(OocdataError, IndexError):
@@ -94,7 +95,7 @@ class PositionError(OocdataError, IndexError):
 
 
 class MissingDependencyError(OocdataError, ImportError):
-    """An optional package is needed; the message gives the command that installs it."""
+    """An optional package is missing; the message gives the command that installs it."""
 
 
 class MapError(OocdataError, ValueError):
@@ -114,20 +115,20 @@ class ServiceError(OocdataError, ConnectionError):
 
 
 class WorkerError(OocdataError, RuntimeError):
-    """A worker process ended, or hung, before the steps it was to read were done.
+    """A worker process ended, or hung, before its steps were read.
 
     Parameters
     ----------
     message : str
-        What must hold, what came, and one hint.
+        The rule, what broke it, and one hint.
     pid : int, optional
-        The process.
+        Process id.
     exit_code : int, optional
-        What it ended with; None if it was ended by a signal.
+        Exit code; None if a signal ended the process.
     signal : str, optional
-        The signal that ended it, e.g. ``"SIGKILL"``; None if it ended by itself.
+        Signal that ended the process, e.g. ``"SIGKILL"``; None if it exited.
     epoch, step : int, optional
-        The first step it was to read.
+        First step that the process was to read.
 
     Examples
     --------
@@ -152,37 +153,37 @@ class WorkerError(OocdataError, RuntimeError):
 
 
 class MissingChunkWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
-    """Chunks of a Zarr array are absent, and are read as its fill value; told once an array."""
+    """Absent chunks of a Zarr array are read as its fill value; issued once per array."""
 
 
 class MissingPartnerWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
-    """A join leaves out elements that have no partner; the message says how many."""
+    """A join leaves out elements that have no partner; the message gives their number."""
 
 
 class CacheFolderWarning(OocdataError, UserWarning):  # noqa: N818  # a warning, no error
-    """A cache folder can't be written any more; what it lacks is fetched whenever it is needed."""
+    """A cache folder can't be written any more; missing entries are fetched on each use."""
 
 
 class RestoreError(OocdataError, ValueError):
-    """What was saved belongs to other data, another description or model, or is damaged."""
+    """A saved position is damaged, or belongs to other data, another loader or another model."""
 
 
 class SourceError(OocdataError, OSError):
-    """What storage holds can't be delivered.
+    """Stored data can't be delivered.
 
     Parameters
     ----------
     message : str
-        What must hold, what came, and one hint.
+        The rule, what broke it, and one hint.
     path : str, optional
-        The file, kept as an attribute and named in the message.
+        The file; an attribute, and named in the message.
     key : str, optional
-        The dataset inside the file, kept as an attribute and named in the message.
+        The dataset inside the file; an attribute, and named in the message.
     rows : iterable of int, optional
-        The rows concerned; the first thousand are kept as a tuple, the first eight are named in the
-        message. A range or an array costs no more than that, however long it is.
+        Affected rows. The attribute is a tuple of the first thousand, and the message names the
+        first eight. A long range or array costs no more than that.
     count : int, optional
-        How many rows are concerned, where `rows` holds only the first of them.
+        Number of affected rows, if `rows` holds only the first of them.
 
     Examples
     --------
@@ -209,24 +210,24 @@ class SourceError(OocdataError, OSError):
         super().__init__(message)
 
     def concern(self, rows: Iterable[int]) -> None:
-        """Note the rows concerned; see the parameter `rows`."""
-        found = rows if isinstance(rows, Sized) else list(rows)
-        self.rows = tuple(int(row) for row in islice(found, _ROWS_KEPT))
-        self.count = max(len(found), self.count or 0)
+        """Set the affected rows; see the parameter `rows`."""
+        sized = rows if isinstance(rows, Sized) else list(rows)
+        self.rows = tuple(int(row) for row in islice(sized, _ROWS_KEPT))
+        self.count = max(len(sized), self.count or 0)
 
     def __str__(self) -> str:
-        where = place(self.path, self.key, self.rows, self.count)
-        return f"{self.message} [{where}]" if where else self.message
+        location = place(self.path, self.key, self.rows, self.count)
+        return f"{self.message} [{location}]" if location else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # OSError's own __reduce__ would lose the keywords when a worker process sends the error.
-        where = {name: getattr(self, name) for name in ("path", "key", "rows", "count")}
-        return (partial(type(self), **where), (self.message,))
+        # OSError.__reduce__ would lose the keywords when a worker process sends the error.
+        keywords = {name: getattr(self, name) for name in ("path", "key", "rows", "count")}
+        return (partial(type(self), **keywords), (self.message,))
 
 
 @contextmanager
 def concerning(path: str | None, key: str | None = None) -> Iterator[None]:
-    """Name file and dataset in an error of storage that is raised in a block without them.
+    """Add the file and the dataset to any `SourceError` raised in the block that lacks them.
 
     Examples
     --------
@@ -248,7 +249,7 @@ def place(
     rows: Collection[int] | None = None,
     count: int | None = None,
 ) -> str:
-    """Return file, dataset and rows in the one form that all messages use."""
+    """Return the text for file, dataset and rows that all messages use."""
     parts = []
     if path is not None:
         parts.append(f"file '{path}'")
@@ -267,52 +268,52 @@ class MissingFileError(SourceError, FileNotFoundError):
 
 
 class MissingKeyError(SourceError, KeyError):
-    """No dataset of that name in the file; the message lists what is there."""
+    """No dataset of that name in the file; the message lists the datasets that exist."""
 
 
 class SeveralDatasetsError(SourceError, ValueError):
-    """The file holds several datasets and no key says which; the message lists them."""
+    """The file holds several datasets and no key was given; the message lists them."""
 
 
 class UnknownFormatError(SourceError, ValueError):
-    """Not a format that oocdata opens."""
+    """The file's format is not one that oocdata opens, or its metadata are unreadable."""
 
 
 class UnsupportedDtypeError(SourceError, TypeError):
-    """A dtype without a fixed-size numeric form, e.g. object arrays or structured rows."""
+    """A dtype whose elements have no fixed size, or are not numbers, e.g. object arrays."""
 
 
 class CompressedMemberError(SourceError, ValueError):
-    """A compressed ``.npz`` member that the cache can't hold: it can only be decoded as a whole."""
+    """A compressed ``.npz`` member, which must be decoded whole, is larger than the cache."""
 
 
 class MismatchedPartsError(SourceError, ValueError):
-    """Files that don't fit together as one array along the rows."""
+    """Parts can't be concatenated along the rows, e.g. because their shapes differ."""
 
 
 class TruncatedFileError(SourceError, EOFError):
-    """Fewer bytes than the header promises, at ``open`` or later when the file was cut short."""
+    """The file is shorter than its header says; raised by ``open``, or by a later read."""
 
 
 class TrailingBytesError(SourceError, ValueError):
-    """More bytes than the header promises: the header is wrong or something was appended."""
+    """The file is longer than its header says: the header is wrong, or data were appended."""
 
 
 class ExternalDataError(SourceError, PermissionError):
-    """The dataset's bytes lie in other files: ``external=True`` accepts HDF5 files."""
+    """The dataset's bytes are in other files; ``external=True`` accepts HDF5 files."""
 
 
 class MissingChunkError(SourceError, LookupError):
-    """Chunks that were never written or have been lost (storage can't tell which)."""
+    """Chunks were never written, or have been lost (storage can't distinguish the two)."""
 
 
 class DamagedChunkError(SourceError, ValueError):
-    """Stored bytes that don't decode, or fail their checksum."""
+    """Stored bytes don't decode, or fail their checksum."""
 
 
 class ChecksumError(SourceError, ValueError):
-    """Rows that were read, but are not those whose checksums the manifest holds."""
+    """Rows differ from the checksums of their manifest."""
 
 
 class ManifestError(SourceError, ValueError):
-    """What should be a manifest is none, is damaged, or belongs to other data."""
+    """A manifest is missing, damaged, or belongs to other data."""

@@ -1,4 +1,4 @@
-"""The exception tree: its shape, what it travels through, and what it says."""
+"""Test the exceptions: their tree, pickling, and messages."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_plain_message_is_shown_as_it_is(kind):
 
 
 @pytest.mark.parametrize(
-    ("path", "key", "rows", "said"),
+    ("path", "key", "rows", "message"),
     [
         (None, None, None, ""),
         ("a", None, None, "file 'a'"),
@@ -79,8 +79,8 @@ def test_a_plain_message_is_shown_as_it_is(kind):
         ("a", None, range(9), "file 'a', rows 0, 1, 2, 3, 4, 5, 6, 7, … (9 in all)"),
     ],
 )
-def test_place(path, key, rows, said):
-    assert errors.place(path, key, rows) == said
+def test_place(path, key, rows, message):
+    assert errors.place(path, key, rows) == message
 
 
 def test_an_error_tells_which_arguments_it_is_about() -> None:
@@ -102,7 +102,7 @@ UNEQUAL = [[1, 2], [3]]
 
 
 @pytest.mark.parametrize(
-    ("call", "said"),
+    ("call", "message"),
     [
         (lambda v: v.split(0.5, 0.5, by=UNEQUAL), "`by` must be an array"),
         (lambda v: v.folds(2, stratify=UNEQUAL), "`stratify` must be an array"),
@@ -141,9 +141,9 @@ UNEQUAL = [[1, 2], [3]]
         (lambda v: ooc.join(v, v, on=[IDS, IDS], how=np.arange(0)), "`how` must be 'exact'"),
     ],
 )
-def test_wrong_calls_say_what_is_wrong(call, said):
+def test_wrong_calls_say_what_is_wrong(call, message):
     view = ooc.open(np.zeros((4, 3, 2, 5)), axis=(0, 1))
-    with pytest.raises(errors.ArgumentError, match=re.escape(said)):
+    with pytest.raises(errors.ArgumentError, match=re.escape(message)):
         call(view)
 
 
@@ -152,47 +152,47 @@ ROWS = ooc.ragged(np.arange(20), lengths=[3, 0, 5, 2, 10])
 NUMBERS = np.arange(10)
 LOADER = VIEW.batches(2)
 CALLS = {
-    "folder": lambda given: VIEW.cache(given),
-    "path": lambda given: ooc.save_split(given, VIEW, VIEW.split(0.5, 0.5)),
-    "path to load": lambda given: ooc.load_split(given, VIEW),
-    "folder of Resume": lambda given: ooc.Resume(given, LOADER),
-    "cache": lambda given: ooc.open("a.npy", cache=given),
-    "missing": lambda given: ooc.open("a.npy", missing=given),
-    "format": lambda given: ooc.open("a.npy", format=given),
-    "decode": lambda given: ooc.open("a.npy", decode=given),
-    "external": lambda given: ooc.open("a.h5", "x", external=given),
-    "cut": lambda given: ROWS.pad(5, cut=given),
-    "time_axis": lambda given: ooc.windows((VIEW, 1), time_axis=given),
-    "pad": lambda given: VIEW.windows(2, pad=given),
-    "shuffle_parts": lambda given: ooc.Interleave([5, 5], shuffle_parts=given),
-    "parallel": lambda given: LOADER.explain(parallel=given),
-    "prefetch": lambda given: LOADER.explain(prefetch=given),
-    "by": lambda given: VIEW.split(0.5, 0.5, by=given),
-    "labels": lambda given: ooc.balanced(given),
-    "on": lambda given: ooc.join(VIEW, VIEW, on=given),
-    "missing of join": lambda given: ooc.join(VIEW, VIEW, on=(NUMBERS, NUMBERS), missing=given),
-    "path of create": lambda given: ooc.create(given, shape=(2,), dtype="f4"),
-    "overwrite": lambda given: ooc.create("a.npy", shape=(2,), dtype="f4", overwrite=given),
-    "destination": lambda given: ooc.convert(VIEW, given),
-    "verify": lambda given: ooc.convert(VIEW, "a.npy", verify=given),
-    "overwrite by convert": lambda given: ooc.convert(VIEW, "a.npy", overwrite=given),
-    "field": lambda given: ooc.open(np.zeros(3, [("x", "f4")]), field=given),
-    "sparse": lambda given: LOADER.to_tf(sparse=given),
-    "tolerance": lambda given: ooc.join(
+    "folder": lambda value: VIEW.cache(value),
+    "path": lambda value: ooc.save_split(value, VIEW, VIEW.split(0.5, 0.5)),
+    "path to load": lambda value: ooc.load_split(value, VIEW),
+    "folder of Resume": lambda value: ooc.Resume(value, LOADER),
+    "cache": lambda value: ooc.open("a.npy", cache=value),
+    "missing": lambda value: ooc.open("a.npy", missing=value),
+    "format": lambda value: ooc.open("a.npy", format=value),
+    "decode": lambda value: ooc.open("a.npy", decode=value),
+    "external": lambda value: ooc.open("a.h5", "x", external=value),
+    "cut": lambda value: ROWS.pad(5, cut=value),
+    "time_axis": lambda value: ooc.windows((VIEW, 1), time_axis=value),
+    "pad": lambda value: VIEW.windows(2, pad=value),
+    "shuffle_parts": lambda value: ooc.Interleave([5, 5], shuffle_parts=value),
+    "parallel": lambda value: LOADER.explain(parallel=value),
+    "prefetch": lambda value: LOADER.explain(prefetch=value),
+    "by": lambda value: VIEW.split(0.5, 0.5, by=value),
+    "labels": lambda value: ooc.balanced(value),
+    "on": lambda value: ooc.join(VIEW, VIEW, on=value),
+    "missing of join": lambda value: ooc.join(VIEW, VIEW, on=(NUMBERS, NUMBERS), missing=value),
+    "path of create": lambda value: ooc.create(value, shape=(2,), dtype="f4"),
+    "overwrite": lambda value: ooc.create("a.npy", shape=(2,), dtype="f4", overwrite=value),
+    "destination": lambda value: ooc.convert(VIEW, value),
+    "verify": lambda value: ooc.convert(VIEW, "a.npy", verify=value),
+    "overwrite by convert": lambda value: ooc.convert(VIEW, "a.npy", overwrite=value),
+    "field": lambda value: ooc.open(np.zeros(3, [("x", "f4")]), field=value),
+    "sparse": lambda value: LOADER.to_tf(sparse=value),
+    "tolerance": lambda value: ooc.join(
         VIEW,
         VIEW,
         on=(NUMBERS, NUMBERS),
         how="nearest",
-        tolerance=given if given is ROWS else 1 + 1j,
+        tolerance=value if value is ROWS else 1 + 1j,
     ),
 }
 
 
 @pytest.mark.parametrize("name", CALLS)
-@pytest.mark.parametrize("given", [NUMBERS * 1j, {}, ROWS], ids=["array", "dict", "ragged"])
-def test_an_argument_that_is_no_such_thing_is_named(name, given):
+@pytest.mark.parametrize("value", [NUMBERS * 1j, {}, ROWS], ids=["array", "dict", "ragged"])
+def test_an_argument_that_is_no_such_thing_is_named(name, value):
     with pytest.raises(errors.ArgumentError, match=rf"^`{name.split()[0]}` must"):
-        CALLS[name](given)
+        CALLS[name](value)
 
 
 FLAGS = ["cut", "decode", "external", "time_axis", "shuffle_parts", "overwrite", "verify", "sparse"]

@@ -1,1 +1,1 @@
-"""Formats: what lies where. Each turns a file or an object into a source of one of the engines."""
+"""Open files and objects of each format as sources of the engines."""

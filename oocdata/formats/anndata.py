@@ -1,8 +1,8 @@
-"""Groups that are one array: sparse matrices and categories as AnnData stores them.
+"""Open AnnData's groups for sparse matrices and categories as one array each.
 
-An h5ad file or its Zarr form keeps a sparse matrix as a group of three arrays and a column of
-categories as a group of two, and says so in attributes (AnnData, "on-disk format", "Sparse arrays"
-and "Categorical arrays"). Here such a group is opened as one array, whichever format holds it.
+AnnData stores a sparse matrix as a group of three arrays and a categorical column as a group of
+two, in HDF5 (h5ad) or Zarr, and names the encoding in attributes (AnnData, "on-disk format",
+"Sparse arrays" and "Categorical arrays").
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from oocdata.formats.dimensions import as_text
 __all__ = ["Group", "is_one_array", "joined", "open_group"]
 
 _MEMBERS = {"csr_matrix": "indptr", "categorical": "codes"}
-"""An array that each kind of group has that is opened as one."""
+"""Encodings of groups that are opened as one array, with an array that such a group contains."""
 
 _NULLABLE = ("nullable-integer", "nullable-boolean", "nullable-string-array")
 _REFUSED = ("csc_matrix", *_NULLABLE)
@@ -32,17 +32,17 @@ _REFUSED = ("csc_matrix", *_NULLABLE)
 
 @dataclass(frozen=True)
 class Group:
-    """A group of a file."""
+    """A group of a file, of any format."""
 
     path: str
     key: str
-    attributes: Mapping[str, Any]  #: as the format's library gives them
+    attributes: Mapping[str, Any]
     member: Callable[[str], Source]  #: opens an array of the group by its name
-    values: Callable[[str], Any]  #: returns all values of an array, text too; can be pickled
+    values: Callable[[str], Any]  #: returns all values of an array, texts too; picklable
 
 
 def is_one_array(attributes: Mapping[str, Any] | None) -> bool:
-    """Return whether a group with these attributes is opened as one array, or refused as one.
+    """Return whether a group's attributes have an encoding that `open_group` opens or refuses.
 
     Examples
     --------
@@ -55,9 +55,9 @@ def is_one_array(attributes: Mapping[str, Any] | None) -> bool:
 def joined(
     names: Iterable[str], attributes_of: Callable[[str], Mapping[str, Any] | None]
 ) -> list[str]:
-    """Return names of arrays, sorted; of a group that is one array, only that of the group.
+    """Return the sorted names of arrays, with one name for each group that is one array.
 
-    `attributes_of` is called for few groups.
+    `attributes_of` is called only for groups with an array of a telling name.
 
     Examples
     --------
@@ -76,9 +76,9 @@ def joined(
 
 
 def open_group(group: Group, axis: Any) -> Source:
-    """Open a group that is one array; reads metadata only.
+    """Open a group as one array; reads metadata only.
 
-    A matrix that is stored by columns is refused, and so are numbers with a mask.
+    Raises `UnknownFormatError` for matrices stored by columns and for nullable (masked) arrays.
     """
     kind, key = _encoding(group.attributes), group.key
     with concerning(group.path, key):
@@ -91,68 +91,69 @@ def open_group(group: Group, axis: Any) -> Source:
         if kind == "csc_matrix":
             raise UnknownFormatError(
                 "a sparse matrix must be stored by rows (csr_matrix); this one is stored by "
-                "columns (csc_matrix), so that one row lies all over it. Write it by rows once: "
+                "columns (csc_matrix), so that each row is spread over it. Write it by rows once: "
                 "adata.X = adata.X.tocsr()."
             )
         return _categories(group) if kind == "categorical" else _sparse(group, axis)
 
 
 def _encoding(attributes: Mapping[str, Any]) -> str:
-    """Return what a group is encoded as; files before AnnData 0.7 have attributes of h5sparse."""
-    before = as_text(attributes.get("h5sparse_format"))
-    return as_text(attributes.get("encoding-type")) or (before and f"{before}_matrix")
+    """Return the encoding of a group; AnnData before 0.7 used the attributes of h5sparse."""
+    legacy = as_text(attributes.get("h5sparse_format"))
+    return as_text(attributes.get("encoding-type")) or (legacy and f"{legacy}_matrix")
 
 
 def _sparse(group: Group, axis: Any) -> Source:
-    given = group.attributes.get("shape", group.attributes.get("h5sparse_shape"))
-    shape = np.asarray(() if given is None else given)
+    """Return the dense rows of a CSR matrix."""
+    attribute = group.attributes.get("shape", group.attributes.get("h5sparse_shape"))
+    shape = np.asarray(() if attribute is None else attribute)
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
         raise UnknownFormatError(
-            f"a sparse matrix must have an attribute `shape` of two lengths; got {given!r}."
+            f"a sparse matrix must have an attribute `shape` of two lengths; got {attribute!r}."
         )
     rows, columns = map(int, shape)
     data, indices, indptr = map(group.member, ("data", "indices", "indptr"))
-    each = [source.storage() for source in (data, indices, indptr)]
-    sizes = [one.stored_bytes for one in each]
+    storages = [source.storage() for source in (data, indices, indptr)]
+    sizes = [storage.stored_bytes for storage in storages]
     count = data.shape[0] if data.shape else 0
-    share = count / max(1, rows * columns)
+    density = count / max(1, rows * columns)
     storage = replace(
-        _described(group, each[0]),
-        layout=f"CSR, nnz {count:,} ({share:.2%}); {each[0].layout}",
+        _described(group, storages[0]),
+        layout=f"CSR, nnz {count:,} ({density:.2%}); {storages[0].layout}",
         stored_bytes=None if None in sizes else sum(size or 0 for size in sizes),
-        reading=f"sparse rows into dense ones; {each[0].reading}",
-        files=tuple(dict.fromkeys(file for one in each for file in one.files)),
-        version="".join(one.version for one in each),
+        reading=f"sparse rows into dense ones; {storages[0].reading}",
+        files=tuple(dict.fromkeys(file for storage in storages for file in storage.files)),
+        version="".join(storage.version for storage in storages),
         annotations=partial(Annotations, {}, 0),
     )
     if sample_axes(axis, 2, storage)[0] != 0:
         raise ArgumentError(
             f"`axis` must be 0 for a matrix that is stored by rows; got {axis!r}. A column of it "
-            f"lies all over the file. [file '{group.path}', dataset '{group.key}']"
+            f"is spread over the file. [file '{group.path}', dataset '{group.key}']"
         )
     return SparseRows(data, indices, indptr, (rows, columns), storage)
 
 
 def _categories(group: Group) -> Source:
-    """Return the codes of a column of categories; -1 is a missing one."""
+    """Return the codes of a categorical column, in which -1 stands for a missing value."""
     codes = group.member("codes")
     storage = replace(
         codes.storage(),
         key=group.key,
         layout=f"codes of categories, {codes.storage().layout}",
         opened=_described(group, codes.storage()).opened,
-        annotations=partial(_named, group.values),
+        annotations=partial(_category_names, group.values),
     )
     return Relabelled(codes, storage)
 
 
-def _named(values: Callable[[str], Any]) -> Annotations:
-    """Return what the codes of a column of categories mean."""
+def _category_names(values: Callable[[str], Any]) -> Annotations:
+    """Return the names of the categories, as annotations."""
     return Annotations({"categories": tuple(values("categories"))})
 
 
 def _described(group: Group, member: Storage) -> Storage:
-    """Return the storage of one of its arrays, as that of the group."""
+    """Return the storage of an array of the group, changed to that of the group."""
     opened = None if member.opened is None else {**member.opened, "key": group.key}
     return replace(
         member, key=group.key, chunks=None, strides=None, offset=0, dimensions=(), opened=opened

@@ -1,8 +1,8 @@
-"""Small files, and large ones, that are made of a file once and kept beside it.
+"""Store results derived from a file in a hidden sidecar file next to it.
 
-A hidden file ``.reviews.txt.lines-0c4f…`` beside ``reviews.txt``, whose name holds which version of
-the file it was made of; those of another one are removed. Where the folder can't be written to, it
-lies in the user's folder for temporary files.
+The sidecar file of ``reviews.txt`` is ``.reviews.txt.lines-0c4f…``, with a digest of the version of
+``reviews.txt``; sidecar files of other versions are removed. If the folder is not writable, the
+sidecar file is written to the user's folder for temporary files.
 """
 
 from __future__ import annotations
@@ -19,85 +19,85 @@ from oocdata.errors import SourceError
 
 __all__ = ["kept_beside"]
 
-Opened = TypeVar("Opened")
+Result = TypeVar("Result")
 
 
 def kept_beside(
     version: FileVersion,
     kind: str,
-    opened: Callable[[str], Opened | None],
+    read: Callable[[str], Result | None],
     write: Callable[[IO[bytes]], None],
-) -> Opened:
-    """Return what is made of a file, by which it is made where there is none yet.
+) -> Result:
+    """Open the sidecar file of a version of a file, and write it first if there is none.
 
-    `kind` is part of its name. `opened` opens it by its path, and returns None where the path leads
-    to nothing whole; `write` writes it. If it can be written nowhere, it is a `SourceError`.
+    `kind` becomes part of the name. `read` opens a sidecar file by its path, and returns None if
+    the file is damaged; `write` writes it. Raises `SourceError` if neither folder is writable.
     """
     from hashlib import blake2b  # not for `import oocdata`
 
     folder, name = os.path.split(version.path)
-    # The same by any path and on any machine that shares the folder: the device is not.
-    which = repr((version.inode, version.nbytes, version.modified, version.changed))
-    whose = blake2b(version.path.encode(errors="surrogateescape"), digest_size=8).hexdigest()
-    digest = blake2b(which.encode(), digest_size=8).hexdigest()
+    # Without the device, which differs between machines that share the folder.
+    identity = repr((version.inode, version.nbytes, version.modified, version.changed))
+    path_digest = blake2b(version.path.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+    digest = blake2b(identity.encode(), digest_size=8).hexdigest()
     reasons = []
-    for place, whole in ((folder, name), (_own_folder(), f"{whose}-{name}")):
-        stem = f".{whole}.{kind}-"
+    for place, unique_name in ((folder, name), (_user_folder(), f"{path_digest}-{name}")):
+        stem = f".{unique_name}.{kind}-"
         path = os.path.join(place, stem + digest)
         try:
-            found = _found(path, opened)
-            if found is None:
-                found = _write(path, opened, write)
+            result = _open_trusted(path, read)
+            if result is None:
+                result = _write(path, read, write)
                 _remove_others(place, stem, path)
-            if found is not None:
-                return found
+            if result is not None:
+                return result
         except SourceError:
             raise
         except OSError as error:
             reasons.append(str(error))
     raise SourceError(
-        f"what is made of it ({kind}) must be kept in a file beside it, or in the folder for "
+        f"a file derived from this one ({kind}) must be stored beside it, or in the folder for "
         f"temporary files; neither could be written: {'; '.join(reasons)}.",
         path=version.path,
     )
 
 
-def _own_folder() -> str:
-    """Return the user's own folder for temporary files: in the common one, anybody may write."""
+def _user_folder() -> str:
+    """Return the user's folder for temporary files; anybody may write to the common one."""
     import tempfile  # not for `import oocdata`
 
     return os.path.join(tempfile.gettempdir(), f"oocdata-{os.getuid()}")
 
 
-def _found(path: str, opened: Callable[[str], Opened | None]) -> Opened | None:
-    """Open what is kept, if there is such a file of this user or of the folder's owner."""
+def _open_trusted(path: str, read: Callable[[str], Result | None]) -> Result | None:
+    """Open a sidecar file if it exists and belongs to this user or to the folder's owner."""
     try:
         owner = os.stat(path).st_uid
         trusted = owner in (os.getuid(), os.stat(os.path.dirname(path)).st_uid)
     except OSError:
         return None
-    return opened(path) if trusted else None
+    return read(path) if trusted else None
 
 
 def _write(
-    path: str, opened: Callable[[str], Opened | None], write: Callable[[IO[bytes]], None]
-) -> Opened | None:
-    """Write a file whole or not at all, for this user alone; return it opened."""
-    if (folder := os.path.dirname(path)) == _own_folder():
+    path: str, read: Callable[[str], Result | None], write: Callable[[IO[bytes]], None]
+) -> Result | None:
+    """Write a sidecar file atomically, readable by this user only, and open it."""
+    if (folder := os.path.dirname(path)) == _user_folder():
         os.makedirs(folder, mode=0o700, exist_ok=True)
-    found = None
-    # What another process has written meanwhile is the same, and in use there; or it is damaged.
+    result = None
+    # A file that another process has written meanwhile is replaced only if it is damaged.
     for replaces in (False, True):
-        if found is None:
-            # What a killed process leaves is removed with those of other versions.
+        if result is None:
+            # `_remove_others` removes the unfinished files of killed processes.
             with whole_file(path, replaces=replaces, mode=0o600) as file:
                 write(file)
-            found = _found(path, opened)
-    return found
+            result = _open_trusted(path, read)
+    return result
 
 
 def _remove_others(folder: str, name: str, path: str) -> None:
-    """Remove what was made of other versions of a file."""
+    """Remove the sidecar files of other versions."""
     for other in glob.glob(glob.escape(os.path.join(folder, name)) + "*"):
         if other != path:
             with suppress(OSError):

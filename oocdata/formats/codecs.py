@@ -1,4 +1,4 @@
-"""Codecs that undo compression outside the library that wrote it: they release the GIL."""
+"""Decompress chunks with codecs that release the GIL."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from numpy.typing import NDArray
 
 from oocdata.engines.buffers import empty
 
-__all__ = ["StoredBytes", "codecs", "decompress", "grid_of", "write_chunk"]
+__all__ = ["ReadBuffer", "codecs", "decompress", "grid_of", "write_chunk"]
 
 _BLOSC_HEADER_BYTES = 16
 
 
 def codecs() -> Any:
-    """Return imagecodecs, whose decoders write where they are told; it takes long to import."""
+    """Import and return imagecodecs, which is slow to import; its decoders write into a buffer."""
     import imagecodecs
 
     return imagecodecs
 
 
 def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
-    """Return the bytes that a codec made `data` of; in `out`, if it is known how many they are.
+    """Return the decoded bytes of `data`; in `out`, if their number is known.
 
     Codecs have the names of imagecodecs: ``"deflate"`` (zlib's format), ``"gzip"``, ``"zstd"``, …;
-    or ``"crc32c"``, a checksum behind the bytes; empty for bytes that are as they were. Bytes that
-    don't decode, or not to as many as `out` has, are a `ValueError` or `RuntimeError`.
+    ``"crc32c"`` is a checksum after the bytes, and an empty name means no encoding. Raises
+    `ValueError` or `RuntimeError` for bytes that don't decode, or to another length than `out`'s.
 
     Examples
     --------
@@ -61,13 +61,13 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
 
 
 def _checked(data: Any) -> memoryview:
-    """Return bytes without the CRC-32C behind them, which they must have."""
+    """Verify the CRC-32C at the end of bytes, and return the bytes without it."""
     from google_crc32c import value  # not for `import oocdata`
 
-    whole = memoryview(data)
-    if len(whole) < 4 or value(bytes(whole[:-4])) != int.from_bytes(whole[-4:], "little"):
-        raise ValueError("it is not what its checksum says")
-    return whole[:-4]
+    view = memoryview(data)
+    if len(view) < 4 or value(bytes(view[:-4])) != int.from_bytes(view[-4:], "little"):
+        raise ValueError("its checksum does not fit")
+    return view[:-4]
 
 
 def _copied(data: Any, out: NDArray[np.uint8] | None) -> Any:
@@ -80,32 +80,32 @@ def _copied(data: Any, out: NDArray[np.uint8] | None) -> Any:
 
 
 def _gunzip(data: Any, out: NDArray[np.uint8]) -> int:
-    """Decode all members of a gzip stream (RFC 1952), as bgzip writes; return how many bytes.
+    """Decode all members of a gzip stream (RFC 1952), of which bgzip writes several.
 
-    What is beyond `out` is counted up to one byte, not kept.
+    Returns the number of decoded bytes, which is one more than `out` holds if there are too many.
     """
     with gzip.GzipFile(fileobj=BytesIO(data)) as members:
         try:
-            found = members.read(len(out) + 1)
+            decoded = members.read(len(out) + 1)
         except (OSError, EOFError, zlib.error) as error:
             raise ValueError(str(error)) from error
-    out[: len(found)] = np.frombuffer(found, np.uint8)[: len(out)]
-    return len(found)
+    out[: len(decoded)] = np.frombuffer(decoded, np.uint8)[: len(out)]
+    return len(decoded)
 
 
 def _check_blosc(data: Any) -> None:
-    """Check what Blosc's decoder believes: the length in the header (Blosc 1 format).
+    """Raise if the length in a Blosc header (Blosc 1 format) is wrong.
 
-    It would read on beyond the end of a chunk that was cut short, and take the process with it.
+    Blosc's decoder trusts it: it would read beyond the end of a truncated chunk, and may crash.
     """
     size = len(memoryview(data))
-    said = int.from_bytes(data[12:16], "little") if size >= _BLOSC_HEADER_BYTES else 0
-    if said != size:
-        raise ValueError(f"its Blosc header says {said} bytes, but it has {size}")
+    length = int.from_bytes(data[12:16], "little") if size >= _BLOSC_HEADER_BYTES else 0
+    if length != size:
+        raise ValueError(f"its Blosc header says {length} bytes, but it has {size}")
 
 
 def grid_of(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return how many chunks there are along each axis.
+    """Return the number of chunks along each axis.
 
     Examples
     --------
@@ -115,16 +115,16 @@ def grid_of(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, 
     return tuple(-(-length // step) for length, step in zip(shape, chunk_shape, strict=True))
 
 
-class StoredBytes:
-    """Memory for the stored bytes of one chunk at a time: each call reuses it.
+class ReadBuffer:
+    """A buffer for the stored bytes of one chunk at a time: each call reuses it.
 
-    With a block of the pool for each chunk, an epoch of zstd chunks of 128 KiB took 1.06 times the
+    With memory from the pool for each chunk, an epoch of zstd chunks of 128 KiB took 1.06 times the
     CPU time.
 
     Examples
     --------
-    >>> memory = StoredBytes()
-    >>> len(memory(100)), len(memory(7))
+    >>> buffer = ReadBuffer()
+    >>> len(buffer(100)), len(buffer(7))
     (100, 7)
     """
 
@@ -132,10 +132,10 @@ class StoredBytes:
         self._block = memoryview(b"")
 
     def __call__(self, nbytes: int) -> memoryview:
-        """Return memory of so many bytes, not cleared."""
+        """Return `nbytes` bytes of uninitialised memory."""
         if len(self._block) < nbytes:
-            self._block = memoryview(b"")  # first: there is one block at a time
-            # Chunks differ in length; powers of two let the pool use the same blocks again.
+            self._block = memoryview(b"")  # freed first, so that there is one block at a time
+            # Chunks differ in length. Blocks of a power of two can be reused by the pool.
             self._block = empty((1 << (nbytes - 1).bit_length(),), np.uint8).data
         return self._block[:nbytes]
 
@@ -146,10 +146,10 @@ def write_chunk(
     chunk_shape: tuple[int, ...],
     decode: Callable[[NDArray[np.uint8]], None],
 ) -> None:
-    """Decode a chunk straight into its place where that is one run of bytes as stored.
+    """Decode a chunk into `out`: directly if `out` has the chunk's memory layout, else by a copy.
 
-    `out` is the part of the chunk that lies in the array, of any strides, in native byte order;
-    `stored` has the byte order that is stored. `decode` fills the bytes of a whole chunk.
+    `out` is the part of the chunk that is inside the array, with any strides and in native byte
+    order; `stored` is the stored dtype. `decode` fills the bytes of a whole chunk.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Compressed members of an ``.npz``: one chunk, which is the whole array.
+"""Read a compressed member of an ``.npz`` as one chunk.
 
-A deflated member can be read from its beginning only (APPNOTE 4.4.5), so its rows have no address.
-It is decoded as a whole and kept in the process's cache, like a chunk of any other format; one that
-is larger than the cache is refused, because each batch would decode it again.
+A deflated member can be read from its beginning only (APPNOTE 4.4.5), so its rows have no offsets.
+It is decoded as a whole into the chunk cache. `open_npz` refuses one that is larger than the cache,
+because every batch would decode it again.
 """
 
 from __future__ import annotations
@@ -23,19 +23,25 @@ from oocdata.formats.stored import opened, refused_in
 
 __all__ = ["DeflatedMember"]
 
+_STORED_STEP = 8 << 20
+"""Most bytes that are fetched from a store at a time."""
+
+_STEP = 1 << 20
+"""Bytes that are decoded at a time; zipfile copies them once."""
+
 
 @dataclass(frozen=True, slots=True)
 class DeflatedMember:
     """A compressed array in a ZIP archive; a `oocdata.engines.chunked.ChunkReader`."""
 
     version: Version
-    member: str  #: its name in the archive
-    part: tuple[int, int]  #: where its header begins in the file, and where its bytes end
+    member: str  #: name in the archive
+    span: tuple[int, int]  #: offsets in the file of its header, and of its end
     shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    stored: np.dtype[Any]  #: as it lies there
+    dtype: np.dtype[Any]  #: in native byte order
+    stored: np.dtype[Any]  #: in stored byte order
     fortran: bool
-    skipped: int  #: bytes of the ``.npy`` header
+    header_bytes: int  #: length of the ``.npy`` header
     described: Storage = field(compare=False, repr=False)
     file: File = field(compare=False, repr=False)
 
@@ -43,7 +49,7 @@ class DeflatedMember:
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """The whole array."""
+        """Shape of the whole array."""
         return tuple(max(1, length) for length in self.shape)
 
     def storage(self) -> Storage:
@@ -56,18 +62,18 @@ class DeflatedMember:
 
     @property
     def _steps(self) -> tuple[int, int]:
-        """How many bytes to read at a time, and how often: nothing of the next member."""
-        length = self.part[1] - self.part[0]
+        """Size and number of equal steps in which the member is fetched."""
+        length = self.span[1] - self.span[0]
         count = -(-length // _STORED_STEP)
         return -(-length // count), count
 
     def soon(self, places: NDArray[np.int64]) -> list[Soon]:
-        """Return what decoding the array will take out of a store."""
-        length = min(prod(self._steps), self.version.nbytes - self.part[0])
-        return self.file.soon(np.array([self.part[0]]), length)
+        """Return the requests to a store that decoding the array will need."""
+        length = min(prod(self._steps), self.version.nbytes - self.span[0])
+        return self.file.soon(np.array([self.span[0]]), length)
 
     def read_chunks(self, places: NDArray[np.int64], outs: Any) -> None:
-        """Decode the array; with the last byte zipfile compares its CRC-32 (APPNOTE 4.4.7)."""
+        """Decode the array; zipfile verifies its CRC-32 at the last byte (APPNOTE 4.4.7)."""
         (out,) = outs
         plain = out.flags.c_contiguous and not self.fortran and self.stored == out.dtype
         whole = out if plain else np.empty(self.shape[:: -1 if self.fortran else 1], self.stored)
@@ -78,26 +84,19 @@ class DeflatedMember:
                 zipfile.ZipFile(packed) as archive,
             ):
                 file: Any = archive.open(self.member)
-                file.read(self.skipped)
+                file.read(self.header_bytes)
                 done = 0
                 while done < len(memory):
-                    got = file.readinto(memory[done : done + _STEP])
-                    if not got:
+                    count = file.readinto(memory[done : done + _STEP])
+                    if not count:
                         raise EOFError(f"it ends after {done} of {len(memory)} bytes")
-                    done += got
-        # What a damaged archive raises is anything: zlib.error, struct.error, BadZipFile, …
+                    done += count
+        # A damaged archive may raise anything: zlib.error, struct.error, BadZipFile, …
         except Exception as error:
-            self.check()  # bytes that were written over are not damaged
+            self.check()  # a file that has changed is reported as changed, not as damaged
             with concerning(self.version.path, self.described.key):
                 raise refused_in(error) or DamagedChunkError(
                     f"a member must decode; {error}. Its bytes are damaged: restore the file."
                 ) from error
         if not plain:
             out[...] = whole.T if self.fortran else whole
-
-
-_STORED_STEP = 8 << 20
-"""Bytes that are read at a time out of a store, at most."""
-
-_STEP = 1 << 20
-"""Bytes asked for at a time, which are in memory twice."""

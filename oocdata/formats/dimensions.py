@@ -1,8 +1,8 @@
-"""Tell which of several arrays is the data, and how numbers are packed (CF conventions).
+"""Tell data from coordinates, and describe packed numbers, by the CF conventions.
 
-A netCDF file, or a Zarr group of xarray, holds an array for each axis beside the data: ``time``,
-``lat``, ``lon``. The CF conventions say which arrays are such coordinates (chapter 5), so that a
-file with one array of data needs no key.
+A netCDF file, or a Zarr group of xarray, has arrays of coordinates beside the data: ``time``,
+``lat``, ``lon``. The CF conventions (chapter 5) define which arrays are coordinates, so a file with
+one array of data needs no key.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ __all__ = [
 ]
 
 SCALED = ("scale_factor", "add_offset", "_Unsigned")
-"""Attributes by which packed numbers are read (CF conventions, 8.1; NetCDF Users Guide)."""
+"""Attributes that describe packed numbers (CF conventions, 8.1; NetCDF Users Guide)."""
 
 PACKING = (*SCALED, "_FillValue", "missing_value")
-"""And missing ones (CF conventions, 2.5.1)."""
+"""Attributes that describe packed or missing numbers (CF conventions, 8.1 and 2.5.1)."""
 
 VALID = ("valid_range", "valid_min", "valid_max")
-"""Attributes that hold numbers packed as the array's are (CF conventions, 2.5.1 and 8.1)."""
+"""Attributes whose values are packed like the array's (CF conventions, 2.5.1 and 8.1)."""
 
 TIME = ("units", "calendar")
-"""Attributes by which times are read (CF conventions, 4.4)."""
+"""Attributes that describe times (CF conventions, 4.4)."""
 
 
 def choose_key(keys: Sequence[str], key: str | None, path: str) -> str:
-    """Return the key of the dataset to open: the one asked for, or the only one."""
+    """Return the key of the dataset to open: `key` if given, or the only one there is."""
     if key is not None:
         if key not in keys:
             raise MissingKeyError(
@@ -63,24 +63,24 @@ def choose_key(keys: Sequence[str], key: str | None, path: str) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """Return names for a message, the first twenty of them."""
+    """Return the first twenty names as text for a message."""
     return ", ".join(map(repr, names[:20])) + (", …" if len(names) > 20 else "") or "nothing"
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """An array of a file, and what its metadata say of the others."""
+    """An array of a file, with the names of its axes and its references to other arrays."""
 
     key: str
-    """With the groups it is in: ``"a/t2m"``."""
+    """Name with its groups: ``"a/t2m"``."""
     dimensions: tuple[str, ...]
-    """Names of its axes; empty where they have none."""
+    """Names of the axes; empty if they have none."""
     refers: tuple[str, ...] = ()
-    """Arrays of the same group that its attributes ``coordinates`` and ``bounds`` name."""
+    """Names of arrays of the same group in the attributes ``coordinates`` and ``bounds``."""
 
     @classmethod
     def of(cls, key: str, dimensions: tuple[str, ...], attributes: Mapping[str, Any]) -> Named:
-        """Return an array with what its attributes refer to."""
+        """Return an array with the references in its attributes."""
         refers: list[str] = []
         for attribute in ("coordinates", "bounds"):
             refers.extend(as_text(attributes.get(attribute)).split())
@@ -88,32 +88,34 @@ class Named:
 
 
 def data_variables(arrays: Sequence[Named]) -> list[str]:
-    """Return the keys of the arrays that are data; of all, if all are coordinates.
+    """Return the keys of the arrays that are data, or all keys if all are coordinates.
 
-    Coordinates are one-dimensional arrays called like their dimension (CF conventions, chapter 5,
-    "coordinate variable"), and those that the attributes ``coordinates`` (5, "auxiliary coordinate
-    variable") or ``bounds`` (7.1) of another array name.
+    Coordinates are one-dimensional arrays with the name of their dimension (CF conventions, chapter
+    5, "coordinate variable"), and arrays named in the attributes ``coordinates`` (5, "auxiliary
+    coordinate variable") or ``bounds`` (7.1) of another array.
 
     Examples
     --------
     >>> data_variables([Named("t2m", ("time", "lat")), Named("time", ("time",)), Named("lat", ())])
     ['t2m', 'lat']
     """
-    named = {
-        f"{one.key.rpartition('/')[0]}/{name}".lstrip("/") for one in arrays for name in one.refers
+    coordinates = {
+        f"{array.key.rpartition('/')[0]}/{name}".lstrip("/")
+        for array in arrays
+        for name in array.refers
     }
-    data = [
-        one.key
-        for one in arrays
-        if one.dimensions != (one.key.rpartition("/")[2],) and one.key.lstrip("/") not in named
-    ]
-    return data or [one.key for one in arrays]
+    data = []
+    for array in arrays:
+        is_own_axis = array.dimensions == (array.key.rpartition("/")[2],)
+        if not is_own_axis and array.key.lstrip("/") not in coordinates:
+            data.append(array.key)
+    return data or [array.key for array in arrays]
 
 
 def packing(attributes: Mapping[str, Any]) -> str:
-    """Say how numbers are packed, and what stands for missing ones; empty where nothing does.
+    """Describe packed, missing or time values as text; empty for plain numbers.
 
-    By the CF conventions, 8.1 ("packed data") and 2.5.1 ("missing data").
+    Attributes are those of the CF conventions, 8.1 ("packed data") and 2.5.1 ("missing data").
 
     Examples
     --------
@@ -122,9 +124,9 @@ def packing(attributes: Mapping[str, Any]) -> str:
     >>> packing({"_FillValue": float("nan")}), packing({"units": "days since 1900-01-01"})
     ('', 'days since 1900-01-01')
     """
-    said = {name: _first(attributes[name]) for name in PACKING if name in attributes}
-    # NaN says of itself what it is.
-    words = [f"{name} {value}" for name, value in said.items() if value == value]
+    values = {name: _first(attributes[name]) for name in PACKING if name in attributes}
+    # A fill value of NaN needs no decoding.
+    words = [f"{name} {value}" for name, value in values.items() if value == value]
     if is_time(attributes):
         words += [as_text(attributes[name]) for name in TIME if name in attributes]
     return ", ".join(words)
@@ -142,20 +144,20 @@ def is_time(attributes: Mapping[str, Any]) -> bool:
 
 
 def as_text(value: Any) -> str:
-    """Return an attribute as text; empty for what is none."""
+    """Return an attribute as text; empty if it is no text."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
     return value if isinstance(value, str) else ""
 
 
 def _first(value: Any) -> Any:
-    """Return an attribute's one value."""
-    found = np.ravel(value)
-    return found[0] if len(found) else "empty"
+    """Return the first value of an attribute; ``"empty"`` if it has none."""
+    values = np.ravel(value)
+    return values[0] if len(values) else "empty"
 
 
 def as_stored(packed: str) -> str:
-    """Return what `reading` adds where numbers are packed: they are delivered as stored.
+    """Return the text that tells users how to decode packed numbers; empty for other numbers.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Text: each row is a line."""
+"""Open text files, with a line as a row."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from oocdata.formats.offsets import open_rows
 __all__ = ["TEXT_ENDS", "open_lines", "without_ends"]
 
 TEXT_ENDS = (".txt", ".text", ".csv", ".tsv", ".jsonl", ".ndjson", ".log")
-"""Of names of files that are text."""
+"""Endings of the names of text files."""
 
 Ints = NDArray[np.int64]
 
@@ -26,11 +26,11 @@ _BLOCK = 8 << 20
 _NEWLINE, _RETURN = b"\n\r"
 
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
-"""What UTF-16 and UTF-32 begin with: a byte of theirs may be that of a line's end, and none."""
+"""Byte order marks of UTF-16 and UTF-32, in which a newline byte need not end a line."""
 
 
 def without_ends(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-    r"""Return lines without their end, ``\n`` or ``\r\n``, as ``TextLineDataset`` has them.
+    r"""Return lines without their ending, ``\n`` or ``\r\n``, like TensorFlow's `TextLineDataset`.
 
     Examples
     --------
@@ -38,30 +38,30 @@ def without_ends(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[b
     >>> without_ends(stored, np.array([0, 5, 6]), np.array([5, 6, 9]))
     [b'one', b'', b'two']
     """
-    ended = stored[stops - 1] == _NEWLINE
-    stops = stops - ended
-    inside = ended & (stops > starts)
-    return sliced(stored, starts, stops - (inside & (stored[stops - 1] == _RETURN)))
+    has_newline = stored[stops - 1] == _NEWLINE  # the last line may have none
+    stops = stops - has_newline
+    may_have_return = has_newline & (stops > starts)
+    return sliced(stored, starts, stops - (may_have_return & (stored[stops - 1] == _RETURN)))
 
 
 def open_lines(path: str, *, format: str | None = None) -> ByteRows:  # noqa: A002  # as in `open`
-    r"""Open a text file: a row is a line, without its end, as bytes.
+    r"""Open a text file whose rows are lines, as bytes without their ending.
 
     Parameters
     ----------
     path : str
     format : str, optional
-        As it was given to `oocdata.open`.
+        The argument of `oocdata.open`, to open the file again.
 
     Returns
     -------
     ByteRows
-        Where lines begin is found once, at the disk's speed; see `oocdata.formats.offsets`.
+        The offsets of lines are found once, at the disk's speed; see `oocdata.formats.offsets`.
 
     Raises
     ------
     oocdata.errors.UnknownFormatError
-        If it is UTF-16 or UTF-32.
+        If the text is UTF-16 or UTF-32.
     oocdata.errors.SourceError
         If the file can't be read.
 
@@ -75,31 +75,31 @@ def open_lines(path: str, *, format: str | None = None) -> ByteRows:  # noqa: A0
     ...     len(lines), lines[1], lines.take([2, 0])
     (3, b'very good', array([b'bad', b'good'], dtype=object))
     """
-    given = {"format": format} if format else {}
-    described = Storage("text", reading="each line by its offset")
-    return open_rows(path, "lines", _line_starts, without_ends, described, **given)
+    arguments = {"format": format} if format else {}
+    storage = Storage("text", reading="each line by its offset")
+    return open_rows(path, "lines", _line_starts, without_ends, storage, **arguments)
 
 
 def _line_starts(version: FileVersion) -> Iterator[Ints]:
-    """Yield where lines begin, and where the last one ends."""
+    """Yield the offsets of lines in blocks, and at last the end of the last line."""
     block = bytearray(_BLOCK)
     memory = np.frombuffer(block, np.uint8)
     place = last = 0
     yield np.zeros(1, np.int64)
     with OpenFile(version).opened() as number:
         version.compare(os.fstat(number))
-        while got := os.preadv(number, [block], place):
+        while nbytes := os.preadv(number, [block], place):
             if not place and block.startswith(_WIDE):
                 raise UnknownFormatError(
                     "text must be of one byte or several to a character, as UTF-8 is; this file "
                     "begins as UTF-16 does. Write it anew: iconv -f UTF-16 -t UTF-8.",
                     path=version.path,
                 )
-            found = np.flatnonzero(memory[:got] == _NEWLINE) + (place + 1)
-            place += got
-            if len(found):
-                last = int(found[-1])
-                yield found
+            starts = np.flatnonzero(memory[:nbytes] == _NEWLINE) + (place + 1)
+            place += nbytes
+            if len(starts):
+                last = int(starts[-1])
+                yield starts
         if last < place:
             yield np.array([place])
         version.compare(os.fstat(number))

@@ -1,23 +1,22 @@
-"""Manifests: what a file held when it was healthy, as checksums in one file beside it.
+"""Read manifests: checksums of all rows of a file, in a file beside it.
 
-A manifest is an ``.npz`` whose members are stored and not compressed (the ZIP archive of
-`numpy.savez`), so that NumPy opens it too, and any row of its tables is read by its offset, however
-many there are:
+A manifest is an ``.npz`` with stored (not compressed) members, like those of `numpy.savez`. So
+NumPy can open it too, and rows of its tables are read by offset, however many there are:
 
 ``manifest.json``
     ``{"format": 2, "checksum": "xxh3-64", "name", "written", "datasets"}``; each of ``datasets`` is
     ``{"key", "shape", "dtype", "axis", "unit_rows", "member"}``.
 ``rows/0.npy``, … uint64
-    The XXH3 of each unit of ``unit_rows`` rows of a dataset, one after the other: of the numbers as
-    they are delivered, little-endian in C order, the row axis first. The last unit may be shorter.
+    The XXH3 of each unit of ``unit_rows`` consecutive rows of a dataset: of the numbers as
+    delivered, little-endian, in C order with the row axis first. The last unit may be shorter.
 
-The tables say which rows are what they were. That does not depend on the format, so it holds
-for the same array in another file too, and it can be compared for just the rows that are read.
+Checksums of delivered numbers don't depend on the format: they hold for the same array in another
+file too, and can be verified for just the rows that are read.
 
-XXH3 (64 bits, seed 0, xxHash 0.8) is a hash, not a code with a proven distance: an accidental
-change goes unnoticed with a probability of about 2⁻⁶⁴. CRC-32C, of which it is proven that no burst
-of up to 32 bits does (Castagnoli, Bräuer and Herrmann 1993), takes three times as long on rows of
-60 KB, and lets other damage pass with 2⁻³².
+XXH3 (64 bits, seed 0, xxHash 0.8) is a hash without a proven distance: an accidental change goes
+unnoticed with a probability of about 2⁻⁶⁴. CRC-32C provably detects every burst of up to 32 bits
+(Castagnoli, Bräuer and Herrmann 1993), but misses other damage with 2⁻³², and takes three times as
+long on rows of 60 KB.
 """
 
 from __future__ import annotations
@@ -47,28 +46,28 @@ __all__ = [
 CHECKSUM = "xxh3-64"
 
 _UNIT_BYTES = 512
-"""Rows smaller than this share a checksum: a table then takes at most a 64th of its array."""
+"""Smaller rows share a checksum, so that a table takes at most 1/64 of its array."""
 
 FORMAT = 2
-"""The form of manifests; another number is another form."""
+"""Version of the manifest format."""
 
 _SUFFIX = ".manifest"
 
 
 @dataclass(frozen=True, slots=True)
 class RowChecksums:
-    """The checksums of one dataset's rows: an entry of ``datasets``."""
+    """Description of the checksums of a dataset: an entry of ``datasets``."""
 
     key: str | None
     shape: tuple[int, ...]  #: ``(rows, *element)``
     dtype: str  #: as delivered, in little-endian byte order, e.g. ``"<f4"``
     axis: int  #: the row axis in storage
-    unit_rows: int
-    member: str
+    unit_rows: int  #: rows per checksum
+    member: str  #: name of the table
 
     @property
     def units(self) -> int:
-        """How many checksums there are.
+        """Number of checksums.
 
         Examples
         --------
@@ -80,15 +79,15 @@ class RowChecksums:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What ``manifest.json`` says; the tables are read when they are needed."""
+    """The content of ``manifest.json``; tables are read on demand."""
 
     path: str  #: of the manifest
-    name: str  #: the last part of the path of what it was written of
+    name: str  #: of the file or folder that it describes
     datasets: tuple[RowChecksums, ...]
 
     @classmethod
     def read(cls, path: str) -> Manifest:
-        """Read a manifest, without its tables; `ManifestError` if it is none or damaged."""
+        """Read a manifest without its tables; raises `ManifestError` if it is damaged."""
         if not os.path.isfile(path):
             raise MissingFileError(
                 "the manifest must exist; it does not. Write it: oocdata check PATH "
@@ -100,33 +99,34 @@ class Manifest:
 
         try:
             with zipfile.ZipFile(path) as archive:
-                found = json.loads(archive.read("manifest.json"))
-            if found["format"] != FORMAT or found["checksum"] != CHECKSUM:
-                raise ValueError(f"it has format {found['format']!r}, {found['checksum']!r}")
+                content = json.loads(archive.read("manifest.json"))
+            if content["format"] != FORMAT or content["checksum"] != CHECKSUM:
+                raise ValueError(f"it has format {content['format']!r}, {content['checksum']!r}")
             datasets = tuple(
-                RowChecksums(**{**one, "shape": tuple(one["shape"])}) for one in found["datasets"]
+                RowChecksums(**{**entry, "shape": tuple(entry["shape"])})
+                for entry in content["datasets"]
             )
-            return cls(path, found["name"], datasets)
-        # What a damaged archive raises is anything: struct.error, UnicodeDecodeError, zlib.error, …
+            return cls(path, content["name"], datasets)
+        # A damaged archive may raise anything: struct.error, UnicodeDecodeError, zlib.error, …
         except Exception as error:
             raise _unreadable(path, error) from error
 
     def check_whole(self) -> None:
-        """Raise if a table is damaged, by the CRC-32 that the archive has of each."""
+        """Raise if a table is damaged, according to the CRC-32 of each member."""
         import zipfile
 
         try:
             with zipfile.ZipFile(self.path) as archive:
                 damaged = archive.testzip()
-        except Exception as error:  # as of `read`
+        except Exception as error:  # as in `read`
             raise _unreadable(self.path, error) from error
         if damaged is not None:
             raise _unreadable(self.path, f"its member {damaged!r} fails its CRC-32")
-        for one in self.datasets:
-            self.table(one.member)
+        for rows in self.datasets:
+            self.table(rows.member)
 
     def table(self, member: str) -> Source:
-        """Return a table of checksums, shape ``(n,)`` uint64, to be read row by row."""
+        """Open a table of checksums, shape ``(n,)`` uint64; reads its header only."""
         try:
             table = open_npz(self.path, member)
         except MissingFileError:
@@ -138,22 +138,22 @@ class Manifest:
         return table
 
     def dataset(self, key: str | None) -> RowChecksums:
-        """Return the checksums of a dataset: of its key, or the only ones there are."""
-        wanted = "" if key is None else key.strip("/")
-        found = [one for one in self.datasets if (one.key or "").strip("/") == wanted]
-        if not found and len(self.datasets) == 1 and not (wanted and self.datasets[0].key):
+        """Return the checksums of a key; or the only ones, if either has no key."""
+        name = "" if key is None else key.strip("/")
+        matching = [rows for rows in self.datasets if (rows.key or "").strip("/") == name]
+        if matching:
+            return matching[0]
+        if len(self.datasets) == 1 and not (name and self.datasets[0].key):
             return self.datasets[0]
-        if not found:
-            there = ", ".join(repr(one.key) for one in self.datasets[:20]) or "no dataset"
-            raise ManifestError(
-                f"the manifest must hold the checksums of {key!r}; it holds those of {there}. "
-                "Write it anew: oocdata check PATH --write-manifest --overwrite.",
-                path=self.path,
-            )
-        return found[0]
+        known = ", ".join(repr(rows.key) for rows in self.datasets[:20]) or "no dataset"
+        raise ManifestError(
+            f"the manifest must hold the checksums of {key!r}; it holds those of {known}. "
+            "Write it anew: oocdata check PATH --write-manifest --overwrite.",
+            path=self.path,
+        )
 
     def check(self, rows: RowChecksums, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        """Raise if checksums are of an array of another shape ``(rows, *element)`` or dtype."""
+        """Raise if checksums belong to an array of another shape ``(rows, *element)`` or dtype."""
         if rows.shape != shape or rows.dtype != dtype.newbyteorder("<").str:
             raise ManifestError(
                 f"the manifest must be of an array of shape {shape}, {dtype}; it is of "
@@ -165,7 +165,7 @@ class Manifest:
 
 
 def manifest_path(target: str) -> str:
-    """Return where the manifest of a file or folder lies unless one says otherwise: beside it.
+    """Return the default path of the manifest of a file or folder, beside it.
 
     Examples
     --------
@@ -186,7 +186,7 @@ def _unreadable(path: str, reason: object) -> ManifestError:
 
 
 def unit_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
-    """Return how many rows share a checksum: one, or as many small ones as 512 bytes take."""
+    """Return the number of rows that share a checksum: one, or enough small rows for 512 bytes."""
     if dtype.hasobject:
         raise UnsupportedDtypeError(
             "rows must be of one length to have checksums; these are bytes of unequal length."
@@ -196,9 +196,9 @@ def unit_rows(shape: tuple[int, ...], dtype: np.dtype[Any]) -> int:
 
 
 def checksums_of(rows: NDArray[Any], unit: int) -> NDArray[np.uint64]:
-    """Return the checksums of rows, shape (n, *element), in either byte order.
+    """Return the checksums of rows, shape (n, *element), of any byte order.
 
-    `unit` of them share a checksum; the last unit may be shorter.
+    Each is that of `unit` rows; the last unit may be shorter.
     """
     from xxhash import xxh3_64_intdigest  # not for `import oocdata`
 
@@ -208,11 +208,11 @@ def checksums_of(rows: NDArray[Any], unit: int) -> NDArray[np.uint64]:
     nbytes = little.nbytes // max(1, count) * unit
     if not nbytes:
         return np.full(-(-count // unit), checksum(b""), np.uint64)
-    whole = little.reshape(-1).view(np.uint8)
+    data = little.reshape(-1).view(np.uint8)
     full = count // unit
-    # Rows of an array come out of its iterator in C; slicing it takes twice as long as the hash.
-    units = whole[: full * nbytes].reshape(full, nbytes)
-    found = np.fromiter(map(checksum, units), np.uint64, full)
+    # NumPy iterates over rows in C; slicing them in Python takes twice as long as the hash.
+    units = data[: full * nbytes].reshape(full, nbytes)
+    checksums = np.fromiter(map(checksum, units), np.uint64, full)
     if full * unit < count:
-        found = np.append(found, np.uint64(checksum(whole[full * nbytes :])))
-    return found
+        checksums = np.append(checksums, np.uint64(checksum(data[full * nbytes :])))
+    return checksums

@@ -1,4 +1,4 @@
-"""Arrays in memory, and any object with shape, dtype and slicing."""
+"""Open arrays in memory, and objects with shape, dtype and slicing."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
     if isinstance(array, np.ma.MaskedArray):
         raise UnsupportedDtypeError(
             "an array must not be masked, because batches have no mask; got a masked array. "
-            "Say what stands for the missing: array.filled(0)."
+            "Replace the masked values: array.filled(0)."
         )
     stored = check_stored(array.dtype)
     source = _of_file(array, stored, axis) if isinstance(array, np.memmap) else None
@@ -45,25 +45,26 @@ def open_array(array: NDArray[Any], *, axis: int | str = 0) -> Source:
 
 
 def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str) -> Source | None:
-    """Return the source of a map's file; None if the map may hold other numbers than the file."""
+    """Return a source of the file of a memory map; None if their numbers may differ."""
     root: Any = array
     while isinstance(root.base, np.memmap):
         root = root.base
-    # A copy-on-write map ("c") holds changes that the file does not.
+    # A copy-on-write map ("c") may have changes that are not in the file.
     if root.filename is None or root.mode not in ("r", "r+", "w+") or root.base is None:
         return None
     start = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
     if not -root.offset <= start <= root.nbytes or not array.size:
         return None
     try:
-        with open(root.filename, "rb") as file:
-            if not _is_mapped(file.fileno(), root.__array_interface__["data"][0]):
+        with open(root.filename, "rb") as opened_file:
+            if not _is_mapped(opened_file.fileno(), root.__array_interface__["data"][0]):
                 return None
-            version = FileVersion.of(str(root.filename), os.fstat(file.fileno()))
+            version = FileVersion.of(str(root.filename), os.fstat(opened_file.fileno()))
     except OSError:  # deleted, but still mapped
         return None
     offset = root.offset + start
-    opened = {
+    reopen = {
+        "target": version.path,
         "dtype": described_dtype(array.dtype),
         "shape": list(array.shape),
         "offset": offset,
@@ -78,33 +79,33 @@ def _of_file(array: np.memmap[Any, Any], stored: np.dtype[Any], axis: int | str)
         strides=array.strides,
         unit=unit_of(array.dtype),
         files=(version,),
-        opened={"target": version.path, **opened} if array.flags.c_contiguous else None,
+        opened=reopen if array.flags.c_contiguous else None,
     )
     (rows,) = axis_numbers(axis, array.ndim, storage) if array.ndim else (0,)
-    source = OpenFile(version if root.mode == "r" else version.writable())
-    return Strided(source, stored, array.shape, array.strides, offset, storage, axis=rows)
+    file = OpenFile(version if root.mode == "r" else version.writable())
+    return Strided(file, stored, array.shape, array.strides, offset, storage, axis=rows)
 
 
 def _is_mapped(file: int, address: int) -> bool:
-    """Return whether the memory at an address is a map of an open file.
+    """Return whether the memory at an address is a map of an open file; False without ``/proc``.
 
-    Another file may have been moved to the path since the map was made. The kernel's list of maps
-    names device and inode; on some file systems not those of `os.fstat`, so a map of the file is
-    made to compare with. Where there is no such list, the answer is no.
+    It is not if another file was moved to the path since the map was made. The kernel's list of
+    maps has device and inode of each map, but on some file systems not those of `os.fstat`. So the
+    open file is mapped too, and the entries of the two maps are compared.
     """
-    with mmap.mmap(file, 1, access=mmap.ACCESS_READ) as ours:
-        known = np.frombuffer(ours, np.uint8).__array_interface__["data"][0]
+    with mmap.mmap(file, 1, access=mmap.ACCESS_READ) as own_map:
+        own_address = np.frombuffer(own_map, np.uint8).__array_interface__["data"][0]
         try:
             with open("/proc/self/maps") as maps:
-                lines = maps.readlines()  # by address; there are thousands
+                lines = maps.readlines()  # thousands, sorted by address
         except OSError:
             return False
-    places = [
-        bisect_right(lines, one, key=lambda line: int(line.partition("-")[0], 16))
-        for one in (known, address)
+    numbers = [
+        bisect_right(lines, start, key=lambda line: int(line.partition("-")[0], 16))
+        for start in (own_address, address)
     ]
-    known_file, file_there = (lines[place - 1].split(None, 5)[3:5] for place in places)
-    return known_file == file_there
+    own_file, mapped_file = (lines[number - 1].split(None, 5)[3:5] for number in numbers)
+    return own_file == mapped_file
 
 
 def open_object(target: Any, *, axis: int | str = 0) -> Source:
@@ -137,7 +138,7 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
 
 
 def _hint(target: Any) -> str:
-    """Return how something that is no array can be opened all the same."""
+    """Return advice for an object that is no array."""
     if hasattr(target, "to_numpy"):
         return "Convert it: target.to_numpy()."
     if hasattr(target, "keys"):

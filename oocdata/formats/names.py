@@ -1,4 +1,4 @@
-"""Names that a file keeps beside its data: which parts are for training, say."""
+"""Read lists of names stored in a file, e.g. of the parts for training."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ def read_names(path: str | os.PathLike[str], key: str) -> list[str]:
     path : path
         HDF5, Zarr or ``.npz``.
     key : str
-        A dataset of one axis: texts of a fixed length (bytes or Unicode), or of varying length.
+        A dataset with one axis: texts of a fixed length (bytes or Unicode), or of varying length.
 
     Returns
     -------
     list of str
-        For `View.named`, or to split by.
+        E.g. for `View.named` or `View.split`.
 
     Raises
     ------
     oocdata.errors.MissingKeyError
         If there is no such dataset.
     oocdata.errors.UnsupportedDtypeError
-        If it does not hold texts along one axis.
+        If the dataset has no texts, or several axes.
 
     Examples
     --------
@@ -51,6 +51,6 @@ def read_names(path: str | os.PathLike[str], key: str) -> list[str]:
             path=os.fspath(path),
             key=key,
         )
-    found = np.empty((1, *source.shape), source.dtype)
-    source.read(np.zeros((1, 1), np.int64), Extent.of(source.shape), found)
-    return [one.decode() if isinstance(one, bytes) else one for one in found[0].tolist()]
+    texts = np.empty((1, *source.shape), source.dtype)
+    source.read(np.zeros((1, 1), np.int64), Extent.of(source.shape), texts)
+    return [text.decode() if isinstance(text, bytes) else text for text in texts[0].tolist()]

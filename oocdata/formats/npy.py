@@ -1,9 +1,9 @@
-"""``.npy``, raw binary and ``.npz`` members: a header, then numbers at known offsets.
+"""Open ``.npy`` files, raw binary files and members of ``.npz`` archives.
 
 The ``.npy`` format is NumPy's (``numpy.lib.format``, NEP 1): magic, version, header length, a
-header of shape, dtype and order, then the numbers. A stored (not deflated) member of an ``.npz``
-is the same bytes inside a ZIP archive (APPNOTE 4.3.7: 30 bytes of local header, the name, an extra
-field).
+header with shape, dtype and order, then the numbers. A stored (not compressed) member of an
+``.npz`` has the same bytes inside a ZIP archive, after a local header of 30 bytes, the name and an
+extra field (APPNOTE 4.3.7).
 """
 
 from __future__ import annotations
@@ -52,33 +52,33 @@ def open_npy(
 ) -> Source:
     """Open a ``.npy`` file of any header version, order and byte order.
 
-    Errors call places along `axis` rows, here and in all functions of this module. A file that need
-    not be `whole` may be cut short, or be too long; any other must be as long as its header says.
-    `dtype` says which small float of ml_dtypes is meant by the raw bytes as which NumPy saves it.
+    Rows in errors are positions along `axis`, as in all functions of this module. With
+    ``whole=False``, the file may be shorter or longer than its header says. `dtype` names the
+    ml_dtypes float whose elements NumPy has saved as raw bytes.
     """
     with opened(path) as (file, version):
         shape, fortran, stored = _read_header(file, path, None)
         offset = file.tell()
-    held = version.nbytes - offset
-    again: dict[str, Any] = {"target": version.path}
+    nbytes = version.nbytes - offset
+    reopen: dict[str, Any] = {"target": version.path}
     if dtype is not None:
-        meant = _dtype_of(dtype)
-        if not is_small_float(meant) or stored != np.dtype(f"V{meant.itemsize}"):
+        small_float = _dtype_of(dtype)
+        if not is_small_float(small_float) or stored != np.dtype(f"V{small_float.itemsize}"):
             raise ArgumentError(
                 "`dtype` must be given for raw binary files only, or be 'bfloat16' or "
                 f"'float8_e4m3fn' for a .npy of raw bytes; got {dtype!r} for one of {stored}. Use "
                 ".astype to convert."
             )
-        stored, again["dtype"] = meant, meant.name
-    described = Storage(".npy", version.path, opened=again)
-    return _strided(version, shape, stored, fortran, offset, held, axis, described, whole)
+        stored, reopen["dtype"] = small_float, small_float.name
+    storage = Storage(".npy", version.path, opened=reopen)
+    return _strided(version, shape, stored, fortran, offset, nbytes, axis, storage, whole)
 
 
-def _dtype_of(given: Any) -> np.dtype[Any]:
+def _dtype_of(dtype: Any) -> np.dtype[Any]:
     try:
-        return named_dtype(as_fields(given))
+        return named_dtype(as_fields(dtype))
     except (TypeError, ValueError) as error:
-        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {given!r}.") from error
+        raise ArgumentError(f"`dtype` must be a NumPy dtype; got {dtype!r}.") from error
 
 
 def open_raw(
@@ -90,17 +90,17 @@ def open_raw(
     axis: int | str = 0,
     whole: bool = True,
 ) -> Source:
-    """Open raw binary: numbers in C order from byte `offset` to the end of the file.
+    """Open a raw binary file: numbers in C order from byte `offset` to the end.
 
-    One entry of `shape` may be -1: worked out from the length of the file. Dtype, shape and offset
-    must account for the file to the byte, if it must be `whole`; see `open_npy`.
+    One entry of `shape` may be -1 and is computed from the length of the file. Unless `whole` is
+    False, dtype, shape and offset must account for every byte of the file.
     """
     version = version_of(path)
     stored = _dtype_of(dtype)
     check_stored(stored, path)
     start = as_count("offset", offset, at_least=0)
-    held = version.nbytes - start
-    if held < 0 and whole:
+    nbytes = version.nbytes - start
+    if nbytes < 0 and whole:
         raise TruncatedFileError(
             f"`offset` must lie within the {version.nbytes} bytes of the file; got {start}.",
             path=path,
@@ -108,41 +108,42 @@ def open_raw(
     try:
         lengths = [operator.index(length) for length in shape]
     except TypeError:
-        lengths = [-2]
+        lengths = [-2]  # refused below
     if lengths.count(-1) > 1 or any(length < -1 for length in lengths):
         raise ArgumentError(
             f"`shape` must be whole numbers from 0, at most one of them -1; got {shape!r}."
         )
     if -1 in lengths:
         known = prod(length for length in lengths if length != -1) * stored.itemsize
-        lengths[lengths.index(-1)] = max(0, held) // known if known else 0
-    again: dict[str, Any] = {"target": version.path, "shape": lengths, "offset": start}
-    again["dtype"] = described_dtype(stored)
-    described = Storage("raw", version.path, opened=again)
-    return _strided(version, tuple(lengths), stored, False, start, held, axis, described, whole)
+        lengths[lengths.index(-1)] = max(0, nbytes) // known if known else 0
+    reopen: dict[str, Any] = {"target": version.path, "shape": lengths, "offset": start}
+    reopen["dtype"] = described_dtype(stored)
+    storage = Storage("raw", version.path, opened=reopen)
+    return _strided(version, tuple(lengths), stored, False, start, nbytes, axis, storage, whole)
 
 
 def as_fields(dtype: Any) -> Any:
-    """Return fields as NumPy takes them, lists of tuples, of what may have been JSON."""
-    fields = isinstance(dtype, list | tuple) and all(isinstance(one, list | tuple) for one in dtype)
-    if not fields:
+    """Return a structured dtype read from JSON as the list of tuples that NumPy accepts.
+
+    Other dtypes are returned unchanged.
+    """
+    if not isinstance(dtype, list | tuple) or not all(isinstance(f, list | tuple) for f in dtype):
         return dtype
     return [(name, as_fields(kind), *map(tuple, shape)) for name, kind, *shape in dtype]
 
 
 def list_npz(path: str) -> list[str]:
-    """Return the names of the arrays in an ``.npz``, without their ``.npy``."""
+    """Return the names of the arrays in an ``.npz``, without the ending ``.npy``."""
     with opened(path) as (file, _), _zip(file, path) as archive:
-        names = dict.fromkeys(archive.namelist())  # once each: of a name the last member counts
+        names = dict.fromkeys(archive.namelist())  # of several members of a name the last counts
         return [name.removesuffix(".npy") for name in names if name.endswith(".npy")]
 
 
 def open_npz(path: str, key: Key | None = None, *, axis: int | str = 0) -> Source:
-    """Open a member of an ``.npz``; `key` only where there are several.
+    """Open a member of an ``.npz``, or several as one array; a single member needs no `key`.
 
-    A stored one (``numpy.savez``) is read by byte offsets; a compressed one is decoded whole, and
-    refused if it is larger than the cache. A pattern, or several keys, is one array of several
-    members.
+    A stored member (``numpy.savez``) is read by byte offsets. A compressed member is decoded as a
+    whole, and refused if it is larger than the cache.
     """
     names = list_npz(path)
     if key is None or (isinstance(key, str) and (key in names or not is_pattern(key))):
@@ -152,6 +153,7 @@ def open_npz(path: str, key: Key | None = None, *, axis: int | str = 0) -> Sourc
 
 
 def _open_member(path: str, name: str, axis: int | str) -> Source:
+    """Open one member of an ``.npz``."""
     with opened(path) as (file, version), _zip(file, path) as archive:
         member = archive.getinfo(f"{name}.npy")
         file.seek(member.header_offset)
@@ -160,7 +162,8 @@ def _open_member(path: str, name: str, axis: int | str) -> Source:
             raise UnknownFormatError(
                 "an .npz member must start with a ZIP local header.", path=path, key=name
             )
-        # The local extra field may differ from the central one (NumPy pads it): read it here.
+        # Lengths of the name and of the extra field. NumPy pads the local extra field, so it may
+        # be longer than the one in the central directory.
         lengths = [int.from_bytes(local[at : at + 2], "little") for at in (26, 28)]
         start = member.header_offset + 30 + sum(lengths)
         if member.compress_type != _ZIP_STORED:
@@ -168,10 +171,10 @@ def _open_member(path: str, name: str, axis: int | str) -> Source:
         file.seek(start)
         shape, fortran, dtype = _read_header(file, path, name)
         offset = file.tell()
-    held = min(member.file_size, version.nbytes - start) - (offset - start)
-    again = {"target": version.path, "key": name}
-    described = Storage(".npz (stored)", version.path, name, opened=again)
-    return _strided(version, shape, dtype, fortran, offset, held, axis, described)
+    nbytes = min(member.file_size, version.nbytes - start) - (offset - start)
+    reopen = {"target": version.path, "key": name}
+    storage = Storage(".npz (stored)", version.path, name, opened=reopen)
+    return _strided(version, shape, dtype, fortran, offset, nbytes, axis, storage)
 
 
 def _compressed(
@@ -182,7 +185,7 @@ def _compressed(
     name: str,
     axis: int | str,
 ) -> Source:
-    """Return the source of a compressed member, which begins there and is decoded as one chunk."""
+    """Open a compressed member whose data begin at byte `start`; it is decoded as one chunk."""
     from oocdata.formats.deflated import DeflatedMember
 
     if member.file_size > cache_share():
@@ -195,15 +198,15 @@ def _compressed(
             key=name,
         )
     try:
-        packed = archive.open(member)
-    except (RuntimeError, NotImplementedError) as error:  # encrypted; a method that Python lacks
+        stream = archive.open(member)
+    except (RuntimeError, NotImplementedError) as error:  # encrypted; unsupported compression
         raise UnknownFormatError(
             f"an .npz member must be readable; {error}.", path=version.path, key=name
         ) from error
-    with packed as file:
+    with stream as file:
         shape, fortran, dtype = _read_header(file, version.path, name)
-        skipped = file.tell()
-    described = Storage(
+        header_bytes = file.tell()
+    storage = Storage(
         ".npz (compressed)",
         version.path,
         name,
@@ -215,20 +218,20 @@ def _compressed(
         files=(version,),
         opened={"target": version.path, "key": name},
     )
-    stored = _checked(dtype, shape, member.file_size - skipped, described)
-    axis_numbers(axis, len(shape), described)
+    stored = _checked(dtype, shape, member.file_size - header_bytes, storage)
+    axis_numbers(axis, len(shape), storage)
     native = stored.newbyteorder("=")
-    part = member.header_offset, start + member.compress_size
+    span = member.header_offset, start + member.compress_size
     return Chunked(
         DeflatedMember(
-            version, member.filename, part, shape, native, stored, fortran, skipped, described,
+            version, member.filename, span, shape, native, stored, fortran, header_bytes, storage,
             file_of(version),
         )
     )  # fmt: skip
 
 
 def _zip(file: IO[bytes], path: str) -> zipfile.ZipFile:
-    import zipfile  # with its decompressors, a tenth of what `import oocdata` takes
+    import zipfile  # not for `import oocdata`, of whose time it would take a tenth
 
     try:
         return zipfile.ZipFile(file)
@@ -241,25 +244,24 @@ def _zip(file: IO[bytes], path: str) -> zipfile.ZipFile:
 def _read_header(
     file: IO[bytes], path: str, key: str | None
 ) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Read a ``.npy`` header; return shape, whether in Fortran order, and dtype."""
     try:
         version = npy_format.read_magic(file)
         if version not in ((1, 0), (2, 0), (3, 0)):
             raise ValueError(f"version {version} is unknown")
         if version == (3, 0):
-            # Version 2 in UTF-8, which NumPy reads as Latin-1 here: names of fields in escapes.
+            # NumPy has no public reader of version 3, which is version 2 with its header in UTF-8
+            # instead of Latin-1. Non-ASCII field names are escaped to pass as version 2.
             text = file.read(int.from_bytes(file.read(4), "little")).decode()
             header = text.encode("ascii", "backslashreplace")
             file = BytesIO(len(header).to_bytes(4, "little") + header)
-        read = (
-            npy_format.read_array_header_1_0
-            if version == (1, 0)
-            else npy_format.read_array_header_2_0
-        )
-        shape, fortran, dtype = read(file)
+        if version == (1, 0):
+            shape, fortran, dtype = npy_format.read_array_header_1_0(file)
+        else:
+            shape, fortran, dtype = npy_format.read_array_header_2_0(file)
         if any(length < 0 for length in shape):
             raise ValueError(f"its shape is {shape}")
-    # What a damaged header raises is anything: it is parsed as Python, by several of its modules.
-    except Exception as error:
+    except Exception as error:  # the header is parsed as Python, which may raise anything
         raise refused_in(error) or UnknownFormatError(
             f"the .npy header must be readable; {error}.", path=path, key=key
         ) from error
@@ -272,15 +274,16 @@ def _strided(
     dtype: np.dtype[Any],
     fortran: bool,
     offset: int,
-    held: int,
+    nbytes: int,
     axis: int | str,
-    described: Storage,
+    storage: Storage,
     whole: bool = True,
 ) -> Source:
-    stored = _checked(dtype, shape, held, described, whole)
+    """Return the source of a contiguous array; `nbytes` are there from byte `offset` on."""
+    stored = _checked(dtype, shape, nbytes, storage, whole)
     strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)
     storage = replace(
-        described,
+        storage,
         layout=f"contiguous, {'Fortran' if fortran and len(shape) > 1 else 'C'} order",
         codec="none",
         stored_bytes=prod(shape) * stored.itemsize,
@@ -296,25 +299,25 @@ def _strided(
 def _checked(
     dtype: np.dtype[Any],
     shape: tuple[int, ...],
-    held: int,
-    described: Storage,
+    nbytes: int,
+    storage: Storage,
     whole: bool = True,
 ) -> np.dtype[Any]:
-    """Return the dtype if the bytes that are there are those that it and the shape promise."""
-    about: Any = {"path": described.path, "key": described.key}
-    stored = check_stored(dtype, **about)
+    """Return the dtype; raise if an array of dtype and shape has not exactly `nbytes` bytes."""
+    location: Any = {"path": storage.path, "key": storage.key}
+    stored = check_stored(dtype, **location)
     needed = prod(shape) * stored.itemsize
-    promise = f"{needed} bytes of numbers (shape {shape}, {stored.str})"
-    if whole and held < needed:
+    expected = f"{needed} bytes of numbers (shape {shape}, {stored.str})"
+    if whole and nbytes < needed:
         raise TruncatedFileError(
-            f"the file must hold {promise}; got {held}. It was cut short, or its writer is not "
+            f"the file must hold {expected}; got {nbytes}. It was cut short, or its writer is not "
             "done.",
-            **about,
+            **location,
         )
-    if whole and held > needed:
+    if whole and nbytes > needed:
         raise TrailingBytesError(
-            f"the file must end after {promise}; got {held - needed} more. "
+            f"the file must end after {expected}; got {nbytes - needed} more. "
             "The shape is wrong, or something was appended.",
-            **about,
+            **location,
         )
     return stored

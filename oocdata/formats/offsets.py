@@ -1,10 +1,10 @@
-"""Where the rows of a file begin that nothing in the file says: found once, and kept beside it.
+"""Open files of rows of varying length by their offsets, found in one scan of the file.
 
-The offsets are a small file (`oocdata.formats.beside`): 4,096 bytes of JSON (how many rows of which
-size there are), then an int64 a row and one for the end. They are read by row like any other array,
-so a file of any number of rows takes no memory.
+The offsets are stored in a sidecar file (`oocdata.formats.beside`): 4,096 bytes of JSON (numbers
+of rows by size), then an int64 per row and one for the end of the last row. They are read by row
+like any other array, so they take no memory, however many rows there are.
 
-What gzip has compressed has no places to begin at. It is unpacked once, to a file beside it.
+A gzip file is decompressed once, to another sidecar file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ __all__ = ["Scan", "open_rows", "read_offsets", "write_offsets"]
 Ints = NDArray[np.int64]
 
 Scan = Callable[[FileVersion], Iterator[Ints]]
-"""Yields where rows of a file begin, and at last where the last one ends: ascending, in parts."""
+"""Yields the ascending offsets of rows in arrays, and at last the end of the last row."""
 
 _HEADER = 4096
 
@@ -37,14 +37,14 @@ _HEADER = 4096
 def open_rows(
     path: str, kind: str, scan: Scan, framing: Framing, described: Storage, **opened: Any
 ) -> ByteRows:
-    """Open a file of rows of unequal length, called `kind`, as it is or compressed by gzip.
+    """Open a file of rows of varying length (`kind`, e.g. lines), plain or compressed by gzip.
 
-    `described` tells its format, and how it is read; `opened` is what `oocdata.open` was given
-    besides the path. A `SourceError` if it can't be read, or its offsets can be written nowhere.
+    `described` has the format and how it is read; `opened` has the arguments of `oocdata.open`
+    besides the path. Raises `SourceError` if the file can't be read, or the offsets not be written.
     """
     version = FileVersion.of(path)
     plain = unpacked(version) if is_gzip(path) else version
-    # Named after the file itself, so that those of an earlier version are found and removed.
+    # The offsets are a sidecar file of the gzip file, so that those of old versions are removed.
     offsets, sizes = kept_beside(
         version, kind, read_offsets, partial(write_offsets, partial(scan, plain))
     )
@@ -62,21 +62,21 @@ def open_rows(
 
 
 def read_offsets(path: str) -> tuple[Source, tuple[int, ...]] | None:
-    """Return the offsets that a file holds, with the size classes; None if it is none such."""
+    """Open a file of offsets, and read the counts of its size classes; None if it is damaged."""
     import json  # not for `import oocdata`
 
     try:
         source = open_raw(path, dtype="<i8", shape=(-1,), offset=_HEADER)
         with open(path, "rb") as file:
-            told = json.loads(file.read(_HEADER))
-        rows, sizes = told["rows"], told["sizes"]
+            header = json.loads(file.read(_HEADER))
+        rows, sizes = header["rows"], header["sizes"]
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return (source, tuple(sizes)) if source.shape == (rows + 1,) else None
 
 
 def write_offsets(scan: Callable[[], Iterator[Ints]], file: IO[bytes]) -> None:
-    """Write the offsets of the rows of a file."""
+    """Write the offsets that a scan yields to a file."""
     import json  # not for `import oocdata`
 
     file.write(bytes(_HEADER))

@@ -1,4 +1,7 @@
-"""From whatever people have to a source: which format it is, and who opens it."""
+"""Open a path, a URL, a list of files or an object as a `Source`.
+
+The format is detected here, and its module opens it.
+"""
 
 from __future__ import annotations
 
@@ -66,18 +69,18 @@ def open_source(
     cache: str | os.PathLike[str] | None = None,
     store: Any = None,
 ) -> Source:
-    """Return the source of `target`; the arguments are those of `oocdata.open`.
+    """Open `target` as a source; the arguments are those of `oocdata.open`.
 
-    `axis` only says along which axis files are put end to end and which places errors call rows:
-    its first axis. A source has no sample axes.
+    A source has no sample axes. The first of `axis` is used in two ways: files are concatenated
+    along it, and rows in error messages are positions along it.
     """
-    several = isinstance(target, list | tuple)
-    each = target if several else [target]
+    is_list = isinstance(target, list | tuple)
+    targets = target if is_list else [target]
     if store is not None:
         from oocdata.stores.given import in_store  # not for `import oocdata`
 
-        each = [in_store(store, one) for one in each]
-        target = each if several else each[0]
+        targets = [in_store(store, name) for name in targets]
+        target = targets if is_list else targets[0]
     if not (missing is None or (isinstance(missing, str) and missing in ("error", "fill"))):
         raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
     if not (format is None or (isinstance(format, str) and format == "text")):
@@ -101,7 +104,7 @@ def open_source(
         "decode": as_flag("decode", decode), "pad": pad, "format": format, "pictures": pictures,
     }  # fmt: skip
     cache = None if cache is None else as_path("cache", cache)
-    if any(isinstance(one, str) and is_url(one) for one in each):
+    if any(isinstance(part, str) and is_url(part) for part in targets):
         from oocdata.stores.versions import one_look  # not for `import oocdata`
 
         with one_look(cache):
@@ -115,6 +118,7 @@ def open_source(
 
 
 def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Source:
+    """Open a target with checked options, and apply those that change its rows."""
     verify, pictures, manifest = options["verify"], options["pictures"], None
     if isinstance(target, list | tuple):
         files = _picture_files(target, pictures)
@@ -122,9 +126,9 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
             return _rows(_open_pictures(files, key, options), options)
         return _open_parts(list(target), key, options)
     path = local_path(os.fspath(target)) if isinstance(target, str | os.PathLike) else None
-    found = None if path is None else files_matching(path)
-    if found is not None:
-        return open_source(found, key, **options)
+    matched = None if path is None else files_matching(path)
+    if matched is not None:
+        return open_source(matched, key, **options)
     if verify is not None and verify is not False:
         from oocdata.formats.verified import manifest_of, verified  # not for `import oocdata`
 
@@ -132,20 +136,20 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
     if path is None:
         source = _open_object(target, key, options)
         return _rows(source if manifest is None else verified(source, manifest), options)
-    each = manifest is not None or pictures is not None
-    if each and key is not None and _names_several(path, key):
+    one_by_one = manifest is not None or pictures is not None
+    if one_by_one and key is not None and _means_several(path, key):
         return _open_each(path, key, {**options, "verify": manifest})
     try:
         try:
             source = _open_path(path, key, options)
-        except MismatchedPartsError:  # looked at one by one, datasets are decoded, or filled up
-            if key is None or not _names_several(path, key):
+        except MismatchedPartsError:  # datasets opened one by one may be decoded or padded
+            if key is None or not _means_several(path, key):
                 raise
             return _open_each(path, key, options)
         if options["pad"] is not None and is_ragged(source):
-            about = source.storage()
-            told = {"path": about.path, "key": about.key, "opened": about.opened}
-            source = joined([source], 0, options["pad"], told)
+            storage = source.storage()
+            changes = {"path": storage.path, "key": storage.key, "opened": storage.opened}
+            source = joined([source], 0, options["pad"], changes)
         if manifest is not None:
             (axis,) = axis_numbers(options["axis"], len(source.shape), source.storage())
             source = verified(source, manifest, path=path, axis=axis)
@@ -157,7 +161,7 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
 
 
 def files_matching(path: str) -> list[str] | None:
-    """Return the files that a glob matches, in natural order; None for a path that is no glob."""
+    """Return the files that a glob matches, in natural order; None if the path is no glob."""
     if is_url(path):
         if "*" not in path and "[" not in path:
             return None
@@ -174,16 +178,16 @@ def files_matching(path: str) -> list[str] | None:
         return None
     else:
         names = glob.glob(path, recursive=True)
-    found = sorted(names, key=lambda name: (natural(name), name))
-    if not found:
+    if not names:
         raise MissingFileError("a glob must match at least one file; got none.", path=path)
-    return found
+    return sorted(names, key=lambda name: (natural(name), name))
 
 
 def _picture_files(parts: Sequence[Any], pictures: Pictures | None) -> list[str]:
-    """Return the files that paths and globs name, if they are pictures; else none.
+    """Return the files that paths and globs name if they are pictures, else an empty list.
 
-    The first tells. With `pictures`, it need not be one: it may be damaged.
+    Only the first file is inspected. If `pictures` is given, a file of unknown format counts as a
+    damaged picture.
     """
     if not all(isinstance(part, str | os.PathLike) for part in parts):
         return []
@@ -201,27 +205,26 @@ def _picture_files(parts: Sequence[Any], pictures: Pictures | None) -> list[str]
 
 
 def _open_pictures(files: list[str], key: Key | None, options: dict[str, Any]) -> Source:
-    what = f"'{files[0]}', a picture file"
     _no_key(key, "pictures")
-    given = _only(what, options)
+    accepted = _only(f"'{files[0]}', a picture file", options)
     if options["verify"] and len(files) > 1:
         raise ArgumentError(f"`verify` must be left out for pictures; got {options['verify']!r}.")
     from oocdata.formats.pictures import open_pictures  # not for `import oocdata`
 
-    return open_pictures(files, options["pictures"], axis=given["axis"])
+    return open_pictures(files, options["pictures"], axis=accepted["axis"])
 
 
-def _names_several(path: str, key: Key) -> bool:
-    """Return whether a key is a pattern, or several; a name may look like a pattern."""
+def _means_several(path: str, key: Key) -> bool:
+    """Return whether a key is a list or a pattern, and not a name that looks like a pattern."""
     if not isinstance(key, str):
         return True
-    return is_pattern(key) and key.strip("/") not in [
-        (name or "").strip("/") for name in list_datasets(path)
-    ]
+    if not is_pattern(key):
+        return False
+    return key.strip("/") not in [(name or "").strip("/") for name in list_datasets(path)]
 
 
 def _open_each(path: str, key: Key, options: dict[str, Any]) -> Source:
-    """Open several datasets of a file one by one, each compared with its checksums or decoded."""
+    """Open several datasets of a file one by one, so that each can be verified or decoded."""
     sources = [open_source(path, name, **options) for name in match_datasets(path, key)]
     return datasets(
         sources, options["axis"], key, sources[0].storage().opened or {}, options["pad"]
@@ -229,25 +232,25 @@ def _open_each(path: str, key: Key, options: dict[str, Any]) -> Source:
 
 
 def _rows(source: Source, options: dict[str, Any]) -> Source:
-    """Return what is asked for of rows: a field, or a field of a field; decoded; as pictures."""
-    given = options["field"]
-    names = (given,) if isinstance(given, str) else given
+    """Apply the options `field`, `decode` and `pictures` to a source."""
+    field = options["field"]
+    names = (field,) if isinstance(field, str) else field
     if not isinstance(names, tuple | list) or not all(isinstance(name, str) for name in names):
-        raise ArgumentError(f"`field` must be a name, or one of a field of a field; got {given!r}.")
+        raise ArgumentError(f"`field` must be a name, or one of a field of a field; got {field!r}.")
     for name in names:
         source = field_of(source, name)
     if options["decode"]:
         from oocdata.formats.packing import decoded  # not for `import oocdata`
 
         source = decoded(source)
-    if options["pictures"] is None or source.storage().row_files:  # which are pictures already
+    if options["pictures"] is None or source.storage().row_files:  # picture files are decoded
         return source
     from oocdata.formats.pictures import open_picture_rows  # not for `import oocdata`
 
     return open_picture_rows(source, options["pictures"], axis=options["axis"])
 
 
-_FOR = {
+_APPLIES_TO = {
     "format": "files of text only",
     "missing": "chunks in HDF5 or Zarr only",
     "external": "HDF5 only",
@@ -255,27 +258,28 @@ _FOR = {
         ("dtype", "shape", "offset"), "raw binary files only, dtype and shape together"
     ),
 }
+"""What each option applies to, for messages."""
 
 
 def refuse(what: str, **given: Any) -> None:
-    """Raise if an argument of `oocdata.open` is given that can't apply to what is opened."""
+    """Raise `ArgumentError` for an argument of `oocdata.open` that doesn't apply to `what`."""
     for name, value in given.items():
         if value is None or (isinstance(value, int) and not value):
             continue
         hint = " Use `.astype` to convert." if name == "dtype" else ""
         raise ArgumentError(
-            f"`{name}` must be given for {_FOR[name]}; got {value!r} for {what}.{hint}"
+            f"`{name}` must be given for {_APPLIES_TO[name]}; got {value!r} for {what}.{hint}"
         )
 
 
-_TAKEN: dict[Format, tuple[str, ...]] = {
+_ACCEPTED: dict[Format, tuple[str, ...]] = {
     "npy": ("dtype",), "npz": (), "text": ("format",), "tfrecord": ("format",),
     "hdf5": ("missing", "external"), "zarr": ("missing",),
 }  # fmt: skip
-"""Options that each format takes."""
+"""Options that each format accepts."""
 
 _NAMELESS = ("npy", "text", "tfrecord", "picture")
-"""Formats that hold one array, which has no name."""
+"""Formats with a single array, which has no name."""
 
 
 def _no_key(key: Key | None, what: str) -> None:
@@ -283,14 +287,14 @@ def _no_key(key: Key | None, what: str) -> None:
         raise ArgumentError(f"`key` must be None for {what}, without names; got {key!r}.")
 
 
-def _only(what: str, options: dict[str, Any], *taken: str) -> dict[str, Any]:
-    """Return `axis` and the options that are taken; refuse any other that is given."""
-    refuse(what, **{name: options[name] for name in _FOR if name not in taken})
-    return {name: options[name] for name in ("axis", *taken)}
+def _only(what: str, options: dict[str, Any], *accepted: str) -> dict[str, Any]:
+    """Return `axis` and the accepted options; raise `ArgumentError` if another one is set."""
+    refuse(what, **{name: options[name] for name in _APPLIES_TO if name not in accepted})
+    return {name: options[name] for name in ("axis", *accepted)}
 
 
 def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> Source:
-    """Open files or objects and put them end to end."""
+    """Open files or objects and concatenate them."""
     if not parts:
         raise ArgumentError("`target` must name at least one file; got an empty list.")
     if len(parts) > 1 and isinstance(options["verify"], str | os.PathLike):
@@ -310,14 +314,14 @@ def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> S
 
 
 def _is_file(url: str) -> bool:
-    """Return whether a URL ends as that of a file does: it is no folder of a Zarr hierarchy."""
+    """Return whether a URL has the ending of a file format, so it is no Zarr hierarchy."""
     return url.lower().endswith((".npy", ".npz", ".h5", ".hdf5", ".he5", ".nc", ".nc4", ".h5ad"))
 
 
 def local_path(path: str) -> str:
-    """Return a path with the home folder written out, and without the ``file://`` of a URL.
+    """Return a path with ``~`` expanded and ``file://`` removed; other URLs are unchanged.
 
-    A URL that holds a credential, or is that of a file on another machine, is an `ArgumentError`.
+    Raises `ArgumentError` for a URL with a credential, and for a file on another machine.
 
     Examples
     --------
@@ -337,12 +341,13 @@ def local_path(path: str) -> str:
     if is_url(path):
         from oocdata.stores.address import Address  # not for `import oocdata`
 
-        Address.of(path)  # or an error, before anything of it is told
+        Address.of(path)  # raises for a credential before any message can show it
         return path
     return os.path.expanduser(path)
 
 
 def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
+    """Detect the format of a path or URL, and open it with the options that the format accepts."""
     if options["dtype"] is not None and options["shape"] is not None:
         _no_key(key, "raw binary")
         refuse_stream(path)
@@ -354,18 +359,18 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     kind = "text" if options["format"] == "text" and os.path.isfile(path) else format_of(path)
     if kind == "picture":
         return _open_pictures([path], key, options)
-    given = _only(f"'{path}', which is {kind}", options, *_TAKEN[kind])
+    accepted = _only(f"'{path}', which is {kind}", options, *_ACCEPTED[kind])
     if kind in _NAMELESS:
         _no_key(key, f".{kind}" if kind == "npy" else kind)
-    # Others than NumPy's not for `import oocdata`.
+    # `import oocdata` imports NumPy's formats only.
     if kind == "npy":
-        return npy.open_npy(path, **given)
+        return npy.open_npy(path, **accepted)
     if kind == "npz":
-        return npy.open_npz(path, key, **given)
+        return npy.open_npz(path, key, **accepted)
     if kind == "text":
         from oocdata.formats.lines import open_lines
 
-        return open_lines(path, format=given["format"])
+        return open_lines(path, format=accepted["format"])
     if kind == "tfrecord":
         from oocdata.formats.tfrecord import open_tfrecord
 
@@ -373,16 +378,16 @@ def _open_path(path: str, key: Key | None, options: dict[str, Any]) -> Source:
     if kind == "hdf5":
         from oocdata.formats.hdf5 import opening as hdf5
 
-        return hdf5.open_hdf5(path, key, **given)
+        return hdf5.open_hdf5(path, key, **accepted)
     from oocdata.formats import zarr
 
-    return zarr.open_zarr(path, key, **given)
+    return zarr.open_zarr(path, key, **accepted)
 
 
 def _ask_for_metadata(url: str, key: str) -> None:
-    """Ask for the metadata of an array before it is known that there is a Zarr hierarchy.
+    """Prefetch the metadata of a Zarr array before it is known whether the URL is a hierarchy.
 
-    They come in the same round trip.
+    So both arrive in one round trip.
     """
     # Not for `import oocdata`.
     from oocdata.formats.zarr.hierarchy import METADATA_FILES
@@ -395,7 +400,7 @@ def _ask_for_metadata(url: str, key: str) -> None:
 
 
 def list_datasets(path: str) -> list[str | None]:
-    """Return the keys of the arrays in a file; ``[None]`` for a format that holds one."""
+    """Return the keys of the arrays in a file; ``[None]`` for a format with a single array."""
     path = local_path(path)
     kind = format_of(path)
     if kind in _NAMELESS:
@@ -412,13 +417,13 @@ def list_datasets(path: str) -> list[str | None]:
 
 
 def match_datasets(path: str, key: Key) -> list[str]:
-    """Return the keys of the datasets in a file that a pattern matches, or several keys name."""
+    """Return the keys of the datasets in a file that `key` matches or lists."""
     return matches_of(key, [name for name in list_datasets(path) if name], path)
 
 
 def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Source:
-    """Open what is no path: an array, or an open dataset of another library."""
-    # By name: whoever holds such an object has imported its library, nobody else should have to.
+    """Open an object: an array, or an open dataset of another library."""
+    # Types are compared by name, so that no library is imported for a test.
     library, kind = type(target).__module__.partition(".")[0], type(target).__name__
     what = f"an object, {kind}"
     if key is not None and not isinstance(key, str):
@@ -442,18 +447,18 @@ def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
 
         return zarr.from_array(target, **_only(what, options, "missing"))
     if library == "netCDF4":
-        # Its library is not safe in several threads.
+        # The netCDF4 library is not thread-safe.
         path = target.filepath() if hasattr(target, "filepath") else target.group().filepath()
         raise UnknownFormatError(
             f"`target` must not be an object of netCDF4, which only one thread may use; got its "
             f"{kind} {getattr(target, 'name', '')!r}. Open the file by its path, or through "
             f"xarray: ooc.open({path!r}, key) or ooc.open(xarray.open_dataset(…)[key])."
         )
-    given = _only(what, options)
+    accepted = _only(what, options)
     if isinstance(target, np.ndarray):
-        return memory.open_array(target, **given)
+        return memory.open_array(target, **accepted)
     if not isinstance(target, Source | RowSource):
-        return memory.open_object(target, **given)
+        return memory.open_object(target, **accepted)
     if not check_dtype(target.dtype).isnative:
         raise ArgumentError(
             f"a source must deliver native byte order; {kind} has {target.dtype.str}."

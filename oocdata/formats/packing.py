@@ -1,7 +1,7 @@
-"""How numbers and times are packed by the CF conventions, and into which dtype they are decoded.
+"""Decode numbers and times that are packed by the CF conventions.
 
 The rules are xarray's (``xarray.coding.variables``: `CFMaskCoder`, `CFScaleOffsetCoder`), so that
-``ooc.open(path, name, decode=True)`` delivers what ``xarray.open_dataset(path)[name]`` shows.
+``ooc.open(path, name, decode=True)`` equals ``xarray.open_dataset(path)[name]``.
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ __all__ = ["decoded", "packing_of"]
 
 
 def decoded(source: Source) -> Source:
-    """Return a source of the numbers, or dates, that a source of packed ones stands for.
+    """Return a source that decodes packed numbers to floats, and times to dates.
 
-    The same source, where its attributes say nothing of packing. ``valid_min`` and its like mask
-    nothing.
+    A source without attributes of packing is returned unchanged. Values outside the valid range
+    (``valid_min`` etc.) are not masked.
     """
     if type(source) is Concat:
         parts = [decoded(part) for part in source.parts]
         if all(new is old for new, old in zip(parts, source.parts, strict=True)):
             return source
-        wheres = [(part, part.storage()) for part in parts]
-        check_alike([(one.shape, one.dtype, at.path, at.key) for one, at in wheres], source.axis)
+        pairs = [(part, part.storage()) for part in parts]
+        check_alike([(part.shape, part.dtype, at.path, at.key) for part, at in pairs], source.axis)
         opened = source.storage().opened
         return source.with_parts(
             parts, opened=None if opened is None else {**opened, "decode": True}
         )
     storage = source.storage()
     attributes = storage.annotations().attributes
-    changed = dict.fromkeys(PACKING)
+    removed = dict.fromkeys(PACKING)
     with concerning(storage.path, storage.key):
         numbers = packing_of(source.dtype, attributes)
-        found: Packing | Dates | None = numbers
+        coding: Packing | Dates | None = numbers
         if is_time(attributes) and source.dtype.kind in "iuf":
             plain = Packing(source.dtype, (), None, None, source.dtype)
-            found = dates_of(numbers or plain, attributes)
-            changed |= dict.fromkeys(TIME)
-        if found is None:
+            coding = dates_of(numbers or plain, attributes)
+            removed |= dict.fromkeys(TIME)
+        if coding is None:
             return source
         if is_ragged(source):
             raise UnsupportedDtypeError(
@@ -58,14 +58,14 @@ def decoded(source: Source) -> Source:
                 "stored with `.map`."
             )
     if any(name in attributes for name in SCALED):
-        changed |= dict.fromkeys(VALID)
-    return Decoded(source, found, packing(attributes), changed)
+        removed |= dict.fromkeys(VALID)
+    return Decoded(source, coding, packing(attributes), removed)
 
 
 def packing_of(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing | None:
-    """Return how numbers of a stored dtype are packed, by their attributes; None if they are not.
+    """Return how numbers of a stored dtype are packed according to attributes, or None.
 
-    Scales that are several numbers, or text, are an `UnsupportedDtypeError`.
+    Raises `UnsupportedDtypeError` for a scale or an offset that is not a single number.
 
     Examples
     --------
@@ -80,14 +80,14 @@ def packing_of(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing |
     scale, offset = (_number(attributes, name) for name in ("scale_factor", "add_offset"))
     packed, fills = dtype, _fills(dtype, attributes)
     unsigned = as_text(np.ravel(attributes.get("_Unsigned") or "")[0])
-    signed = {"true": "u", "false": "i"}.get(unsigned)
-    if signed is not None and dtype.kind in "iu" and signed != dtype.kind:
-        packed = np.dtype(f"{signed}{dtype.itemsize}")
-        own = fills.get("_FillValue")
-        if own is not None:
-            fills["_FillValue"] = np.asarray(own).astype(dtype).astype(packed)
+    kind = {"true": "u", "false": "i"}.get(unsigned)
+    if kind is not None and dtype.kind in "iu" and kind != dtype.kind:
+        packed = np.dtype(f"{kind}{dtype.itemsize}")
+        fill_value = fills.get("_FillValue")
+        if fill_value is not None:
+            fills["_FillValue"] = np.asarray(fill_value).astype(dtype).astype(packed)
     missing = tuple(
-        dict.fromkeys(value for one in fills.values() for value in one if value == value)
+        dict.fromkeys(value for values in fills.values() for value in values if value == value)
     )
     scaled = scale is not None or offset is not None
     if not scaled and not missing and packed == dtype:
@@ -103,18 +103,18 @@ def packing_of(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing |
 
 
 def _fills(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what stands for missing numbers, as arrays; NaN does for no integer."""
-    found = {}
+    """Return the values that stand for missing numbers, by attribute; no NaN for integers."""
+    fills = {}
     for name in ("missing_value", "_FillValue"):
         values = np.ravel(attributes[name]) if attributes.get(name) is not None else np.zeros(0)
-        numbers = len(values) > 0 and values.dtype.kind in "iuf"
-        if numbers and (dtype.kind == "f" or (values == values).any()):
-            found[name] = values
-    return found
+        is_numeric = len(values) > 0 and values.dtype.kind in "iuf"
+        if is_numeric and (dtype.kind == "f" or (values == values).any()):
+            fills[name] = values
+    return fills
 
 
 def _number(attributes: Mapping[str, Any], name: str) -> Any:
-    """Return an attribute's one number, of the type that it has; None where there is none."""
+    """Return an attribute's single number with its NumPy type; None if there is no attribute."""
     if attributes.get(name) is None:
         return None
     values = np.ravel(attributes[name])
@@ -128,12 +128,12 @@ def _number(attributes: Mapping[str, Any], name: str) -> Any:
 
 def _float_for(dtype: np.dtype[Any], scale: Any, offset: Any) -> np.dtype[Any]:
     """Return the dtype of scaled numbers (xarray's ``_choose_float_dtype``)."""
-    kinds = [np.dtype(type(one)) for one in (scale, offset) if one is not None]
-    if len(kinds) == 2 and kinds[0] == kinds[1] and kinds[0] in (np.float32, np.float64):
-        # 32 bits have more digits than float32 holds.
-        return np.dtype(np.float64) if dtype.itemsize == 4 and dtype.kind in "iu" else kinds[0]
-    # A large offset that is no float could cost digits.
+    dtypes = [np.dtype(type(number)) for number in (scale, offset) if number is not None]
+    if len(dtypes) == 2 and dtypes[0] == dtypes[1] and dtypes[0] in (np.float32, np.float64):
+        # Integers of 32 bits have more digits than float32.
+        return np.dtype(np.float64) if dtype.itemsize == 4 and dtype.kind in "iu" else dtypes[0]
+    # A large offset could cost digits in float32.
     if offset is not None:
         return np.dtype(np.float64)
-    # xarray takes the dtype of an integer scale, and may lose what does not fit.
-    return kinds[0] if kinds[0].kind == "f" else np.result_type(dtype, kinds[0])
+    # xarray takes the dtype of an integer scale, in which results may overflow.
+    return dtypes[0] if dtypes[0].kind == "f" else np.result_type(dtype, dtypes[0])

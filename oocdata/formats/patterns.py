@@ -1,4 +1,4 @@
-"""Keys with wildcards: which datasets of a file they match, in natural order, as one array."""
+"""Resolve keys with wildcards to datasets of a file, in natural order, and concatenate these."""
 
 from __future__ import annotations
 
@@ -25,23 +25,25 @@ __all__ = [
 _digits = re.compile(r"(\d+)").split
 
 Key: TypeAlias = str | Sequence[str]
-"""The name of a dataset, a pattern, or several of them."""
+"""A dataset's name or a pattern, or a sequence of them."""
 
 Axis: TypeAlias = int | str | Sequence[int | str]
+"""The argument `axis` of `oocdata.open`."""
+
 Missing: TypeAlias = Literal["error", "fill"]
-"""Arguments of `oocdata.open`."""
+"""The argument `missing` of `oocdata.open`."""
 
 Children: TypeAlias = Callable[[str], Iterable[str]]
-"""Returns the names of what lies right below a group, given with a slash before each step."""
+"""Returns the names of a group's children; the group's name has a slash before each step."""
 
 _MOST_TRIED = 50
 
 GROUP = object()
-"""What lies at the name of a group; see `found_by`."""
+"""Stands for a group; see `found_by`."""
 
 
 def is_pattern(key: str) -> bool:
-    """Return whether a key has wildcards: ``*``, ``?`` or ``[…]``, as in a glob.
+    """Return whether a key has the wildcards of a glob: ``*``, ``?`` or ``[…]``.
 
     Examples
     --------
@@ -52,52 +54,52 @@ def is_pattern(key: str) -> bool:
 
 
 def natural(name: str) -> list[Any]:
-    """Return a sort key by which part 2 comes before part 10.
+    """Return a sort key for natural order, in which part 2 comes before part 10.
 
     Examples
     --------
     >>> sorted(["demo_10", "demo_2", "demo_1"], key=natural)
     ['demo_1', 'demo_2', 'demo_10']
     """
-    runs: list[Any] = _digits(name)  # text and digits in turn: 100,000 paths in a second
+    runs: list[Any] = _digits(name)  # alternating text and digits; 100,000 paths in a second
     runs[1::2] = map(int, runs[1::2])
     return runs
 
 
 def keys_of(key: Key) -> list[str]:
-    """Return several keys as a list, checked: names, none twice, and none with ``**``."""
+    """Return keys as a list; raise if one is no text, appears twice or has ``**``."""
     keys: list[Any] = [key] if isinstance(key, str) or not is_several(key) else list(key)
-    if not keys or not all(isinstance(one, str) for one in keys):
+    if not keys or not all(isinstance(name, str) for name in keys):
         raise ArgumentError(
             f"`key` must be a dataset's name or pattern, or several of them; got {key!r}."
         )
-    deep = next((one for one in keys if "**" in one), None)
+    deep = next((name for name in keys if "**" in name), None)
     if deep is not None:
         raise ArgumentError(
             f"`key` must match each step of a name by its own pattern; got {deep!r}. Write * for "
             "each step."
         )
-    (most, count) = Counter(one.strip("/") for one in keys).most_common(1)[0]
+    (repeated, count) = Counter(name.strip("/") for name in keys).most_common(1)[0]
     if count > 1:
-        raise ArgumentError(f"`key` must name each dataset once; got {most!r} {count} times.")
+        raise ArgumentError(f"`key` must name each dataset once; got {repeated!r} {count} times.")
     return keys
 
 
 def shared_steps(keys: Sequence[str]) -> str | None:
-    """Return the last steps that all keys share; None where there are none.
+    """Return the longest common ending of keys, in whole steps; None if they share none.
 
     Examples
     --------
     >>> shared_steps(["/data/demo_0/obs/u", "/data/demo_1/obs/u"]), shared_steps(["/a", "/b"])
     ('obs/u', None)
     """
-    ways = zip(*(key.strip("/").split("/")[::-1] for key in keys), strict=False)
-    shared = [steps[0] for steps in takewhile(lambda steps: len(set(steps)) == 1, ways)]
+    from_end = zip(*(key.strip("/").split("/")[::-1] for key in keys), strict=False)
+    shared = [steps[0] for steps in takewhile(lambda steps: len(set(steps)) == 1, from_end)]
     return "/".join(shared[::-1]) or None
 
 
 def tree_of(names: Iterable[str]) -> dict[str, list[str]]:
-    """Return what lies right below each group of a flat list of names.
+    """Return the children of each group in a flat list of names.
 
     Examples
     --------
@@ -114,9 +116,9 @@ def tree_of(names: Iterable[str]) -> dict[str, list[str]]:
 
 
 def matches_of(key: Key, names: Sequence[str], path: str) -> list[str]:
-    """Return which of a file's datasets a pattern matches, or several keys name, in their order.
+    """Return the names of a file's datasets that `key` matches or lists, in the order of its keys.
 
-    The error of a key that is none of the names, or matches none, says what comes near.
+    Raises `MissingKeyError` with the nearest names for a key without a dataset.
 
     Examples
     --------
@@ -125,48 +127,50 @@ def matches_of(key: Key, names: Sequence[str], path: str) -> list[str]:
     """
     known = {f"/{name.strip('/')}": name for name in names}
     tree = tree_of(names)
-    each = found_by(
+    matches = found_by(
         key,
         lambda group: tree.get(group, []),
         lambda name: known.get(name) or (GROUP if name in tree else None),
         path,
     )
-    return [found or known.get(name) or choose_key(names, name[1:], path) for name, found in each]
+    return [
+        dataset or known.get(name) or choose_key(names, name[1:], path) for name, dataset in matches
+    ]
 
 
 def found_by(
     key: Key, children: Children, look: Callable[[str], Any], path: str
 ) -> Iterator[tuple[str, Any]]:
-    """Yield the names of datasets that a pattern matches, or several keys name, each once.
+    """Yield pairs of a dataset's name and its object for all keys, each name once.
 
-    `look` returns what lies at a name: None for nothing, `GROUP` for a group. That of a dataset is
-    yielded with its name; None with one that a key names, whatever lies there. A pattern that
-    matches no dataset is an error. A key that looks like a pattern is a name where what lies there
-    is true.
+    `look` returns the object at a name: None if there is nothing, `GROUP` for a group, anything
+    else for a dataset. For a key that is a plain name, the pair's object is None, and whether the
+    dataset exists is not checked. A key with wildcards is taken as a plain name if `look` returns
+    a true object for it. A pattern without a matching dataset is a `MissingKeyError`.
     """
     seen: set[str] = set()
-    for one in keys_of(key):
-        exact = f"/{one.strip('/')}"
-        if not is_pattern(one) or look(exact):
+    for pattern in keys_of(key):
+        exact = f"/{pattern.strip('/')}"
+        if not is_pattern(pattern) or look(exact):
             seen.add(exact)
             yield exact, None
             continue
-        none, groups = True, []
-        for name in matching(one, children):
+        any_dataset, groups = False, []
+        for name in matching(pattern, children):
             found = look(name)
             if found is GROUP:
                 groups.append(name)
             elif found is not None:
-                none = False
+                any_dataset = True
                 if name not in seen:
                     yield name, found
                 seen.add(name)
-        if none:
-            raise unmatched(one, children, path, groups)
+        if not any_dataset:
+            raise unmatched(pattern, children, path, groups)
 
 
 def said(key: Key) -> str:
-    """Return keys in a few words.
+    """Return a short text for keys.
 
     Examples
     --------
@@ -179,9 +183,9 @@ def said(key: Key) -> str:
 
 
 def matching(pattern: str, children: Children) -> list[str]:
-    """Return what may match a pattern, in natural order; each step of it is one of the names.
+    """Return the names that match a pattern step by step, in natural order.
 
-    Where the last steps have no wildcards, what they lead to need not be there.
+    Steps without wildcards are not looked up, so a name may lead nowhere.
 
     Examples
     --------
@@ -189,24 +193,24 @@ def matching(pattern: str, children: Children) -> list[str]:
     >>> matching("data/demo_*/actions", lambda group: tree.get(group, []))
     ['/data/demo_2/actions', '/data/demo_10/actions']
     """
-    found = [""]
+    matches = [""]
     for step in pattern.strip("/").split("/"):
         if is_pattern(step):
             match = re.compile(translate(step)).match
-            found = [
-                f"{group}/{name}" for group in found for name in children(group) if match(name)
+            matches = [
+                f"{group}/{name}" for group in matches for name in children(group) if match(name)
             ]
         else:
-            found = [f"{group}/{step}" for group in found]
-    return sorted(found, key=lambda name: (natural(name), name))
+            matches = [f"{group}/{step}" for group in matches]
+    return sorted(matches, key=lambda name: (natural(name), name))
 
 
 def unmatched(
     pattern: str, children: Children, path: str, groups: Sequence[str]
 ) -> MissingKeyError:
-    """Return the error of a pattern that matches no dataset, only groups or nothing.
+    """Return the error for a pattern that matches groups only, or nothing.
 
-    It says what is there instead.
+    Its message lists the nearest names.
     """
     if groups:
         below = [f"{pattern.rstrip('/')}/{name}" for name in sorted(children(groups[0]))]
@@ -215,15 +219,16 @@ def unmatched(
             f"{groups[0]!r}. Name what lies in them: {listed(below)}.",
             path=path,
         )
-    found = [""]
+    reached = [""]  # the groups that the first steps of the pattern lead to
     for step in pattern.strip("/").split("/"):
         match = re.compile(translate(step)).match
-        some = found[:_MOST_TRIED]
-        further = [f"{group}/{name}" for group in some for name in children(group) if match(name)]
+        tried = reached[:_MOST_TRIED]
+        further = [f"{group}/{name}" for group in tried for name in children(group) if match(name)]
         if not further:
             break
-        found = sorted(further, key=natural)
-    near = [f"{one}/{name}" for one in found[:_MOST_TRIED] for name in sorted(children(one))]
+        reached = sorted(further, key=natural)
+    tried = reached[:_MOST_TRIED]
+    near = [f"{group}/{name}" for group in tried for name in sorted(children(group))]
     return MissingKeyError(
         f"`key` must match datasets; {pattern!r} matches none. Nearby: {listed(near)}.",
         path=path,
@@ -237,13 +242,13 @@ def datasets(
     opened: Mapping[str, Any],
     pad: float | None = None,
 ) -> Source:
-    """Return datasets of one file, found by a key, end to end along an axis; each is an episode.
+    """Concatenate datasets of one file, found by a key, along an axis; each is an episode.
 
-    `opened` are arguments of `oocdata.open` that open them again, besides the key; `pad` is as
-    `oocdata.engines.unlike.joined` takes it.
+    `opened` has the arguments of `oocdata.open`, apart from the key, that open the datasets again.
+    `pad` is that of `oocdata.engines.unlike.joined`.
     """
     first = sources[0]
     (along,) = axis_numbers(axis, len(first.shape), first.storage())
-    again = {**opened, "key": key if isinstance(key, str) else list(key)}
-    changes = {"path": first.storage().path, "key": said(key), "opened": again, "episodes": True}
+    reopen = {**opened, "key": key if isinstance(key, str) else list(key)}
+    changes = {"path": first.storage().path, "key": said(key), "opened": reopen, "episodes": True}
     return joined(sources, along, pad, changes)

@@ -1,6 +1,6 @@
-"""Which format a file, a folder or an object is, by what is in it.
+"""Detect the format of a file, a folder or an object from its content.
 
-Of what people have that is not opened as it is, one sentence says what to do with it.
+Known formats that oocdata can't open raise an error that says how to convert them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,8 @@ _FOREIGN: dict[str, tuple[bytes | str, ...]] = {
         *(b"    ftyp", ".mp4", ".avi", ".mov", ".mkv"),
     ),
 }
-"""What it is and what to do, by its first bytes (a space is any byte) or the end of a name."""
+"""Formats that oocdata can't open: name and advice, with their first bytes (a space matches any
+byte) and endings of file names."""
 
 _NOT_AT_A_URL: dict[str, tuple[bytes | str, ...]] = {
     "text, pictures or TFRecord at a URL. Copy it to a disk first.": (
@@ -81,9 +82,9 @@ _NOT_AT_A_URL: dict[str, tuple[bytes | str, ...]] = {
 
 
 def format_of(path: str) -> Format:
-    """Return the format of a file, a folder or an object, by what is in it.
+    """Return the format of a file, a folder or an object from its content.
 
-    A pipe or a device is not opened to see what it is.
+    Pipes and devices are refused without opening them.
     """
     if is_url(path):
         return _format_at(path)
@@ -93,9 +94,9 @@ def format_of(path: str) -> Format:
     if os.path.isdir(path):
         if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):
             return "zarr"
-        inner = ("*/snapshot.metadata", "refs/branch.main")
-        below = [name for one in inner for name in glob.glob(one, root_dir=path)]
-        # Any folder may hold some JSON beside its data.
+        deeper = ("*/snapshot.metadata", "refs/branch.main")
+        below = [name for pattern in deeper for name in glob.glob(pattern, root_dir=path)]
+        # JSON files are ignored: many folders have some beside their data.
         names = [name for name in os.listdir(path) if not name.endswith(".json")]
         _refuse_foreign(path, [*names, *below])
         raise UnknownFormatError(
@@ -105,23 +106,24 @@ def format_of(path: str) -> Format:
         )
     with opened(path) as (file, version):
         head = file.read(64)
-        found = _array_format(file, head, path, version.nbytes)
-    if found is not None:
-        return found
+        array_format = _array_format(file, head, path, version.nbytes)
+    if array_format is not None:
+        return array_format
     # Not for `import oocdata`.
     from oocdata.formats.gzipped import head_of, is_gzip
     from oocdata.formats.lines import TEXT_ENDS
     from oocdata.formats.tfrecord import is_tfrecord
 
-    packed = is_gzip(path)
-    if is_tfrecord(head_of(path) if packed else head) or ".tfrec" in os.path.basename(path).lower():
+    gzipped = is_gzip(path)
+    first = head_of(path) if gzipped else head
+    if is_tfrecord(first) or ".tfrec" in os.path.basename(path).lower():
         return "tfrecord"
     if picture_format(head):
         return "picture"
-    text = path.lower().removesuffix(".gz" if packed else "").endswith(TEXT_ENDS)
-    if not (packed and text):
+    is_text = path.lower().removesuffix(".gz" if gzipped else "").endswith(TEXT_ENDS)
+    if not (gzipped and is_text):
         _refuse_foreign(path, [path], head)
-    if text:
+    if is_text:
         return "text"
     begins = f"its first bytes are {head[:8]!r}" if head else "it is empty"
     raise UnknownFormatError(
@@ -132,38 +134,38 @@ def format_of(path: str) -> Format:
 
 
 def _format_at(url: str) -> Format:
-    """Return the format of what lies at a URL: an object, or several that are a Zarr hierarchy."""
+    """Return the format of the object at a URL, or of the Zarr hierarchy below it."""
     # Not for `import oocdata`.
     from oocdata.stores.address import Address
     from oocdata.stores.looking import probe
 
     name = url.rstrip("/")
-    Address.of(name)  # or an error, before anything of it is told
+    Address.of(name)  # raises for a credential before any message can show it
     _refuse_foreign(url, [name], at_url=True)
-    there, error = probe(name, _ZARR_METADATA)
-    if there:
+    zarr_files, error = probe(name, _ZARR_METADATA)
+    if zarr_files:
         return "zarr"
     if error is not None:
         raise error
     with opened(name) as (file, version):
         head = file.read(64)
-        found = _array_format(file, head, url, version.nbytes)
-    if found == "zarr":
+        array_format = _array_format(file, head, url, version.nbytes)
+    if array_format == "zarr":
         raise UnknownFormatError(
             f"{_RULE_URL}; got a zipped Zarr. Unpack it there, or copy it to a disk.", path=url
         )
-    if found is None:
+    if array_format is None:
         _refuse_foreign(url, [name], head, at_url=True)
         raise UnknownFormatError(
             f"{_RULE_URL}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and "
             "`shape`. Copy files of other formats to a disk.",
             path=url,
         )
-    return found
+    return array_format
 
 
 def _array_format(file: IO[bytes], head: bytes, path: str, nbytes: int) -> Format | None:
-    """Return the format of a file of arrays, of which HDF5 may begin within so many bytes."""
+    """Return the format of a file of arrays and `nbytes` bytes; None if it is none of them."""
     if head.startswith(_NUMPY_MAGIC):
         return "npy"
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
@@ -172,17 +174,18 @@ def _array_format(file: IO[bytes], head: bytes, path: str, nbytes: int) -> Forma
             return "zarr"
         _refuse_foreign(path, names)
         return "npz"
-    # HDF5 file format specification, section II.A: at 0, or after a user block of 512·2ⁿ.
-    place = 0
-    while place < nbytes:
-        file.seek(place)
+    # File Format Specification, II.A: HDF5 starts at byte 0, or after a user block of 512·2ⁿ bytes.
+    offset = 0
+    while offset < nbytes:
+        file.seek(offset)
         if file.read(8) == _HDF5_SIGNATURE:
             return "hdf5"
-        place = max(512, place * 2)
+        offset = max(512, offset * 2)
     return None
 
 
 def _archive_names(file: IO[bytes]) -> list[str]:
+    """Return the names of the members of a ZIP archive; none if it is damaged."""
     import zipfile
 
     try:
@@ -195,7 +198,7 @@ def _archive_names(file: IO[bytes]) -> list[str]:
 
 
 def picture_format(head: bytes) -> str:
-    """Return the format of a picture file by its first 12 bytes; empty where it is none.
+    """Return the format of a picture from the first 12 bytes of its file; empty if it is none.
 
     Examples
     --------
@@ -213,15 +216,16 @@ def picture_format(head: bytes) -> str:
 def _refuse_foreign(
     path: str, names: Iterable[str], head: bytes = b"", *, at_url: bool = False
 ) -> None:
-    """Raise if something is known that is not opened as it is.
+    """Raise `UnknownFormatError` with advice for a known format that oocdata can't open.
 
-    `names` are of the file, or of the members of a folder or an archive; `head` its first bytes, 32
-    or more where it has them. `at_url`: fewer formats are opened there.
+    `names` is the file's name, or the names of the members of a folder or an archive. `head` has
+    the file's first bytes, at least 32 of a longer file. With `at_url`, formats that are opened
+    from a local disk only are refused too.
     """
-    # One of several files: train.tfrecord-00003-of-00128.
+    # The name of a shard, e.g. train.tfrecord-00003-of-00128.
     ends = [re.sub(r"(\.tf\w+)-\d+-of-\d+$", r"\1", name.lower()) for name in names]
     formats = {**_NOT_AT_A_URL, **_FOREIGN} if at_url else _FOREIGN
-    marks = [(mark, what) for what, some in formats.items() for mark in some]
+    marks = [(mark, what) for what, known in formats.items() for mark in known]
     by_bytes = [what for mark, what in marks if isinstance(mark, bytes) and _begins(head, mark)]
     by_name = (
         what for end in ends for mark, what in marks if isinstance(mark, str) and end.endswith(mark)
@@ -232,13 +236,14 @@ def _refuse_foreign(
 
 
 def _begins(head: bytes, magic: bytes) -> bool:
+    """Return whether bytes begin with a magic number, in which a space matches any byte."""
     return len(head) >= len(magic) and all(
-        wanted in (found, 0x20) for found, wanted in zip(head, magic, strict=False)
+        expected in (byte, 0x20) for byte, expected in zip(head, magic, strict=False)
     )
 
 
 def refuse_stream(path: str) -> None:
-    """Refuse a pipe, a socket or a device: opening it may wait for ever, and it has no places."""
+    """Raise for a pipe, a socket or a device: opening may block, and they have no offsets."""
     if os.path.exists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         raise UnknownFormatError(
             "the file must be a regular file or a folder, which can be read at any place; got a "
@@ -248,6 +253,7 @@ def refuse_stream(path: str) -> None:
 
 
 def _neighbours(path: str) -> str:
+    """Return a hint for a missing file: names like its own in its folder."""
     import difflib
 
     folder = os.path.dirname(os.path.abspath(path))

@@ -1,4 +1,4 @@
-"""Files by path or URL: opened once for their headers, and read from then on by their version."""
+"""Open files by path or URL: a stream for reading headers, and a `File` for reading data."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["absolute", "file_of", "is_url", "opened", "refused_in", "stored_file
 
 
 def is_url(path: str) -> bool:
-    """Return whether a path leads into a store; ``file://`` is a path.
+    """Return whether a path is the URL of an object in a store; ``file://`` counts as a path.
 
     Examples
     --------
@@ -28,7 +28,7 @@ def is_url(path: str) -> bool:
 
 
 def stored_file(url: str, version: Version | None = None) -> StoredFile:
-    """Return the object at a URL as it is now, or a version of it."""
+    """Return the object at a URL: its current version, or the given one."""
     from oocdata.stores.files import StoredFile, of_version  # not for `import oocdata`
     from oocdata.stores.versions import ObjectVersion
 
@@ -36,12 +36,12 @@ def stored_file(url: str, version: Version | None = None) -> StoredFile:
 
 
 def version_of(path: str) -> Version:
-    """Return the version that a file or an object has now."""
+    """Return the current version of a file or an object."""
     return stored_file(path).version if is_url(path) else FileVersion.of(path)
 
 
 def file_of(version: Version) -> File:
-    """Return what reads a version of a file or of an object."""
+    """Return the `File` that reads a version of a file or an object."""
     return (
         OpenFile(version)
         if isinstance(version, FileVersion)
@@ -53,27 +53,27 @@ def file_of(version: Version) -> File:
 def opened(
     path: str, step: int = 1024, version: Version | None = None
 ) -> Iterator[tuple[IO[bytes], Version]]:
-    """Provide the bytes of a file or of an object as a stream, and which version it is.
+    """Open a file or an object as a stream of bytes; yield it with its version.
 
-    Of a store, `step` bytes are asked for at a time, or a block that holds them, and no others than
-    those of a `version`.
+    An object is fetched `step` bytes at a time, or in the blocks that hold them. If `version` is
+    given, reading any other version of the object fails.
     """
     if not is_url(path):
         with open(path, "rb") as file:
             yield file, FileVersion.of(path, os.fstat(file.fileno()))
         return
-    found = stored_file(path, version)
-    stream: Any = found.stream(step)
+    file_at = stored_file(path, version)
+    stream: Any = file_at.stream(step)
     with stream:
-        yield stream, found.version
+        yield stream, file_at.version
 
 
 def refused_in(error: BaseException) -> SourceError | None:
-    """Return the answer of a store for which a reader of archives or headers has its own error."""
-    both = error, error.__context__
-    return next((one for one in both if isinstance(one, SourceError)), None)
+    """Return the store's error that a parser of archives or headers replaced by its own, if any."""
+    chain = error, error.__context__
+    return next((cause for cause in chain if isinstance(cause, SourceError)), None)
 
 
 def absolute(path: str) -> str:
-    """Return a path from the root on; a URL as it is."""
+    """Return the absolute path of a file; a URL is returned unchanged."""
     return path if is_url(path) else os.path.abspath(path)

@@ -1,7 +1,8 @@
-"""TFRecord: each row is a record, as bytes.
+"""Open TFRecord files, with a record as a row.
 
-A record is its length (uint64, little-endian), the length's checksum, the bytes, their checksum;
-checksums are CRC-32C, masked. Source: tensorflow/core/lib/io/record_writer.h.
+A record consists of its length (uint64, little-endian), a checksum of the length, its bytes, and a
+checksum of the bytes. Checksums are masked CRC-32C. Source:
+tensorflow/core/lib/io/record_writer.h.
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ _HEAD, _TAIL = 12, 4
 _BLOCK = 8 << 20
 
 
-def _masked(*each: bytes) -> NDArray[np.int64]:
-    """Return the masked CRC-32C of bytes, shape (n,)."""
+def _masked(*parts: bytes) -> NDArray[np.int64]:
+    """Return the masked CRC-32C of n parts, shape (n,)."""
     from google_crc32c import value  # not for `import oocdata`
 
-    found = np.array(list(map(value, each)), np.int64)
-    masked: NDArray[np.int64] = ((found >> 15 | found << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    crc = np.array(list(map(value, parts)), np.int64)
+    masked: NDArray[np.int64] = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
     return masked
 
 
 def is_tfrecord(head: bytes) -> bool:
     """Return whether a file begins with the length of a record and its checksum."""
-    told = int.from_bytes(head[8:_HEAD], "little")
-    return len(head) >= _HEAD and int(_masked(head[:8])[0]) == told
+    checksum = int.from_bytes(head[8:_HEAD], "little")
+    return len(head) >= _HEAD and int(_masked(head[:8])[0]) == checksum
 
 
 def _records(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
-    """Return the bytes of records, compared with the checksum of each; a `Framing`."""
+    """Return the bytes of records after verifying their checksums; a `Framing`."""
     records = sliced(stored, starts + _HEAD, stops - _TAIL)
     tails = stored[(stops - _TAIL)[:, None] + np.arange(_TAIL)]
     damaged = np.flatnonzero(_masked(*records) != tails.view("<u4")[:, 0])
@@ -57,7 +58,7 @@ def _records(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes
 
 
 def open_tfrecord(path: str) -> ByteRows:
-    """Open a TFRecord file: a row is a record, as bytes, its checksum compared as it is read.
+    """Open a TFRecord file whose rows are records, as bytes; reading verifies their checksums.
 
     Parameters
     ----------
@@ -68,7 +69,7 @@ def open_tfrecord(path: str) -> ByteRows:
     oocdata.errors.TruncatedFileError
         If the file ends within a record.
     oocdata.errors.DamagedChunkError
-        If a length is not what its checksum says: nothing after it can be found.
+        If the checksum of a length is wrong, so that later records can't be found.
 
     Examples
     --------
@@ -80,41 +81,42 @@ def open_tfrecord(path: str) -> ByteRows:
     ...     ooc.open(f"{folder}/train.tfrecord").take([1, 0])
     array([b'second', b'first'], dtype=object)
     """
-    described = Storage("TFRecord", reading="each record by its offset, its checksum compared")
-    return open_rows(path, "records", _record_starts, _records, described)
+    storage = Storage("TFRecord", reading="each record by its offset, its checksum compared")
+    return open_rows(path, "records", _record_starts, _records, storage)
 
 
 def _record_starts(version: FileVersion) -> Iterator[Ints]:
-    """Yield where records begin, and where the last one ends."""
+    """Yield the offsets of records in blocks, and at last the end of the last record."""
     place = row = 0
     yield np.zeros(1, np.int64)
     with OpenFile(version).opened() as number:
         version.compare(os.fstat(number))
         while place < version.nbytes:
-            block, begin, found, heads = os.pread(number, _BLOCK, place), place, [], []
-            # A record's head lies in the block, or the record begins the next one.
+            block, begin = os.pread(number, _BLOCK, place), place
+            ends, heads = [], []
+            # A record whose head is not whole in this block becomes the first of the next one.
             while place + _HEAD <= begin + len(block):
                 head = block[place - begin : place - begin + _HEAD]
                 place += _HEAD + int.from_bytes(head[:8], "little") + _TAIL
-                found.append(place)
+                ends.append(place)
                 heads.append(head)
             _check_heads(heads, row, version)
-            if not found or place > version.nbytes:
+            if not ends or place > version.nbytes:
                 raise TruncatedFileError(
                     f"the file must end with a whole record; it ends after {version.nbytes} bytes, "
                     "within one. Its writer is not done, or it was cut short.",
                     path=version.path,
-                    rows=[row + max(0, len(found) - 1)],
+                    rows=[row + max(0, len(ends) - 1)],
                 )
-            row += len(found)
-            yield np.array(found)
+            row += len(ends)
+            yield np.array(ends)
         version.compare(os.fstat(number))
 
 
 def _check_heads(heads: list[bytes], first: int, version: FileVersion) -> None:
-    """Raise if a length is not what its checksum says; `first` is the row of the first head."""
-    told = np.frombuffer(b"".join(heads), "<u4").reshape(-1, 3)[:, 2]
-    wrong = np.flatnonzero(_masked(*(head[:8] for head in heads)) != told)
+    """Raise if the checksum of a length is wrong; `first` is the row of the first head."""
+    checksums = np.frombuffer(b"".join(heads), "<u4").reshape(-1, 3)[:, 2]
+    wrong = np.flatnonzero(_masked(*(head[:8] for head in heads)) != checksums)
     if len(wrong) and not first + int(wrong[0]) and _is_zlib(heads[0]):
         raise UnknownFormatError(
             "a TFRecord file must be plain or compressed by gzip; this one begins as ZLIB's do. "
@@ -132,5 +134,5 @@ def _check_heads(heads: list[bytes], first: int, version: FileVersion) -> None:
 
 
 def _is_zlib(head: bytes) -> bool:
-    """Return whether bytes begin as a stream of zlib's does (RFC 1950, 2.2)."""
+    """Return whether bytes begin with the header of zlib (RFC 1950, 2.2)."""
     return head[0] & 15 == 8 and int.from_bytes(head[:2], "big") % 31 == 0

@@ -1,7 +1,7 @@
-"""Times by the CF conventions, 4.4: a number of a unit since a date, in a calendar.
+"""Parse the units of times by the CF conventions, 4.4, e.g. ``hours since 1900-01-01``.
 
 The rules are xarray's (``xarray.coding.times``), so that ``ooc.open(path, "time", decode=True)``
-has the dates that ``xarray.open_dataset(path)["time"]`` shows.
+equals ``xarray.open_dataset(path)["time"]``.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _UNITS = {
 _NANOSECONDS = {word: length for words, length in _UNITS.items() for word in words.split()}
 
 _MIXED = ("standard", "gregorian")
-"""Calendars that are the Julian one before 15 October 1582."""
+"""Calendars that are Julian before 15 October 1582."""
 
 _CALENDARS = (*_MIXED, "proleptic_gregorian")
-"""Those of datetime64."""
+"""Calendars that datetime64 can represent."""
 
 _REFORM = np.datetime64("1582-10-15")
 
@@ -46,9 +46,9 @@ _DATE = re.compile(
 
 
 def dates_of(packing: Packing, attributes: Mapping[str, Any]) -> Dates:
-    """Return how times are packed, by the attributes and how their numbers are.
+    """Return the decoding of times, from the packing of their numbers and their attributes.
 
-    A calendar or a unit that datetime64 hasn't, and a date that is none, are an error.
+    Raises `UnsupportedDtypeError` for a calendar, a unit or a date that datetime64 can't represent.
     """
     units, calendar = as_text(attributes["units"]), as_text(attributes.get("calendar")).lower()
     if calendar not in ("", *_CALENDARS):
@@ -58,29 +58,29 @@ def dates_of(packing: Packing, attributes: Mapping[str, Any]) -> Dates:
             f"delivered as stored ({units}); cftime.num2date makes dates of them."
         )
     word, _, date = units.partition(" since ")
-    unit, found = _NANOSECONDS.get(word.strip().lower()), _DATE.fullmatch(date.strip())
+    unit, parsed = _NANOSECONDS.get(word.strip().lower()), _DATE.fullmatch(date.strip())
     try:
-        if unit is None or found is None:
+        if unit is None or parsed is None:
             raise ValueError
-        since, rounded = _since(found, mixed=calendar in ("", *_MIXED))
+        since, julian = _since(parsed, mixed=calendar in ("", *_MIXED))
     except ValueError:
         raise UnsupportedDtypeError(
             "times must be a number of days, hours, minutes or seconds since a date to be decoded, "
             f"e.g. 'hours since 1900-01-01'; got {units!r}. Leave out decode=True, and the numbers "
             "are delivered as stored."
         ) from None
-    return Dates(packing, unit, since, rounded)
+    return Dates(packing, unit, since, julian)
 
 
-def _since(found: re.Match[str], *, mixed: bool) -> tuple[int, bool]:
-    """Return a date in nanoseconds since 1970, and whether it is one of the Julian calendar."""
-    year, month, day = (int(found[at]) for at in (1, 2, 3))
-    hour, minute, second = (int(found[at] or 0) for at in (4, 5, 6))
-    fraction = int((found[7] or "0").ljust(9, "0")[:9])
-    date = np.datetime64(f"{year:04}-{month:02}-{day:02}")  # ValueError if it is none
+def _since(parsed: re.Match[str], *, mixed: bool) -> tuple[int, bool]:
+    """Return a date in nanoseconds since 1970, and whether it is in the Julian calendar."""
+    year, month, day = (int(parsed[at]) for at in (1, 2, 3))
+    hour, minute, second = (int(parsed[at] or 0) for at in (4, 5, 6))
+    fraction = int((parsed[7] or "0").ljust(9, "0")[:9])
+    date = np.datetime64(f"{year:04}-{month:02}-{day:02}")  # ValueError for an invalid date
     julian = mixed and bool(date < _REFORM)
     days = _julian(year, month, day) if julian else int(date.astype(np.int64))
-    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second - _zone(found[8] or "Z")
+    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second - _zone(parsed[8] or "Z")
     return seconds * 10**9 + fraction, julian
 
 
@@ -92,7 +92,7 @@ def _julian(year: int, month: int, day: int) -> int:
 
 
 def _zone(text: str) -> int:
-    """Return how many seconds a time zone is before that of Greenwich."""
+    """Return the offset of a time zone from UTC in seconds, positive in the east."""
     if text in ("Z", "UTC", "GMT"):
         return 0
     hours, minutes = re.fullmatch(r"(\d{1,2}):?(\d{2})?", text[1:]).groups(default="0")  # type: ignore[union-attr]

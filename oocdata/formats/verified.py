@@ -1,4 +1,4 @@
-"""Compare rows with their checksums as they are read: no wrong number is delivered."""
+"""Verify rows against the checksums of a manifest whenever they are read."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _SCRATCH_BYTES = 1 << 20
 
 @dataclass(frozen=True, eq=False)
 class Verified(Wrapped):
-    """A source whose rows are compared with their checksums whenever they are read.
+    """A source that verifies every row that it reads.
 
-    A box that is part of a row, or delivered in another dtype, is taken from the whole row.
+    For a part of a row, or another dtype, the whole row is read and verified.
     """
 
-    axis: int  #: along which the manifest numbers rows
-    checksums: Source  #: of each unit of rows, shape ``(units,)`` uint64
-    unit_rows: int  #: to a checksum; where several share one, all of them are read
-    manifest: str  #: the file of the checksums
+    axis: int  #: the row axis of the manifest
+    checksums: Source  #: one per unit of rows, shape ``(units,)`` uint64
+    unit_rows: int  #: rows per checksum, which are all read to verify one of them
+    manifest: str  #: path of the manifest
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
@@ -43,7 +43,7 @@ class Verified(Wrapped):
         return replace(inner, reading=reading, strides=None, opened=opened)
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; rows are compared first."""
+        """Write ``out[i] = the box at origins[i]`` after verifying its rows."""
         if out.size == 0:
             return
         axis, unit = self.axis, self.unit_rows
@@ -52,22 +52,23 @@ class Verified(Wrapped):
             self._compare(origins[:, axis], checksums_of(np.moveaxis(out, 1 + axis, 1), 1))
             return
         rows = origins[:, axis, None] + extent.strides[axis] * np.arange(extent.lengths[axis])
-        units, which = np.unique(rows // unit, return_inverse=True)
-        which = which.reshape(rows.shape)
+        units, unit_of = np.unique(rows // unit, return_inverse=True)
+        unit_of = unit_of.reshape(rows.shape)
         part, target = extent.with_axis(axis, 1), np.moveaxis(out, 1 + axis, 1)
         step = max(1, _SCRATCH_BYTES // (unit * prod(self._row) * self.dtype.itemsize))
         for start in range(0, len(units), step):
-            whole = self._read_units(units[start : start + step])
-            boxes, points = np.nonzero((which >= start) & (which < start + step))
-            places = origins[boxes]
-            places[:, axis] = (which[boxes, points] - start) * unit + rows[boxes, points] % unit
-            found = np.empty((len(places), *part.lengths), self.dtype)
-            MemoryArray(whole).read(places, part, found)
-            target[boxes, points] = np.moveaxis(found, 1 + axis, 1)[:, 0]
+            scratch = self._read_units(units[start : start + step])
+            boxes, points = np.nonzero((unit_of >= start) & (unit_of < start + step))
+            scratch_origins = origins[boxes]
+            within_unit = rows[boxes, points] % unit
+            scratch_origins[:, axis] = (unit_of[boxes, points] - start) * unit + within_unit
+            parts = np.empty((len(scratch_origins), *part.lengths), self.dtype)
+            MemoryArray(scratch).read(scratch_origins, part, parts)
+            target[boxes, points] = np.moveaxis(parts, 1 + axis, 1)[:, 0]
 
     @property
     def _whole(self) -> Extent:
-        """The extent of a whole row."""
+        """Extent of a whole row."""
         return Extent.of(self.shape).with_axis(self.axis, 1)
 
     @property
@@ -75,20 +76,21 @@ class Verified(Wrapped):
         return (*self.shape[: self.axis], *self.shape[self.axis + 1 :])
 
     def _read_units(self, units: NDArray[np.int64]) -> NDArray[Any]:
-        """Return the rows of ascending units, all but the array's last with as many rows."""
+        """Read and verify the rows of ascending units; only the array's last may be shorter."""
         rows = (units[:, None] * self.unit_rows + np.arange(self.unit_rows)).ravel()
         rows = rows[: np.searchsorted(rows, self.shape[self.axis])]
-        whole = np.empty((len(rows), *self._row), self.dtype)
+        found = np.empty((len(rows), *self._row), self.dtype)
         origins = np.zeros((len(rows), len(self.shape)), np.int64)
         origins[:, self.axis] = rows
-        self.source.read(origins, self._whole, np.expand_dims(whole, 1 + self.axis))
-        self._compare(units, checksums_of(whole, self.unit_rows))
-        return np.moveaxis(whole, 0, self.axis)
+        self.source.read(origins, self._whole, np.expand_dims(found, 1 + self.axis))
+        self._compare(units, checksums_of(found, self.unit_rows))
+        return np.moveaxis(found, 0, self.axis)
 
-    def _compare(self, units: NDArray[np.int64], found: NDArray[np.uint64]) -> None:
+    def _compare(self, units: NDArray[np.int64], computed: NDArray[np.uint64]) -> None:
+        """Raise `ChecksumError` if checksums differ from those of the manifest."""
         expected = np.empty((len(units), 1), np.uint64)
         self.checksums.read(units[:, None], Extent.of((1,)), expected)
-        wrong = np.unique(units[found != expected[:, 0]])
+        wrong = np.unique(units[computed != expected[:, 0]])
         if not len(wrong):
             return
         rows = (wrong[:, None] * self.unit_rows + np.arange(self.unit_rows)).ravel()
@@ -104,10 +106,9 @@ class Verified(Wrapped):
 
 
 def verified(source: Source, manifest: str, *, path: str | None = None, axis: int = 0) -> Source:
-    """Return a source that compares every row with the manifest of a path.
+    """Return a source that verifies every row against the manifest at the path `manifest`.
 
-    If `path`, which was opened, is what the manifest was written for, rows are compared along the
-    axis that it was written for; those of another file along `axis`.
+    The row axis is that of the manifest if it was written for the opened `path`, else `axis`.
     """
     storage = source.storage()
     known = Manifest.read(os.path.abspath(manifest))
@@ -128,10 +129,10 @@ def verified(source: Source, manifest: str, *, path: str | None = None, axis: in
 
 
 def manifest_of(verify: object, path: str | None, name: str = "verify") -> str | None:
-    """Return the manifest that `verify` means; None for no verification.
+    """Return the path of the manifest for an argument `verify`; None for no verification.
 
-    `path` is what is opened; None for an object, which has nothing beside it. `name` is that of the
-    argument, for messages.
+    `path` is that of the opened file, or None for an object. `name` is the argument's name in
+    messages.
 
     Examples
     --------

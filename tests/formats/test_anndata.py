@@ -1,4 +1,4 @@
-"""Groups of AnnData as one array: h5ad and Zarr, h5py and zarr as the writers, SciPy as oracle."""
+"""Test AnnData groups opened as one array, in h5ad and Zarr, with SciPy as the oracle."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_rows_are_those_of_the_matrix(written: dict[str, str], name: str) -> Non
 
 @pytest.fixture
 def kernel_reads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Bytes of each call that reads runs."""
+    """Record the number of bytes of each call that reads runs."""
     reads: list[int] = []
     usual = files.read_runs
 
@@ -121,7 +121,7 @@ def test_codes_of_categories(written: dict[str, str], name: str) -> None:
     path = written[name]
     labels = ooc.open(path, "obs/cell_type")
     assert (labels.shape, labels.dtype) == ((120,), np.dtype("i1"))
-    assert_array_equal(np.asarray(labels), np.arange(120) % 4 - 1)  # -1: a missing one
+    assert_array_equal(np.asarray(labels), np.arange(120) % 4 - 1)  # -1 is a missing value
     assert labels[10:20].categories == CELL_TYPES
     assert ooc.open(path, "obs/n_genes").categories == ()
     assert_array_equal(np.asarray(ooc.open(path, "obs/n_genes")), np.diff(MATRIX.indptr))
@@ -228,7 +228,7 @@ def test_by_columns_is_refused_with_what_to_do(tmp_path: Path) -> None:
         write_matrix(file, "X", MATRIX.tocsc())
     with pytest.raises(UnknownFormatError, match=r"by columns.*tocsr\(\).*'/X'"):
         ooc.open(str(path), "X")
-    # Its arrays are arrays all the same, and a check reads them.
+    # The arrays of the group can still be opened, and a check reads them.
     assert list_datasets(str(path)) == ["/X/data", "/X/indices", "/X/indptr"]
     assert ooc.check(str(path)).findings == ()
 

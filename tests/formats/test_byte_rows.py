@@ -1,4 +1,4 @@
-"""Text and TFRecord, whose rows are bytes of unequal length, against TensorFlow's readers."""
+"""Test text and TFRecord files against TensorFlow's readers."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def numbered(count: int) -> list[bytes]:
 
 class TestRows:
     def test_any_rows_in_any_order(self, store: Callable[..., str]) -> None:
-        rows = [row for row in ROWS if row != b"\r"]  # a line that ends with one loses it
+        rows = [row for row in ROWS if row != b"\r"]  # `\r` at the end of a line is removed
         view = ooc.open(store(rows))
         assert view.dtype == object
         assert view.shape == (5,)
@@ -236,9 +236,9 @@ class TestText:
     def test_lines_are_those_of_tensorflow(self, text: str, end: bytes) -> None:
         path = Path(os.environ["LINES"])
         path.write_bytes(text.encode().replace(b"\n", end))
-        wanted = [line.numpy() for line in tf.data.TextLineDataset(str(path))]
+        expected = [line.numpy() for line in tf.data.TextLineDataset(str(path))]
         view = ooc.open(str(path), format="text")
-        assert view.take(np.arange(len(view))).tolist() == wanted
+        assert view.take(np.arange(len(view))).tolist() == expected
 
     @pytest.fixture(autouse=True)
     def one_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +269,7 @@ class TestText:
     @pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-32"])
     @pytest.mark.parametrize("packed", [False, True])
     def test_wide_characters_are_refused(self, encoding: str, packed: bool, tmp_path: Path) -> None:
-        """U+010A would end a line, and each line after the first begin within a character."""
+        """A byte of U+010A looks like a newline, and lines would begin within a character."""
         data = "\ufeff\u010a,1\n2,3\n".encode(encoding)
         path = tmp_path / ("a.csv.gz" if packed else "a.csv")
         path.write_bytes(gzip.compress(data) if packed else data)
@@ -298,7 +298,9 @@ class TestOffsets:
         write_text(path, ROWS * 2)
         assert len(ooc.open(path)) == 2 * len(ROWS)
         assert len(scans) == 2
-        (hidden,) = set(os.listdir(tmp_path)) - {"a.txt"}  # that of the earlier version is gone
+        (hidden,) = set(os.listdir(tmp_path)) - {
+            "a.txt"
+        }  # the sidecar file of the earlier version is gone
         assert hidden.startswith(".a.txt.lines-")
 
     @pytest.mark.parametrize("damage", [b"", b"{}", b"x" * 5000])
@@ -321,13 +323,13 @@ class TestOffsets:
             return real(path, *given)
 
         monkeypatch.setattr(beside, "_write", refused)
-        monkeypatch.setattr(beside, "_own_folder", lambda: str(tmp_path / "own"))
+        monkeypatch.setattr(beside, "_user_folder", lambda: str(tmp_path / "own"))
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         (tmp_path / "own").mkdir()
         for _ in range(2):
             assert ooc.open(tmp_path / "a.txt")[2] == ROWS[2]
         assert len(os.listdir(tmp_path / "own")) == 1
-        monkeypatch.setattr(beside, "_own_folder", lambda: str(tmp_path))
+        monkeypatch.setattr(beside, "_user_folder", lambda: str(tmp_path))
         write_text(tmp_path / "a.txt", ROWS[:2])
         with pytest.raises(SourceError, match="neither could be written"):
             ooc.open(tmp_path / "a.txt")
@@ -338,13 +340,13 @@ class TestOffsets:
         write_text(tmp_path / "a.txt", ROWS)
         real, others = os.replace, []
 
-        def late(*names: Any) -> None:  # another process, between a look at the name and taking it
+        def late(*names: Any) -> None:  # another process, after the name was found free
             monkeypatch.setattr(os, "replace", real)
             others.append(ooc.open(tmp_path / "a.txt"))
             real(*names)
 
         monkeypatch.setattr(os, "replace", late)
-        monkeypatch.setattr(beside, "_remove_others", lambda *_: None)  # not yet
+        monkeypatch.setattr(beside, "_remove_others", lambda *_: None)  # keep other versions
         views = [ooc.open(tmp_path / "a.txt"), *others]
         assert all(view[2] == ROWS[2] for view in views)
 
@@ -359,7 +361,7 @@ class TestOffsets:
             return real(path, *given)
 
         monkeypatch.setattr(beside, "_write", refused)
-        monkeypatch.setattr(beside, "_own_folder", lambda: str(tmp_path / "own"))
+        monkeypatch.setattr(beside, "_user_folder", lambda: str(tmp_path / "own"))
         views = []
         for name in ("own", "train", "val"):
             (tmp_path / name).mkdir()
@@ -376,7 +378,7 @@ class TestOffsets:
         assert len(os.listdir(tmp_path / "folder")) == 2
 
     def test_machines_that_share_a_folder(self, tmp_path: Path) -> None:
-        """A network's file systems are devices of other numbers on each."""
+        """The device number of a network file system differs between machines."""
         write_text(tmp_path / "a.txt", ROWS)
         here = FileVersion.of(str(tmp_path / "a.txt"))
         made = []
@@ -411,15 +413,15 @@ class TestOffsets:
 
     def test_size_classes_of_many_rows(self) -> None:
         lengths = np.arange(40_000) ** 2 % 9001
-        wanted = size_counts(lengths[:10_000]) + size_counts(lengths[10_000:20_000])
-        wanted += size_counts(lengths[20_000:30_000]) + size_counts(lengths[30_000:])
-        assert np.array_equal(size_counts(lengths), wanted)
+        expected = size_counts(lengths[:10_000]) + size_counts(lengths[10_000:20_000])
+        expected += size_counts(lengths[20_000:30_000]) + size_counts(lengths[30_000:])
+        assert np.array_equal(size_counts(lengths), expected)
 
     @given(st.lists(st.integers(0, 10**6), min_size=1), st.integers(1, 50))
     def test_bound_on_the_largest(self, lengths: list[int], rows: int) -> None:
         found = largest_rows(size_counts(np.array(lengths)), rows)
-        wanted = sum(sorted(lengths)[::-1][:rows])
-        assert wanted <= found <= 1.2 * wanted + 2 * rows
+        expected = sum(sorted(lengths)[::-1][:rows])
+        assert expected <= found <= 1.2 * expected + 2 * rows
 
     def test_rows_beside_one_another_are_one_read(self, monkeypatch: pytest.MonkeyPatch) -> None:
         calls = []
@@ -446,9 +448,9 @@ class TestOffsets:
 
 @pytest.fixture
 def packed(store: Callable[..., str]) -> Callable[[list[bytes]], str]:
-    """Return a writer of files that gzip has compressed, of several members."""
+    """Return a function that writes gzip files of several members."""
 
-    def stored(rows: list[bytes], after: bytes = bytes(7)) -> str:  # as tapes have it
+    def stored(rows: list[bytes], after: bytes = bytes(7)) -> str:  # padding, as on tapes
         path = store(rows)
         data, half = Path(path).read_bytes(), os.path.getsize(path) // 2
         Path(path).unlink()
@@ -478,8 +480,8 @@ class TestCompressed:
     def test_as_tensorflow_reads_them(self, packed: Callable[..., str]) -> None:
         path = packed(numbered(50), b"")
         kind = tf.data.TFRecordDataset if "tfrecord" in path else tf.data.TextLineDataset
-        wanted = [row.numpy() for row in kind(path, compression_type="GZIP")]
-        assert np.asarray(ooc.open(path)).tolist() == wanted
+        expected = [row.numpy() for row in kind(path, compression_type="GZIP")]
+        assert np.asarray(ooc.open(path)).tolist() == expected
 
     def test_unpacked_once_for_each_version(
         self, packed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
@@ -494,7 +496,8 @@ class TestCompressed:
         packed(numbered(10))
         assert len(ooc.open(path)) == 10
         assert len(calls) == 2
-        assert len(first) == len(os.listdir(os.path.dirname(path))) == 3  # those of one version
+        # Three sidecar files, all of one version.
+        assert len(first) == len(os.listdir(os.path.dirname(path))) == 3
         assert first & set(os.listdir(os.path.dirname(path))) == {os.path.basename(path)}
 
     @pytest.mark.parametrize(
@@ -659,13 +662,13 @@ class TestParsed:
         return ooc.open(tmp_path / "a.tfrecord").parse(FEATURES)
 
     def test_as_tensorflow_parses(self, parsed: Any, tmp_path: Path) -> None:
-        wanted = tf.data.TFRecordDataset(str(tmp_path / "a.tfrecord")).batch(8)
+        expected = tf.data.TFRecordDataset(str(tmp_path / "a.tfrecord")).batch(8)
         for ours, in_graph, theirs in zip(
-            parsed.batches(8), parsed.batches(8).to_tf(), wanted, strict=True
+            parsed.batches(8), parsed.batches(8).to_tf(), expected, strict=True
         ):
-            told = tf.io.parse_example(theirs, FEATURES)
-            assert ours.keys() == in_graph.keys() == told.keys()
-            for name, tensor in told.items():
+            message = tf.io.parse_example(theirs, FEATURES)
+            assert ours.keys() == in_graph.keys() == message.keys()
+            for name, tensor in message.items():
                 np.testing.assert_array_equal(ours[name], tensor.numpy())
                 np.testing.assert_array_equal(in_graph[name].numpy(), tensor.numpy())
 
@@ -679,14 +682,14 @@ class TestParsed:
         assert loader.to_tf().cardinality() == 7
 
     def test_what_is_said_to_be_in_memory_is_of_runs(self, tmp_path: Path) -> None:
-        """`to_tf` reads them as it does without parsing, and holds what it parses of one."""
+        """`to_tf` reads runs of batches as without parsing, and parses one batch at a time."""
         write_records(tmp_path / "b.tfrecord", [example(number) for number in range(4096)])
         view = ooc.open(tmp_path / "b.tfrecord")
         records, parsed = view.batches(8), view.parse(FEATURES).batches(8)
         assert records.steps_together == 64
         more = 2 * 64 * parsed.batch_bytes
-        said = records.explain().resident_bytes + more
-        assert parsed.explain().resident_bytes >= said
+        expected_bytes = records.explain().resident_bytes + more
+        assert parsed.explain().resident_bytes >= expected_bytes
 
     def test_a_run_is_parsed_at_once(
         self, parsed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -706,14 +709,14 @@ class TestParsed:
             return whole(self, records)
 
         loader = ooc.open(tmp_path / "b.tfrecord").parse(FEATURES).batches(3)
-        wanted = [batch["x"].tolist() for batch in loader]
+        expected = [batch["x"].tolist() for batch in loader]
         monkeypatch.setattr(ParseExamples, "tensors", tensors)
         dataset = loader.to_tf()
         assert dataset.element_spec["v"] == tf.TensorSpec((None, 2), tf.float32)
-        assert [batch["x"].numpy().tolist() for batch in dataset] == wanted
+        assert [batch["x"].numpy().tolist() for batch in dataset] == expected
         together = replace(loader, dataset=loader.dataset.source).steps_together
         assert together > 1
-        # The last one is short, and so by itself.
+        # The last batch is short, so it is a run of its own.
         runs = -(-len(loader) // together)
         assert len([shape for shape in seen if shape[0]]) <= runs + 1
         assert sum(shape[0] for shape in seen) == len(loader)
@@ -749,8 +752,8 @@ class TestParsed:
             parsed.source.parse({})
         with pytest.raises(ArgumentError, match="must be called on records"):
             ooc.open(np.zeros(3)).parse(FEATURES)
-        told = (
+        message = (
             r"must be a tf\.train\.Example with these features; Feature: y \(data type: int64\) is"
         )
-        with pytest.raises(MapError, match=told):
+        with pytest.raises(MapError, match=message):
             parsed.source.parse({"y": tf.io.FixedLenFeature([], tf.int64)}).take([0])

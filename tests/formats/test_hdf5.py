@@ -1,4 +1,4 @@
-"""HDF5: every kind of storage against NumPy, names, dtypes and layouts."""
+"""Test HDF5 storage layouts, names and dtypes, with NumPy as the oracle."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def read(source: Source, rows: Any = None) -> np.ndarray:
 
 
 def tile(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """A chunk that splits every axis and leaves partial edges."""
+    """Return a chunk shape that splits every axis and leaves partial edges."""
     return tuple(min(length, size) for length, size in zip(shape, (4, 2, 3, 3), strict=False))
 
 
@@ -107,7 +107,7 @@ STORED: dict[str, tuple[type, tuple[str, ...], dict[str, Any], Any]] = {
         {"libver": "latest"},
         rows_written_from_the_last,
     ),
-    # Chunks that are not filtered have addresses.
+    # Unfiltered chunks are read by offset.
     "chunks of rows": (Strided, EITHER_END, {}, stored_as(chunks=(3, *SHAPE[1:]))),
     "chunks": (Strided, EITHER_END, {}, stored_as(chunks=tile(SHAPE))),
     "chunks in the newest format": (
@@ -135,7 +135,7 @@ STORED: dict[str, tuple[type, tuple[str, ...], dict[str, Any], Any]] = {
         stored_as(chunks=(1, *SHAPE[1:]), compression="lzf"),
     ),
     "lzf": (Chunked, EITHER_END, {}, stored_as(chunks=tile(SHAPE), compression="lzf")),
-    # HDF5 1.14 fails to read back bytes that need all their bits.
+    # HDF5 1.14 can't read back bytes that need all their bits.
     "scale-offset": (
         Chunked,
         ("<i2", "<i4"),
@@ -154,7 +154,7 @@ STORED: dict[str, tuple[type, tuple[str, ...], dict[str, Any], Any]] = {
 @pytest.mark.parametrize("way", STORED)
 def test_ways_of_storing(tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     engine, dtypes, options, store = STORED[way]
-    if engine is Strided:  # as where runs are long
+    if engine is Strided:  # the engine for long runs
         monkeypatch.setattr("oocdata.formats.hdf5.opening._LARGE", 0)
     if way == "szip" and not h5py.h5z.filter_avail(h5py.h5z.FILTER_SZIP):
         pytest.skip("h5py without szip")
@@ -194,7 +194,7 @@ def test_plugin_absent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("u", data=np.zeros((8, 4)), chunks=(4, 4), **hdf5plugin.Zstd())
     monkeypatch.setattr(h5py.h5z, "filter_avail", lambda number: False)
-    with pytest.raises(MissingDependencyError, match=r"filter 32015 \(zstd\).*must lie on"):
+    with pytest.raises(MissingDependencyError, match=r"filter 32015 \(zstd\).*must be on"):
         open_hdf5(str(tmp_path / "a.h5"))
     monkeypatch.setitem(__import__("sys").modules, "hdf5plugin", None)
     with pytest.raises(
@@ -273,10 +273,10 @@ def test_key_leads_nowhere(tree: str, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "held"), [("a", "'/a/b/u', '/a/up'"), ("/", "'/a/b/u', '/a/up'")], ids=["a", "root"]
+    ("key", "listed"), [("a", "'/a/b/u', '/a/up'"), ("/", "'/a/b/u', '/a/up'")], ids=["a", "root"]
 )
-def test_key_names_a_group(tree: str, key: str, held: str) -> None:
-    with pytest.raises(MissingKeyError, match=f"is a group, which holds: {held}"):
+def test_key_names_a_group(tree: str, key: str, listed: str) -> None:
+    with pytest.raises(MissingKeyError, match=f"is a group, which holds: {listed}"):
         open_hdf5(tree, key)
 
 
@@ -417,7 +417,7 @@ def test_types_that_numpy_lacks(tmp_path: Path) -> None:
 @pytest.mark.parametrize("way", ["virtual", "compact", "object"])
 @pytest.mark.parametrize("kind", ["<M8[us]", ">M8[us]", "fields"])
 def test_what_hdf5_does_not_convert(tmp_path: Path, kind: str, way: str) -> None:
-    """Dates, which are opaque to it, and fields of text of another character set."""
+    """HDF5 converts neither dates, which are opaque, nor character sets of texts in fields."""
     dates = h5py.opaque_dtype(np.dtype("<M8[us]" if kind == "fields" else kind))
     fields = [("name", h5py.string_dtype("utf-8", 4)), ("at", dates), ("x", ">f4")]
     dtype = np.dtype(fields) if kind == "fields" else dates
@@ -448,7 +448,7 @@ def test_what_hdf5_does_not_convert(tmp_path: Path, kind: str, way: str) -> None
 
 
 def test_fields_that_h5py_takes_for_larger_ones(tmp_path: Path) -> None:
-    """It reads them over one another, and over the end of its memory."""
+    """H5py would read such fields over one another, and beyond the end of its buffer."""
     brain = h5py.h5t.IEEE_F32LE.copy()
     brain.set_fields(15, 7, 8, 0, 7)
     brain.set_size(2)
@@ -458,7 +458,7 @@ def test_fields_that_h5py_takes_for_larger_ones(tmp_path: Path) -> None:
     pair.insert(b"b", 2, h5py.h5t.IEEE_F32LE)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         h5py.h5d.create(file.id, b"u", pair, h5py.h5s.create_simple((4,)))
-    with pytest.raises(UnsupportedDtypeError, match=r"which would lie over others: .*'b'"):
+    with pytest.raises(UnsupportedDtypeError, match=r"which would overlap others: .*'b'"):
         open_hdf5(str(tmp_path / "a.h5"), missing="fill")
 
 

@@ -1,4 +1,4 @@
-"""HDF5 bytes that lie elsewhere: external links, external raw files, virtual datasets."""
+"""Test external links, external raw files and virtual datasets of HDF5."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_virtual_not_covered(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", [None, "fill"])
 def test_virtual_of_mappings_that_overlap(tmp_path: Path, missing: Any) -> None:
-    """HDF5 reads one of them in some boxes and another in others; the sizes add up here."""
+    """HDF5 would read either of two overlapping sources; their sizes sum up to the array's."""
     path = str(tmp_path / "a.h5")
     with h5py.File(path, "w") as file:
         file["w"] = ARRAY
@@ -297,7 +297,7 @@ def test_virtual_interleaved(tmp_path: Path, step: int) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_virtual_of_any_mappings(tmp_path: Path, seed: int) -> None:
-    """The rows that no mapping covers whole are named, and no others."""
+    """Exactly the rows that no mapping covers completely are named."""
     rng, path = np.random.default_rng(seed), str(tmp_path / "a.h5")
     shape = tuple(rng.integers(1, 9, rng.integers(1, 4)).tolist())
     axis, covered = int(rng.integers(len(shape))), np.zeros(shape, bool)
@@ -399,7 +399,7 @@ def test_virtual_of_virtual_and_of_itself(tmp_path: Path) -> None:
 
 
 def test_virtual_moved_with_its_sources(virtual: str, tmp_path: Path) -> None:
-    """An absolute source that is gone is looked for beside the file, as HDF5 does."""
+    """A source that is gone from its absolute path is searched beside the file, as by HDF5."""
     layout = h5py.VirtualLayout((4, 5), "f8")
     layout[:] = h5py.VirtualSource(str(tmp_path / "part0.h5"), "u", (4, 5))
     with h5py.File(tmp_path / "b.h5", "w") as file:
@@ -438,7 +438,7 @@ def few_files() -> Iterator[None]:
 def test_virtual_with_more_sources_than_descriptors(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """HDF5 reads the fill value where it can't open one more file."""
+    """Without descriptors to open a source, HDF5 would read the fill value."""
     layout = h5py.VirtualLayout((60, 5), "f8")
     for number in range(60):
         with h5py.File(tmp_path / f"{number}.h5", "w") as file:

@@ -1,4 +1,4 @@
-"""Filtered chunks decoded without HDF5: h5py as the oracle, and bytes that make no sense."""
+"""Test decoding of filtered chunks without HDF5, with h5py as the oracle, and of damaged bytes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ PIPELINES: dict[str, list[tuple[int, tuple[int, ...]]]] = {
     "shuffle, zstd": [(SHUFFLE, ()), (ZSTD, (3,))],
 }
 UNTOLD = {"shuffle alone"}
-"""Where any bytes are as good as others."""
+"""Pipelines that can't tell filtered chunks from unfiltered ones by their size."""
 
 
 def write(
@@ -86,7 +86,7 @@ def write(
 
 
 def sample(shape: tuple[int, ...], dtype: str, seed: int = 0) -> np.ndarray:
-    """Half of it compresses, half of it does not."""
+    """Return an array of which one half compresses well and the other does not."""
     rng = np.random.default_rng(seed)
     array = rng.integers(0, 256, (*shape, np.dtype(dtype).itemsize), np.uint8)
     array[: shape[0] // 2] //= 64
@@ -105,8 +105,8 @@ def test_every_pipeline_reads_as_h5py_does(pipeline: str, tmp_path: Path) -> Non
         view = ooc.open(tmp_path / f"{axis}.h5", axis=axis)
         source = view.source.source if isinstance(view.source, CachedRows) else view.source
         assert isinstance(source, Chunked)
-        told = ThroughLibrary if pipeline in UNTOLD else FilteredChunks
-        assert isinstance(source.reader, told)
+        reader = ThroughLibrary if pipeline in UNTOLD else FilteredChunks
+        assert isinstance(source.reader, reader)
         assert view.dtype.isnative
         assert_array_equal(np.asarray(view), expected)
         assert_array_equal(view[:, 1:, ::-2].take([3, 0]), expected[[3, 0], 1:, ::-2])
@@ -116,7 +116,7 @@ def test_every_pipeline_reads_as_h5py_does(pipeline: str, tmp_path: Path) -> Non
 def test_unfiltered_chunks_that_cut_rows_are_read_whole_and_once(
     several: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """h5py's own chunks of what may grow: a row of 784 bytes is 196 runs of 4 bytes."""
+    """In h5py's default chunks of growable datasets a row of 784 bytes is 196 runs of 4 bytes."""
     array = sample((9000, 28, 28), "u1")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for name, part in [("a/x", array[:4000]), ("b/x", array[4000:])]:
@@ -165,7 +165,7 @@ def test_any_shape(
 def test_an_unlimited_axis_that_is_not_the_first(
     tmp_path: Path, libver: str, codec: str | None
 ) -> None:
-    """HDF5 1.14 lists the chunks of such a dataset at places where they are not."""
+    """HDF5 1.14 lists the chunks of such a dataset with wrong origins."""
     array = sample((5, 4, 9, 6), "<i4")
     options = {"chunks": (2, 3, 2, 4), "maxshape": (5, 7, None, 6), "compression": codec}
     with h5py.File(tmp_path / "a.h5", "w", libver=libver) as file:
@@ -189,7 +189,7 @@ def test_an_unlimited_axis_that_is_not_the_first(
 
 @pytest.mark.parametrize("pipeline", ["shuffle alone", "shuffle, gzip, fletcher32", "blosc"])
 def test_chunks_over_the_edge_that_are_not_filtered(tmp_path: Path, pipeline: str) -> None:
-    """``H5Pset_chunk_opts(…, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS)``, which h5py has not."""
+    """``H5Pset_chunk_opts(…, H5D_CHUNK_DONT_FILTER_PARTIAL_CHUNKS)`` is called by ctypes."""
     pytest.importorskip("hdf5plugin")
     maps = Path("/proc/self/maps")
     words = maps.read_text().split() if maps.exists() else []
@@ -215,7 +215,7 @@ def test_chunks_over_the_edge_that_are_not_filtered(tmp_path: Path, pipeline: st
 
 
 def test_chunks_with_a_filter_left_out(tmp_path: Path) -> None:
-    """Filter masks: bit i says that filter i was not applied to the chunk."""
+    """Bit i of a filter mask is set if filter i was not applied to the chunk."""
     array = sample((12, 8), "<i4")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         made = file.create_dataset(
@@ -245,7 +245,7 @@ def test_what_was_never_written(fill: int | None, tmp_path: Path) -> None:
 def test_what_was_never_written_of_other_dtypes(
     tmp_path: Path, kind: str, compression: str | None
 ) -> None:
-    """Complex numbers as MATLAB has them, dates, rows of varying length."""
+    """Test complex numbers as MATLAB stores them, dates, and rows of varying length."""
     pair = np.dtype([("real", ">f4"), ("imag", ">f4")])
     dtype: Any = {
         "matlab": pair,
@@ -306,7 +306,7 @@ def test_a_damaged_chunk_is_named_or_reads_as_something(pipeline: str, tmp_path:
 
 
 def test_the_table_of_another_file_is_not_used(tmp_path: Path) -> None:
-    """The descriptor is open, the table is not read yet, and the file was replaced."""
+    """The file is replaced after it was opened, before its table of chunks is read."""
     path = tmp_path / "a.h5"
     array = sample((32, 50), "<f4")
     write(path, array, (8, 50), "gzip")
@@ -325,9 +325,9 @@ def test_a_chunk_written_over_while_it_is_read_is_not_kept(
 ) -> None:
     path, other = tmp_path / "a.h5", tmp_path / "b.h5"
     array = np.arange(64 * 16, dtype="i4").reshape(64, 16)
-    for name, held in ((path, array), (other, array + array.size)):
+    for name, content in ((path, array), (other, array + array.size)):
         with h5py.File(name, "w") as file:
-            file.create_dataset("u", data=held, chunks=(8, 16), compression=0)
+            file.create_dataset("u", data=content, chunks=(8, 16), compression=0)
     view = ooc.open(path)
     assert_array_equal(view[0], array[0])
     preadv = os.preadv
@@ -342,11 +342,11 @@ def test_a_chunk_written_over_while_it_is_read_is_not_kept(
     for _ in range(2):
         with pytest.raises(SourceError, match=r"has changed\. Open it again\. .*row 40\]"):
             view.take([40])
-    with pytest.raises(SourceError, match=r"has changed"):  # nor those decoded before
+    with pytest.raises(SourceError, match=r"has changed"):  # chunks decoded before are refused too
         view[1]
 
 
-# Native code gets bytes from the file as they are: were it to crash, then not this process.
+# Damaged bytes are passed to native code, so a process of its own runs it, in case of a crash.
 FUZZ = """
 import h5py, hdf5plugin, numpy as np, sys, tempfile
 sys.path.insert(0, {tests!r})
@@ -396,7 +396,7 @@ def test_no_bytes_end_the_process() -> None:
     pytest.importorskip("hdf5plugin")
     pipelines = sorted(set(PIPELINES) - UNTOLD)
     code = FUZZ.format(tests=str(Path(__file__).parent), pipelines=pipelines)
-    # netCDF4 would have the plugins of its own HDF5 be loaded.
+    # netCDF4 would load the plugins of its own HDF5.
     plain = {name: value for name, value in os.environ.items() if name != "HDF5_PLUGIN_PATH"}
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=plain)
@@ -435,7 +435,7 @@ def test_filters_that_only_hdf5_has(tmp_path: Path) -> None:
 def test_a_read_that_stops_short_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Linux reads 2 GiB in one call at most."""
+    """Linux reads at most 2 GiB in one call."""
     array = sample((32, 50), "<f4")
     write(tmp_path / "a.h5", array, (8, 50), "gzip")
     real = os.preadv
@@ -466,7 +466,7 @@ def test_an_interrupt_leaves_no_chunk_half_decoded(
         patched.setattr(ChunkDecoder, "decode", slow)
         with pytest.raises(KeyboardInterrupt):
             view.take(range(64))
-        # What is being decoded then is waited for, not decoded again.
+        # A chunk that is being decoded is waited for, not decoded again.
         assert_array_equal(np.asarray(view), array)
     assert next(count) == 16
 
@@ -494,7 +494,7 @@ def test_the_tables_of_many_files_are_read_once_each(
 
 
 def test_the_table_of_a_sparse_dataset_holds_what_is_there(tmp_path: Path) -> None:
-    """Of 2**41 chunks, of which each array has one; not a number of the grid takes a byte."""
+    """Each dataset has one chunk of a grid of 2**41, and memory is taken for stored chunks only."""
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
         for name, value in (("u", 1), ("v", 2)):
@@ -521,13 +521,13 @@ def test_missing_rows_are_counted_and_a_few_are_named(tmp_path: Path) -> None:
 
 
 def test_a_read_within_a_callback_of_h5py(tmp_path: Path) -> None:
-    """There this thread has HDF5's lock, for which another one waits that reads the same file."""
+    """The callback's thread holds HDF5's lock, while another waits for it to read the file."""
     array = sample((64, 50), "<f4")
     write(tmp_path / "a.h5", array, (4, 50), "gzip")
     views = [ooc.open(tmp_path / "a.h5") for _ in range(2)]
     got: list[np.ndarray] = []
     with h5py.File(tmp_path / "a.h5") as file, ThreadPoolExecutor(1) as pool:
-        # Not within: a thread that starts may collect what h5py closes under the lock.
+        # Started before the callback, since a starting thread may collect objects of h5py.
         pool.submit(int).result()
 
         def visit(name: str) -> None:
@@ -553,7 +553,7 @@ def test_two_opens_of_one_file_decode_a_chunk_once(
     for view in (*views, pickle.loads(pickle.dumps(views[0]))):
         assert_array_equal(np.asarray(view), array)
     assert len(decoded) == 16
-    # A new version of the file is another array.
+    # A new version of the file is a different array.
     write(tmp_path / "b.h5", -array, (4, 50), "gzip")
     (tmp_path / "b.h5").replace(tmp_path / "a.h5")
     assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5")), -array)

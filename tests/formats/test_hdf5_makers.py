@@ -1,4 +1,4 @@
-"""HDF5 as MATLAB, pandas and PyTables write it; the layouts are those of files that they wrote."""
+"""Test HDF5 layouts of MATLAB, pandas and PyTables, copied from files that they wrote."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ARRAY = np.arange(24.0).reshape(2, 3, 4)  # as MATLAB shows it
 
 
 def matlab(path: Path, **options: Any) -> Path:
-    """Write what ``save -v7.3`` writes: a text of 128 bytes in a user block, axes in reverse."""
+    """Write a file like MATLAB's ``save -v7.3``: a text in a user block, axes in reverse order."""
     with h5py.File(path, "w", userblock_size=512) as file:
         for name, value, kind in [
             ("u", ARRAY.T, "double"),
@@ -41,7 +41,7 @@ def test_matlab(tmp_path: Path, options: Any):
 
 
 def test_an_empty_array_of_matlab(tmp_path: Path):
-    """What is stored are the lengths of its axes, which are no elements."""
+    """MATLAB stores the lengths of the axes instead of elements."""
     path = matlab(tmp_path / "a.mat")
     with h5py.File(path, "r+") as file:
         made = file.create_dataset("none", data=np.array([0, 3], "u8"))
@@ -53,7 +53,7 @@ def test_an_empty_array_of_matlab(tmp_path: Path):
 
 
 def test_an_empty_frame_of_pandas(tmp_path: Path):
-    """It writes one number for no rows, with their shape as an attribute."""
+    """Pandas stores one number instead of no rows, with their shape as an attribute."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for day, values in enumerate([[1.0, 2.0], [0.0], [3.0]]):
             file[f"day{day}/values"] = values
@@ -62,8 +62,8 @@ def test_an_empty_frame_of_pandas(tmp_path: Path):
     for key in ("day1/values", "day*/values"):
         with pytest.raises(UnsupportedDtypeError, match=r"this one was empty, and pandas .*day1"):
             ooc.open(tmp_path / "a.h5", key)
-    kept = ooc.open(tmp_path / "a.h5", ["day0/values", "day2/values"])
-    assert np.asarray(kept).tolist() == [1, 2, 3]
+    joined = ooc.open(tmp_path / "a.h5", ["day0/values", "day2/values"])
+    assert np.asarray(joined).tolist() == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_an_empty_frame_of_pandas(tmp_path: Path):
 )
 @pytest.mark.parametrize("part", ["<f8", ">f8", "<f4", ">f4"])
 def test_complex_numbers_of_matlab(tmp_path: Path, part: str, options: Any):
-    """A compound of ``real`` and ``imag``, which h5py itself reads as two fields."""
+    """MATLAB stores a compound of ``real`` and ``imag``, which h5py reads as two fields."""
     pairs = np.zeros((7, 2), [("real", part), ("imag", part)])
     pairs["real"], pairs["imag"] = (
         ARRAY.ravel()[:14].reshape(7, 2),
@@ -87,12 +87,12 @@ def test_complex_numbers_of_matlab(tmp_path: Path, part: str, options: Any):
             file.create_virtual_dataset("c", layout)
         else:
             file.create_dataset("c", data=pairs, **options)
-    wanted = pairs["real"] + 1j * pairs["imag"]
+    expected = pairs["real"] + 1j * pairs["imag"]
     view = ooc.open(tmp_path / "a.mat", "c")
     assert view.dtype == np.dtype("c16" if part[1:] == "f8" else "c8")
-    assert_array_equal(np.asarray(view), wanted)
-    assert_array_equal(view.take([6, 0, 3]), wanted[[6, 0, 3]])
-    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.mat", "c", axis=1)), wanted.T)
+    assert_array_equal(np.asarray(view), expected)
+    assert_array_equal(view.take([6, 0, 3]), expected[[6, 0, 3]])
+    assert_array_equal(np.asarray(ooc.open(tmp_path / "a.mat", "c", axis=1)), expected.T)
 
 
 @pytest.mark.parametrize("kind", [["f8", "f4"], ["i4", "i4"], ["f2", "f2"], ["f8", "f8", "f8"]])
@@ -104,7 +104,7 @@ def test_fields_that_are_no_complex_number(tmp_path: Path, kind: list[str]):
 
 
 def frame(path: Path) -> np.ndarray:
-    """Write what ``DataFrame.to_hdf(path, key="df", format="fixed")`` writes."""
+    """Write a file like ``DataFrame.to_hdf(path, key="df", format="fixed")``."""
     values = np.arange(100.0).reshape(50, 2)
     with h5py.File(path, "w") as file:
         group = file.create_group("df")

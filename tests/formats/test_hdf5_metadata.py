@@ -1,4 +1,4 @@
-"""What a piece of HDF5's metadata leads to; which pieces HDF5 then reads is the oracle."""
+"""Test the references found in HDF5 metadata against the pieces that HDF5 reads next."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oocdata.formats.hdf5.metadata import leads_to
 
 
 class Recorded(io.FileIO):
-    """A file that notes each read: its place and its bytes."""
+    """A file that records the offset and the bytes of each read."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
@@ -52,9 +52,9 @@ def test_the_index_of_chunks(index: str, filtered: bool, tmp_path: Path) -> None
         dataset.id.chunk_iter(seen.append)
         assert len(seen) == made["count"]
         reads = stream.reads
-    told: dict[int, int] = {}
+    referenced: dict[int, int] = {}
     for number, (place, data) in enumerate(reads):
         if number and data[:4] not in (b"OHDR", b"EAHD"):
-            assert told.get(place, 0) >= len(data), data[:4]
-        told.update(leads_to(data))
+            assert referenced.get(place, 0) >= len(data), data[:4]
+        referenced.update(leads_to(data))
     assert len(reads) > 2

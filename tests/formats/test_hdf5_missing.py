@@ -1,4 +1,4 @@
-"""HDF5 chunks that were never written, are damaged, or lie beyond the end of a file cut short."""
+"""Test HDF5 chunks that were never written, are damaged, or are beyond the end of the file."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def read(source: Source, rows: Any = None) -> np.ndarray:
 
 
 def copy_of(path: str) -> str:
-    """A file that no reader holds open: HDF5 refuses to write to one that is."""
+    """Copy a file, since HDF5 refuses to write to one that a reader has open."""
     return shutil.copy(path, path + ".copy")
 
 
 def write(path: str, shape: tuple[int, ...], written: list[Any], **options: Any) -> np.ndarray:
-    """Write some parts of a dataset and return what it then holds."""
+    """Write parts of a dataset, and return its content."""
     with h5py.File(path, "w", libver=options.pop("libver", None)) as file:
         dataset = file.create_dataset("u", shape, "f4", **options)
         for part in written:
             dataset[part] = sample_array(shape, "f4")[part] + 1
-        held: np.ndarray = dataset[...]
-    return held
+        content: np.ndarray = dataset[...]
+    return content
 
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
@@ -48,7 +48,7 @@ def write(path: str, shape: tuple[int, ...], written: list[Any], **options: Any)
 def test_chunks_never_written(tmp_path: Path, libver: str, extra: dict[str, Any]) -> None:
     path = str(tmp_path / "a.h5")
     parts = [np.s_[:20, :], np.s_[30:43, :4], np.s_[30:40, 4:]]
-    held = write(path, (43, 7), parts, chunks=(10, 4), fillvalue=-9, libver=libver, **extra)
+    content = write(path, (43, 7), parts, chunks=(10, 4), fillvalue=-9, libver=libver, **extra)
     with pytest.raises(
         MissingChunkError,
         match=r"3 of 10 chunks were never.*missing=\"fill\".*-9.*rows 20, 21,.*\(13 in all\)",
@@ -56,20 +56,20 @@ def test_chunks_never_written(tmp_path: Path, libver: str, extra: dict[str, Any]
         open_hdf5(path)
     error = caught.value
     assert (error.path, error.key, error.rows) == (path, "/u", (*range(20, 30), 40, 41, 42))
-    assert_array_equal(read(open_hdf5(path, missing="fill")), held)
+    assert_array_equal(read(open_hdf5(path, missing="fill")), content)
     with pytest.raises(MissingChunkError) as caught:
         open_hdf5(path, axis=1)
     assert caught.value.rows == tuple(range(7))
     moved = View.of(open_hdf5(path, missing="fill", axis=1), 1)
-    assert_array_equal(np.asarray(moved), held.T)
+    assert_array_equal(np.asarray(moved), content.T)
 
 
 def test_single_chunk_never_written(tmp_path: Path) -> None:
     path = str(tmp_path / "a.h5")
-    held = write(path, (5, 3), [], chunks=(5, 3), fillvalue=2.5)
+    content = write(path, (5, 3), [], chunks=(5, 3), fillvalue=2.5)
     with pytest.raises(MissingChunkError, match="1 of 1 chunks"):
         open_hdf5(path)
-    assert_array_equal(read(open_hdf5(path, missing="fill")), held)
+    assert_array_equal(read(open_hdf5(path, missing="fill")), content)
 
 
 @pytest.mark.parametrize("when", ["EARLY", "LATE", "INCR"])
@@ -83,7 +83,7 @@ def test_allocation_time(tmp_path: Path, when: str, chunks: Any) -> None:
             plist.set_chunk(chunks)
         space = h5py.h5s.create_simple((25,))
         h5py.h5d.create(file.id, b"u", h5py.h5t.IEEE_F32LE, space, plist)
-    if when == "EARLY":  # it is all there, as zeros: nothing is missing
+    if when == "EARLY":  # allocated early and filled with zeros, so nothing is missing
         assert_array_equal(read(open_hdf5(path)), np.zeros(25))
     else:
         with pytest.raises(MissingChunkError, match=r"rows 0, 1,.*\(25 in all\)"):
@@ -99,14 +99,14 @@ def test_allocation_time(tmp_path: Path, when: str, chunks: Any) -> None:
 def test_contiguous_never_written(tmp_path: Path, block: int) -> None:
     path = str(tmp_path / "a.h5")
     with h5py.File(path, "w", userblock_size=block) as file:
-        held = file.create_dataset("u", (6, 2), "f4", fillvalue=7)[...]
+        content = file.create_dataset("u", (6, 2), "f4", fillvalue=7)[...]
         for name in ("demo_1", "demo_2"):
             file.create_dataset(name, (6, 2), "f4", fillvalue=7)
     with pytest.raises(MissingChunkError, match=r"all of it was never written.*7\.0") as caught:
         open_hdf5(path, "u")
     assert caught.value.rows == tuple(range(6))
     source = open_hdf5(path, "u", missing="fill")
-    assert_array_equal(read(source), held)
+    assert_array_equal(read(source), content)
     assert source.storage().layout == "contiguous"
     with pytest.raises(MissingChunkError, match="demo_1"):
         open_hdf5(path, "demo_*")
@@ -195,7 +195,7 @@ def test_damaged_chunk(tmp_path: Path, options: Any) -> None:
         read(source, [5, 33])
     error = caught.value
     assert (error.path, error.key, error.rows) == (path, "/u", tuple(range(30, 40)))
-    # What is whole can still be read, before and after.
+    # Complete rows can be read before and after the error.
     assert_array_equal(read(source, [29, 40, 99]), array[[29, 40, 99]])
     with pytest.raises(DamagedChunkError):
         read(source, [33])
@@ -216,7 +216,7 @@ def test_damage_names_rows_of_the_row_axis(tmp_path: Path) -> None:
 @pytest.mark.parametrize("chunks", [None, (10, 1000), (1, 1000)], ids=str)
 @pytest.mark.parametrize("through", ["path", "object"])
 def test_cut_short_while_open(tmp_path: Path, options: Any, chunks: Any, through: str) -> None:
-    """HDF5 reads zeros beyond the end of a file, without a word."""
+    """HDF5 silently reads zeros beyond the end of a file."""
     if chunks is None and options:
         pytest.skip("filters need chunks")
     path = str(tmp_path / "a.h5")
@@ -285,9 +285,9 @@ def test_another_file_of_the_same_layout(tmp_path: Path, make: Any, how: str) ->
     if make is compact and "after" in how:
         pytest.skip("all of it is kept after a read")
     array = sample_array((64, 16), "i4")
-    for name, held in (("a.h5", array), ("b.h5", array[::-1])):
+    for name, content in (("a.h5", array), ("b.h5", array[::-1])):
         with h5py.File(tmp_path / name, "w") as file:
-            make(file, held)
+            make(file, content)
     path, other = tmp_path / "a.h5", tmp_path / "b.h5"
     source = open_hdf5(str(path), "u")
     if "after" in how:

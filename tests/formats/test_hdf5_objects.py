@@ -1,4 +1,4 @@
-"""HDF5 through open objects, beside writers, after a fork and in other processes."""
+"""Test HDF5 through open objects, with concurrent writers, and in other processes."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_object_on_disk_is_described_by_path(path: str) -> None:
         assert isinstance(chunked, Chunked)
         assert isinstance(chunked.reader, FilteredChunks)
         assert_array_equal(read(chunked, [3]), ARRAY[[3]])
-    # The user's object is closed, the source is not; nor the other way round.
+    # Closing the user's object does not close the source, nor the other way round.
     assert_array_equal(read(chunked), ARRAY)
     with h5py.File(path) as file:
         again = from_dataset(file["chunked"])
@@ -172,8 +172,8 @@ def test_missing_chunks_of_an_object() -> None:
         dataset[:10] = ARRAY[:10]
         with pytest.raises(MissingChunkError, match="rows 10, 11"):
             from_dataset(dataset)
-        held = dataset[...]
-        assert_array_equal(read(from_dataset(dataset, missing="fill")), held)
+        content = dataset[...]
+        assert_array_equal(read(from_dataset(dataset, missing="fill")), content)
 
 
 # Writers
@@ -282,9 +282,9 @@ def test_fork_with_an_open_object() -> None:
         source = from_dataset(file.create_dataset("u", data=ARRAY, chunks=(10, 6)))
         read(source, [0])
 
-        told = in_a_fork(lambda: read(source, [30]))
-        assert told.startswith("SourceError: ")
-        assert "a fork of it" in told
+        message = in_a_fork(lambda: read(source, [30]))
+        assert message.startswith("SourceError: ")
+        assert "a fork of it" in message
         assert_array_equal(read(source), ARRAY)
 
 
@@ -305,7 +305,7 @@ def test_fresh_process_loads_plugins(path: str) -> None:
 
 
 def test_memory_stays_flat(tmp_path: Path) -> None:
-    """HDF5 keeps no chunk that the engine keeps already."""
+    """HDF5's own chunk cache is off, since the engine caches chunks."""
     path = str(tmp_path / "a.h5")
     with h5py.File(path, "w") as file:
         zeros = np.zeros((64, 1000), "i4")
@@ -317,7 +317,7 @@ def test_memory_stays_flat(tmp_path: Path) -> None:
 
 
 def test_the_file_is_free_once_the_table_of_chunks_is_known(tmp_path: Path) -> None:
-    """HDF5 would refuse to open it for writing while anyone has it open for reading."""
+    """HDF5 refuses to open a file for writing that is open for reading."""
     path = str(tmp_path / "a.h5")
     with h5py.File(path, "w") as file:
         file.create_dataset("u", data=ARRAY, chunks=(2, *ARRAY.shape[1:]), compression="gzip")

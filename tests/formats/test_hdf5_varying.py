@@ -1,4 +1,4 @@
-"""Rows of varying length in HDF5 against lists of NumPy arrays, and what is asked of the file."""
+"""Test rows of varying length in HDF5 against lists of NumPy arrays, and count the reads."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def test_what_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         ooc.open(tmp_path / "a.h5", "plane", missing="fill")
     with pytest.raises(UnsupportedDtypeError, match="text or rows of varying length"):
         ooc.open(tmp_path / "a.h5", "nested", missing="fill")
-    # h5py reads them in the file's byte order, and calls that native.
+    # h5py returns them in the file's byte order with a native dtype.
     with pytest.raises(UnsupportedDtypeError, match="native byte order; got >i4"):
         ooc.open(tmp_path / "a.h5", "swapped", missing="fill")
     view = ooc.open(tmp_path / "a.h5", "events")
@@ -229,6 +229,6 @@ def test_tools_say_that_rows_are_of_unequal_length(tmp_path: Path) -> None:
     for tool in (ooc.check, ooc.preview, ooc.stats):
         with pytest.raises(ArgumentError, match=r"dense rows; got <Ragged: 300 rows"):
             tool(path, "events")
-    health = ooc.check(path)  # of all datasets
+    health = ooc.check(path)  # checks all datasets
     assert "events" in str(health)
     assert "dense rows" in str(health)

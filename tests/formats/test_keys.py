@@ -1,4 +1,4 @@
-"""Many datasets of a file as one array: patterns and lists of keys."""
+"""Test many datasets of a file as one array, by patterns and lists of keys."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ HDF5 = KINDS[:4]
 
 
 def write(folder: Path, kind: str, parts: list[np.ndarray] = PARTS, name: str = "a") -> Path:
-    """Write parts as a robomimic file has them, with other datasets between them."""
+    """Write parts like those of a robomimic file, with other datasets between them."""
     if kind == "npz":
         path = folder / f"{name}.npz"
         np.savez(path, **{f"data/demo_{n}/obs/u": part for n, part in enumerate(parts)})
@@ -125,7 +125,7 @@ def test_windows_stay_within_a_dataset(path: Path) -> None:
     across = view.windows(3, episodes="none")
     assert len(across) == ROWS - 2
     assert_array_equal(across.take(range(ROWS - 2)), [WHOLE[s : s + 3] for s in range(ROWS - 2)])
-    # One file: nothing to cut there.
+    # A single file is not cut.
     assert len(view.windows(3, episodes="files")) == ROWS - 2
     given_ = view.windows(3, episodes=[ROWS - 10, 10])
     cut = {*STARTS.tolist(), ROWS - 10}
@@ -413,13 +413,13 @@ def test_virtual_and_compact_parts_are_opened_like_any_other(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("chunks", [None, (1,)], ids=str)
 def test_numbers_in_one_run_and_in_chunks_of_one(tmp_path: Path, chunks: Any) -> None:
-    """Which is the first, the others are not read as it is."""
+    """The first part may be contiguous and the others in chunks, or the reverse."""
     array = np.arange(24.0)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for number, way in enumerate((chunks, None, (1,), (4,), (1,), None)):
             part = array[4 * number : 4 * number + 4]
             file.create_dataset(f"run_{number}", data=part, chunks=way)
-            file.create_dataset(f"other/{number}", data=-part)  # lies between two
+            file.create_dataset(f"other/{number}", data=-part)  # stored between two parts
     assert_array_equal(np.asarray(ooc.open(tmp_path / "a.h5", "run_*")), array)
 
 
@@ -435,7 +435,7 @@ def test_a_type_that_numpy_lacks_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["h5py", "zarr"])
 def test_datasets_of_a_file_that_are_given_themselves(tmp_path: Path, kind: str) -> None:
-    """They are what their keys are: the same rows, episodes and description."""
+    """A list of datasets equals a list of their keys: same rows, episodes and description."""
     lengths = [5, 0, 9] if kind == "h5py" else [5, 3, 9]  # zarr wants a chunk in each
     numbers = [np.arange(n * 3).reshape(n, 3) + 100 * n for n in lengths]
     path = tmp_path / f"a.{kind}"
@@ -463,7 +463,7 @@ def test_a_file_that_was_cut_short(tmp_path: Path) -> None:
     path = write(tmp_path, "contiguous")
     with h5py.File(path) as file:
         end = file["data/demo_10/obs/u"].id.get_offset()
-    # HDF5 itself refuses a file that is shorter than its superblock says: say otherwise.
+    # HDF5 refuses a file that is shorter than its superblock says, so the superblock is changed.
     data = bytearray(path.read_bytes()[: end + 24])
     at = data.index(len(path.read_bytes()).to_bytes(8, "little"))
     data[at : at + 8] = len(data).to_bytes(8, "little")
@@ -581,19 +581,21 @@ def test_one_file_is_opened_once(
     path = write(tmp_path, kind, [part for part in PARTS if len(part)])
     by_library = counted(monkeypatch, hdf5_opening, "open_file")
     tables = counted(monkeypatch, table, "open_file")
-    own = counted(monkeypatch, files, "Descriptor")
+    descriptors = counted(monkeypatch, files, "Descriptor")
     alone = counted(monkeypatch, hdf5_opening, "_source")
     view = ooc.open(path, PATTERN)
-    assert (len(by_library), len(alone), len(own)) == (1, 1, 0)
+    assert (len(by_library), len(alone), len(descriptors)) == (1, 1, 0)
     np.asarray(view)
     view.take(np.random.default_rng(0).permutation(ROWS))
-    assert (len(by_library), len(tables), len(own)) == (1, int(kind != "contiguous"), 1)
+    assert (len(by_library), len(tables), len(descriptors)) == (1, int(kind != "contiguous"), 1)
 
 
 def test_a_batch_of_contiguous_datasets_is_one_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    parts = [np.full((n % 3 + 1, 2000), n, "f4") for n in range(20)]  # 8 kB a row: read by itself
+    parts = [
+        np.full((n % 3 + 1, 2000), n, "f4") for n in range(20)
+    ]  # rows of 8 kB are read one by one
     view = ooc.open(write(tmp_path, "contiguous", parts), PATTERN)
     calls = counted(monkeypatch, files, "read_runs")
     rows = np.random.default_rng(0).permutation(len(view))
@@ -641,7 +643,7 @@ def test_exactly_once_over_two_ranks(written: dict[str, Path], kind: str) -> Non
 
 def exactly_once(path: Path, ranks: int, shuffle: Any) -> None:
     windows = ooc.open(path, PATTERN).windows(4)  # 32 of them
-    wanted = np.sort([WHOLE[s + i, 0, 0] for s, n in zip(STARTS, LENGTHS) for i in range(n - 3)])  # noqa: B905
+    expected = np.sort([WHOLE[s + i, 0, 0] for s, n in zip(STARTS, LENGTHS) for i in range(n - 3)])  # noqa: B905
     loader = windows.batches(8, shuffle=shuffle, seed=3)
     for epoch in range(2):
         found = [
@@ -649,7 +651,7 @@ def exactly_once(path: Path, ranks: int, shuffle: Any) -> None:
             for index in range(ranks)
             for step in range(len(loader))
         ]
-        assert_array_equal(np.sort(np.concatenate(found)), wanted)
+        assert_array_equal(np.sort(np.concatenate(found)), expected)
 
 
 # --- many
@@ -665,7 +667,7 @@ def many(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReques
 def test_what_opening_many_keeps_is_within_what_is_said(
     tmp_path: Path, stored: dict[str, Any]
 ) -> None:
-    """Of a process of its own, beside 8 MiB that libraries and allocators take."""
+    """Measured in a process of its own, with 8 MiB for libraries and allocators."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for number in range(3000):
             file.create_dataset(f"d{number}", data=np.zeros((40, 8), "u1"), **stored)
@@ -682,14 +684,14 @@ gc.collect()
 print(resident() - before, view.storage.table_bytes)
 """
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    grown, said = map(int, ran.stdout.split())
-    assert grown <= said + (8 << 20)
+    grown, annotations = map(int, ran.stdout.split())
+    assert grown <= annotations + (8 << 20)
 
 
 def test_many_parts_are_a_small_table(many: Path) -> None:
     view = ooc.open(many, PATTERN)
     assert len(view.storage.parts) == 120
-    assert 120 * 20 < view.storage.table_bytes - 120 * 4096 < 120 * 500  # HDF5 keeps some of them
+    assert 120 * 20 < view.storage.table_bytes - 120 * 4096 < 120 * 500  # HDF5 retains some of them
     assert len(pickle.dumps(view.source)) < 120 * 200
     again = pickle.loads(pickle.dumps(view.source))
     assert again.storage() == view.source.storage()
@@ -724,7 +726,7 @@ def test_the_description_says_what_was_described(tmp_path: Path) -> None:
         from_json(text)
 
 
-# --- what is said of it
+# --- annotations
 
 
 def test_what_storage_says(tmp_path: Path) -> None:
@@ -749,8 +751,8 @@ def test_attributes_that_all_share(tmp_path: Path) -> None:
         for n in range(len(PARTS)):
             file[f"data/demo_{n}/obs/u"].attrs["units"] = "K"
             file[f"data/demo_{n}/obs/u"].attrs["number"] = n
-    said = ooc.open(path, PATTERN).storage.annotations()
-    assert said.attributes == {"units": "K", "number": None}
+    annotations = ooc.open(path, PATTERN).storage.annotations()
+    assert annotations.attributes == {"units": "K", "number": None}
 
 
 @pytest.mark.parametrize("kind", ["gzip", "npz", "zarr"])
@@ -765,7 +767,7 @@ def test_chunks_of_unlike_lengths_share_their_slots(
 ) -> None:
     parts = [np.full((20 + n % 7, 3, 2), n, "f4") for n in range(40)]
     with h5py.File(tmp_path / "a.h5", "w") as file:
-        for n, part in enumerate(parts):  # h5py makes each one chunk, as long as it is
+        for n, part in enumerate(parts):  # each is one chunk of its own length, h5py's default
             file.create_dataset(f"data/demo_{n}/obs/u", data=part, compression="gzip")
         assert file["data/demo_3/obs/u"].chunks == (23, 3, 2)
     view = ooc.open(tmp_path / "a.h5", PATTERN)
@@ -795,7 +797,7 @@ def test_chunks_of_unlike_lengths_share_their_slots(
 def test_little_is_done_for_each_part(
     tmp_path: Path, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One of them is opened alone, whatever the lengths of their chunks."""
+    """Only the first part is opened on its own, whatever the lengths of the chunks."""
     alone = counted(monkeypatch, hdf5_opening, "_source")
     counts = {}
     for parts in (60, 160):
@@ -811,7 +813,7 @@ def test_little_is_done_for_each_part(
 
 
 def test_parts_mostly_shorter_than_the_longest(tmp_path: Path) -> None:
-    """A slot is at most about twice as long as what is in it."""
+    """A grid is at most about twice as long as the parts in it."""
     lengths = [3, 4, 5, 500, 6, 3, 4, 450, 0, 5]
     parts = [np.full((n, 2), at, "i4") for at, n in enumerate(lengths)]
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -826,7 +828,7 @@ def test_parts_mostly_shorter_than_the_longest(tmp_path: Path) -> None:
 
 
 def test_parts_of_one_long_chunk_and_of_several(tmp_path: Path) -> None:
-    """Some are one chunk of a length of its own, some of as many chunks as they need."""
+    """Some parts are a single chunk of their own length, others are several equal chunks."""
     lengths, steps = (9, 4, 8, 30, 8, 2, 16), (3, 4, 8, 8, 16, 3, 20)
     parts = [np.arange(n * 2, dtype=">i2").reshape(n, 2) + 100 * n for n in lengths]
     with h5py.File(tmp_path / "a.h5", "w") as file:
@@ -845,7 +847,7 @@ def test_parts_of_one_long_chunk_and_of_several(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("fills", [(7, 7), (7, 8)], ids=["one fill value", "two"])
 def test_chunks_of_unlike_lengths_never_written(tmp_path: Path, fills: tuple[int, int]) -> None:
-    wanted = []
+    expected = []
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for n, length in enumerate((5, 6, 7, 8)):
             made = file.create_dataset(
@@ -853,9 +855,9 @@ def test_chunks_of_unlike_lengths_never_written(tmp_path: Path, fills: tuple[int
                 fillvalue=fills[n % 2],
             )  # fmt: skip
             made[:, 1] = n
-            wanted.append(made[...])
+            expected.append(made[...])
     view = ooc.open(tmp_path / "a.h5", "r*", missing="fill")
-    assert_array_equal(np.asarray(view), np.concatenate(wanted))
+    assert_array_equal(np.asarray(view), np.concatenate(expected))
     assert len(view.source.parts) == len(set(fills))  # type: ignore[attr-defined]
 
 
@@ -875,15 +877,15 @@ def test_files_of_chunk_files_are_parts(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (3,), "compression": "gzip"}])
 def test_a_field_of_datasets_of_unlike_lengths(tmp_path: Path, options: dict[str, Any]) -> None:
-    wanted = []
+    expected = []
     with h5py.File(tmp_path / "a.h5", "w") as file:
         for number, length in enumerate((5, 7, 0, 4)):
             rows = np.zeros(length, [("place", "f4", (2,)), ("id", "i8")])
             rows["id"] = 10 * number + np.arange(length)
             rows["place"] = -rows["id"][:, None]
             file.create_dataset(f"run_{number}/rows", data=rows, **(options if length else {}))
-            wanted.append(rows)
-    rows = np.concatenate(wanted)
+            expected.append(rows)
+    rows = np.concatenate(expected)
     view = ooc.open(tmp_path / "a.h5", "run_*/rows")
     for name in ("id", "place"):
         for field in (view[name], ooc.open(tmp_path / "a.h5", "run_*/rows", field=name)):

@@ -1,4 +1,4 @@
-"""Arrays in memory, memmaps, and foreign objects."""
+"""Test arrays in memory, memory maps, and other objects with shape, dtype and slicing."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TestArray(SourceConformance):
 
 
 def mapped(path: Path, array: np.ndarray, mode: Any = "r", before: int = 24) -> np.ndarray:
-    """Map a file that holds an array behind other bytes."""
+    """Map an array that is stored after other bytes of a file."""
     path.write_bytes(b"x" * before + array.tobytes())
     return np.memmap(path, array.dtype, mode, before, array.shape)
 
@@ -88,11 +88,11 @@ def test_ways_of_storing(tmp_path: Path, store: Any, engine: type):
 
 @dataclass
 class Sliced:
-    """Something with shape, dtype and slicing."""
+    """An object with shape, dtype and slicing."""
 
     array: np.ndarray
     chunks: Any = None
-    asked: list[Any] = field(default_factory=list)
+    keys_read: list[Any] = field(default_factory=list)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -103,7 +103,7 @@ class Sliced:
         return self.array.dtype
 
     def __getitem__(self, key: Any) -> Any:
-        self.asked.append(key)
+        self.keys_read.append(key)
         return self.array[key]
 
 
@@ -270,7 +270,7 @@ def test_a_memmap_of_a_deleted_file(tmp_path: Path):
 
 
 def test_a_memmap_of_a_replaced_file(tmp_path: Path):
-    """The map is of the file that was there, and so are its rows."""
+    """A map keeps the rows of the old file."""
     np.save(tmp_path / "a.npy", np.arange(5))
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
     np.save(tmp_path / "b.npy", np.arange(5) + 100)
@@ -279,7 +279,7 @@ def test_a_memmap_of_a_replaced_file(tmp_path: Path):
 
 
 def test_a_system_without_a_list_of_maps(tmp_path: Path, monkeypatch: Any):
-    """Then the rows come through the map, whose file they are of for sure."""
+    """Without the list, rows are read through the map."""
     np.save(tmp_path / "a.npy", np.arange(5))
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
     real = builtins.open
@@ -299,7 +299,7 @@ def test_a_system_without_a_list_of_maps(tmp_path: Path, monkeypatch: Any):
 
 
 class Watched(Sliced):
-    """Something that is not made for several threads."""
+    """An object that is not thread-safe."""
 
     inside = 0
     most = 0
@@ -335,13 +335,13 @@ def test_an_object_that_two_threads_open_at_once_has_one_lock(monkeypatch: pytes
     other = threading.Thread(target=lambda: opened.append(open_object(target)))
 
     class Reference(weakref.KeyedRef):
-        """Made as the one thread notes its lock: the other opens the object in this moment."""
+        """Created while one thread registers its lock; the other opens the object now."""
 
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
             if other.ident is None:
                 other.start()
-                other.join(0.2)  # or it waits until that is done
+                other.join(0.2)  # it may wait for the registration
 
     monkeypatch.setattr(weakref, "KeyedRef", Reference)
     opened.append(open_object(target))
@@ -378,7 +378,7 @@ def test_only_what_is_asked_for_is_read():
     target = Sliced(sample_array((20, 4, 6)))
     view = View.of(open_object(target))[:, 1:3, ::2]
     view.take([3, 4, 5, 9, 4])
-    assert target.asked == [
+    assert target.keys_read == [
         (slice(3, 6), slice(1, 3), slice(0, 5)),
         (slice(9, 10), slice(1, 3), slice(0, 5)),
     ]
@@ -411,7 +411,7 @@ def test_a_dtype_that_numpy_does_not_know():
 
 
 @pytest.mark.parametrize(
-    ("lie", "said"),
+    ("wrong_getitem", "message"),
     [
         (
             lambda self, key: self.array[0],
@@ -422,9 +422,9 @@ def test_a_dtype_that_numpy_does_not_know():
         (lambda self, key: None, "must give"),
     ],
 )
-def test_objects_that_do_not_keep_their_word(lie: Any, said: str):
-    liar = type("Liar", (Sliced,), {"__getitem__": lie})(sample_array((10, 4)))
-    with pytest.raises(SourceError, match=said):
+def test_objects_that_do_not_keep_their_word(wrong_getitem: Any, message: str):
+    liar = type("Liar", (Sliced,), {"__getitem__": wrong_getitem})(sample_array((10, 4)))
+    with pytest.raises(SourceError, match=message):
         View.of(open_object(liar)).take([2])
 
 
@@ -438,10 +438,10 @@ def test_conversion_rules_are_those_of_numpy():
     array = np.array([1.5, -2.5, 300.0, np.nan])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
-        for wanted in ("f4", "?", "c8", "i8"):
+        for dtype_name in ("f4", "?", "c8", "i8"):
             for source in (open_array(array), open_object(Sliced(array))):
-                got = View.of(source).astype(wanted).take(range(4))
-                assert_array_equal(got, array.astype(wanted))
+                got = View.of(source).astype(dtype_name).take(range(4))
+                assert_array_equal(got, array.astype(dtype_name))
 
 
 def test_windows_of_neighbours_are_one_slice():
@@ -450,22 +450,22 @@ def test_windows_of_neighbours_are_one_slice():
     out = np.empty((4, 3, 4), "f4")
     source.read(np.array([[6, 0], [9, 0], [12, 0], [2, 0]]), Extent.of((3, 4)), out)
     assert_array_equal(out, [target.array[at : at + 3] for at in (6, 9, 12, 2)])
-    assert [key[0] for key in target.asked] == [slice(2, 5), slice(6, 15)]
+    assert [key[0] for key in target.keys_read] == [slice(2, 5), slice(6, 15)]
 
 
 class Rows:
-    """A source of the user's own."""
+    """A user-defined source."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array, self.shape, self.dtype = array, array.shape, array.dtype
-        self.asked: list[list[int]] = []
+        self.keys_read: list[list[int]] = []
 
     def read_rows(self, rows: np.ndarray, out: np.ndarray) -> None:
         assert out.flags.c_contiguous
         assert out.dtype == self.dtype
         assert out.shape == (len(rows), *self.shape[1:])
         assert rows.dtype == np.int64
-        self.asked.append(rows.tolist())
+        self.keys_read.append(rows.tolist())
         out[...] = self.array[rows]
 
 
@@ -480,8 +480,8 @@ def test_whole_rows_are_read_straight_into_the_batch():
     assert_array_equal(view.take([7, 2]), rows.array[[7, 2]])
     x = view.windows(2, stride=3).take([1, 4])
     assert_array_equal(x, rows.array[[[1, 4], [4, 7]]])
-    assert rows.asked[0] == [7, 2]
-    assert [row for rows in rows.asked[1:] for row in rows] == [1, 4, 4, 7]
+    assert rows.keys_read[0] == [7, 2]
+    assert [row for rows in rows.keys_read[1:] for row in rows] == [1, 4, 4, 7]
 
 
 def test_the_rows_of_a_chunk_that_fails_are_named() -> None:

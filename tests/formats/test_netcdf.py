@@ -1,4 +1,4 @@
-"""netCDF4 files by their path, and names of dimensions in every format that has some."""
+"""Test netCDF4 files opened by path, and dimension names in all formats that have them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ VALUES = sample_array((10, 4, 5), "f4") / 4 + 250
 
 @pytest.fixture
 def weather(tmp_path: Path) -> str:
-    """What a weather service publishes: one packed variable, and much that describes it."""
+    """Write a file like a weather service's: one packed variable with many attributes."""
     path = str(tmp_path / "weather.nc")
     with netCDF4.Dataset(path, "w") as file:
         for name, length in {"time": None, "lat": 4, "lon": 5, "side": 2, "strlen": 8}.items():
@@ -67,7 +67,7 @@ def test_one_variable_of_data_needs_no_key(weather: str) -> None:
     assert view.source.storage().key == "/t2m"
     for key in ("time", "lat2d", "/time_bounds"):
         assert ooc.open(weather, key).ndim in (1, 2)
-    # A dimension that has no values is no dataset.
+    # A dimension without values is no dataset.
     assert not {"/side", "/strlen"} & set(list_datasets(weather))
     with pytest.raises(MissingKeyError, match="is a netCDF dimension, which has a length and no"):
         ooc.open(weather, "side")
@@ -94,9 +94,9 @@ def test_an_axis_by_its_name(weather: str, axis: int) -> None:
 
 
 def test_packed_numbers_come_as_stored_and_info_says_so(weather: str) -> None:
-    said = " ".join(CliRunner().invoke(app, ["info", f"{weather}::t2m"]).output.split())
-    assert "delivered as stored, packed (scale_factor 0.25, add_offset 250.0" in said
-    assert "--decode decodes" in said
+    packed = " ".join(CliRunner().invoke(app, ["info", f"{weather}::t2m"]).output.split())
+    assert "delivered as stored, packed (scale_factor 0.25, add_offset 250.0" in packed
+    assert "--decode decodes" in packed
     assert ooc.open(weather).source.storage().packed == (
         "scale_factor 0.25, add_offset 250.0, _FillValue -9999"
     )
@@ -106,7 +106,7 @@ def test_packed_numbers_come_as_stored_and_info_says_so(weather: str) -> None:
 
 @pytest.mark.parametrize("kind", ["nc", "zarr2", "zarr3"])
 @pytest.mark.parametrize(
-    ("dtype", "fill", "said"),
+    ("dtype", "fill", "packed"),
     [
         ("i2", -99, "_FillValue -99"),
         ("f4", np.float32(-99), "_FillValue -99.0"),
@@ -114,7 +114,7 @@ def test_packed_numbers_come_as_stored_and_info_says_so(weather: str) -> None:
     ],
 )
 def test_missing_values_come_as_stored_too(
-    tmp_path: Path, kind: str, dtype: str, fill: Any, said: str
+    tmp_path: Path, kind: str, dtype: str, fill: Any, packed: str
 ) -> None:
     path = tmp_path / f"a.{kind}"
     data = xarray.Dataset({"u": (("time", "x"), np.array([[1.0, np.nan], [3.0, 4.0]]))})
@@ -125,7 +125,7 @@ def test_missing_values_come_as_stored_too(
         data.to_zarr(path, zarr_format=int(kind[-1]), consolidated=False, encoding=encoding)
     view = ooc.open(path, missing="fill")
     assert_array_equal(np.asarray(view), np.array([[1, fill], [3, 4]], dtype))
-    assert view.source.storage().packed == said
+    assert view.source.storage().packed == packed
 
 
 def test_text(weather: str) -> None:
@@ -139,8 +139,8 @@ def test_a_single_number(weather: str) -> None:
 
 
 @pytest.fixture
-def odd(tmp_path: Path) -> str:
-    """Groups, types and holes."""
+def unusual_file(tmp_path: Path) -> str:
+    """Write a file with groups, user-defined types and missing chunks."""
     path = str(tmp_path / "odd.nc")
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("time", None)
@@ -163,45 +163,45 @@ def odd(tmp_path: Path) -> str:
     return path
 
 
-def test_a_variable_in_a_group_with_a_dimension_of_its_parent(odd: str) -> None:
-    view = ooc.open(odd, "model/run1/u", axis="y")
+def test_a_variable_in_a_group_with_a_dimension_of_its_parent(unusual_file: str) -> None:
+    view = ooc.open(unusual_file, "model/run1/u", axis="y")
     assert view.dtype == np.dtype("f8")
     assert_array_equal(np.asarray(view), np.arange(30.0).reshape(10, 3).T)
     assert view.source.storage().dimensions == ("time", "y")
     with pytest.raises(MissingKeyError, match=r"is a group, which holds: '/model/run1/u'\."):
-        ooc.open(odd, "model/run1")
+        ooc.open(unusual_file, "model/run1")
 
 
-def test_what_was_never_written(odd: str) -> None:
-    with netCDF4.Dataset(odd) as file:
+def test_what_was_never_written(unusual_file: str) -> None:
+    with netCDF4.Dataset(unusual_file) as file:
         file.set_auto_mask(False)
         filled = file["holes"][:]
     with pytest.raises(MissingChunkError, match=r"never written.*9\.96") as caught:
-        ooc.open(odd, "holes")
+        ooc.open(unusual_file, "holes")
     assert caught.value.rows == tuple(range(8))
-    assert_array_equal(np.asarray(ooc.open(odd, "holes", missing="fill")), filled)
+    assert_array_equal(np.asarray(ooc.open(unusual_file, "holes", missing="fill")), filled)
     with pytest.raises(MissingChunkError, match="all of it was never written"):
-        ooc.open(odd, "never")
+        ooc.open(unusual_file, "never")
 
 
-def test_a_variable_that_is_shorter_than_its_dimension(odd: str) -> None:
-    view = ooc.open(odd, "short")
-    assert view.shape == (4, 6)  # what was written; netCDF shows ten
+def test_a_variable_that_is_shorter_than_its_dimension(unusual_file: str) -> None:
+    view = ooc.open(unusual_file, "short")
+    assert view.shape == (4, 6)  # the written part; netCDF shows ten rows
     assert "4 of the 10 along 'time' written" in view.source.storage().layout
-    with xarray.open_dataset(odd, drop_variables=["pair", "ragged"]) as data:
+    with xarray.open_dataset(unusual_file, drop_variables=["pair", "ragged"]) as data:
         expected = data["short"].values
-    with xarray.open_dataset(odd, drop_variables=["pair", "ragged"]) as data:
+    with xarray.open_dataset(unusual_file, drop_variables=["pair", "ragged"]) as data:
         assert expected.shape == (10, 6)
         assert_array_equal(np.asarray(ooc.open(data["short"])), expected)
 
 
-def test_types(odd: str) -> None:
-    assert_array_equal(np.asarray(ooc.open(odd, "sky")), np.ones(10, "u1"))
-    with netCDF4.Dataset(odd) as file:
+def test_types(unusual_file: str) -> None:
+    assert_array_equal(np.asarray(ooc.open(unusual_file, "sky")), np.ones(10, "u1"))
+    with netCDF4.Dataset(unusual_file) as file:
         rows = file["ragged"][:]
-    for row, truth in zip(ooc.open(odd, "ragged", missing="fill"), rows, strict=True):
+    for row, truth in zip(ooc.open(unusual_file, "ragged", missing="fill"), rows, strict=True):
         assert_array_equal(row, truth)
-    assert ooc.open(odd, "pair", field="b").dtype == np.int16
+    assert ooc.open(unusual_file, "pair", field="b").dtype == np.int16
 
 
 @pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF3_64BIT"])
@@ -316,11 +316,11 @@ def test_no_names(tmp_path: Path, kind: str) -> None:
             file["u"] = array
     elif kind == "zarr":
         zarr.create_array(target, data=array)
-    given = {"memory": array, "object": zarr.create_array({}, data=array)}.get(kind, target)
+    source = {"memory": array, "object": zarr.create_array({}, data=array)}.get(kind, target)
     with pytest.raises(
         ArgumentError, match=r"no dimension names; got 'time'\. Its axes are 0 to 1"
     ):
-        ooc.open(given, axis="time")
+        ooc.open(source, axis="time")
 
 
 def test_a_scale_that_was_deleted(tmp_path: Path) -> None:

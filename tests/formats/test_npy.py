@@ -1,4 +1,4 @@
-"""`.npy`, raw binary and `.npz` against NumPy."""
+"""Test `.npy`, raw binary and `.npz` files against NumPy."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def archive(path: Path, array: np.ndarray) -> Source:
 
 
 def archive_behind_other_bytes(path: Path, array: np.ndarray) -> Source:
-    """A ZIP archive may begin anywhere in its file."""
+    """Write an archive after other bytes: a ZIP archive may begin anywhere in its file."""
     inside = io.BytesIO()
     np.savez(inside, u=array)
     path.write_bytes(b"#!" + b"-" * 99 + inside.getvalue())
@@ -142,25 +142,25 @@ def test_rows_of_one_number(tmp_path: Path):
         view[0, 0]
 
 
-@pytest.mark.parametrize("kept", [0, 5, 6, 9, 50, 100, 127, 128, 129, 200, -1])
-def test_cut_short(tmp_path: Path, kept: int):
+@pytest.mark.parametrize("length", [0, 5, 6, 9, 50, 100, 127, 128, 129, 200, -1])
+def test_cut_short(tmp_path: Path, length: int):
     np.save(tmp_path / "a.npy", np.arange(100.0))
     whole = (tmp_path / "a.npy").read_bytes()
-    (tmp_path / "a.npy").write_bytes(whole[:kept])
-    kind = UnknownFormatError if 0 <= kept < 128 else TruncatedFileError
+    (tmp_path / "a.npy").write_bytes(whole[:length])
+    kind = UnknownFormatError if 0 <= length < 128 else TruncatedFileError
     with pytest.raises(kind, match="must") as raised:
         open_npy(str(tmp_path / "a.npy"))
     assert raised.value.path == str(tmp_path / "a.npy")
     if kind is TruncatedFileError:
-        held = (len(whole) + kept) % len(whole) - 128
-        said = f"800 bytes of numbers (shape (100,), <f8); got {held}"
-        assert said in str(raised.value)
+        nbytes = (len(whole) + length) % len(whole) - 128
+        message = f"800 bytes of numbers (shape (100,), <f8); got {nbytes}"
+        assert message in str(raised.value)
 
 
 def test_trailing_bytes(tmp_path: Path):
     with open(tmp_path / "a.npy", "wb") as file:
         np.save(file, np.arange(10))
-        np.save(file, np.arange(10))  # legal for numpy.load twice on a file, never by path
+        np.save(file, np.arange(10))  # two `numpy.load` calls on an open file read both arrays
     with pytest.raises(TrailingBytesError, match="got 208 more"):
         open_npy(str(tmp_path / "a.npy"))
 
@@ -193,7 +193,7 @@ def test_a_structured_array_names_its_fields(tmp_path: Path):
 @pytest.mark.filterwarnings("ignore:Stored array in format 3.0")
 @pytest.mark.parametrize("member", [None, "u"])
 def test_names_of_fields_that_are_not_latin(tmp_path: Path, member: str | None):
-    """NumPy writes them in UTF-8, in version 3 of the format."""
+    """NumPy writes such names in UTF-8, in version 3 of the format."""
     array = np.zeros(3, [("温度", "<f4"), ("é", [("\\ß", ">i2")])])
     array["温度"], array["é"]["\\ß"] = [1, 2, 3], [4, 5, 6]
     if member is None:
@@ -282,7 +282,7 @@ def test_one_length_is_worked_out(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("options", "kind", "said"),
+    ("options", "kind", "message"),
     [
         ({"shape": (-1, -1)}, ArgumentError, "at most one of them -1"),
         ({"shape": (-2, 3)}, ArgumentError, "`shape` must"),
@@ -303,9 +303,9 @@ def test_one_length_is_worked_out(tmp_path: Path):
     ],
     ids=str,
 )
-def test_raw_arguments(tmp_path: Path, options: dict[str, Any], kind: Any, said: str):
+def test_raw_arguments(tmp_path: Path, options: dict[str, Any], kind: Any, message: str):
     (tmp_path / "a.bin").write_bytes(bytes(40))
-    with pytest.raises(kind, match=said):
+    with pytest.raises(kind, match=message):
         open_raw(str(tmp_path / "a.bin"), dtype="f4", **options)
 
 
@@ -352,7 +352,7 @@ def test_one_array_needs_no_key(tmp_path: Path):
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_a_name_that_an_archive_holds_twice(tmp_path: Path) -> None:
-    """As `numpy.load`, the last one; and not both by a pattern."""
+    """The last member of a name is read, as by `numpy.load`; a pattern matches it once."""
     path = str(tmp_path / "a.npz")
     for values in ([1, 2], [3, 4, 5]):
         np.save(tmp_path / "u.npy", values)
@@ -461,8 +461,8 @@ def test_a_member_without_its_header(tmp_path: Path):
 def test_an_archive_cut_short(tmp_path: Path):
     np.savez(tmp_path / "a.npz", u=np.arange(1000))
     whole = (tmp_path / "a.npz").read_bytes()
-    for kept in (0, 10, 500, len(whole) - 1):
-        (tmp_path / "a.npz").write_bytes(whole[:kept])
+    for length in (0, 10, 500, len(whole) - 1):
+        (tmp_path / "a.npz").write_bytes(whole[:length])
         with pytest.raises(UnknownFormatError, match="ZIP archive"):
             open_npz(str(tmp_path / "a.npz"))
 

@@ -1,4 +1,4 @@
-"""Every bad input, and what `open` says about it."""
+"""Test the errors of `open` for every kind of bad input."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_two_stars_match_folders_of_any_depth(tmp_path: Path):
 
 def test_a_folder_that_is_not_zarr(tmp_path: Path):
     store(tmp_path, "npy")
-    (tmp_path / "meta.json").write_text("{}")  # makes no folder one of JSON
+    (tmp_path / "meta.json").write_text("{}")  # does not make the folder one of JSON
     with pytest.raises(UnknownFormatError, match=rf"must be a Zarr .*glob.*'{tmp_path}/\*\.npy'"):
         ooc.open(tmp_path)
 
@@ -285,7 +285,7 @@ def test_views_are_put_together_by_concat():
 
 
 def _objects(folder: Path) -> dict[str, Any]:
-    """Return something of each kind that `missing` or `external` does not fit."""
+    """Return objects of all kinds to which `missing` or `external` does not apply."""
     import xarray
 
     class Mine:

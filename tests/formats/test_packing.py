@@ -1,4 +1,4 @@
-"""Packed and missing numbers, decoded: xarray is the oracle."""
+"""Test decoding of packed and missing numbers, with xarray as the oracle."""
 
 from __future__ import annotations
 
@@ -50,17 +50,17 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def written(path: Path, dtype: str, attributes: dict[str, Any], kind: str) -> None:
-    """Write packed numbers as they are."""
+    """Write packed numbers without netCDF4's own scaling."""
     numbers = np.arange(-40, 200).astype(dtype).reshape(20, 3, 4)
     options: dict[str, Any] = {"zlib": True, "chunksizes": (7, 3, 4)} if kind == "gzip" else {}
-    said = dict(attributes)
+    attributes = dict(attributes)
     with netCDF4.Dataset(path, "w") as file:
         for name, length in zip(("time", "y", "x"), numbers.shape, strict=True):
             file.createDimension(name, length)
-        fill = said.pop("_FillValue", None)
+        fill = attributes.pop("_FillValue", None)
         made = file.createVariable("u", dtype, ("time", "y", "x"), fill_value=fill, **options)
         made.set_auto_maskandscale(False)
-        made.setncatts(said)
+        made.setncatts(attributes)
         made[:] = numbers
 
 
@@ -111,7 +111,7 @@ def test_zarr(tmp_path: Path, version: int, encoding: dict[str, Any]) -> None:
     with warnings.catch_warnings(action="ignore"):
         data.to_zarr(path, zarr_format=version, consolidated=False, encoding={"u": encoding})
     expected = shown(path, engine="zarr", consolidated=False)
-    store = WrapperStore(LocalStore(path))  # no place that can be opened by its path
+    store = WrapperStore(LocalStore(path))  # a store that can't be opened by path
     for target in ((path, "u"), (zarr.open_array(store, path="u", mode="r"),)):
         view = ooc.open(*target, axis="time", decode=True, missing="fill")
         assert view.dtype == expected.dtype
@@ -125,20 +125,22 @@ NUMBERS = st.sampled_from([F4(0.1), F8(0.1), F4(3), F8(-2.5), I4(2), np.int16(5)
 @given(st.data())
 def test_any_attributes(tmp_path: Path, data: st.DataObject) -> None:
     dtype = data.draw(st.sampled_from(["i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8"]))
-    said: dict[str, Any] = {}
+    attributes: dict[str, Any] = {}
     for name in ("scale_factor", "add_offset"):
         if data.draw(st.booleans()):
-            said[name] = data.draw(NUMBERS)
+            attributes[name] = data.draw(NUMBERS)
     if data.draw(st.booleans()):
-        said["_FillValue"] = np.dtype(dtype).type(data.draw(st.integers(0, 100)))
-        if isinstance(said.get("scale_factor"), np.integer):  # xarray has no integer for NaN
-            del said["scale_factor"]
-    scale = said.get("scale_factor")
+        attributes["_FillValue"] = np.dtype(dtype).type(data.draw(st.integers(0, 100)))
+        if isinstance(
+            attributes.get("scale_factor"), np.integer
+        ):  # xarray can't represent NaN as an integer
+            del attributes["scale_factor"]
+    scale = attributes.get("scale_factor")
     narrow = isinstance(scale, np.integer) and np.result_type(dtype, scale.dtype) != scale.dtype
-    if narrow and "add_offset" not in said:  # xarray loses what does not fit
-        del said["scale_factor"]
+    if narrow and "add_offset" not in attributes:  # xarray overflows
+        del attributes["scale_factor"]
     path = tmp_path / "a.nc"
-    written(path, dtype, said, "contiguous")
+    written(path, dtype, attributes, "contiguous")
     expected = shown(path)
     view = ooc.open(path, "u", decode=True)
     assert view.dtype == expected.dtype
@@ -187,8 +189,8 @@ def test_channels_patches_and_files_packed_differently(tmp_path: Path) -> None:
 
 
 def test_what_it_says_of_itself(tmp_path: Path) -> None:
-    said = {**CASES["fill and scale"][1], "units": "K", "valid_max": np.int16(90)}
-    written(tmp_path / "a.nc", "i2", said, "gzip")
+    attributes = {**CASES["fill and scale"][1], "units": "K", "valid_max": np.int16(90)}
+    written(tmp_path / "a.nc", "i2", attributes, "gzip")
     raw, view = (ooc.open(tmp_path / "a.nc", "u", decode=decode) for decode in (False, True))
     assert raw.storage.packed == "scale_factor 0.01, _FillValue 7"
     assert "delivered as stored, packed" in raw.storage.reading
@@ -226,17 +228,17 @@ def test_datasets_of_a_file_packed_differently(tmp_path: Path, kind: str) -> Non
 
 
 @pytest.mark.parametrize("name", ["scale_factor", "add_offset"])
-@pytest.mark.parametrize("given", [[0.1, 0.2], [], "0.1"], ids=["several", "none", "text"])
+@pytest.mark.parametrize("value", [[0.1, 0.2], [], "0.1"], ids=["several", "none", "text"])
 @pytest.mark.parametrize("kind", ["hdf5", "zarr"])
-def test_what_is_no_one_number(tmp_path: Path, kind: str, given: Any, name: str) -> None:
-    """Numbers were scaled by the first of several; the others failed when rows were read."""
+def test_what_is_no_one_number(tmp_path: Path, kind: str, value: Any, name: str) -> None:
+    """Neither several numbers nor texts are silently accepted."""
     path = tmp_path / "a"
     group: Any = h5py.File(path, "w") if kind == "hdf5" else zarr.open_group(path, mode="w")
     if kind == "hdf5":
         made = group.create_dataset("u", data=np.arange(4, dtype="i2"))
     else:
         made = group.create_array("u", data=np.arange(4, dtype="i2"))
-    made.attrs[name] = given
+    made.attrs[name] = value
     if kind == "hdf5":
         group.close()
     with pytest.raises(UnsupportedDtypeError, match=rf"`{name}` must be one number.*dataset '/?u'"):

@@ -1,4 +1,4 @@
-"""bfloat16 and float8: ml_dtypes and TensorFlow are the oracle."""
+"""Test bfloat16 and float8, with ml_dtypes and TensorFlow as the oracles."""
 
 from __future__ import annotations
 

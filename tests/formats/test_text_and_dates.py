@@ -1,4 +1,4 @@
-"""Text of a fixed length, dates, enums: what is delivered, and what TensorFlow gets."""
+"""Test texts of a fixed length, dates and enums, as arrays and as tensors."""
 
 from __future__ import annotations
 
@@ -213,7 +213,7 @@ def test_dates_are_integers_with_a_unit(tmp_path: Path, kind: str) -> None:
 
 @pytest.mark.parametrize("options", [{}, {"chunks": (2,)}, {"chunks": (2,), "compression": "gzip"}])
 def test_dates_in_hdf5(tmp_path: Path, options: dict[str, Any]) -> None:
-    """As h5py writes them: opaque, with the dtype of NumPy as a tag."""
+    """H5py writes dates as opaque data, with NumPy's dtype as a tag."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("t", data=DATES.astype(h5py.opaque_dtype(DATES.dtype)), **options)
     view = ooc.open(tmp_path / "a.h5", "t")
@@ -252,7 +252,7 @@ def test_text_of_varying_length_in_zarr(tmp_path: Path, zarr_format: Any) -> Non
     batches = view.batches(2, shuffle=False)
     assert [text for batch in batches for text in batch.tolist()] == expected
     assert [text for batch in batches.to_tf() for text in batch.numpy().tolist()] == expected
-    assert ooc.open(tmp_path / "a.zarr").storage.key == "u"  # text is not what is meant
+    assert ooc.open(tmp_path / "a.zarr").storage.key == "u"  # text is no candidate
     again = from_json(as_json(view.batches(2, shuffle=False)))
     assert again.batch(1).tolist() == expected[2:4]
     assert pickle.loads(pickle.dumps(view)).take([4]).tolist() == [b"the last one"]
@@ -329,7 +329,7 @@ def test_names_of_an_enum_are_converted(tmp_path: Path, target: str, names: dict
 
 
 def test_categories_of_anndata_before_0_8(tmp_path: Path) -> None:
-    """A dataset of codes whose attribute refers to the names (anndata 0.7, `write_series`)."""
+    """An attribute of the codes refers to the names (anndata 0.7, `write_series`)."""
     names = np.array(["B cell", "T cell"], object)
     with h5py.File(tmp_path / "a.h5ad", "w") as file:
         file["obs/type"] = np.array([1, 0, -1], "i1")
@@ -339,7 +339,7 @@ def test_categories_of_anndata_before_0_8(tmp_path: Path) -> None:
 
 
 def test_absent_chunks_of_texts_are_told(tmp_path: Path) -> None:
-    """Also where asking for each at the opening is not known to be cheap."""
+    """The warning is issued even if chunks are not listed on opening."""
     texts = np.array([f"row {number}" for number in range(12)], object)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # strings are no part of the specification yet

@@ -1,4 +1,4 @@
-"""Times of the CF conventions, decoded into dates: xarray is the oracle."""
+"""Test decoding of CF times into dates, with xarray as the oracle."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ CASES: dict[str, tuple[Any, dict[str, Any]]] = {
 
 
 def written(path: Path, numbers: np.ndarray, attributes: dict[str, Any], **options: Any) -> None:
-    """Write times as they are."""
-    said = dict(attributes)
+    """Write times without netCDF4's own decoding."""
+    attributes = dict(attributes)
     with netCDF4.Dataset(path, "w") as file:
         file.createDimension("x", len(numbers))
-        fill = said.pop("_FillValue", None)
+        fill = attributes.pop("_FillValue", None)
         made = file.createVariable("when", numbers.dtype, ("x",), fill_value=fill, **options)
         made.set_auto_maskandscale(False)
-        made.setncatts(said)
+        made.setncatts(attributes)
         made[:] = numbers
 
 
@@ -130,11 +130,11 @@ def test_any_times(tmp_path: Path, data: st.DataObject) -> None:
     numbers = np.array(
         data.draw(st.lists(st.integers(-15000, 15000), min_size=2, max_size=9)), kind
     ) / (np.array(data.draw(st.integers(1, 24)), kind) if kind[0] == "f" else 1)
-    said: dict[str, Any] = {"units": f"{unit} since {date}"}
-    said |= {"calendar": calendar} if calendar else {}
+    attributes: dict[str, Any] = {"units": f"{unit} since {date}"}
+    attributes |= {"calendar": calendar} if calendar else {}
     if data.draw(st.booleans()):
-        said["_FillValue"] = numbers[0].astype(kind)
-    written(tmp_path / "a.nc", numbers.astype(kind), said)
+        attributes["_FillValue"] = numbers[0].astype(kind)
+    written(tmp_path / "a.nc", numbers.astype(kind), attributes)
     assert_array_equal(dates(ooc.open(tmp_path / "a.nc", decode=True)), shown(tmp_path / "a.nc"))
 
 

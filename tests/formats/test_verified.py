@@ -1,4 +1,4 @@
-"""Rows that are compared with their checksums: exact when all is well, never delivered when not."""
+"""Test verified rows: healthy ones are exact, damaged ones are never delivered."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LABELS = np.random.default_rng(1).integers(-9, 9, 1000)
 
 
 def write_manifest(path: Path, *datasets: tuple[str | None, Any], axis: int = 0) -> Path:
-    """Write the manifest of a file: of arrays as they should be, by their keys."""
+    """Write the manifest of a file, from correct arrays by key."""
 
     def npy(table: Any) -> bytes:
         buffer = io.BytesIO()
@@ -115,7 +115,7 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def damage(path: Path) -> None:
-    """Change one byte of the numbers, in the middle of the largest file."""
+    """Change one byte in the middle of the largest file."""
     file = max((one for one in [path, *path.rglob("*")] if one.is_file()), key=os.path.getsize)
     with file.open("r+b") as opened:
         opened.seek(file.stat().st_size // 2)
@@ -172,7 +172,7 @@ def test_a_wrong_row_is_not_delivered_in_part(tmp_path: Path) -> None:
     extent = Extent.of((2, 4, 4))
     out = np.empty((1, 2, 4, 4), array.dtype)
     source.read(np.array([[8, 0, 0]]), extent, out)
-    with pytest.raises(ChecksumError) as caught:  # the box itself is as it should be
+    with pytest.raises(ChecksumError) as caught:  # the box itself is undamaged
         source.read(np.array([[6, 0, 0]]), extent, out)
     assert caught.value.rows == (7,)
 

@@ -1,9 +1,8 @@
-"""HDF5's filters, undone outside HDF5: its lock lets one thread decode at a time, for all files.
+"""Decode HDF5 chunks outside HDF5, whose global lock lets one thread decode at a time.
 
-A chunk lies in the file as one run of bytes that went through the filters in order (HDF5 File
-Format Specification, III.C and IV.A.2.l); here they are undone in reverse by codecs that release
-the GIL. What is not here (szip, nbit, scaleoffset, bitshuffle, Blosc2's frames) is decoded by HDF5
-itself.
+A stored chunk is one run of bytes, the result of the dataset's filters in order (HDF5 File Format
+Specification, III.C and IV.A.2.l). Here filters are undone in reverse order by codecs that release
+the GIL. Other filters (szip, nbit, scaleoffset, bitshuffle, Blosc2) are left to HDF5.
 """
 
 from __future__ import annotations
@@ -29,74 +28,82 @@ _CODECS = {DEFLATE: "deflate", LZF: "lzf", BLOSC: "blosc", LZ4: "lz4h5", ZSTD: "
 _CHECKSUM_BYTES = 4
 
 _BLOSC_BYTES = 24
-"""A header of 16 bytes, the place of the one block, and its length."""
+"""Bytes before the data of a Blosc chunk of one block: a header of 16 bytes, the offset of the
+block, and its length."""
 
 _BLOSC_FLAGS = 0x01 | 0x10 | 1 << 5
-"""Shuffled, in one stream, by LZ4."""
+"""Shuffled, not split, LZ4."""
 
 _BLOSC_ITEM = 255
-"""Bytes of a number, at most."""
+"""Largest element in bytes that Blosc shuffles."""
 
 _TILE_BYTES = 1 << 20
-"""A longer chunk is unshuffled in parts: Blosc takes three times as much scratch memory."""
+"""Bytes that are unshuffled at a time, since Blosc takes three times as much scratch memory."""
 
 
 def can_decode(filters: tuple[int, ...], edges: bool) -> bool:
-    """Return whether every filter can be undone here; `edges`: some chunks reach over the edge."""
-    if edges and set(filters) == {SHUFFLE}:  # see `ChunkDecoder.decode`: their size tells nothing
+    """Return whether all filters can be undone here; `edges`: some chunks extend beyond the array.
+
+    Edge chunks may be unfiltered, which `ChunkDecoder.decode` detects by their size. Shuffling does
+    not change the size.
+    """
+    if edges and set(filters) == {SHUFFLE}:
         return False
     return set(filters) <= {*_CODECS, SHUFFLE, FLETCHER32}
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkDecoder:
-    """Undoes a dataset's filters, one chunk at a time; safe to use from several threads."""
+    """Decoder of a dataset's chunks; thread-safe."""
 
     filters: tuple[int, ...]  #: in the order in which they were applied
     stored: np.dtype[Any]  #: with its byte order
     chunk_shape: tuple[int, ...]
 
     def decode(self, data: Any, skipped: int, out: NDArray[Any]) -> None:
-        """Write a chunk's numbers to the part of it that lies in the array, of any strides.
+        """Decode a chunk into `out`, which has the part of the chunk in the array and any strides.
 
-        Bit i of `skipped` is set where filter i was not applied to this chunk. Bytes that don't
-        decode, or fail their checksum, are a `ValueError` or `RuntimeError`.
+        Bit i of `skipped` is set if filter i was not applied to this chunk. Bytes that don't
+        decode, or fail their checksum, raise `ValueError` or `RuntimeError`.
         """
         applied = [n for place, n in enumerate(self.filters) if not skipped >> place & 1]
         undo = partial(self._undo, data, applied)
         try:
             write_chunk(out, self.stored, self.chunk_shape, undo)
         except (ValueError, RuntimeError):
-            # Chunks that reach over the edge may be stored as they are (H5Pset_chunk_opts), which
-            # nothing but their size tells.
+            # An edge chunk of full size may be stored without filters (H5Pset_chunk_opts).
             whole = prod(self.chunk_shape) * self.stored.itemsize
             if out.shape == self.chunk_shape or len(memoryview(data)) != whole:
                 raise
             write_chunk(out, self.stored, self.chunk_shape, partial(self._undo, data, []))
 
     def _undo(self, data: Any, filters: list[int], target: NDArray[np.uint8]) -> None:
-        left, frame, applied = data, None, list(filters)
+        """Undo filters in reverse order, the last of them into `target` where that is possible.
+
+        Data to be unshuffled are decompressed into a `frame`, with room for a header before them.
+        """
+        frame, applied = None, list(filters)
         while applied:
             number = applied.pop()
             if number == FLETCHER32:
-                left, frame = _checked(left), None
+                data, frame = _checked(data), None
             elif number == SHUFFLE:
-                frame = _framed(left) if frame is None else frame
-                left = target if not applied else empty((len(memoryview(left)),), np.uint8)
-                _unshuffle(frame, self.stored.itemsize, left)
+                frame = _framed(data) if frame is None else frame
+                data = target if not applied else empty((len(memoryview(data)),), np.uint8)
+                _unshuffle(frame, self.stored.itemsize, data)
                 frame = None
             elif not applied:
-                left = decompress(_CODECS[number], left, target)
-            elif set(applied) <= {SHUFFLE, FLETCHER32}:  # they tell how long it is
+                data = decompress(_CODECS[number], data, target)
+            elif set(applied) <= {SHUFFLE, FLETCHER32}:  # so the decoded length is known
                 length = len(target) + _CHECKSUM_BYTES * applied.count(FLETCHER32)
                 frame = empty((_BLOSC_BYTES + length,), np.uint8)
-                left = decompress(_CODECS[number], left, frame[_BLOSC_BYTES:])
+                data = decompress(_CODECS[number], data, frame[_BLOSC_BYTES:])
             else:
-                left = decompress(_CODECS[number], left, None)
-        if left is not target:
-            stored = np.frombuffer(left, np.uint8)
-            _same_length(len(stored), len(target))
-            target[...] = stored
+                data = decompress(_CODECS[number], data, None)
+        if data is not target:
+            decoded = np.frombuffer(data, np.uint8)
+            _same_length(len(decoded), len(target))
+            target[...] = decoded
 
 
 def _same_length(found: int, expected: int) -> None:
@@ -105,7 +112,7 @@ def _same_length(found: int, expected: int) -> None:
 
 
 def _framed(data: Any) -> NDArray[np.uint8]:
-    """Copy shuffled bytes to where a Blosc chunk would have them: after its header."""
+    """Return shuffled bytes with room for the header of a Blosc chunk before them."""
     shuffled = np.frombuffer(data, np.uint8)
     frame = empty((_BLOSC_BYTES + len(shuffled),), np.uint8)
     frame[_BLOSC_BYTES:] = shuffled
@@ -113,11 +120,12 @@ def _framed(data: Any) -> NDArray[np.uint8]:
 
 
 def _unshuffle(frame: NDArray[np.uint8], itemsize: int, out: NDArray[np.uint8]) -> None:
-    """Put byte i of every number back beside its others; a rest at the end was not shuffled.
+    """Undo HDF5's shuffle filter: bring the bytes of each number together again.
 
-    Shuffled bytes are what a Blosc chunk holds whose compressor left them as they are (Blosc 1,
-    README_CHUNK_FORMAT.rst). Its vector code takes a fifth of the time of strided copies: an epoch
-    of gzip chunks of 128 KiB takes 1 / 1.19 of the processor's time by NumPy iteration.
+    Bytes at the end that make no whole number were not shuffled. The data are passed to Blosc as an
+    uncompressed shuffled chunk (Blosc 1, README_CHUNK_FORMAT.rst), because its vector code takes a
+    fifth of the time of strided copies: an epoch of gzip chunks of 128 KiB takes 1 / 1.19 of the
+    CPU time by NumPy iteration.
 
     Examples
     --------
@@ -146,23 +154,23 @@ def _unshuffle(frame: NDArray[np.uint8], itemsize: int, out: NDArray[np.uint8]) 
 
 
 def _blosc_unshuffle(frame: NDArray[np.uint8], itemsize: int, out: NDArray[np.uint8]) -> None:
-    """Write the header of a Blosc chunk of one block, and decode it."""
-    sizes = len(out), len(out), len(frame)  # decoded, of its block, encoded
+    """Write the header of a Blosc chunk of one block, and decode the chunk."""
+    sizes = len(out), len(out), len(frame)  # decoded, block, encoded
     header = struct.pack("<BBBB5I", 2, 1, _BLOSC_FLAGS, itemsize, *sizes, 20, len(out))
     frame[:_BLOSC_BYTES] = np.frombuffer(header, np.uint8)
     codecs().blosc_decode(frame, out=out)
 
 
 def _checked(data: Any) -> Any:
-    """Return bytes without their Fletcher-32 checksum, which must fit."""
-    held = memoryview(data)
-    if len(held) < _CHECKSUM_BYTES:
+    """Verify the Fletcher-32 checksum at the end of bytes, and return the bytes without it."""
+    view = memoryview(data)
+    if len(view) < _CHECKSUM_BYTES:
         raise ValueError("it is too short for its Fletcher-32 checksum")
-    body, checksum = held[:-_CHECKSUM_BYTES], bytes(held[-_CHECKSUM_BYTES:])
-    wanted = int.from_bytes(checksum, "little")
-    found = codecs().h5checksum_fletcher32(body)
-    # HDF5 before 1.6.3 wrote the bytes of each half the other way round on little-endian machines.
+    body, checksum = view[:-_CHECKSUM_BYTES], bytes(view[-_CHECKSUM_BYTES:])
+    expected = int.from_bytes(checksum, "little")
+    computed = codecs().h5checksum_fletcher32(body)
+    # HDF5 before 1.6.3 swapped the bytes of each half on little-endian machines.
     swapped = int.from_bytes(bytes([checksum[1], checksum[0], checksum[3], checksum[2]]), "little")
-    if found not in (wanted, swapped):
+    if computed not in (expected, swapped):
         raise ValueError("its Fletcher-32 checksum does not fit")
     return body

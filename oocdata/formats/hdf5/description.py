@@ -1,4 +1,4 @@
-"""What a file says of a dataset, in words and dtypes: for `opening`, which makes a source of it."""
+"""Describe HDF5 datasets: dtype, axes, attributes and layout."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ READING = {
     "decoded": "whole chunks, decoded in threads without HDF5's lock and kept while their rows are "
     "needed",
 }
-"""How each kind of storage is read; filtered chunks whose filters are undone here are decoded."""
+"""How each kind of storage is read; "decoded" is for chunks that are decoded outside HDF5."""
 
 _BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 
@@ -47,20 +47,20 @@ _DIMENSIONS = {
     *("DIMENSION_LIST", "REFERENCE_LIST", "DIMENSION_LABELS"),
     *("_Netcdf4Dimid", "_Netcdf4Coordinates", "_nc3_strict", "_NCProperties"),
 }
-"""Attributes by which HDF5 and netCDF4 keep dimensions."""
+"""Attributes in which HDF5 and netCDF4 store dimensions."""
 
 _MOST_COLUMNS = 20
-"""Names of columns that are told."""
+"""Most names of columns in a description."""
 
 EMPTY = ("MATLAB_empty", "value_type")
-"""Attributes of MATLAB and of pandas that say that an array has no elements."""
+"""Attributes with which MATLAB and pandas mark an array without elements."""
 
 _OF_SCALES = {"CLASS", "NAME"}
-"""Those of a dimension scale; other datasets may have attributes of these names."""
+"""Attributes of dimension scales only; in other datasets they are the user's."""
 
 
 def as_complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """Return the dtype of complex numbers for pairs of floats, as MATLAB keeps them.
+    """Return a complex dtype for pairs of floats as MATLAB stores them, else the dtype itself.
 
     Examples
     --------
@@ -78,15 +78,15 @@ def as_complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def stored_dtype(dataset: Any) -> tuple[np.dtype[Any], bool]:
-    """Return the dtype of an open dataset as stored, and whether rows are of varying length.
+    """Return the stored dtype of an open dataset, and whether its rows are of varying length.
 
-    Checked, without metadata of h5py; of rows of varying length that of their numbers, or an
-    object's. Text, references, rows without a field of numbers, and what stands for an empty array,
-    are an `UnsupportedDtypeError`.
+    The dtype is without h5py's metadata; for rows of varying length it is that of their numbers,
+    or object for texts and bytes. Raises `UnsupportedDtypeError` for references, dtypes that NumPy
+    lacks, overlapping fields, and datasets that stand for an empty array.
     """
     try:
         stored: np.dtype[Any] = dataset.dtype
-    except (TypeError, ValueError) as error:  # ValueError: floats longer than any of NumPy's
+    except (TypeError, ValueError) as error:  # ValueError: floats longer than NumPy's longest
         raise UnsupportedDtypeError(
             f"elements must be bool, integer, float or complex numbers; h5py knows no dtype for "
             f"these: {error}."
@@ -103,26 +103,27 @@ def stored_dtype(dataset: Any) -> tuple[np.dtype[Any], bool]:
     if _overlap(stored):
         raise UnsupportedDtypeError(
             "every field must have the size of a number of NumPy's; h5py takes some of these for "
-            f"larger ones, which would lie over others: {stored}. Save the fields on their own."
+            f"larger ones, which would overlap others: {stored}. Save each field as an array."
         )
-    if (stood_for := _stands_for_none(dataset, stored)) is not None:
+    if (placeholder := _empty_placeholder(dataset, stored)) is not None:
         raise UnsupportedDtypeError(
-            f"an array must hold an element; this one was empty, and {stood_for}."
+            f"an array must hold an element; this one was empty, and {placeholder}."
         )
-    # In its metadata h5py keeps the names of an enum.
+    # The metadata are h5py's names of an enum.
     return check_stored(as_complex(drop_metadata(stored))), False
 
 
 def _overlap(dtype: np.dtype[Any]) -> bool:
-    """Return whether fields lie over one another, as those of no compound of HDF5 do."""
+    """Return whether fields overlap, which those of an HDF5 compound never do."""
     fields = sorted((dtype.fields or {}).values(), key=itemgetter(1))
-    return any(
-        kind.itemsize > after[1] - place for (kind, place, *_), after in pairwise(fields)
-    ) or (any(_overlap(kind.base) for kind, *_ in fields))
+    overlap = any(
+        kind.itemsize > after[1] - offset for (kind, offset, *_), after in pairwise(fields)
+    )
+    return overlap or any(_overlap(kind.base) for kind, *_ in fields)
 
 
-def _stands_for_none(dataset: Any, stored: np.dtype[Any]) -> str | None:
-    """Return in words what a maker wrote in the place of an empty array; None where it did not."""
+def _empty_placeholder(dataset: Any, stored: np.dtype[Any]) -> str | None:
+    """Return a description of what a writer stored instead of an empty array, or None."""
     matlab, pandas = EMPTY
     if stored == np.uint64 and dataset.ndim == 1 and dataset.attrs.get(matlab):
         return f"MATLAB stored the lengths of its axes, {tuple(dataset[()].tolist())}"
@@ -132,60 +133,65 @@ def _stands_for_none(dataset: Any, stored: np.dtype[Any]) -> str | None:
 
 
 def _varying_numbers(dataset: Any) -> np.dtype[Any] | None:
-    """Return the dtype of numbers in rows of varying length; None for other datasets, and bytes."""
+    """Return the dtype of the numbers in rows of varying length, or None; bytes don't count."""
     try:
-        found = h5py.check_vlen_dtype(dataset.dtype)
-    except TypeError:  # of numbers that NumPy hasn't
+        inner = h5py.check_vlen_dtype(dataset.dtype)
+    except TypeError:  # of numbers that NumPy lacks
         return None
-    numbers = isinstance(found, np.dtype) and not found.hasobject and found not in _BYTES
-    return found if numbers else None
+    is_numbers = isinstance(inner, np.dtype) and not inner.hasobject and inner not in _BYTES
+    return inner if is_numbers else None
 
 
 def _is_bytes(dataset: Any) -> bool:
-    """Return whether rows are texts or sequences of bytes, each of its own length."""
+    """Return whether rows are texts or sequences of bytes of varying length."""
     kind = dataset.dtype
     text = h5py.check_string_dtype(kind)
     inner = None if text else h5py.check_vlen_dtype(kind)
-    long = (text and text.length is None) or (inner is not None and np.dtype(inner) in _BYTES)
-    return bool(long and dataset.ndim)
+    varying = (text and text.length is None) or (inner is not None and np.dtype(inner) in _BYTES)
+    return bool(varying and dataset.ndim)
 
 
 def is_plain(dataset: Any) -> bool:
-    """Return whether the bytes are what the dtype says (not so for bfloat16 or 12-bit integers)."""
+    """Return whether the stored bytes are elements of the dtype.
+
+    They are not for bfloat16 or 12-bit integers, which HDF5 converts.
+    """
     kind = dataset.id.get_type()
-    if dataset.dtype.kind == "S":  # else HDF5 turns what stands for the end of text into zeros
+    if dataset.dtype.kind == "S":  # with other padding, HDF5 replaces the padding by zeros
         return bool(kind.get_strpad() == h5py.h5t.STR_NULLPAD)
     return bool(h5py.h5t.py_create(dataset.dtype, logical=True) == kind)
 
 
 def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storage:
-    """Return how a dataset is stored; what it is opened and read by is left to `opening`."""
-    words = {"chunked": f"chunks of {dataset.chunks}"}
-    if stored.kind == "virtual":
-        words["virtual"] = f"virtual, mappings: {len(dataset.virtual_sources())}"
+    """Return how a dataset is stored; `opening` adds the files and how to open it again."""
+    layout = stored.kind
+    if stored.kind == "chunked":
+        layout = f"chunks of {dataset.chunks}"
+    elif stored.kind == "virtual":
+        layout = f"virtual, mappings: {len(dataset.virtual_sources())}"
     names = dimension_names(dataset)
-    # To read `units` of every array would cost a quarter of what opening one does.
-    told = (*PACKING, *TIME) if dataset.ndim < 2 else PACKING
+    # Reading `units` of every array would add a quarter to the time of opening one.
+    attributes = (*PACKING, *TIME) if dataset.ndim < 2 else PACKING
     return Storage(
         format="HDF5",
         path=path,
         key=key,
-        layout=words.get(stored.kind, stored.kind) + _shorter(dataset, names) + _by_maker(dataset),
+        layout=layout + _shorter(dataset, names) + _by_maker(dataset),
         codec=codec_name(dataset),
         stored_bytes=None if stored.kind == "virtual" else dataset.id.get_storage_size(),
         reading=READING[stored.kind],
         dimensions=names,
-        packed=packing(attributes_of(dataset, told)),
+        packed=packing(attributes_of(dataset, attributes)),
         unit=unit_of(dataset.dtype),
     )
 
 
 def dimension_names(dataset: Any) -> tuple[str, ...]:
-    """Return the names of a dataset's axes; empty where none has a name.
+    """Return the names of a dataset's axes; an empty tuple if none has a name.
 
-    A label, else the name of the first dimension scale (HDF5 Dimension Scale Specification), which
-    is how netCDF4 keeps them; a one-dimensional scale has its own name (netCDF file format,
-    "Dimensions with Coordinate Variable").
+    The name of an axis is its label, else the name of its first dimension scale (HDF5 Dimension
+    Scale Specification), as in netCDF4. The axis of a one-dimensional scale has the scale's own
+    name (netCDF file format, "Dimensions with Coordinate Variable").
     """
     if dataset.ndim == 1 and dataset.is_scale:
         return (_last(dataset.name),)
@@ -197,7 +203,7 @@ def dimension_names(dataset: Any) -> tuple[str, ...]:
 
 
 def _scale(dimension: Any) -> Any:
-    """Return the first scale of a dimension; None where there is none, or it was deleted."""
+    """Return the first scale of a dimension; None if there is none, or it was deleted."""
     try:
         return dimension[0] if len(dimension) else None
     except (KeyError, ValueError, RuntimeError, OSError):
@@ -205,10 +211,10 @@ def _scale(dimension: Any) -> Any:
 
 
 def _shorter(dataset: Any, names: tuple[str, ...]) -> str:
-    """Say where a dataset ends before its dimension: netCDF shows fill values for the rest.
+    """Return a note if a dataset is shorter than its dimension, else an empty text.
 
-    Variables of an unlimited dimension are as long as what was written to each (netCDF file
-    format, "Dimensions").
+    A variable of an unlimited dimension is as long as the part of it that was written; netCDF shows
+    fill values for the rest (netCDF file format, "Dimensions").
     """
     for number, name in enumerate(names):
         scale = _scale(dataset.dims[number])
@@ -218,10 +224,10 @@ def _shorter(dataset: Any, names: tuple[str, ...]) -> str:
 
 
 def _by_maker(dataset: Any) -> str:
-    """Say what the attributes of a maker tell of the axes.
+    """Return a note on the axes of datasets of MATLAB and pandas, else an empty text.
 
-    MATLAB (``.mat`` of version 7.3) keeps them in reverse. pandas (``format="fixed"``) keeps the
-    columns of one dtype as ``block0_values``, and their names beside it.
+    MATLAB (``.mat`` of version 7.3) stores axes in reverse order. pandas (``format="fixed"``)
+    stores the columns of one dtype as ``block0_values``, and their names in ``block0_items``.
     """
     if dataset.ndim == 2 and dataset.name and "transposed" in dataset.attrs:
         items = dataset.parent.get(_last(dataset.name).replace("_values", "_items"))
@@ -238,29 +244,29 @@ def _last(name: str | None) -> str:
 
 
 def is_dimension_only(dataset: Any) -> bool:
-    """Return whether this is a netCDF dimension that has a length and no values.
+    """Return whether a dataset is a netCDF dimension with a length but no values.
 
     Its attribute ``NAME`` says so (netCDF file format, "Dimensions without Coordinate Variables").
     """
-    said = dataset.attrs.get("NAME") if dataset.is_scale else None
-    return as_text(said).startswith("This is a netCDF dimension but not a netCDF variable")
+    name = dataset.attrs.get("NAME") if dataset.is_scale else None
+    return as_text(name).startswith("This is a netCDF dimension but not a netCDF variable")
 
 
 def annotations_of(dataset: Any) -> Annotations:
-    """Return attributes and fill value of an open dataset, without those of dimensions."""
-    left_out = _DIMENSIONS | (_OF_SCALES if dataset.is_scale else set())
-    there = [name for name in dataset.attrs if name not in left_out]
-    attributes = dict.fromkeys(there) | attributes_of(dataset, there)
-    told = attributes.get("categories")
-    if isinstance(told, h5py.Reference) and told:  # AnnData before 0.8
-        attributes["categories"] = tuple(all_values(dataset.file[told]))
-    if names := h5py.check_enum_dtype(dataset.dtype):
-        attributes["categories"] = _by_code(names)
+    """Return the attributes of an open dataset, except those of dimensions, and its fill value."""
+    excluded = _DIMENSIONS | (_OF_SCALES if dataset.is_scale else set())
+    names = [name for name in dataset.attrs if name not in excluded]
+    attributes = dict.fromkeys(names) | attributes_of(dataset, names)
+    categories = attributes.get("categories")
+    if isinstance(categories, h5py.Reference) and categories:  # AnnData before 0.8
+        attributes["categories"] = tuple(all_values(dataset.file[categories]))
+    if codes := h5py.check_enum_dtype(dataset.dtype):
+        attributes["categories"] = _by_code(codes)
     return Annotations(attributes, fill_value(dataset))
 
 
 def attributes_of(dataset: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return attributes of some names that are there, and of a kind that h5py can read."""
+    """Return the named attributes, without those that are absent or that h5py can't read."""
     attributes, found = dataset.attrs, {}
     for name in names:
         if name in attributes:
@@ -270,19 +276,19 @@ def attributes_of(dataset: Any, names: Iterable[str]) -> dict[str, Any]:
 
 
 def all_values(dataset: Any) -> Any:
-    """Return all values of an open dataset as Python's, text too."""
-    text = h5py.check_string_dtype(dataset.dtype) is not None
-    return (dataset.asstr() if text else dataset)[()].tolist()
+    """Return all values of an open dataset as Python objects, with texts as ``str``."""
+    is_text = h5py.check_string_dtype(dataset.dtype) is not None
+    return (dataset.asstr() if is_text else dataset)[()].tolist()
 
 
-def _by_code(names: Mapping[str, int]) -> tuple[str, ...] | dict[int, str]:
-    """Return the names of an enum so that each is found by its number.
+def _by_code(codes: Mapping[str, int]) -> tuple[str, ...] | dict[int, str]:
+    """Return the names of an enum by code: a tuple if codes count from 0, else a dict.
 
     Examples
     --------
     >>> _by_code({"cloudy": 1, "clear": 0}), _by_code({"clear": 0, "missing": 255})
     (('clear', 'cloudy'), {0: 'clear', 255: 'missing'})
     """
-    found = {int(code): name for name, code in names.items()}
-    ordered = {code: found[code] for code in sorted(found)}
-    return tuple(ordered.values()) if list(ordered) == list(range(len(found))) else ordered
+    names = {int(code): name for name, code in codes.items()}
+    ordered = {code: names[code] for code in sorted(names)}
+    return tuple(ordered.values()) if list(ordered) == list(range(len(names))) else ordered

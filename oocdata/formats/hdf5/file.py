@@ -1,9 +1,8 @@
-"""Opening HDF5 files and datasets: what h5py says, as this package's errors.
+"""Open HDF5 files with h5py, and translate HDF5's errors.
 
-Files are opened with HDF5's own locking left as it is. A lock means that a writer has the file
-open, and what is on disk is then no consistent file (without the lock, HDF5 stops at a damaged
-header, or doesn't). A file opened without locking also can't be shared with one that the user has
-open in the same process: HDF5 refuses to mix the two.
+HDF5's file locking is left on. A locked file is open for writing, so the file on disk may be
+inconsistent; without the lock, HDF5 might or might not notice. Also, HDF5 refuses to open a file
+without locking that the user has open with locking in the same process.
 """
 
 from __future__ import annotations
@@ -61,52 +60,52 @@ FILTERS = {
     32026: "blosc2",
     32028: "sperr",
 }
-"""Names of filters: the library's own below 256, registered ones above (HDF5 filter registry)."""
+"""Names of filters by number: HDF5's own below 256, then those of the HDF5 filter registry."""
 
 _METADATA_BYTES = 2 << 20
 
 
 def hdf5_library() -> Any:
-    """Return the module ``h5py``, which takes long to import."""
+    """Import and return ``h5py``, which is slow to import."""
     import h5py
 
     return h5py
 
 
 def hdf5_lock(path: str = "") -> AbstractContextManager[Any]:
-    """Return the one lock under which h5py calls HDF5, which a thread may take again.
+    """Return the global, reentrant lock under which h5py calls HDF5.
 
-    Give the path where HDF5 may read from a store. Then no garbage is collected meanwhile: h5py
-    takes this lock to end its objects. A thread that fetches, or one that has a lock of ours, would
-    wait for it for ever if it came to collect a cycle with such an object (h5py's documentation,
-    "Python file-like objects").
+    If `path` is a URL, garbage collection is off while the lock is held, because HDF5 may then wait
+    for the store. h5py takes this lock to destroy its objects, so the thread that fetches, or a
+    thread with one of our locks, would deadlock on collecting a cycle with such an object (h5py's
+    documentation, "Python file-like objects").
     """
     lock: AbstractContextManager[Any] = hdf5_library()._objects.phil
     return _uncollected(lock) if is_url(path) else lock
 
 
 _paused = False
-"""Whether Python's collector is off until HDF5's lock is given back."""
+"""Whether garbage collection is off until HDF5's lock is released."""
 
 
 @contextmanager
 def _uncollected(lock: AbstractContextManager[Any]) -> Iterator[None]:
     global _paused
-    with lock:  # first: one thread at a time changes it
-        collects = gc.isenabled()
+    with lock:  # taken first: the lock also guards `_paused`
+        was_enabled = gc.isenabled()
         try:
-            _paused |= collects
+            _paused |= was_enabled
             gc.disable()
             yield
         finally:
-            if collects:
+            if was_enabled:
                 gc.enable()
                 _paused = False
 
 
 def _resume_after_fork() -> None:
     global _paused
-    if _paused:  # by a thread that is not here
+    if _paused:  # by a thread that does not exist in the child
         gc.enable()
         _paused = False
 
@@ -117,7 +116,10 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def readable(path: str, key: str | None = None) -> Iterator[None]:
-    """Turn what h5py raises over damaged metadata into a clear error; see `concerning`."""
+    """Raise h5py's errors in the block as `UnknownFormatError`: the metadata are damaged.
+
+    Other errors of oocdata pass, with file and dataset added (see `concerning`).
+    """
     try:
         with concerning(path, key):
             yield
@@ -125,20 +127,20 @@ def readable(path: str, key: str | None = None) -> Iterator[None]:
         raise
     except (OSError, KeyError, ValueError, RuntimeError) as error:
         raise UnknownFormatError(
-            f"the HDF5 metadata must be readable; HDF5 says: {said(error)}. Was the file cut short "
-            "or overwritten?",
+            f"the HDF5 metadata must be readable; HDF5 says: {said(error)}. Was the file cut "
+            "short or overwritten?",
             path=path,
             key=key,
         ) from error
 
 
 def said(error: BaseException) -> str:
-    """Return an h5py error's own words, without the quotes of KeyError and a final full stop."""
+    """Return an h5py error's message, without the quotes of `KeyError` and the final full stop."""
     return str(error.args[-1] if error.args else error).rstrip(".")
 
 
 def fill_value(dataset: Any, undefined: Any = None) -> Any:
-    """Return what was never written reads as, or `undefined` where the file doesn't say."""
+    """Return the value of elements that were never written; `undefined` if the file has none."""
     try:
         return dataset.fillvalue
     except RuntimeError:
@@ -146,29 +148,29 @@ def fill_value(dataset: Any, undefined: Any = None) -> Any:
 
 
 def unwritten(dataset: Any) -> bytes:
-    """Return one number as stored, as which reads what was never written."""
-    if dataset.dtype.hasobject:  # of rows of varying length: none
+    """Return the fill value as the bytes of one stored element; zeros if the file has none."""
+    if dataset.dtype.hasobject:  # rows of varying length have none
         return bytes(dataset.id.get_type().get_size())
     return np.array(fill_value(dataset, undefined=0), dataset.dtype).tobytes()
 
 
 def open_file(path: str, version: Version | None = None) -> Any:
-    """Open an ``h5py.File`` for reading; of an object in a store, that version if one is given."""
+    """Open an ``h5py.File`` for reading; an object in a store in the given `version`."""
     with concerning(path):
         stream = _stream(path, version) if is_url(path) else None
         try:
             file = hdf5_library().File(stream or path, "r")
-        except SourceError:  # of a store
+        except SourceError:  # raised by the store
             raise
         except FileNotFoundError as error:
             raise MissingFileError("the file must exist; there is none.") from error
         except OSError as error:
-            raise _why(error) from error
+            raise _open_error(error) from error
         if stream is not None:
             _streams[_number(file)] = stream
         if file.mode == "r":
             return file
-        file.close()  # of what the writer has open, it is only another handle
+        file.close()  # closes this handle only, not the writer's
         raise SourceError(
             "the file must not be open for writing; this process writes to it, and what is on disk "
             "may be older. Close it, or pass the open dataset: ooc.open(file[key])."
@@ -176,23 +178,23 @@ def open_file(path: str, version: Version | None = None) -> Any:
 
 
 def _stream(url: str, version: Version | None) -> MetadataStream:
-    """Return the bytes of an object in a store, fetched in blocks as HDF5 asks for them."""
-    from oocdata.formats.hdf5.metadata import MetadataStream  # the client takes long to import
+    """Return a stream over an object in a store, which fetches the blocks that HDF5 reads."""
+    from oocdata.formats.hdf5.metadata import MetadataStream  # the client is slow to import
 
     return MetadataStream(stored_file(url, version))
 
 
 _streams: WeakValueDictionary[int, MetadataStream] = WeakValueDictionary()
-"""The streams of objects that are open, by `_number`: one URL may be open several times."""
+"""Open streams by `_number`, because one URL may be open several times."""
 
 
 def _number(file: Any) -> int:
-    """Return the number by which HDF5 tells an open file from all others."""
+    """Return HDF5's unique number of an open file."""
     return int(hdf5_library().h5o.get_info(file.id).fileno)
 
 
 def version_of_open(file: Any) -> Version:
-    """Return the version of an open file: not of what may have replaced it at its path since."""
+    """Return the version of an open file, even if its path leads to another file by now."""
     if is_url(file.filename):
         return _streams[_number(file)].file.version
     return FileVersion.of(file.filename, os.fstat(file.id.get_vfd_handle()))
@@ -201,9 +203,9 @@ def version_of_open(file: Any) -> Version:
 def compare_open(
     version: Version, file: Any, key: str | None = None, rows: Iterable[int] | None = None
 ) -> None:
-    """Raise `SourceError` if an open file is another version.
+    """Raise `SourceError` if an open file no longer has the given version.
 
-    Of an object, each block of its metadata is compared when it is fetched.
+    Nothing is fetched for an object: each block of metadata is checked when it is fetched.
     """
     if isinstance(version, FileVersion):
         version.compare(os.fstat(file.id.get_vfd_handle()), key, rows)
@@ -218,28 +220,29 @@ def compare_open(
 
 @contextmanager
 def little_metadata(file: Any) -> Iterator[None]:
-    """Have HDF5 keep little of the metadata of an open file in memory: its walk is over soon.
+    """Limit HDF5's metadata cache of an open file in the block, for a walk over many datasets.
 
-    Looking at 10,000 datasets takes it 170 MB of memory otherwise, and 11 MB so.
+    A walk over 10,000 datasets takes 11 MB of memory with the limit and 170 MB without.
     """
     stream = _streams.get(_number(file)) if is_url(file.filename) else None
     if stream is not None:
         stream.walks = True
-    before, little = file.id.get_mdc_config(), file.id.get_mdc_config()
-    little.max_size = little.initial_size = max(little.min_size, _METADATA_BYTES)
-    little.set_initial_size = True
-    file.id.set_mdc_config(little)
+    before, limited = file.id.get_mdc_config(), file.id.get_mdc_config()
+    limited.max_size = limited.initial_size = max(limited.min_size, _METADATA_BYTES)
+    limited.set_initial_size = True
+    file.id.set_mdc_config(limited)
     try:
         yield
     finally:
         file.id.set_mdc_config(before)
 
 
-def _why(error: OSError) -> SourceError:
-    words = said(error)
-    if isinstance(error, BlockingIOError) or "already open for write" in words:
+def _open_error(error: OSError) -> SourceError:
+    """Return the error to raise for an error of HDF5 on opening a file."""
+    message = said(error)
+    if isinstance(error, BlockingIOError) or "already open for write" in message:
         return SourceError(
-            f"the file must not be open for writing elsewhere; it is locked ({words}). Close the "
+            f"the file must not be open for writing elsewhere; it is locked ({message}). Close the "
             "writer, or copy the file. If its writer was killed: h5clear -s. If the file system "
             "knows no locks and nobody writes: set HDF5_USE_FILE_LOCKING=FALSE."
         )
@@ -248,57 +251,57 @@ def _why(error: OSError) -> SourceError:
             "the process must be allowed to open one more file; it is not. Raise the limit "
             "(ulimit -n)."
         )
-    if "truncated file" in words:
+    if "truncated file" in message:
         return TruncatedFileError(
-            f"the file must be as long as its superblock says; HDF5 says: {words}. It was cut "
+            f"the file must be as long as its superblock says; HDF5 says: {message}. It was cut "
             "short, or its writer is not done."
         )
-    if error.errno or "already open for read-only" in words or "flag values" in words:
-        return SourceError(f"the file must be readable; HDF5 says: {words}.")
+    if error.errno or "already open for read-only" in message or "flag values" in message:
+        return SourceError(f"the file must be readable; HDF5 says: {message}.")
     return UnknownFormatError(
-        f"the HDF5 header must be readable; HDF5 says: {words}. Was the file cut short or "
+        f"the HDF5 header must be readable; HDF5 says: {message}. Was the file cut short or "
         "overwritten?"
     )
 
 
-def find_beside(own: str, name: str, variable: str) -> str | None:
-    """Return the file that HDF5 would open for a name inside another file, `own`, or None.
+def find_beside(path: str, name: str, variable: str) -> str | None:
+    """Return the path of the file that HDF5 would open for a `name` in the file at `path`, or None.
 
-    The order of search is HDF5's (``H5F_prefix_open_file``): the name itself if absolute, then its
-    last part; the folders of an environment variable (``HDF5_VDS_PREFIX``, ``HDF5_EXT_PREFIX``);
-    the folder of the file; the current folder; the folder where the file lies once symbolic links
-    are resolved.
+    The search order is HDF5's (``H5F_prefix_open_file``): the name itself if absolute, then its
+    last part in the folders of an environment variable (``HDF5_VDS_PREFIX``, ``HDF5_EXT_PREFIX``),
+    in the folder of the file, in the current folder, and in the file's folder after resolving
+    symbolic links.
     """
-    if is_url(own):
+    if is_url(path):
         return None
-    tries = []
+    candidates = []
     if os.path.isabs(name):
-        tries.append(name)
+        candidates.append(name)
         name = os.path.basename(name)
-    origin = os.path.dirname(os.path.abspath(own))
+    origin = os.path.dirname(os.path.abspath(path))
     prefixes = os.environ.get(variable, "").split(os.pathsep)
     folders = [prefix.replace("${ORIGIN}", origin) for prefix in prefixes if prefix]
-    folders += [origin, "", os.path.dirname(os.path.realpath(own))]
-    tries += [os.path.join(folder, name) for folder in folders]
-    return next((os.path.abspath(path) for path in tries if os.path.isfile(path)), None)
+    folders += [origin, "", os.path.dirname(os.path.realpath(path))]
+    candidates += [os.path.join(folder, name) for folder in folders]
+    return next((os.path.abspath(file) for file in candidates if os.path.isfile(file)), None)
 
 
 def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
-    """Make sure that HDF5 can decode these filters in this process.
+    """Load HDF5's plugins for filters in this process; raise if one is missing.
 
-    Plugins register with the HDF5 library of one process, so every process that reads asks again.
+    Plugins are registered per process, so each process that reads must call this.
     """
     available = hdf5_library().h5z.filter_avail
-    lacking = [number for number in filters if not available(number)]
-    if lacking:
+    unavailable = [number for number in filters if not available(number)]
+    if unavailable:
         with suppress(ImportError):
             importlib.import_module("hdf5plugin")
-    for number in lacking:
+    for number in unavailable:
         if available(number):
             continue
         name = FILTERS.get(number, "unknown")
         raise MissingDependencyError(
             f"the chunks are encoded with filter {number} ({name}), which HDF5 must have; "
-            "it has not. Install it: pip install hdf5plugin; one that is not among "
-            f"those must lie on HDF5_PLUGIN_PATH. [{place(path, key)}]"
+            "it has not. Install it: pip install hdf5plugin; a filter that is not in that "
+            f"package must be on HDF5_PLUGIN_PATH. [{place(path, key)}]"
         )

@@ -1,7 +1,4 @@
-"""Chunks read without HDF5: by ``pread`` at their offsets, and decoded in threads.
-
-HDF5 has one lock for all its calls, so of threads that decode through it one works at a time.
-"""
+"""Read and decode chunks without HDF5, whose global lock lets one thread decode at a time."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.soon import Soon
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
-from oocdata.formats.codecs import StoredBytes
+from oocdata.formats.codecs import ReadBuffer
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.table import ChunkTable
 
@@ -31,24 +28,24 @@ class FilteredChunks:
     """The chunks of a filtered dataset; a `oocdata.engines.chunked.ChunkReader`."""
 
     file: File = field(compare=False, repr=False)
-    table: ChunkTable  #: where they lie, in one dataset or in several
-    decoder: ChunkDecoder  #: of whole stored chunks, which may reach over the shape
+    table: ChunkTable  #: offsets of the chunks, in one dataset or in several
+    decoder: ChunkDecoder  #: of stored chunks, which may extend beyond the array
     shape: tuple[int, ...]
     chunk_shape: tuple[int, ...]
     fill: bytes | None
-    """One number as stored, as which reads what was never written; None where that is an error."""
+    """Fill value as the bytes of one stored element; None if missing chunks are an error."""
     described: Storage = field(compare=False, repr=False)
 
     own_threads = False
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
+        """Dtype of the decoded numbers, in native byte order."""
         return self.decoder.stored.newbyteorder("=")
 
     @property
     def parts(self) -> JoinedParts | None:
-        """Datasets whose chunks these are, numbered on from one to the next."""
+        """The datasets that hold the chunks, if there are several."""
         return self.table.parts
 
     def storage(self) -> Storage:
@@ -60,21 +57,21 @@ class FilteredChunks:
         self.file.check(self.table.key)
 
     def soon(self, places: NDArray[np.int64]) -> list[Soon]:
-        """Return what decoding chunks will take out of a store."""
+        """Return the requests to a store that decoding the chunks will need."""
         if not self.file.is_remote:
             return []
         offsets, sizes, _ = self._located(places)
-        there = offsets >= 0
-        return self.file.soon(offsets[there], sizes[there].astype(np.int64))
+        present = offsets >= 0
+        return self.file.soon(offsets[present], sizes[present].astype(np.int64))
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
-        """Decode chunks into their places, one after the other."""
+        """Read and decode chunks into `outs`, one after the other."""
         opened = self.file.opened()
         located = self._located(places)
-        stored = StoredBytes()
-        each = zip(*(found.tolist() for found in located), strict=True)
+        buffer = ReadBuffer()
+        entries = zip(*(column.tolist() for column in located), strict=True)
         decoders = self._decoders(places)
-        for place, (offset, nbytes, skipped), out in zip(places, each, outs, strict=True):
+        for place, (offset, nbytes, skipped), out in zip(places, entries, outs, strict=True):
             decoder, length = next(decoders)
             if offset < 0:
                 if self.fill is None:
@@ -83,12 +80,12 @@ class FilteredChunks:
                     )
                 out[...] = np.frombuffer(self.fill, self.decoder.stored)[0]
                 continue
-            memory = stored(nbytes)
+            memory = buffer(nbytes)
             self._read(opened, offset, memory, place)
             try:
                 decoder.decode(memory, skipped, out[(slice(None),) * self.table.axis + (length,)])
             except (ValueError, RuntimeError) as error:
-                self.check()  # bytes that were written over are not damaged
+                self.check()  # a file that has changed is reported as changed, not as damaged
                 raise self._error(
                     DamagedChunkError,
                     f"a chunk must decode; {error}. Its bytes are damaged: restore the file",
@@ -96,45 +93,49 @@ class FilteredChunks:
                 ) from error
 
     def _located(self, places: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-        """Return where chunks lie; see `ChunkTable.locate`."""
+        """Return offsets, sizes and filter masks of chunks; see `ChunkTable.locate`."""
         try:
             return self.table.locate(places)
-        except SourceError as error:  # its metadata are read now
+        except SourceError as error:  # of the first read, which reads the table
             if error.rows is None:
                 error.concern(self._rows(places))
             raise
 
     def _rows(self, places: NDArray[np.int64]) -> list[int]:
+        """Return the rows that chunks hold."""
         axis = self.table.axis
         step, length = self.chunk_shape[axis], self.shape[axis]
-        first = np.unique(places[:, axis])[:, None] * step + np.arange(step)
-        rows: list[int] = first[first < length].tolist()
+        covered = np.unique(places[:, axis])[:, None] * step + np.arange(step)
+        rows: list[int] = covered[covered < length].tolist()
         return rows
 
     def _decoders(self, places: NDArray[np.int64]) -> Iterator[tuple[ChunkDecoder, slice]]:
-        """Yield what decodes each chunk, and how much of its place along the axis it fills."""
-        parts, alike = self.parts, self.decoder
+        """Yield for each chunk its decoder, and the part of `out` along the axis that it fills.
+
+        Parts may differ in the length of their chunks along the axis.
+        """
+        parts, decoder = self.parts, self.decoder
         if parts is None:
-            yield from repeat((alike, slice(None)), len(places))
+            yield from repeat((decoder, slice(None)), len(places))
             return
-        chunk, axis = alike.chunk_shape, parts.axis
+        chunk, axis = decoder.chunk_shape, parts.axis
         along = places[:, axis] * parts.unit
         numbers = parts.of(along)
         left = parts.starts[numbers] + parts.lengths[numbers] - along
         steps = repeat(chunk[axis]) if parts.steps is None else parts.steps[numbers].tolist()
         for step, length in zip(steps, np.minimum(left, parts.unit).tolist(), strict=False):
             whole = (*chunk[:axis], step, *chunk[axis + 1 :])
-            yield ChunkDecoder(alike.filters, alike.stored, whole), slice(0, length)
+            yield ChunkDecoder(decoder.filters, decoder.stored, whole), slice(0, length)
 
     def _read(
         self, opened: Readable, offset: int, memory: memoryview, place: NDArray[np.int64]
     ) -> None:
-        """Fill memory with a stored chunk."""
+        """Read a stored chunk into memory."""
         try:
             opened.read_into(memory, offset)
         except UnfinishedError as error:
             cause = error.cause
-            if isinstance(cause, SourceError):  # which says what is wrong, but for the rows
+            if isinstance(cause, SourceError):  # lacks only the rows
                 raise self._error(type(cause), cause.message.rstrip("."), place) from cause
             if cause is not None:
                 raise self._error(

@@ -1,7 +1,7 @@
-"""Datasets read through HDF5 itself: what it decodes or puts together, and objects of the user.
+"""Read datasets through HDF5: virtual and compact ones, other filters, and objects of the user.
 
-HDF5 has one lock for all its calls, so one thread reads at a time. Whole chunks are cached by the
-chunked engine, so HDF5's own chunk cache is switched off: memory stays flat.
+HDF5 has a global lock, so one thread reads at a time. HDF5's own chunk cache is off: whole chunks
+are cached by the chunked engine, within the budget.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ Rows: TypeAlias = Sequence[int] | NDArray[np.int64]
 _SPARE_FILES = 8
 
 _MOST_OPEN = 64
-"""Files kept open through HDF5; the one opened first is closed for another, and opens again."""
+"""Most datasets that a process keeps open; the one opened first is closed to open another."""
 
 
 class ThroughLibrary(Sliced):
     """A dataset that HDF5 reads: by boxes, as a `Source`, or by whole chunks, as a `ChunkReader`.
 
-    `chunk_shape` is what HDF5 decodes together.
+    `chunk_shape` is that of the chunks that HDF5 decodes.
     """
 
     own_threads = True
-    """Several would wait for one another."""
+    """One thread reads all chunks, since several would wait for HDF5's lock."""
 
     def __init__(
         self, target: OnDisk | UsersObject, chunk_shape: tuple[int, ...], storage: Storage
@@ -76,7 +76,7 @@ class ThroughLibrary(Sliced):
         return hash(self.target)
 
     def check(self) -> None:
-        """Raise if a file is not what it was."""
+        """Raise if a file has changed since the dataset was opened."""
         rules = self.target.rules
         with hdf5_lock(rules.path), concerning(rules.path, rules.key):
             self.target.opened().check()
@@ -88,68 +88,69 @@ class ThroughLibrary(Sliced):
             out[...] = self.found(tuple(slice(first, first + n) for first, n in ends))
 
     def found(self, box: tuple[slice, ...]) -> NDArray[Any]:
-        """Return the numbers of a box; errors have its rows."""
+        """Return the numbers of a box; errors name its rows."""
         with reading(self.target, range(box[self.axis].start, box[self.axis].stop)) as dataset:
             return _read(dataset, box, self.dtype, self.target.rules.fill)
 
 
 @contextmanager
 def reading(target: OnDisk | UsersObject, rows: Rows) -> Iterator[Any]:
-    """Provide the open dataset for a read of some rows, under HDF5's lock; errors have the rows."""
+    """Provide the open dataset under HDF5's lock; errors in the block name the rows."""
     rules = target.rules
     with hdf5_lock(rules.path), concerning(rules.path, rules.key):
         opened = target.opened()
         try:
             yield opened.dataset
-        except SourceError as error:  # of a store: it says nothing of the bytes
+        except SourceError as error:  # raised by a store; the bytes are not damaged
             error.concern(rows)
             raise
         except (OSError, RuntimeError, ValueError) as error:
             opened.check(rows)
-            words = said(error)
-            if target.kind == "chunked" or "filter" in words:
+            message = said(error)
+            if target.kind == "chunked" or "filter" in message:
                 raise DamagedChunkError(
-                    f"a chunk must decode; HDF5 says: {words}. Its bytes are damaged: restore "
+                    f"a chunk must decode; HDF5 says: {message}. Its bytes are damaged: restore "
                     "the file.",
                     rows=rows,
                 ) from error
             raise SourceError(
-                f"the rows must be readable; HDF5 says: {words}.", rows=rows
+                f"the rows must be readable; HDF5 says: {message}.", rows=rows
             ) from error
         opened.check(rows)
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
 class OnDisk:
-    """A dataset by path and name; each process opens it when it first reads."""
+    """A dataset given by path and name; each process opens it on its first read."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
     rules: Rules
     kind: str  #: see `oocdata.formats.hdf5.storage.Stored`
     version: Version
-    filters: tuple[int, ...]  #: that the process must have
-    outside: tuple[FileVersion, ...]  #: other files that hold bytes of it
+    filters: tuple[int, ...]  #: that HDF5 needs to read it
+    outside: tuple[FileVersion, ...]  #: other files with bytes of the dataset
 
     def opened(self) -> _Opened:
         """Return the open dataset; HDF5's lock must be held."""
-        found = _open.get(self)
-        if found is None:
-            found = _Opened(self)
+        opened = _open.get(self)
+        if opened is None:
+            opened = _Opened(self)
             while len(_open) >= _MOST_OPEN:
                 del _open[next(iter(_open))]
-            _open[self] = found
-        return found
+            _open[self] = opened
+        return opened
 
 
 _open: WeakKeyDictionary[OnDisk, _Opened] = WeakKeyDictionary()
-"""What this process has open; it closes with the source."""
+"""Datasets that this process has open; each is closed when its source is gone."""
 
 _inherited: list[_Opened] = []
+"""Datasets that the parent process had open when it forked; never closed here."""
 
 
 def _leave_to_parent() -> None:
-    """After a fork: closing a file here would change what the parent has open."""
+    """Forget the parent's open files after a fork: closing them here would affect the parent."""
     _inherited.extend(_open.values())
     _open.clear()
 
@@ -159,10 +160,10 @@ if hasattr(os, "register_at_fork"):
 
 
 class _Opened:
-    """A dataset open in this process, with what shows that its files are still whole."""
+    """A dataset open in this process, which can check that its files have not changed."""
 
     def __init__(self, disk: OnDisk) -> None:
-        # Not `disk` itself, which keeps this open for as long as it is used.
+        # No reference to `disk`, the key of the weak dictionary that holds this object.
         rules, self._version = disk.rules, disk.version
         self._key = rules.key
         self._outside: tuple[FileVersion, ...] = ()
@@ -182,7 +183,7 @@ class _Opened:
         return h5py.Dataset(h5d.open(self.file.id, name, access))
 
     def _hold_sources(self, disk: OnDisk) -> None:
-        """Make sure that other files are there now, and open for as long as this is."""
+        """Open the files of a virtual dataset's sources, so that HDF5 can always read them."""
         stored = inspect_storage(self.dataset, disk.rules)
         self._outside = tuple(FileVersion.of(path) for path in stored.outside)
         if self._outside != disk.outside:
@@ -192,33 +193,34 @@ class _Opened:
             )
         if not self._outside:
             return
-        # HDF5 reads the fill value where it can't open a source. Held here, sources need no new
-        # descriptors but one at a time; once read from, they stay open in HDF5 too.
+        # HDF5 reads the fill value where it can't open a source, e.g. for lack of descriptors. As
+        # they are open here, it needs few new ones; these are shown to be available.
         self.sources = [open_file(version.path) for version in self._outside]
         descriptor = self.file.id.get_vfd_handle()
         for number in [os.dup(descriptor) for _ in range(_SPARE_FILES)]:
             os.close(number)
-        for mapping in self.dataset.virtual_sources():  # a place of each makes HDF5 open it
+        # Reading one element of each source makes HDF5 open it and keep it open.
+        for mapping in self.dataset.virtual_sources():
             start = mapping.vspace.get_select_bounds()[0]
-            box = tuple(slice(place, place + 1) for place in start)
+            box = tuple(slice(first, first + 1) for first in start)
             _read(self.dataset, box, disk.dtype, disk.rules.fill)
 
     def check(self, rows: Rows | None = None) -> None:
-        """Raise if a file is not what it was; HDF5 reads zeros beyond the end of one cut short."""
+        """Raise if a file has changed: HDF5 reads zeros beyond the end of a truncated file."""
         compare_open(self._version, self.file, self._key, rows)
         for other in self._outside:
             what = f"{other.path!r}, which holds bytes of the dataset, must"
             try:
-                same = other.matches(os.stat(other.path))
+                unchanged = other.matches(os.stat(other.path))
             except FileNotFoundError as error:
                 raise MissingFileError(f"{what} be there; it is gone.", rows=rows) from error
-            if not same:
+            if not unchanged:
                 raise SourceError(f"{what} not change while it is read; it did.", rows=rows)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class UsersObject:
-    """The user's own open ``h5py.Dataset``; it can't leave the process."""
+    """The user's open ``h5py.Dataset``, which can be read in this process only."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -239,23 +241,24 @@ class UsersObject:
         return self
 
     def check(self, rows: Rows | None = None) -> None:
-        """Do nothing: the user may write to it."""
+        """Do nothing: the user may write to the dataset."""
 
     def __reduce__(self) -> NoReturn:
-        """Refuse: an open object can't travel."""
+        """Raise: an open object can't be pickled."""
         raise ArgumentError(
             "a source must be described by path and name to be pickled; this one reads through an "
             "open h5py.Dataset. Close its writer and open it by path. "
-            f"[{place(**self.rules.about)}]"
+            f"[{place(self.rules.path, self.rules.key)}]"
         )
 
 
 def _read(dataset: Any, box: tuple[slice, ...], dtype: np.dtype[Any], fill: bool) -> NDArray[Any]:
+    """Read a box of an open dataset; missing chunks read as the fill value if `fill` is set."""
     start = tuple(part.start for part in box)
     counts = tuple(part.stop - part.start for part in box)
-    # Where the file defines no fill value, HDF5 leaves the memory of missing chunks as it is. As
-    # stored, like h5py: HDF5 converts neither dates, nor text of another character set; and where
-    # it turns the bytes of integers of fewer bits, it takes what lies beside these for theirs.
+    # Zeros, because HDF5 leaves the memory of missing chunks unchanged if the file defines no fill
+    # value. In the stored dtype, like h5py: HDF5 can convert neither dates nor character sets, and
+    # a byte swap of integers with padding bits would take the padding for their bits.
     numbers = (np.zeros if fill else np.empty)(counts, dataset.dtype)
     space = dataset.id.get_space()
     space.select_hyperslab(start, counts)

@@ -1,8 +1,7 @@
-"""Names inside an HDF5 file: what is there, and where a name leads.
+"""List the names in an HDF5 file, and resolve names to datasets.
 
-Links are followed here, one step at a time, because HDF5 would follow a link into another file
-without a word, and any file on the machine can be named by such a link (HDF5 File Format
-Specification, IV.A.2.g, the link message).
+Links are followed here step by step, because HDF5 would silently follow an external link, which can
+name any file on the machine (HDF5 File Format Specification, IV.A.2.g, the link message).
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ from oocdata.formats.hdf5.file import find_beside, open_file
 __all__ = ["Names", "choose_dataset", "find_dataset", "group_attributes", "list_names"]
 
 _MOST_LINKS = 16
-"""Soft links followed for one name: HDF5's own limit (``H5Pset_nlinks``)."""
+"""Most soft links on the way of one name; HDF5's default limit (``H5Pset_nlinks``)."""
 
 _NUMBERS = "biufc"
 
 
 class Names:
-    """Names in an open file; no link into another file is followed."""
+    """Resolver of names in an open file, which follows no external links."""
 
     def __init__(self, file: Any) -> None:
         self.file, self._links = file, file.id.links
         self._addresses = {"": h5o.get_info(file.id).addr}
-        """Of what names lead to by hard links alone."""
+        """Addresses of objects, by names that consist of hard links only."""
 
     def follow(self, name: str) -> tuple[str, tuple[str, str] | None]:
-        """Return a name without the soft links on its way, and where it leaves the file.
+        """Return a name with its soft links resolved, and the target of an external link or None.
 
-        A name that leads out is returned up to the external link, with the file that the link names
-        and the path there. One that leads nowhere is a `MissingKeyError`.
+        If the name passes through an external link, the result is the name up to this link, and the
+        link's file with the path in it. A name that leads nowhere is a `MissingKeyError`.
         """
         if name in self._addresses:
             return name, None
@@ -56,7 +55,7 @@ class Names:
             if below in self._addresses:
                 here = below
                 continue
-            # By the whole name: groups that were opened on the way would stay in HDF5's memory.
+            # By the whole name, because HDF5 would keep the groups opened on the way in memory.
             try:
                 info = self._links.get_info(_encoded(below))
             except (KeyError, RuntimeError, ValueError):
@@ -76,38 +75,41 @@ class Names:
         return here, None
 
     def address(self, name: str) -> object:
-        """Return what all names of one object in the file have alike; None if it leads nowhere."""
-        try:
-            end, way_out = self.follow(name)
-        except MissingKeyError:
-            return None
-        return name if way_out else self._addresses[end]
+        """Return a value that is equal for all names of one object; None if the name is broken.
 
-    def opened(self, name: str) -> Any:
-        """Return h5py's identifier of what a name leads to in this file, or None.
-
-        Opened again by its name, it raises what keeps it from being opened.
+        It is the object's address, or the name itself if that leads to another file.
         """
         try:
-            name, way_out = self.follow(name)
-            return None if way_out else h5o.open(self.file.id, _encoded(name or "/"))
+            end, external_target = self.follow(name)
+        except MissingKeyError:
+            return None
+        return name if external_target else self._addresses[end]
+
+    def opened(self, name: str) -> Any:
+        """Return h5py's identifier of the object at a name in this file; None if there is none.
+
+        It is None too if the object can't be opened; `find_dataset` raises the reason.
+        """
+        try:
+            name, external_target = self.follow(name)
+            return None if external_target else h5o.open(self.file.id, _encoded(name or "/"))
         except (MissingKeyError, KeyError, RuntimeError, ValueError, OSError):
             return None
 
     def below(self, name: str) -> list[str]:
-        """Return the names right below a group; none for what is no group, or in another file."""
+        """Return the names of a group's children; none if there is no such group in this file."""
         group = self.opened(name)
         if not isinstance(group, h5g.GroupID):
             return []
-        found, here, hard = [], self.follow(name)[0], h5l.TYPE_HARD
+        children, here, hard = [], self.follow(name)[0], h5l.TYPE_HARD
 
         def note(link: bytes, info: Any) -> None:
-            found.append(_decoded(link))
+            children.append(_decoded(link))
             if info.type == hard:
-                self._addresses[f"{here}/{found[-1]}"] = info.u
+                self._addresses[f"{here}/{children[-1]}"] = info.u
 
         group.links.iterate(note, info=True)
-        return found
+        return children
 
 
 def _steps(name: str) -> list[str]:
@@ -123,65 +125,64 @@ def _decoded(name: bytes) -> str:
 
 
 def list_names(file: Any, below: str = "") -> list[str]:
-    """Return the absolute name of every dataset in an open file, or below a group, sorted.
+    """Return the sorted absolute names of all datasets in an open file, or below a group.
 
-    Soft links to datasets are listed. External links are listed and not followed. Each group is
-    entered once, so a group that holds itself is no loop. A netCDF dimension that has a length and
-    no values is no dataset of the user's.
+    Soft links to datasets are listed, and so are external links, without following them. Each
+    group is visited once, so cycles end. NetCDF dimensions without values are left out.
     """
     names = Names(file)
-    found: list[str] = []
+    listing: list[str] = []
     groups, seen = deque([below]), {names.address(below)}
     while groups:
         group = groups.popleft()
         for name in [f"{group}/{part}" for part in names.below(group)]:
             try:
-                end, way_out = names.follow(name)
+                end, external_target = names.follow(name)
             except MissingKeyError:
                 continue
-            kind = None if way_out else h5g.get_objinfo(file.id, _encoded(end or "/")).type
+            kind = None if external_target else h5g.get_objinfo(file.id, _encoded(end or "/")).type
             if kind is None or (kind == h5g.DATASET and not is_dimension_only(file[end])):
-                found.append(name)
-            # What a soft link to a group leads to is listed under its own name.
+                listing.append(name)
+            # A group's datasets are listed under its own name, not under a soft link to it.
             elif kind == h5g.GROUP and end == name and names.address(name) not in seen:
                 seen.add(names.address(name))
                 groups.append(name)
-    found = joined(found, lambda group: group_attributes(file, group))
-    return [name or "/" for name in found]
+    listing = joined(listing, lambda group: group_attributes(file, group))
+    return [name or "/" for name in listing]
 
 
 def group_attributes(file: Any, name: str) -> dict[str, Any] | None:
-    """Return the attributes of a group in the file itself that say what it is; None for others."""
-    found = Names(file).opened(name)
-    if not isinstance(found, h5g.GroupID):
+    """Return AnnData's attributes of a group in this file; None if there is no such group."""
+    group = Names(file).opened(name)
+    if not isinstance(group, h5g.GroupID):
         return None
-    attributes = h5py.Group(found).attrs
+    attributes = h5py.Group(group).attrs
     known = ("encoding-type", "encoding-version", "shape", "ordered")
     legacy = ("h5sparse_format", "h5sparse_shape")
-    return {one: attributes[one] for one in (*known, *legacy) if one in attributes}
+    return {key: attributes[key] for key in (*known, *legacy) if key in attributes}
 
 
 def choose_dataset(file: Any) -> str:
     """Return the name of the only dataset that can be opened as an array.
 
-    Scalars, text and empty dataspaces are no candidates; two names of one dataset are one.
-    Coordinates (`dimensions.data_variables`) are candidates where there is nothing else. The error
-    where there is none, or more than one, lists what is there.
+    Scalars, text and empty dataspaces are not considered, nor further names of a dataset.
+    Coordinates (see `dimensions.data_variables`) are considered only if there is nothing else. If
+    there is not exactly one candidate, the error lists the datasets.
     """
     links, names = Names(file), list_names(file)
     arrays: dict[object, Named] = {}
     for name in names:
-        found = links.opened(name)
-        if not isinstance(found, h5py.h5d.DatasetID):  # in another file, or a group that is one
+        opened = links.opened(name)
+        if not isinstance(opened, h5py.h5d.DatasetID):  # in another file, or one array as a group
             arrays.setdefault(name, Named(name, ()))
-        elif _is_array(dataset := h5py.Dataset(found)):
+        elif _is_array(dataset := h5py.Dataset(opened)):
             named = Named.of(name, dimension_names(dataset), dataset.attrs)
             arrays.setdefault(links.address(name), named)
     candidates = data_variables(list(arrays.values()))
     if candidates or not names:
         return choose_key(candidates, None, file.filename)
     if len(names) == 1:
-        return names[0]  # opening it says what is wrong with it
+        return names[0]  # opening it raises the reason
     raise MissingKeyError(
         f"the file must hold a dataset; it holds only {listed(names)}, which are no arrays of "
         "numbers.",
@@ -190,47 +191,48 @@ def choose_dataset(file: Any) -> str:
 
 
 def _is_array(dataset: Any) -> bool:
-    """Return whether it is an array of numbers."""
+    """Return whether a dataset is an array of numbers."""
     try:
         return bool(dataset.shape) and dataset.dtype.kind in _NUMBERS
-    except TypeError:  # no NumPy dtype
+    except TypeError:  # no corresponding NumPy dtype
         return False
 
 
 def find_dataset(
     file: Any, name: str, external: bool, opened: ExitStack, links: int = 0
 ) -> tuple[Any, str]:
-    """Return the dataset of a name and its name in the file where it lies, ``dataset.file``.
+    """Return the dataset at a name, and its name in the file that holds it, ``dataset.file``.
 
-    Files that external links lead to are closed by `opened`; `links` have been followed so far. The
-    error where a name leads nowhere or to a group lists what is there.
+    External links are followed if `external` is set: `opened` closes their files, and `links` is
+    the number followed so far. If the name leads to no dataset, the error lists the datasets.
     """
     names = Names(file)
     try:
-        end, way_out = names.follow(name)
+        end, external_target = names.follow(name)
     except MissingKeyError as error:
         raise MissingKeyError(
             f"`key` must name a dataset in the file; got {name!r}: {error.message} The file holds: "
             f"{listed(list_names(file))}.",
             path=file.filename,
         ) from error
-    if way_out is not None:
-        path = _linked_file(file, name, way_out, external, links)
+    if external_target is not None:
+        path = _linked_file(file, name, external_target, external, links)
         other = opened.enter_context(open_file(path))
-        return find_dataset(other, way_out[1], external, opened, links + 1)
-    found = file[end or "/"]
-    if isinstance(found, h5py.Dataset) and not is_dimension_only(found):
-        return found, name
+        return find_dataset(other, external_target[1], external, opened, links + 1)
+    target = file[end or "/"]
+    if isinstance(target, h5py.Dataset) and not is_dimension_only(target):
+        return target, name
     what = "is a type"
-    if isinstance(found, h5py.Dataset):
+    if isinstance(target, h5py.Dataset):
         what = "is a netCDF dimension, which has a length and no values"
-    elif isinstance(found, h5py.Group):
+    elif isinstance(target, h5py.Group):
         what = f"is a group, which holds: {listed(list_names(file, end))}"
     raise MissingKeyError(f"`key` must name a dataset; {name!r} {what}.", path=file.filename)
 
 
-def _linked_file(file: Any, name: str, way_out: tuple[str, str], external: bool, links: int) -> str:
-    filename, target = way_out
+def _linked_file(file: Any, name: str, link: tuple[str, str], external: bool, links: int) -> str:
+    """Return the path of an external link's file; raise if it is missing or not allowed."""
+    filename, target = link
     kind: type[SourceError] = ExternalDataError
     if not external:
         message = (

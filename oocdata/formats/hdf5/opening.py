@@ -1,10 +1,10 @@
-"""HDF5: datasets by name, contiguous and unfiltered ones by byte offset, all others by chunks.
+"""Open HDF5 datasets, and choose how each is read.
 
-A contiguous dataset without filters is a run of bytes in the file (``H5Dget_offset``), and so is
-each unfiltered chunk: the strided engine reads them without HDF5 and its one lock. Filtered chunks
-are decoded outside of HDF5 where their filters are known here. Everything else (compact and virtual
-storage, objects of the user) is read through h5py. The format: HDF5 File Format
-Specification, version 3.0.
+A contiguous dataset is one run of bytes in the file (``H5Dget_offset``), and so is each unfiltered
+chunk: the strided engine reads them without HDF5 and its global lock. Filtered chunks are decoded
+outside HDF5 if `decode` implements their filters. Everything else (compact and virtual storage,
+h5py objects of the user) is read through h5py. The format: HDF5 File Format Specification,
+version 3.0.
 """
 
 from __future__ import annotations
@@ -79,33 +79,33 @@ from oocdata.formats.stored import absolute, file_of, is_url
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
 
 _FETCHED_WHOLE = 1 << 20
-"""Bytes of an unfiltered chunk that is fetched whole and cached, where it holds parts of rows; h5py
-chooses at most so many. Part by part, most of each chunk comes with a row: 3 MB of rows of 1 KiB
-took 315 MB."""
+"""Largest unfiltered chunk, in bytes, that is fetched whole over a link and cached, if chunks cut
+rows; h5py chooses no larger ones. Fetching parts of chunks brings most of each chunk with every
+row: 3 MB of rows of 1 KiB took 315 MB."""
 
 _LARGE = 4 << 10
-"""Bytes of a run from which on reading it alone costs less than its share of a whole chunk. Rows of
-784 bytes in h5py's own chunks are 196 runs of 4 bytes, and took 1,400 times the processor's time of
-a first epoch, by NumPy iteration."""
+"""Bytes of a run from which on reading it alone is cheaper than decoding whole chunks. Rows of 784
+bytes in h5py's default chunks are 196 runs of 4 bytes, and took 1,400 times the CPU time of a first
+epoch, by NumPy iteration."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Wanted:
-    """Arguments of `oocdata.open`."""
+class _Arguments:
+    """Arguments of `oocdata.open` for HDF5."""
 
     axis: Axis
     missing: Missing | None
     external: bool
 
     def opened(self, path: str, key: Key) -> dict[str, Any]:
-        """Return the arguments that open a dataset, or several, again."""
+        """Return the arguments of `oocdata.open` that open the datasets again."""
         opened: dict[str, Any] = {"target": path, "key": key if isinstance(key, str) else list(key)}
         opened |= {"missing": self.missing} if self.missing is not None else {}
         return opened | ({"external": True} if self.external else {})
 
 
 def list_hdf5(path: str) -> list[str]:
-    """Return the absolute name of every dataset in a file, of any dtype; see `links.list_names`."""
+    """Return the absolute name of every dataset in a file; see `links.list_names`."""
     with open_file(path) as file, readable(path):
         return list_names(file)
 
@@ -118,44 +118,44 @@ def open_hdf5(
     missing: Missing | None = None,
     external: bool = False,
 ) -> Source:
-    """Open a dataset of an HDF5 file, or several of them as one array; reads metadata only.
+    """Open a dataset of an HDF5 file, or several as one array; reads metadata only.
 
-    Arguments and errors are those of `oocdata.open`. Of `axis` only the first counts: errors call
-    places along it rows. The source is a `Strided` for contiguous storage and unfiltered chunks,
-    else a `Chunked`; a `ThroughLibrary` where only HDF5 knows what lies where.
+    Arguments and errors are those of `oocdata.open`. Rows in errors are positions along the first
+    of `axis`. The source is a `Strided` for contiguous storage and unfiltered chunks, a `Chunked`
+    for other chunks and compact storage, and else a `ThroughLibrary`.
     """
-    wanted = _Wanted(axis, missing, external)
+    arguments = _Arguments(axis, missing, external)
     if external and is_url(path):
         raise ArgumentError(
             "`external` must be left out for a file at a URL: others beside it are not looked for."
         )
     with open_file(path) as file, readable(path, key if isinstance(key, str) else None):
         if key is None:
-            return _open_one(file, choose_dataset(file), wanted)
+            return _open_one(file, choose_dataset(file), arguments)
         # A name may look like a pattern.
         if isinstance(key, str) and not (is_pattern(key) and Names(file).opened(key) is None):
-            return _open_one(file, f"/{key.strip('/')}", wanted)
+            return _open_one(file, f"/{key.strip('/')}", arguments)
         with little_metadata(file):
-            return _open_several(Names(file), key, wanted)
+            return _open_several(Names(file), key, arguments)
 
 
-def _open_one(file: Any, name: str, wanted: _Wanted) -> Source:
-    """Open the dataset of a name in an open file, or the group that is one array."""
+def _open_one(file: Any, name: str, arguments: _Arguments) -> Source:
+    """Open a dataset of an open file, or a group that is one array (see `formats.anndata`)."""
     attributes = group_attributes(file, name)
     if attributes is not None and is_one_array(attributes):
         path, named = file.filename, name.rstrip("/")
 
         def member(part: str) -> Source:
-            return _open_one(file, f"{named}/{part}", replace(wanted, axis=0))
+            return _open_one(file, f"{named}/{part}", replace(arguments, axis=0))
 
         values = partial(_values, absolute(path), named)
-        return open_group(Group(path, name, attributes, member, values), wanted.axis)
+        return open_group(Group(path, name, attributes, member, values), arguments.axis)
     with ExitStack() as opened:
-        dataset, name = find_dataset(file, name, wanted.external, opened)
-        # A name that leads through an external link is described by the file where it ends.
+        dataset, name = find_dataset(file, name, arguments.external, opened)
+        # After an external link this is the file that holds the dataset.
         version = version_of_open(dataset.file)
         with concerning(version.path, name):
-            return _source(dataset, version, name, wanted)
+            return _source(dataset, version, name, arguments)
 
 
 def _values(path: str, group: str, part: str) -> Any:
@@ -165,14 +165,14 @@ def _values(path: str, group: str, part: str) -> Any:
         return all_values(file[key])
 
 
-def _open_several(names: Names, key: Key, wanted: _Wanted) -> Source:
+def _open_several(names: Names, key: Key, arguments: _Arguments) -> Source:
     """Open the datasets that a pattern matches, or several keys name, as one array."""
     path = absolute(names.file.filename)
-    alone = partial(_open_one, names.file, wanted=wanted)
-    found = Datasets(path, wanted.axis, fill=wanted.missing == "fill", alone=alone)
+    open_one = partial(_open_one, names.file, arguments=arguments)
+    parts = Datasets(path, arguments.axis, fill=arguments.missing == "fill", alone=open_one)
 
     def look(name: str) -> Any:
-        """Return the identifier of a dataset in a tuple; an empty one if it is in another file."""
+        """Return a tuple of a dataset's identifier, empty if it is in another file."""
         opened = names.opened(name)
         if names.address(name) is None:
             return None
@@ -184,13 +184,12 @@ def _open_several(names: Names, key: Key, wanted: _Wanted) -> Source:
     seen: set[object] = set()
     for name, matched in found_by(key, names.below, look, path):
         address = names.address(name)
-        if (
-            matched is not None and address in seen
-        ):  # of several names of one dataset, the first counts
+        # Of the names of one dataset that patterns match, only the first is used.
+        if matched is not None and address in seen:
             continue
         seen.add(address)
-        found.add(name, *(matched or (names.opened(name),)))
-    return found.source(said(key), wanted.opened(path, key))
+        parts.add(name, *(matched or (names.opened(name),)))
+    return parts.source(said(key), arguments.opened(path, key))
 
 
 def from_dataset(
@@ -208,11 +207,11 @@ def from_dataset(
     if _can_be_reopened(dataset):
         return open_hdf5(path, key, axis=axis, missing=missing, external=external)
     with readable(path, key):
-        return _source(dataset, None, key, _Wanted(axis, missing, external))
+        return _source(dataset, None, key, _Arguments(axis, missing, external))
 
 
 def _can_be_reopened(dataset: Any) -> bool:
-    """Return whether path and name lead to what the object shows."""
+    """Return whether the dataset can be opened again by its path and name."""
     file, name = dataset.file, dataset.name
     if file.driver != "sec2" or file.mode != "r" or file.swmr_mode or name is None:
         return False
@@ -229,43 +228,43 @@ def _can_be_reopened(dataset: Any) -> bool:
         return False
 
 
-def _source(dataset: Any, version: Version | None, key: str, wanted: _Wanted) -> Source:
+def _source(dataset: Any, version: Version | None, key: str, arguments: _Arguments) -> Source:
     """Return the source of an open dataset; through the object itself where `version` is None."""
     path = version.path if version else dataset.file.filename
-    stored, is_varying = stored_dtype(dataset)
+    dtype, is_varying = stored_dtype(dataset)
     if dataset.shape is None:
         raise ArgumentError(
             f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
         )
     named = Storage("HDF5", path, key, dimensions=dimension_names(dataset))
-    axes = sample_axes(wanted.axis, dataset.ndim, named)
-    rules = Rules(path, key, axes[0], wanted.missing == "fill", wanted.external)
-    found = inspect_storage(dataset, rules)
-    outside = tuple(FileVersion.of(other) for other in found.outside)
+    axes = sample_axes(arguments.axis, dataset.ndim, named)
+    rules = Rules(path, key, axes[0], arguments.missing == "fill", arguments.external)
+    stored = inspect_storage(dataset, rules)
+    outside = tuple(FileVersion.of(other) for other in stored.outside)
     storage = replace(
-        describe(dataset, path, key, found),
+        describe(dataset, path, key, stored),
         files=() if version is None else (version, *outside),
-        opened=None if version is None else wanted.opened(path, key),
+        opened=None if version is None else arguments.opened(path, key),
         annotations=partial(annotations_of, dataset)
         if version is None
         else partial(_read_annotations, path, key),
     )
     if is_varying:
-        return _varying(dataset, version, stored, rules, found, storage)
-    about = dataset.shape, stored.newbyteorder("="), rules, found.kind
-    target: OnDisk | UsersObject
-    if version is None:
-        target = UsersObject(*about, dataset, os.getpid())
-    else:
-        target = OnDisk(*about, version, found.filters, outside)
+        return _varying(dataset, version, dtype, rules, stored, storage)
     if version is not None and is_plain(dataset):
-        direct = _direct(dataset, version, stored, axes, rules, found, storage)
+        direct = _direct(dataset, version, dtype, axes, rules, stored, storage)
         if direct is not None:
             return direct
-    # What somebody writes to is read anew each time, never cached.
-    chunked = found.kind in ("chunked", "compact") and dataset.file.mode == "r"
+    fields = dataset.shape, dtype.newbyteorder("="), rules, stored.kind
+    target: OnDisk | UsersObject
+    if version is None:
+        target = UsersObject(*fields, dataset, os.getpid())
+    else:
+        target = OnDisk(*fields, version, stored.filters, outside)
+    # A file that is open for writing may change, so its chunks are not cached.
+    chunked = stored.kind in ("chunked", "compact") and dataset.file.mode == "r"
     chunk_shape = _chunk_shape(dataset)
-    storage = _read_by(storage, found.kind, chunks=chunk_shape if chunked else None)
+    storage = _read_by(storage, stored.kind, chunks=chunk_shape if chunked else None)
     through = ThroughLibrary(target, chunk_shape, storage)
     return Chunked(through) if chunked else through
 
@@ -275,10 +274,10 @@ def _varying(
     version: Version | None,
     dtype: np.dtype[Any],
     rules: Rules,
-    found: Stored,
+    stored: Stored,
     storage: Storage,
 ) -> Source:
-    """Return a source of rows of varying length: numbers of a dtype, or (object) texts or bytes."""
+    """Return a source of rows of varying length: numbers, or texts or bytes for dtype object."""
     shape = dataset.shape
     if not dtype.hasobject:
         if dataset.ndim != 1:
@@ -292,18 +291,18 @@ def _varying(
                 "which h5py gives other numbers. Save it in native byte order."
             )
     elif h5py.check_string_dtype(dataset.dtype) is not None:
-        kept = kept_texts(texts_of(dataset), shape, storage)
-        if kept is not None:
-            return kept
+        texts = kept_texts(texts_of(dataset), shape, storage)
+        if texts is not None:
+            return texts
     references: Source | None = None
-    if not dataset.size:  # nor a place in the file
+    if not dataset.size:  # no space is allocated in the file
         references = MemoryArray(np.empty(shape, REFERENCE))
     elif version is not None and dataset.file.id.get_create_plist().get_sizes() == (8, 8):
         axes = tuple(range(dataset.ndim))
-        references = _direct(dataset, version, REFERENCE, axes, rules, found, storage)
+        references = _direct(dataset, version, REFERENCE, axes, rules, stored, storage)
     if version is None or references is None:
         raise not_kept(storage, shape)
-    target = OnDisk(shape, dtype, rules, found.kind, version, found.filters, ())
+    target = OnDisk(shape, dtype, rules, stored.kind, version, stored.filters, ())
     if dtype.hasobject:
         return VaryingRows.of(target, references, storage)
     described = replace(
@@ -319,7 +318,7 @@ def _varying(
 
 
 def _read_annotations(path: str, key: str) -> Annotations:
-    """Return what the file where a dataset lies says of it."""
+    """Return the attributes and the fill value of a dataset."""
     with ExitStack() as opened, readable(path, key):
         file = opened.enter_context(open_file(path))
         return annotations_of(find_dataset(file, key, False, opened)[0])
@@ -328,49 +327,49 @@ def _read_annotations(path: str, key: str) -> Annotations:
 def _direct(
     dataset: Any,
     version: Version,
-    stored: np.dtype[Any],
+    dtype: np.dtype[Any],
     axes: tuple[int, ...],
     rules: Rules,
-    found: Stored,
+    stored: Stored,
     storage: Storage,
 ) -> Source | None:
-    """Return a source that reads the file without HDF5; None where only HDF5 can.
+    """Return a source that reads the file without HDF5; None if only HDF5 can read it.
 
     `axes` are the sample axes.
     """
     shape, file = dataset.shape, file_of(version)
     in_place = _read_by(storage, "contiguous")
-    offset = offset_of(dataset.id) if found.kind == "contiguous" else None
+    offset = offset_of(dataset.id) if stored.kind == "contiguous" else None
     if offset is not None:
-        end = offset + prod(shape) * stored.itemsize
+        end = offset + prod(shape) * dtype.itemsize
         if end > version.nbytes:
             raise TruncatedFileError(
                 f"the file must hold {end} bytes; got {version.nbytes}. It was cut short."
             )
-        strides = contiguous_strides(shape, stored.itemsize)
+        strides = contiguous_strides(shape, dtype.itemsize)
         described = replace(in_place, strides=strides)
-        return Strided(file, stored, shape, strides, offset, described, axis=rules.axis)
-    if found.kind != "chunked" or not prod(shape):
+        return Strided(file, dtype, shape, strides, offset, described, axis=rules.axis)
+    if stored.kind != "chunked" or not prod(shape):
         return None
     edges = any(length % step for length, step in zip(shape, dataset.chunks, strict=True))
-    if not can_decode(found.filters, edges):
+    if not can_decode(stored.filters, edges):
         return None
     table = ChunkTable(version, storage.key or "", dataset.chunks, rules.axis)
     table_bytes = ChunkTable.BYTES * dataset.id.get_num_chunks()
     chunk_shape = _chunk_shape(dataset)
     described = _read_by(storage, "decoded", chunks=chunk_shape, table_bytes=table_bytes)
-    if not found.filters and not rules.fill:
-        strides = contiguous_strides(dataset.chunks, stored.itemsize)
+    if not stored.filters and not rules.fill:
+        strides = contiguous_strides(dataset.chunks, dtype.itemsize)
         in_place = replace(in_place, table_bytes=table_bytes)
         cuts = any(n < shape[axis] for axis, n in enumerate(chunk_shape) if axis not in axes)
-        nbytes = prod(dataset.chunks) * stored.itemsize
-        if not cuts or _run_of_row(shape, chunk_shape, axes, stored.itemsize) >= _LARGE:
+        nbytes = prod(dataset.chunks) * dtype.itemsize
+        if not cuts or _run_of_row(shape, chunk_shape, axes, dtype.itemsize) >= _LARGE:
             if not (cuts and storage.is_remote and nbytes <= _FETCHED_WHOLE):
-                return Strided(file, stored, shape, strides, 0, in_place, table, axis=rules.axis)
-            # It is the same array for all who order its rows.
-            whole = (prod(shape) * stored.itemsize,)
+                return Strided(file, dtype, shape, strides, 0, in_place, table, axis=rules.axis)
+            # Described as the local file is, so that the order of rows is the same.
+            whole = (prod(shape) * dtype.itemsize,)
             described = replace(in_place, reading=described.reading, cached_whole=whole)
-    decoder = ChunkDecoder(found.filters, stored, dataset.chunks)
+    decoder = ChunkDecoder(stored.filters, dtype, dataset.chunks)
     fill = unwritten(dataset) if rules.fill else None
     return Chunked(FilteredChunks(file, table, decoder, shape, chunk_shape, fill, described))
 
@@ -378,7 +377,7 @@ def _direct(
 def _run_of_row(
     shape: tuple[int, ...], chunk: tuple[int, ...], axes: tuple[int, ...], itemsize: int
 ) -> int:
-    """Return the bytes of a row that lie together, in a chunk and in the row."""
+    """Return the bytes of a row that are contiguous both in a chunk and in the row."""
     for axis in reversed(range(len(shape))):
         if axis in axes:
             break
@@ -393,6 +392,6 @@ def _read_by(storage: Storage, how: str, **changes: Any) -> Storage:
 
 
 def _chunk_shape(dataset: Any) -> tuple[int, ...]:
-    """Return what is decoded together, at most the array."""
+    """Return the shape of a chunk, clipped to the array; the array's shape if it has no chunks."""
     steps = dataset.chunks or dataset.shape
     return tuple(max(1, min(step, n)) for step, n in zip(steps, dataset.shape, strict=True))

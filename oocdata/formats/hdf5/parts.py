@@ -1,8 +1,8 @@
-"""Many datasets of a file as one array: each looked at once, and those alike read as one.
+"""Concatenate many datasets of a file, reading those of equal layout through one source.
 
-Datasets alike in type, shape, chunks and filters share one source, with a table of where each part
-lies. A dataset of which a few calls of HDF5 don't tell that (it is virtual or external, was never
-written whole, is packed or has dimension names) is opened like any other.
+Datasets of equal dtype, shape, chunks and filters share one source with a table of offsets, which
+takes a few calls of HDF5 per dataset. Any other dataset (virtual, external, incomplete, packed, or
+with dimension names) is opened on its own.
 """
 
 from __future__ import annotations
@@ -39,100 +39,104 @@ from oocdata.formats.hdf5.table import ChunkTable
 __all__ = ["Datasets"]
 
 Kind: TypeAlias = tuple[Any, ...]
-"""What datasets have alike that one source can read."""
+"""Properties that datasets must share to be read through one source."""
 
 _SPECIAL = [
     name.encode()
     for name in (*PACKING, *EMPTY, "DIMENSION_LIST", "DIMENSION_LABELS", "CLASS")
 ]  # fmt: skip
-"""Attributes of a dataset to look at closely: it is packed or empty, or its axes have names."""
+"""Attributes of datasets that are opened on their own: packed, empty, or with named axes."""
 
-
-_PART_BYTES, _CHUNK_BYTES, _MOST_KEPT = 4 << 10, 80, 32 << 20
-"""What HDF5 and malloc keep of having opened datasets side by side: 19 MiB of 10,000 contiguous
-ones, 16 of 4,000 with 10 chunks each, 12 of 314 with 500. At most what its cache of metadata may
-hold."""
+_PART_BYTES, _CHUNK_BYTES, _MOST_RETAINED = 4 << 10, 80, 32 << 20
+"""Memory that HDF5 and malloc retain per dataset and per chunk after opening many datasets: 19 MiB
+for 10,000 contiguous ones, 16 for 4,000 with 10 chunks each, 12 for 314 with 500. At most the size
+of HDF5's metadata cache."""
 
 
 class _Part(NamedTuple):
-    """A dataset among others of its kind."""
+    """A dataset that shares a source with others of its kind."""
 
     number: int
-    """Of all parts, in order."""
+    """Position among all parts."""
     length: int
-    """Places along the axis."""
+    """Length along the axis."""
     step: int
-    """Of these in a stored chunk; 1 where it is contiguous."""
+    """Length of a stored chunk along the axis; 1 for a contiguous dataset."""
     offset: int
-    """Of its first byte; 0 where it is in chunks."""
+    """Byte offset of a contiguous dataset in the file; 0 for a chunked one."""
     chunks: int
+    """Number of stored chunks."""
     nbytes: int
-    """As stored."""
+    """Size as stored."""
 
 
 class Datasets:
-    """Datasets of an open file, added one by one, as one source.
+    """Builder of the source of several datasets of an open file.
 
-    They are put end to end along the first of `axis`. With `fill`, what was never written may read
-    as the fill value. `alone` opens one dataset by its name, or raises.
+    Datasets are concatenated along the first of `axis`. With `fill`, missing chunks read as the
+    fill value. `alone` opens one dataset on its own by its name.
     """
 
     def __init__(self, path: str, axis: Any, *, fill: bool, alone: Callable[[str], Source]) -> None:
         self._path, self._axis, self._fill, self._alone = path, axis, fill, alone
         self._along = 0
-        self._about: list[tuple[tuple[int, ...], np.dtype[Any], str, str]] = []
+        self._descriptions: list[tuple[tuple[int, ...], np.dtype[Any], str, str]] = []
         """Shape, dtype, path and name of each part."""
         self._kinds: dict[Kind, tuple[Any, list[_Part]]] = {}
-        """The source of the first dataset of each kind, and those that are read as one."""
+        """Of each kind, the source of its first dataset, and the parts that share a source."""
         self._others: dict[int, Source] = {}
-        """Parts that share their source with no other, by number."""
+        """Sources of the other parts, by number."""
         self._groups: dict[str, Callable[[], Annotations]] = {}
-        """What is said of each group that is one array."""
+        """Annotations of each group that is one array."""
 
     def add(self, name: str, opened: Any) -> None:
-        """Look at one dataset; raises what opening it alone does.
+        """Add a dataset; raises the errors of opening it on its own.
 
-        `opened` is h5py's identifier of the dataset, or of a group that is one array, if any.
+        `opened` is h5py's identifier of the dataset, or of a group that is one array; None if
+        there is none in this file.
         """
-        number, source = len(self._about), None
+        number, source = len(self._descriptions), None
         if not number:
             source = self._alone(name)
             (self._along,) = axis_numbers(self._axis, len(source.shape), source.storage())
         if isinstance(opened, h5d.DatasetID) and not _is_special(opened):
-            looked = _look(opened, self._along, self._fill, number)
-            if looked is not None:
-                kind, part, shape = looked
+            inspected = _inspect(opened, self._along, self._fill, number)
+            if inspected is not None:
+                kind, part, shape = inspected
                 if kind not in self._kinds and 0 not in shape:
                     self._kinds[kind] = source or self._alone(name), []
                 first, parts = self._kinds.get(kind, (None, []))
-                if _holds(first, part, self._along):
+                if _can_share(first, part, self._along):
                     parts.append(part)
-                    self._about.append((shape, first.dtype, self._path, name))
+                    self._descriptions.append((shape, first.dtype, self._path, name))
                     return
         source = source or self._alone(name)
         if isinstance(opened, h5g.GroupID):
             self._groups[name] = source.storage().annotations
         self._others[number] = source
-        self._about.append((source.shape, source.dtype, self._path, name))
+        self._descriptions.append((source.shape, source.dtype, self._path, name))
 
     def source(self, key: str, opened: dict[str, Any]) -> Source:
-        """Return the datasets end to end, called `key`, and opened again by these arguments."""
+        """Return the source of all datasets.
+
+        Its storage has the given `key`, and `opened`, the arguments that open the datasets again.
+        """
         axis, path = self._along, self._path
-        check_alike(self._about, axis)
-        keys = [name for *_, name in self._about]
-        lengths = np.array([shape[axis] for shape, *_ in self._about], np.int64)
-        each: list[tuple[Source, Any, Any]] = []
-        """Sources, the numbers of the parts of each, and where they begin in it."""
+        check_alike(self._descriptions, axis)
+        keys = [name for *_, name in self._descriptions]
+        lengths = np.array([shape[axis] for shape, *_ in self._descriptions], np.int64)
+        shared: list[tuple[Source, Any, Any]] = []
+        """Sources, the origins of the parts in each, and the numbers of these parts."""
         for first, parts in self._kinds.values():
-            for alike in _slots(parts):
-                numbers = [part.number for part in alike]
-                named = [keys[number] for number in numbers]
-                each.append((*_joined(first, alike, axis, named, key), numbers))
-        each += [(other, 0, number) for number, other in self._others.items()]
-        check_packed([source for source, *_ in each])
-        # A dataset without rows needs no source, if there is any other.
-        each = [one for one in each if one[0].shape[axis]] or each[:1]
-        layouts = list(dict.fromkeys(source.storage().layout for source, *_ in each))
+            for group in _group_by_grid(parts):
+                numbers = [part.number for part in group]
+                group_keys = [keys[number] for number in numbers]
+                shared.append((*_shared_source(first, group, axis, group_keys, key), numbers))
+        shared += [(other, 0, number) for number, other in self._others.items()]
+        check_packed([source for source, *_ in shared])
+        # Sources without rows are dropped, unless no source has any.
+        shared = [entry for entry in shared if entry[0].shape[axis]] or shared[:1]
+        layouts = list(dict.fromkeys(source.storage().layout for source, *_ in shared))
         kinds = (
             layouts[0] if len(layouts) == 1 else f"stored in {len(layouts)} ways: {layouts[0]}, …"
         )
@@ -147,42 +151,42 @@ class Datasets:
             "annotations": partial(
                 _annotations,
                 path,
-                tuple(one for one in keys if one not in self._groups),
+                tuple(name for name in keys if name not in self._groups),
                 tuple(self._groups.values()),
             ),
         }
-        only = each[0][0] if len(each) == 1 else None
+        only = shared[0][0] if len(shared) == 1 else None
         if isinstance(only, Strided) and isinstance(only.chunk_offsets, RowOffsets):
-            # Of rows of 28 bytes 1.4 (batch 32) to 2.1 times (256) as fast as through a `Concat`.
+            # For rows of 28 bytes 1.4 (batch 32) to 2.1 times (256) as fast as through a `Concat`.
             begin = tuple((np.cumsum(lengths) - lengths).tolist())
             return only.described(**changes, parts=begin, parts_axis=axis)
-        owners, within = np.zeros((2, len(names)), np.int64)  # of what has no rows: any
-        for owner, (_, starts, numbers) in enumerate(each):
+        owners, within = np.zeros((2, len(names)), np.int64)  # parts without rows stay at 0
+        for owner, (_, starts, numbers) in enumerate(shared):
             owners[numbers], within[numbers] = owner, starts
         table = PartTable(lengths, owners, within, names)
-        return Concat(tuple(source for source, *_ in each), axis, table, changes)
+        return Concat(tuple(source for source, *_ in shared), axis, table, changes)
 
 
-def _look(
+def _inspect(
     dataset: Any, along: int, fill: bool, number: int
 ) -> tuple[Kind, _Part, tuple[int, ...]] | None:
-    """Return the kind of a dataset, where it lies, and its shape; None if it is not all there."""
+    """Return kind, part and shape of a dataset; None if it must be opened on its own."""
     shape, offset = dataset.shape, offset_of(dataset)
     if len(shape) <= along:
         return None
     chunk: tuple[int, ...] = ()
     filters: tuple[int, ...] = ()
     step, chunks, filled = 1, 0, b""
-    if offset is None:  # else in one run, in the file itself
+    if offset is None:  # not contiguous
         plist = dataset.get_create_plist()
         layout = plist.get_layout()
         if layout == h5d.CHUNKED:
             chunk, filters, chunks = plist.get_chunk(), filters_of(plist), dataset.get_num_chunks()
             step = chunk[along]
-            if fill:  # chunks that were never written must have one fill value
+            if fill:  # datasets of a kind share one fill value
                 try:
                     filled = unwritten(h5py.Dataset(dataset))
-                except TypeError:  # NumPy has no such numbers, which opening it alone says
+                except TypeError:  # a dtype that NumPy lacks; opening the dataset alone raises
                     return None
             elif chunks != prod(grid_of(shape, chunk)):
                 return None
@@ -190,15 +194,16 @@ def _look(
                 return None
         elif layout != h5d.CONTIGUOUS or plist.get_external_count() or prod(shape):
             return None
-    # Chunks that are decoded may be of several lengths; see `_slots`.
-    beside = _beside(shape, along), _beside(chunk, along), step if chunk and not filters else 0
-    kind = dataset.get_type().encode(), *beside, filters, filled, _time(dataset)
+    # The length of chunks along the axis may differ if they are decoded; see `_group_by_grid`.
+    same_step = step if chunk and not filters else 0
+    shapes = _without(shape, along), _without(chunk, along), same_step
+    kind = dataset.get_type().encode(), *shapes, filters, filled, _time(dataset)
     nbytes = dataset.get_storage_size()
     return kind, _Part(number, shape[along], step, offset or 0, chunks, nbytes), shape
 
 
-def _holds(first: Source | None, part: _Part, axis: int) -> bool:
-    """Return whether one source can read a dataset with the first of its kind."""
+def _can_share(first: Source | None, part: _Part, axis: int) -> bool:
+    """Return whether a dataset can be read through one source with the first of its kind."""
     if isinstance(first, Strided) and first.chunk_offsets is None:
         end = part.offset + part.nbytes
         return prod(first.shape[:axis]) == 1 and end <= first.file.version.nbytes
@@ -207,26 +212,26 @@ def _holds(first: Source | None, part: _Part, axis: int) -> bool:
     )
 
 
-def _slots(parts: list[_Part]) -> list[list[_Part]]:
-    """Return datasets of a kind whose chunks can be numbered on, as if they were equally long.
+def _group_by_grid(parts: list[_Part]) -> list[list[_Part]]:
+    """Group datasets of a kind whose chunks can share one grid.
 
-    Compressed datasets that are short are one chunk each, as long as they are (h5py's choice, if
-    the user makes none). Slots for the longest of them hold any.
+    Datasets in several chunks are grouped by the length of these. Short compressed datasets are
+    one chunk each, of their own length (h5py's default). They share a grid whose chunks are as
+    long as the longest of them, or one per power of two if such a grid would be mostly empty.
     """
     steps = {part.step for part in parts if part.length > part.step}
     lengths = [part.length for part in parts if part.step not in steps]
-    # Else most of each slot would be empty.
-    alike = len(lengths) * max(lengths, default=0) <= 2 * sum(lengths)
-    found: dict[tuple[int, int], list[_Part]] = {}
+    one_grid = len(lengths) * max(lengths, default=0) <= 2 * sum(lengths)
+    groups: dict[tuple[int, int], list[_Part]] = {}
     for part in parts:
-        slot = part.step, 0
+        grid = part.step, 0
         if part.step not in steps:
-            slot = 0, 0 if alike else part.length.bit_length()
-        found.setdefault(slot, []).append(part)
-    return list(found.values())
+            grid = 0, 0 if one_grid else part.length.bit_length()
+        groups.setdefault(grid, []).append(part)
+    return list(groups.values())
 
 
-def _beside(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return shape[:axis] + shape[axis + 1 :]
 
 
@@ -239,31 +244,31 @@ def _is_special(dataset: Any) -> bool:
 
 
 def _time(dataset: Any) -> tuple[str, ...]:
-    """Return how times count, by their attributes; empty for other numbers."""
+    """Return the units and the calendar of times; an empty tuple for other numbers."""
     if not h5a.get_num_attrs(dataset) or not h5a.exists(dataset, b"units"):
         return ()
-    said = attributes_of(h5py.Dataset(dataset), TIME)
-    return tuple(as_text(said.get(name)) for name in TIME) if is_time(said) else ()
+    attributes = attributes_of(h5py.Dataset(dataset), TIME)
+    return tuple(as_text(attributes.get(name)) for name in TIME) if is_time(attributes) else ()
 
 
-def _joined(
-    first: Any, alike: Sequence[_Part], axis: int, keys: Sequence[str], key: str
+def _shared_source(
+    first: Any, group: Sequence[_Part], axis: int, keys: Sequence[str], key: str
 ) -> tuple[Source, NDArray[np.int64]]:
-    """Return one source of datasets that are alike, and where each begins in it.
+    """Return the source of a group of datasets, and the origin of each along the axis.
 
-    `first` is the source of one of them, alone or of others of its kind.
+    `first` is the source of a single dataset of the kind.
     """
     lengths, offsets, steps = (
-        np.array([getattr(part, name) for part in alike], np.int64)
+        np.array([getattr(part, name) for part in group], np.int64)
         for name in ("length", "offset", "step")
     )
     storage = replace(
         first.storage(),
         strides=None,
-        stored_bytes=sum(part.nbytes for part in alike),
-        table_bytes=ChunkTable.BYTES * sum(part.chunks for part in alike)
-        + RowOffsets.BYTES * len(alike)
-        + min(_MOST_KEPT, sum(_PART_BYTES + _CHUNK_BYTES * part.chunks for part in alike)),
+        stored_bytes=sum(part.nbytes for part in group),
+        table_bytes=ChunkTable.BYTES * sum(part.chunks for part in group)
+        + RowOffsets.BYTES * len(group)
+        + min(_MOST_RETAINED, sum(_PART_BYTES + _CHUNK_BYTES * part.chunks for part in group)),
         key=key,
     )
     reader = None if isinstance(first, Strided) else first.reader
@@ -278,35 +283,34 @@ def _joined(
     step = unit = int(steps.max())
     if reader is not None:
         unit = max(1, min(step, int(lengths.max())))
-    unlike = bool((steps != step).any())
-    parts = JoinedParts(tuple(keys), lengths, axis, unit, steps if unlike else None)
+    steps_differ = bool((steps != step).any())
+    parts = JoinedParts(tuple(keys), lengths, axis, unit, steps if steps_differ else None)
     shape, stored = _with(first.shape, axis, parts.stop), _with(table.chunk_shape, axis, step)
     joined = ChunkTable(table.version, key, stored, axis, parts)
     if reader is None:
         array = first.file, first.stored, shape
         return Strided(*array, first.strides, 0, storage, joined, axis=axis), parts.starts
-    cut = _with(reader.chunk_shape, axis, unit)
-    if unlike or step != table.chunk_shape[axis]:
-        storage = replace(storage, layout=f"chunks of {'up to ' * unlike}{cut}")
+    clipped = _with(reader.chunk_shape, axis, unit)
+    if steps_differ or step != table.chunk_shape[axis]:
+        storage = replace(storage, layout=f"chunks of {'up to ' * steps_differ}{clipped}")
     decoder = replace(reader.decoder, chunk_shape=stored)
     if storage.chunks is None:
         described = replace(storage, cached_whole=(prod(shape) * first.dtype.itemsize,))
     else:
-        described = replace(storage, chunks=cut)
-    return Chunked(
-        replace(
-            reader, table=joined, decoder=decoder, shape=shape, chunk_shape=cut, described=described
-        )
-    ), parts.starts
+        described = replace(storage, chunks=clipped)
+    reader = replace(
+        reader, table=joined, decoder=decoder, shape=shape, chunk_shape=clipped, described=described
+    )
+    return Chunked(reader), parts.starts
 
 
 def _annotations(
     path: str, keys: Sequence[str], groups: Sequence[Callable[[], Annotations]]
 ) -> Annotations:
-    """Return what the file says of all datasets alike, and of groups that are one array."""
-    said = [read() for read in groups]
+    """Return the annotations that all datasets, and groups that are one array, share."""
+    annotations = [read() for read in groups]
     with open_file(path) as file, readable(path):
         for key in keys:
-            with ExitStack() as opened:  # a link that leads elsewhere was allowed at the opening
-                said.append(annotations_of(find_dataset(file, key, True, opened)[0]))
-    return common(said)
+            with ExitStack() as opened:  # external links were checked on opening
+                annotations.append(annotations_of(find_dataset(file, key, True, opened)[0]))
+    return common(annotations)

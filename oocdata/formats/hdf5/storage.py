@@ -1,7 +1,7 @@
-"""How an HDF5 dataset is stored, and whether all of it is there.
+"""Inspect how an HDF5 dataset is stored, and check that none of it is missing.
 
-HDF5 fills in what is missing without a word: a chunk that was never written, a source file of a
-virtual dataset that is gone. Here it is an error at ``open``, found from metadata alone.
+HDF5 silently reads the fill value for chunks that were never written and for lost source files of a
+virtual dataset. Here they are an error at ``open``, found from metadata alone.
 """
 
 from __future__ import annotations
@@ -35,32 +35,27 @@ _MOST_ROWS_NAMED = 1000
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What the user accepts, and how errors name the dataset that was asked for."""
+    """What the user allows when a dataset is read, and the names for errors."""
 
     path: str
     key: str | None
-    axis: int  #: the row axis in storage
-    fill: bool  #: what was never written may read as the fill value
-    external: bool  #: the bytes may lie in other files
-    depth: int = 0  #: virtual datasets between it and the one that is inspected
-
-    @property
-    def about(self) -> dict[str, Any]:
-        """File and dataset, for errors."""
-        return {"path": self.path, "key": self.key}
+    axis: int  #: along which errors count rows
+    fill: bool  #: missing chunks may read as the fill value
+    external: bool  #: the bytes may be in other files
+    depth: int = 0  #: nesting depth of virtual datasets
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a dataset's bytes are."""
+    """How a dataset is stored."""
 
     kind: str  #: ``"contiguous"``, ``"chunked"``, ``"compact"`` or ``"virtual"``
-    filters: tuple[int, ...] = ()  #: that reading needs, also those of a virtual dataset's sources
-    outside: tuple[str, ...] = ()  #: other files that hold bytes of it, as absolute paths
+    filters: tuple[int, ...] = ()  #: of the dataset, or of the sources of a virtual dataset
+    outside: tuple[str, ...] = ()  #: absolute paths of other files with bytes of the dataset
 
 
 def inspect_stored(dataset: Any, rules: Rules) -> Stored:
-    """Say how a dataset that is not virtual is stored; see `virtual.inspect_storage`."""
+    """Return how a dataset that is not virtual is stored; see `virtual.inspect_storage`."""
     plist = dataset.id.get_create_plist()
     kind = plist.get_layout()
     if kind == h5d.COMPACT:
@@ -79,7 +74,7 @@ def inspect_stored(dataset: Any, rules: Rules) -> Stored:
         )
     if not rules.fill and dataset.size and offset_of(dataset.id) is None:
         rows = range(dataset.shape[rules.axis] if dataset.shape else 1)
-        raise missing_error("all of it was", rows, dataset, rules)
+        raise missing_error("all of it was", rows, dataset)
     return Stored("contiguous")
 
 
@@ -89,9 +84,10 @@ def filters_of(plist: Any) -> tuple[int, ...]:
 
 
 def offset_of(dataset: Any) -> int | None:
-    """Return where in the file a dataset lies that is one run of bytes; None for any other.
+    """Return the byte offset of a contiguous dataset; None for other layouts, or if unallocated.
 
-    HDF5 1.14 tells a place of one that has none yet where the file has a user block.
+    The size is checked because HDF5 1.14 returns an offset for an unallocated dataset of a file
+    with a user block.
     """
     offset: int | None = dataset.get_offset()
     return offset if offset is not None and dataset.get_storage_size() else None
@@ -108,7 +104,7 @@ def codec_name(dataset: Any) -> str:
 
 
 def _check_chunks(dataset: Any, rules: Rules) -> None:
-    """Raise if a chunk was never written; they are listed only where their count tells of one."""
+    """Raise if a chunk was never written; chunks are listed only if too few are stored."""
     step, total = dataset.chunks[rules.axis], dataset.shape[rules.axis]
     counts = grid_of(dataset.shape, dataset.chunks)
     if dataset.id.get_num_chunks() == prod(counts):
@@ -116,29 +112,29 @@ def _check_chunks(dataset: Any, rules: Rules) -> None:
     present = present_chunks(dataset)
     along = present.numbers // present.steps[rules.axis] % counts[rules.axis]
     missing = prod(counts) - len(along)
-    if not missing:  # chunks may be left beyond the end of a dataset that shrank
+    if not missing:  # the other chunks are beyond the end, left when the dataset shrank
         return
-    places, written = np.unique(along, return_counts=True)
-    whole = places[written == prod(counts) // counts[rules.axis]]
-    # Of so many places from the front, at least so many are not whole as are named.
+    positions, written = np.unique(along, return_counts=True)
+    complete = positions[written == prod(counts) // counts[rules.axis]]
+    # Enough positions from the front to find `few` incomplete ones, if there are so many.
     few = -(-_MOST_ROWS_NAMED // step)
-    some = np.arange(min(counts[rules.axis], len(whole) + few))
-    holes = np.setdiff1d(some, whole, assume_unique=True)[:few]
+    front = np.arange(min(counts[rules.axis], len(complete) + few))
+    holes = np.setdiff1d(front, complete, assume_unique=True)[:few]
     rows = (holes[:, None] * step + np.arange(step)).ravel()
-    count = (counts[rules.axis] - len(whole)) * step
-    if counts[rules.axis] - 1 not in whole[-1:]:
-        count -= counts[rules.axis] * step - total  # the last chunk reaches over the edge
+    count = (counts[rules.axis] - len(complete)) * step
+    if counts[rules.axis] - 1 not in complete[-1:]:
+        count -= counts[rules.axis] * step - total  # the last chunk extends beyond the array
     what = f"{missing} of {prod(counts)} chunks were"
-    raise missing_error(what, rows[rows < total], dataset, rules, count)
+    raise missing_error(what, rows[rows < total], dataset, count)
 
 
 def missing_error(
-    what: str, rows: Iterable[int], dataset: Any, rules: Rules, count: int | None = None
+    what: str, rows: Iterable[int], dataset: Any, count: int | None = None
 ) -> MissingChunkError:
     """Return the error for rows that would read as the fill value.
 
-    `what` is missing, up to and including "was" or "were"; `count` says how many rows there are,
-    where `rows` holds only the first.
+    `what` begins the sentence "… never written" and ends with "was" or "were". `count` is the
+    number of rows, if `rows` holds only the first of them.
     """
     return MissingChunkError(
         f"every row must have been written; {what} never written, or lost. "

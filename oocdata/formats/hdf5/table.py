@@ -1,4 +1,4 @@
-"""Where the chunks of a dataset lie in its file: read once, and then HDF5 is not asked again."""
+"""Read HDF5's chunk index into a table of offsets, so that chunks are found without HDF5."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ from oocdata.formats.stored import file_of
 __all__ = ["ChunkTable", "PresentChunks", "present_chunks"]
 
 _BEYOND = 1 << 62
-"""An offset that no file has, and to which a length may be added."""
+"""An offset beyond the end of any file; adding a length to it does not overflow."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PresentChunks:
-    """The chunks that were written, in ascending order; of n chunks, arrays of n numbers."""
+    """The n chunks that are stored, in ascending order of their numbers; arrays of shape (n,)."""
 
-    steps: NDArray[np.int64]  #: from one chunk to the next along each axis
+    steps: NDArray[np.int64]  #: difference in number of neighbours along each axis, shape (N,)
     numbers: NDArray[np.int64]  #: in C order of the grid
-    offsets: NDArray[np.int64]  #: in the file
-    sizes: NDArray[np.uint32]  #: bytes as stored
+    offsets: NDArray[np.int64]  #: in bytes from the beginning of the file
+    sizes: NDArray[np.uint32]  #: in bytes, as stored
     skipped: NDArray[np.uint32]  #: bit i is set where filter i was not applied
 
 
 def present_chunks(dataset: Any) -> PresentChunks:
-    """List the chunks of an open ``h5py.Dataset``; one pass over HDF5's own index."""
+    """List the stored chunks of an open ``h5py.Dataset``, in one pass over HDF5's index."""
     return _listed([dataset.id], grid_of(dataset.shape, dataset.chunks), dataset.chunks, None)
 
 
@@ -56,7 +56,7 @@ def _listed(
     chunk_shape: tuple[int, ...],
     parts: JoinedParts | None,
 ) -> PresentChunks:
-    """List the chunks of datasets, which share a grid if they are several."""
+    """List the stored chunks of a dataset, or of several in one grid (`parts`)."""
     starts, offsets, sizes, skipped = array("Q"), array("Q"), array("Q"), array("Q")
 
     def note(info: Any) -> None:
@@ -71,7 +71,7 @@ def _listed(
         dataset.chunk_iter(note)
         ends.append(len(offsets))
         last = starts[max(begin, len(starts) - len(grid)) :]
-        if any(last) and not last[0]:  # else they are right
+        if any(last) and not last[0]:  # the only case in which HDF5 can be wrong
             starts[begin:] = _in_order(dataset, starts[begin:], last)
     steps = np.array([prod(grid[axis + 1 :]) for axis in range(len(grid))], np.int64)
     places = np.frombuffer(starts, np.uint64).astype(np.int64).reshape(len(offsets), len(grid))
@@ -80,7 +80,7 @@ def _listed(
         places[:, parts.axis] //= parts.steps[number]
         chunk_shape = (*chunk_shape[: parts.axis], 1, *chunk_shape[parts.axis + 1 :])
     places //= np.array(chunk_shape)
-    # Chunks may be left beyond the end of a dataset that shrank.
+    # A dataset that shrank may have chunks beyond its end.
     beyond = (places >= np.array(grid)).any(axis=1)
     if parts is not None:
         along = places[:, parts.axis]
@@ -89,30 +89,30 @@ def _listed(
     inside = np.flatnonzero(~beyond)
     numbers = places[inside] @ steps
     order = numbers.argsort()
-    kept = inside[order]
+    selected = inside[order]
     return PresentChunks(
         steps,
         numbers[order],
-        # A damaged offset may be anything; beyond the end of the file they are all alike.
-        np.minimum(np.frombuffer(offsets, np.uint64)[kept], _BEYOND).astype(np.int64),
-        np.frombuffer(sizes, np.uint64)[kept].astype(np.uint32),
-        np.frombuffer(skipped, np.uint64)[kept].astype(np.uint32),
+        # A damaged offset may not fit into int64.
+        np.minimum(np.frombuffer(offsets, np.uint64)[selected], _BEYOND).astype(np.int64),
+        np.frombuffer(sizes, np.uint64)[selected].astype(np.uint32),
+        np.frombuffer(skipped, np.uint64)[selected].astype(np.uint32),
     )
 
 
 def _in_order(dataset: Any, listed: array[int], last: array[int]) -> array[int]:
-    """Return where the listed chunks of a dataset begin, for which HDF5 may give wrong places.
+    """Correct the origins of listed chunks where ``H5Dchunk_iter`` of HDF5 1.14 gives wrong ones.
 
     The index for one unlimited axis (the "extensible array" of libver="latest") numbers chunks with
-    that axis slowest, whichever it is; ``H5Dchunk_iter`` of HDF5 1.14 counts as if the first axis
-    were, so that all places are 0 before the unlimited axis, and no chunk lies at the last one.
+    the unlimited axis slowest, but ``H5Dchunk_iter`` takes the first axis for the slowest. Wrong
+    origins are 0 along all axes before the unlimited one, and the last has no chunk.
     """
     chunk = dataset.get_create_plist().get_chunk()
     most = dataset.get_space().get_simple_extent_dims(True)
-    endless = [axis for axis, length in enumerate(most) if length == h5s.UNLIMITED]
-    if len(endless) != 1:
+    unlimited = [axis for axis, length in enumerate(most) if length == h5s.UNLIMITED]
+    if len(unlimited) != 1:
         return listed
-    (axis,) = endless
+    (axis,) = unlimited
     places = np.frombuffer(listed, np.uint64).astype(np.int64).reshape(-1, len(chunk))
     places, counts = places // np.array(chunk), list(grid_of(most, chunk))
     after = prod(counts[axis + 1 :])
@@ -125,29 +125,29 @@ def _in_order(dataset: Any, listed: array[int], last: array[int]) -> array[int]:
     counts[axis] = int(places[-1, axis]) + 1
     numbers = np.ravel_multi_index(tuple(places[:, axis:].T), counts[axis:])
     slow, rest = np.divmod(numbers, prod(others))
-    found = list(np.unravel_index(rest, others))
-    found.insert(axis, slow)
-    return array("Q", (np.stack(found, axis=1) * np.array(chunk)).astype(np.uint64).tobytes())
+    corrected = list(np.unravel_index(rest, others))
+    corrected.insert(axis, slow)
+    return array("Q", (np.stack(corrected, axis=1) * np.array(chunk)).astype(np.uint64).tobytes())
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkTable:
-    """Where each chunk of a dataset lies; read from the file when it is first asked.
+    """Offsets of a dataset's chunks, read from the file on first use.
 
-    Also the `oocdata.engines.strided.ChunkOffsets` of a dataset without filters.
+    It is also the `oocdata.engines.strided.ChunkOffsets` of a dataset without filters.
     """
 
     version: Version
     key: str
     chunk_shape: tuple[int, ...]
-    axis: int  #: whose places errors call rows
+    axis: int  #: along which errors count rows
     parts: JoinedParts | None = None
-    """Datasets whose chunks are numbered on from one to the next; `key` is then not used."""
+    """Several datasets in one grid of chunks; then `key` does not name a dataset."""
     _read: list[PresentChunks] = field(default_factory=list, compare=False, repr=False)
-    """The chunks, once they were read."""
+    """The chunks once they have been read, else empty."""
 
     BYTES: ClassVar[int] = 24
-    """For each chunk."""
+    """Memory per chunk."""
 
     def __reduce__(self) -> Any:
         return ChunkTable, (self.version, self.key, self.chunk_shape, self.axis, self.parts)
@@ -155,10 +155,10 @@ class ChunkTable:
     def locate(
         self, places: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
-        """Return where the chunks at places in the grid, shape (k, N), lie.
+        """Return offsets, sizes and skipped filters of the chunks at places of the grid.
 
-        Offsets, sizes and skipped filters, as in `PresentChunks`; the offset is -1 for a chunk that
-        was never written. A file that is another one by now is a `SourceError`.
+        `places` has shape (k, N), each result shape (k,); see `PresentChunks`. The offset of a
+        chunk that was never written is -1. Raises `SourceError` if the file has changed.
         """
         chunks = self._loaded()
         numbers = places @ chunks.steps
@@ -188,13 +188,14 @@ class ChunkTable:
             return self._read[0]
         parts, path = self.parts, self.version.path
         key = None if parts else self.key
-        beside = _beside(self)
-        kept = None if beside is None else beside.read()
-        if kept is not None:
-            with np.load(BytesIO(kept)) as arrays:
-                self._read.append(PresentChunks(*(arrays[one] for one in PresentChunks.__slots__)))
+        entry = _cache_entry(self)
+        cached = None if entry is None else entry.read()
+        if cached is not None:
+            with np.load(BytesIO(cached)) as arrays:
+                fields = (arrays[name] for name in PresentChunks.__slots__)
+                self._read.append(PresentChunks(*fields))
             return self._read[0]
-        # HDF5's own lock, so that there is no second one to wait for while holding this one.
+        # HDF5's lock also guards `_read`: with a second lock, two threads could deadlock.
         with hdf5_lock(path):
             if not self._read:
                 with (
@@ -202,33 +203,32 @@ class ChunkTable:
                     readable(path, key),
                     little_metadata(file),
                 ):
-                    # At the path may lie another file by now.
-                    compare_open(self.version, file, key)
+                    compare_open(self.version, file, key)  # the path may lead to another file now
                     keys = parts.keys if parts else (self.key,)
                     first = file[keys[0]]
                     grid = list(grid_of(first.shape, self.chunk_shape))
                     if parts:
                         grid[parts.axis] = parts.stop // parts.unit
-                    names = (one.encode("utf-8", "surrogateescape") for one in keys)
-                    each = (h5d.open(file.id, name) for name in names)
-                    self._read.append(_listed(each, tuple(grid), self.chunk_shape, parts))
-                    if beside is not None:
-                        memory, found = BytesIO(), self._read[0]
-                        arrays = {one: getattr(found, one) for one in PresentChunks.__slots__}
+                    names = (name.encode("utf-8", "surrogateescape") for name in keys)
+                    datasets = (h5d.open(file.id, name) for name in names)
+                    self._read.append(_listed(datasets, tuple(grid), self.chunk_shape, parts))
+                    if entry is not None:
+                        memory, chunks = BytesIO(), self._read[0]
+                        arrays = {name: getattr(chunks, name) for name in PresentChunks.__slots__}
                         np.savez(memory, allow_pickle=False, **arrays)
-                        beside.keep(memory.getvalue())
+                        entry.keep(memory.getvalue())
             return self._read[0]
 
 
-def _beside(table: ChunkTable) -> Any:
-    """Return where the table of a file in a store is kept; None without a cache folder."""
-    entry = getattr(file_of(table.version), "entry", None)
-    if entry is None:
+def _cache_entry(table: ChunkTable) -> Any:
+    """Return the entry of a table in the cache folder; None for a local file or without folder."""
+    file_entry = getattr(file_of(table.version), "entry", None)
+    if file_entry is None:
         return None
     parts = table.parts
-    about: list[Any] = [table.key, table.chunk_shape, table.axis]
+    description: list[Any] = [table.key, table.chunk_shape, table.axis]
     if parts is not None:
         steps = None if parts.steps is None else parts.steps.tolist()
-        about += [parts.keys, parts.lengths.tolist(), parts.axis, parts.unit, steps]
-    which = blake2b(repr(about).encode(errors="surrogateescape"), digest_size=16)
-    return entry.blob(f"chunks_{which.hexdigest()}")
+        description += [parts.keys, parts.lengths.tolist(), parts.axis, parts.unit, steps]
+    digest = blake2b(repr(description).encode(errors="surrogateescape"), digest_size=16)
+    return file_entry.blob(f"chunks_{digest.hexdigest()}")

@@ -1,12 +1,11 @@
-"""Rows of varying length: HDF5 keeps them in a heap, where nothing but HDF5 finds them.
+"""Read rows of varying length, which HDF5 stores in its heap, through HDF5.
 
-Rows of numbers are located rows. Texts, and sequences of uint8 (pictures as they are encoded), are
-delivered as ``bytes``, each read when it is asked for. Texts that are few or short (labels, names
-of rows) are read as a whole when they are opened, and kept as text of a fixed length, which all
-that takes arrays can take.
+Rows of numbers are delivered as ragged rows, texts and sequences of uint8 (encoded pictures) as
+``bytes``. Texts that are few or short (labels, names of rows) are read as a whole on opening, into
+an array of texts of a fixed length, which works wherever an array does.
 
-How long rows are needs no heap: what the dataset holds for a row begins with its length (HDF5 File
-Format Specification, version 3.0, "Data Type - Variable-Length", "Global Heap ID").
+The lengths of rows are known without the heap: the dataset's entry of a row begins with the length
+(HDF5 File Format Specification, version 3.0, "Data Type - Variable-Length", "Global Heap ID").
 """
 
 from __future__ import annotations
@@ -37,23 +36,21 @@ __all__ = ["REFERENCE", "VaryingNumbers", "VaryingRows", "kept_texts", "not_kept
 Ints = NDArray[np.int64]
 
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
-"""What lies in a dataset for each row (HDF5 file format, "Reference Count and Heap ID").
-
-The length is in bytes: of texts without the end, and as both uint8 and int8 take one each.
-"""
+"""The dataset's entry of a row: its length and its place in the heap (HDF5 file format, "Reference
+Count and Heap ID"). The length counts elements; bytes for texts, without their terminator."""
 
 _MOST_TEXT = 64 << 20
-"""Bytes of texts that are kept."""
+"""Most bytes of texts that are read into memory on opening."""
 
 _PIECE = 1 << 16
-"""Rows that are looked at together."""
+"""Rows whose texts or lengths are read at a time."""
 
 _PIECE_BYTES = 4 << 20
-"""Bytes of rows that are read at a time, unless a row is larger."""
+"""Bytes of rows that are read at a time; a larger row is read alone."""
 
 
 def texts_of(dataset: Any) -> Iterator[NDArray[Any]]:
-    """Yield the texts of an open dataset, some rows at a time."""
+    """Yield the texts of an open dataset in blocks of rows."""
     step = max(1, _PIECE // max(1, prod(dataset.shape[1:])))
     for start in range(0, dataset.shape[0], step):
         yield dataset[start : start + step]
@@ -62,20 +59,21 @@ def texts_of(dataset: Any) -> Iterator[NDArray[Any]]:
 def kept_texts(
     pieces: Iterable[NDArray[Any]], shape: tuple[int, ...], storage: Storage
 ) -> MemoryArray | None:
-    """Keep texts of varying length as UTF-8 bytes of dtype ``S``; None if they are too much.
+    """Return texts of varying length as an array of dtype ``S``; None if they take too much memory.
 
-    `pieces` hold ``bytes``, along the first axis; no more are asked for than can be kept.
+    `pieces` are arrays of ``bytes``, to be concatenated along the first axis; iteration stops when
+    they are too large.
     """
-    # A half of what may be kept; the other is for chunks.
-    most, longest, found = min(_MOST_TEXT, cache_share() // 2), 1, []
+    # At most half of the cache's budget, so that the other half is left for chunks.
+    most, longest, blocks = min(_MOST_TEXT, cache_share() // 2), 1, []
     if prod(shape) > most:
         return None
     for texts in pieces:
         longest = max(longest, *map(len, texts.flat)) if texts.size else longest
         if prod(shape) * longest > most:
             return None
-        found.append(texts.astype(f"S{longest}"))
-    array = np.concatenate(found or [np.empty(shape, "S1")], dtype=f"S{longest}")
+        blocks.append(texts.astype(f"S{longest}"))
+    array = np.concatenate(blocks or [np.empty(shape, "S1")], dtype=f"S{longest}")
     described = replace(
         storage,
         reading="once, when it was opened: text of varying length",
@@ -87,7 +85,7 @@ def kept_texts(
 
 
 def not_kept(storage: Storage, shape: tuple[int, ...]) -> UnsupportedDtypeError:
-    """Return the error of rows of varying length that are neither kept nor read by row."""
+    """Return the error for rows of varying length that can be read neither whole nor by row."""
     return UnsupportedDtypeError(
         "rows of varying length must lie in the HDF5 file itself, opened by its path, or be texts "
         f"of at most {_MOST_TEXT:,} bytes (half of the memory for chunks, if that is less), each "
@@ -98,7 +96,7 @@ def not_kept(storage: Storage, shape: tuple[int, ...]) -> UnsupportedDtypeError:
 
 
 class VaryingRows:
-    """Rows of ``bytes`` that HDF5 reads from its heap; a `oocdata.engines.source.Source`."""
+    """Rows of ``bytes``, read from HDF5's heap; a `oocdata.engines.source.Source`."""
 
     def __init__(self, target: OnDisk, storage: Storage) -> None:
         self.target, self.shape, self.dtype = target, target.shape, target.dtype
@@ -106,7 +104,7 @@ class VaryingRows:
 
     @classmethod
     def of(cls, target: OnDisk, references: Source, storage: Storage) -> VaryingRows:
-        """Return the rows of which the dataset itself holds these references, see `REFERENCE`."""
+        """Return the rows of a dataset; `references` is the dataset with dtype `REFERENCE`."""
         none, counts = size_counts(np.empty(0, int)), map(size_counts, _lengths_of(references))
         described = replace(
             storage,
@@ -127,20 +125,20 @@ class VaryingRows:
         if out.size == 0:
             return
         steps = np.indices(extent.lengths).reshape(len(self.shape), -1).T * extent.strides
-        read = _read_heap(self.target, (origins[:, None] + steps).reshape(-1, len(self.shape)))
-        found = np.empty(len(read), object)
-        found[:] = [one if isinstance(one, bytes) else one.tobytes() for one in read]
+        rows = _read_heap(self.target, (origins[:, None] + steps).reshape(-1, len(self.shape)))
+        found = np.empty(len(rows), object)
+        found[:] = [row if isinstance(row, bytes) else row.tobytes() for row in rows]
         out[...] = found.reshape(out.shape)
 
 
 class VaryingNumbers(Locating):
-    """Rows of varying length of one dataset of one axis; a `Source`.
+    """Ragged rows of numbers of a dataset with one axis; a `Source`.
 
-    `references` is the dataset as `REFERENCE`.
+    `references` is the dataset with dtype `REFERENCE`.
     """
 
     inner: tuple[int, ...] = ()
-    """A place of a row is a number."""
+    """Shape of an element of a row: a number."""
 
     def __init__(self, target: OnDisk, references: Source, storage: Storage) -> None:
         self.target, self._references, self._storage = target, references, storage
@@ -155,8 +153,8 @@ class VaryingNumbers(Locating):
         return self._storage
 
     def locate(self, rows: Ints) -> Located:
-        """Return rows whose lengths are known; all lengths are read the first time."""
-        # Not a cached property, whose lock a thread may hold when the process is forked.
+        """Return the given rows with their lengths; the first call reads all lengths."""
+        # Not a cached property: its lock may be held by another thread during a fork.
         if self._lengths is None:
             self._lengths = np.concatenate([np.empty(0, np.uint32), *_lengths_of(self._references)])
         lengths = self._lengths[rows].astype(np.int64)
@@ -165,51 +163,52 @@ class VaryingNumbers(Locating):
     def _read(
         self, rows: Ints, lengths: Ints, firsts: Ints, counts: Ints, out: NDArray[Any]
     ) -> None:
-        """Write a run of each row, one after the other; see `Located`."""
-        own = np.flatnonzero(counts)
-        if not len(own):
+        """Write a run of each row to `out`, one after the other; see `Located`."""
+        filled = np.flatnonzero(counts)
+        if not len(filled):
             return
-        rows, lengths, firsts, counts = (each[own] for each in (rows, lengths, firsts, counts))
-        done = 0
-        for some in pieces(lengths * out.itemsize, _PIECE_BYTES):
-            arrays = _read_heap(self.target, rows[some][:, None])
-            wrong = np.array([len(array) for array in arrays]) != lengths[some]
+        rows, lengths = rows[filled], lengths[filled]
+        firsts, counts = firsts[filled], counts[filled]
+        end = 0
+        for piece in pieces(lengths * out.itemsize, _PIECE_BYTES):
+            arrays = _read_heap(self.target, rows[piece][:, None])
+            wrong = np.array([len(array) for array in arrays]) != lengths[piece]
             if wrong.any():
                 raise SourceError(
                     "rows must be as long as the dataset says; some are not. They are damaged, or "
                     "were written over.",
                     path=self._storage.path,
                     key=self._storage.key,
-                    rows=rows[some][wrong],
+                    rows=rows[piece][wrong],
                 )
-            runs = zip(arrays, firsts[some].tolist(), counts[some].tolist(), strict=True)
+            runs = zip(arrays, firsts[piece].tolist(), counts[piece].tolist(), strict=True)
             parts = [array[first : first + count] for array, first, count in runs]
-            before, done = done, done + int(counts[some].sum())
-            np.concatenate(parts, out=out[before:done])
+            begin, end = end, end + int(counts[piece].sum())
+            np.concatenate(parts, out=out[begin:end])
 
 
 def _read_heap(target: OnDisk, points: Ints) -> list[Any]:
-    """Return what HDF5 finds in the heap for places of a dataset, shape (n, N), in any order."""
+    """Return the rows at points of a dataset, shape (n, N), in any order and with repeats."""
     if not len(points):
         return []
-    # In their order, which the heap's cache likes, and each once.
+    # Each row once, in the order of storage, which suits the heap's cache.
     numbers = np.ravel_multi_index(tuple(points.T), target.shape)
-    unique, which = np.unique(numbers, return_inverse=True)
-    wanted = np.stack(np.unravel_index(unique, target.shape), axis=1)
-    with reading(target, wanted[:, target.rules.axis]) as dataset:
+    unique, inverse = np.unique(numbers, return_inverse=True)
+    unique_points = np.stack(np.unravel_index(unique, target.shape), axis=1)
+    with reading(target, unique_points[:, target.rules.axis]) as dataset:
         space = dataset.id.get_space()
-        space.select_elements(wanted)
-        found = np.empty(len(wanted), dataset.dtype)
-        dataset.id.read(h5s.create_simple(found.shape), space, found)
-    return [found[place] for place in which.tolist()]
+        space.select_elements(unique_points)
+        rows = np.empty(len(unique_points), dataset.dtype)
+        dataset.id.read(h5s.create_simple(rows.shape), space, rows)
+    return [rows[number] for number in inverse.tolist()]
 
 
 def _lengths_of(references: Source) -> Iterator[NDArray[Any]]:
-    """Yield the lengths that a dataset holds for its rows, some of them at a time."""
+    """Yield the lengths of a dataset's rows in blocks."""
     lengths = field_of(references, "length")
     count, *rest = lengths.shape
     step = max(1, _PIECE // max(1, prod(rest)))
     for start in range(0, count, step):
-        found = np.empty((1, min(step, count - start), *rest), np.uint32)
-        lengths.read(np.array([[start, *[0] * len(rest)]]), Extent.of(found.shape[1:]), found)
-        yield found.ravel()
+        block = np.empty((1, min(step, count - start), *rest), np.uint32)
+        lengths.read(np.array([[start, *[0] * len(rest)]]), Extent.of(block.shape[1:]), block)
+        yield block.ravel()

@@ -1,8 +1,8 @@
-"""Virtual datasets: whether every source that they are put together from is there.
+"""Check that the sources of virtual datasets are complete.
 
-HDF5 reads the fill value where a source file can't be opened (even because the process has too
-many files open), where a source is smaller than its place, and where no source was mapped at all
-(RFC: HDF5 Virtual Dataset). So each mapping is followed here, down to its chunks.
+HDF5 silently reads the fill value where a source file can't be opened (even for lack of
+descriptors), where a source is smaller than its mapping, and where nothing is mapped (RFC: HDF5
+Virtual Dataset). So each mapping is checked here, down to the chunks of its source.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _MOST_NESTED = 8
 
 
 def inspect_storage(dataset: Any, rules: Rules) -> Stored:
-    """Say how a dataset is stored, after checking that all of it can be read.
+    """Return how a dataset is stored, after checking that all of it can be read.
 
-    Every mapping of a virtual dataset is followed. A file that the rules don't accept is not
-    touched. Mappings that overlap, have no end, or are nested too deep, are refused.
+    The source of every mapping of a virtual dataset is checked too. Files that the rules don't
+    allow are not opened. Mappings that overlap, are unlimited, or are nested too deep, are refused.
     """
     if dataset.id.get_create_plist().get_layout() != h5d.VIRTUAL:
         return inspect_stored(dataset, rules)
@@ -47,10 +47,10 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
             f"virtual datasets must be nested at most {_MOST_NESTED} deep; these are deeper, or "
             "hold themselves."
         )
-    own = dataset.file.filename
+    own_path = dataset.file.filename
     mappings = dataset.virtual_sources()
     names = list(dict.fromkeys(mapping.file_name for mapping in mappings))
-    elsewhere = [name for name in names if not _is_own(own, name)]
+    elsewhere = [name for name in names if not _is_itself(own_path, name)]
     if elsewhere and not rules.external:
         raise ExternalDataError(
             f"the sources of a virtual dataset must lie in the file itself; {elsewhere[0]!r}"
@@ -59,33 +59,19 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
         )
     filters: dict[int, None] = {}
     outside: dict[str, None] = {}
-    known: dict[tuple[str, str], tuple[int, ...]] = {}
+    shapes: dict[tuple[str, str], tuple[int, ...]] = {}
+    """Shapes of the sources that have been checked, by path and name."""
     for mapping in mappings:
-        if _is_open_ended(mapping):
-            raise UnknownFormatError(
-                "the sources of a virtual dataset must be countable; got a mapping without end "
-                f"({mapping.file_name!r}, {mapping.dset_name!r}), of which nobody can say what is "
-                "missing. Open its sources instead, several as a list."
-            )
-        path: str | None = own
-        if not _is_own(own, mapping.file_name):
-            name = mapping.file_name.replace("%%", "%")
-            path = find_beside(own, name, "HDF5_VDS_PREFIX")
+        path = _source_path(own_path, mapping, rules)
         if path is None:
-            if rules.fill:
-                continue
-            raise MissingFileError(
-                f"the source file {mapping.file_name!r} of a virtual dataset must be there; it is "
-                'not. Pass missing="fill" to read the fill value there.',
-                rows=_rows(mapping, rules),
-            )
+            continue
         at = (path, mapping.dset_name)
-        if at not in known:
+        if at not in shapes:
             with _source(dataset, path, mapping, rules) as source:
                 if source is None:
                     continue
-                known[at] = source.shape or ()
-                home = source.file.filename  # an external link may have led on
+                shapes[at] = source.shape or ()
+                home = source.file.filename  # differs from `path` after an external link
                 inner = replace(
                     rules, path=home, key=mapping.dset_name, axis=0, depth=rules.depth + 1
                 )
@@ -93,20 +79,40 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
                     storage = inspect_storage(source, inner)
             filters.update(dict.fromkeys(storage.filters))
             outside.update(dict.fromkeys(storage.outside))
-            if home != own:
+            if home != own_path:
                 outside[os.path.abspath(home)] = None
-        if not rules.fill and not _fits(mapping, known[at]):
-            what = f"the source {mapping.dset_name!r} in {path!r} is only {known[at]}: some was"
-            raise missing_error(what, _rows(mapping, rules), dataset, rules)
+        if not rules.fill and not _fits(mapping, shapes[at]):
+            what = f"the source {mapping.dset_name!r} in {path!r} is only {shapes[at]}: some was"
+            raise missing_error(what, _rows(mapping, rules), dataset)
     holes = _holes(dataset, mappings, rules)
     if len(holes) and not rules.fill:
-        raise missing_error("what no source is mapped to was", holes, dataset, rules)
+        raise missing_error("what no source is mapped to was", holes, dataset)
     return Stored("virtual", tuple(filters), tuple(outside))
+
+
+def _source_path(own_path: str, mapping: Any, rules: Rules) -> str | None:
+    """Return the path of a mapping's source file; None if it is missing and that is allowed."""
+    if _is_unlimited(mapping):
+        raise UnknownFormatError(
+            "the sources of a virtual dataset must be countable; got a mapping without end "
+            f"({mapping.file_name!r}, {mapping.dset_name!r}), whose missing parts can't be known. "
+            "Open its sources instead, several as a list."
+        )
+    if _is_itself(own_path, mapping.file_name):
+        return own_path
+    path = find_beside(own_path, mapping.file_name.replace("%%", "%"), "HDF5_VDS_PREFIX")
+    if path is None and not rules.fill:
+        raise MissingFileError(
+            f"the source file {mapping.file_name!r} of a virtual dataset must be there; it is "
+            'not. Pass missing="fill" to read the fill value there.',
+            rows=_rows(mapping, rules),
+        )
+    return path
 
 
 @contextmanager
 def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any]:
-    """Open the source dataset of a mapping; None where it is missing and that is accepted."""
+    """Open the source dataset of a mapping; None if it is missing and that is allowed."""
     with ExitStack() as opened:
         file = dataset.file
         if path != file.filename:
@@ -116,20 +122,21 @@ def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any
         except MissingKeyError as error:
             if not rules.fill:
                 what = f"the source {mapping.dset_name!r} in {path!r} is not there: it was"
-                raise missing_error(what, _rows(mapping, rules), dataset, rules) from error
+                raise missing_error(what, _rows(mapping, rules), dataset) from error
             source = None
         yield source
 
 
-def _is_own(own: str, name: str) -> bool:
-    """Return whether a source file's name means the file itself, told by names alone."""
+def _is_itself(path: str, name: str) -> bool:
+    """Return whether the name of a source file means the file itself; opens nothing."""
     if name == "." or os.environ.get("HDF5_VDS_PREFIX"):
         return name == "."
-    here = os.path.abspath(own)
-    return os.path.normpath(os.path.join(os.path.dirname(here), name)) == here
+    absolute = os.path.abspath(path)
+    return os.path.normpath(os.path.join(os.path.dirname(absolute), name)) == absolute
 
 
-def _is_open_ended(mapping: Any) -> bool:
+def _is_unlimited(mapping: Any) -> bool:
+    """Return whether a mapping has no end, or a numbered series of sources (``%b``)."""
     numbered = "%b" in mapping.file_name or "%b" in mapping.dset_name
     return numbered or any(
         h5s.UNLIMITED in (*space.get_regular_hyperslab()[2], *space.get_regular_hyperslab()[3])
@@ -149,7 +156,7 @@ def _rows(mapping: Any, rules: Rules) -> range:
 
 
 def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
-    """Return whether the source dataset holds all that is mapped from it."""
+    """Return whether a source dataset is as large as its mapping requires."""
     space = mapping.src_space
     if space.get_select_type() == h5s.SEL_ALL:
         return prod(shape) == int(mapping.vspace.get_select_npoints())
@@ -160,7 +167,7 @@ def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
 
 
 def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> NDArray[np.int64]:
-    """Return the rows that no mapping covers whole; mappings that overlap are refused."""
+    """Return the rows that mappings don't cover completely; raise if mappings overlap."""
     none = np.empty(0, np.int64)
     if not dataset.size:
         return none
@@ -183,9 +190,9 @@ def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> NDArray[np.int64]
         inside = all(end < length for end, length in zip(ends, shape, strict=True))
         if inside and before - left.get_select_npoints() < space.get_select_npoints():
             raise UnknownFormatError(
-                "the sources of a virtual dataset must not overlap, because HDF5 reads there now "
-                f"one and now another; {mapping.dset_name!r} in {mapping.file_name!r} lies over "
-                "others. Write it anew without, or open the sources."
+                "the sources of a virtual dataset must not overlap, because HDF5 may read any of "
+                f"them there; {mapping.dset_name!r} in {mapping.file_name!r} overlaps others. "
+                "Write the dataset without overlaps, or open its sources."
             )
     if not left.get_select_npoints():
         return none

@@ -30,7 +30,7 @@ from oocdata.errors import (
     SourceError,
     UnknownFormatError,
 )
-from oocdata.formats.codecs import StoredBytes, decompress, write_chunk
+from oocdata.formats.codecs import ReadBuffer, decompress, write_chunk
 from oocdata.formats.dimensions import as_stored, packing
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
@@ -135,7 +135,7 @@ class ZarrReader:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         objects, numbers = self.objects, self.objects.numbered(places)
         each = (places // objects.metadata.chunks_per_object).tolist()
-        several, last, memory = objects.metadata.sharded, (-1, None), StoredBytes()
+        several, last, memory = objects.metadata.sharded, (-1, None), ReadBuffer()
 
         def stored(at: int) -> Any:
             nonlocal last

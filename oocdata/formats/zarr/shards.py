@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.files import Descriptor, OpenFile
 from oocdata.engines.runs import announce
-from oocdata.formats.codecs import StoredBytes
+from oocdata.formats.codecs import ReadBuffer
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import FAILURES, ZarrReader
@@ -47,7 +47,7 @@ class ShardReader(ZarrReader):
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         numbers = self.objects.numbers(places)
         self.objects.note(numbers)
-        memory = StoredBytes()
+        memory = ReadBuffer()
         found = self._located(places)
         for file, offset, nbytes in list(filter(None, found))[1:]:
             if isinstance(file, Descriptor):  # or each would wait for the disk in turn
@@ -106,7 +106,7 @@ class ShardReader(ZarrReader):
         except ValueError as error:
             raise ValueError(f"the index of a shard can't be read: {error}") from error
 
-    def _read(self, file: Descriptor | str, offset: int, nbytes: int, memory: StoredBytes) -> Any:
+    def _read(self, file: Descriptor | str, offset: int, nbytes: int, memory: ReadBuffer) -> Any:
         if isinstance(file, str):
             return self.objects.store.read(file, offset, offset + nbytes)
         data = memory(nbytes)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from oocdata.engines.files import FileVersion, OpenFile, Version, version_number
 from oocdata.errors import MissingFileError, UnknownFormatError
-from oocdata.formats.codecs import StoredBytes
+from oocdata.formats.codecs import ReadBuffer
 from oocdata.formats.stored import is_url
 from oocdata.threads import silent
 
@@ -53,7 +53,7 @@ class Store:
         """Return the bytes of an object, or a part of them as a slice says; None without one."""
         raise NotImplementedError
 
-    def fetch(self, name: str, memory: StoredBytes) -> tuple[Any, Status] | None:
+    def fetch(self, name: str, memory: ReadBuffer) -> tuple[Any, Status] | None:
         """Return the bytes of an object and what was known of it when they were read.
 
         Its version is 0 where it was written to meanwhile. The bytes may lie in `memory`.
@@ -102,7 +102,7 @@ class Folder(Store):
         except _NO_FILE:
             return None
 
-    def fetch(self, name: str, memory: StoredBytes) -> tuple[Any, Status] | None:
+    def fetch(self, name: str, memory: ReadBuffer) -> tuple[Any, Status] | None:
         """Return the bytes of a file and its status.
 
         Calls of the system alone: a file object takes a third longer to open and close.
