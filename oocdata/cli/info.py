@@ -1,4 +1,4 @@
-"""`oocdata info`."""
+"""Define the command `oocdata info`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["info"]
 
 @command
 def info(context: typer.Context, array: Opening, json: Json = False) -> None:
-    """Show what is in a file and how it will be read.
+    """Show the contents of a file, and how it will be read.
 
     Reads metadata only. Without a dataset's name, all datasets of the file are
     listed.

@@ -148,7 +148,7 @@ def test_ctrl_c(array: Path) -> None:
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=120)
     assert child.returncode == 130
-    assert "the same command goes on" in said
+    assert "the same command continues" in said
     assert "stopped" in said
     assert not target.exists()
     result = run(array, target)
