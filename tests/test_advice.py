@@ -27,8 +27,8 @@ from oocdata.order.mixing import Mixing
 HDF5 = Storage("HDF5", "sim.h5", "/u", "chunks of (100, 64)", "gzip 4", chunks=(100, 64),
                opened={"target": "sim.h5", "key": "/u"})  # fmt: skip
 CHUNKED = Reading(
-    storage=HDF5, order="block shuffle", row_bytes=256, together=100,
-    mixing=Mixing(4.9, 5.0), full=30.0,
+    storage=HDF5, order="block shuffle", row_bytes=256, block_length=100,
+    mixing=Mixing(4.9, 5.0), full_amplification=30.0,
 )  # fmt: skip
 PLAIN = Reading(storage=replace(HDF5, chunks=None, codec="none"))
 
@@ -45,7 +45,7 @@ def test_nothing_is_advised_where_nothing_is_wrong() -> None:
     ("full", "kinds"), [(1.2, []), (2.0, ["order"]), (9.0, ["order", "chunks"])]
 )
 def test_a_full_shuffle_of_chunks(full: float, kinds: list[str]) -> None:
-    found = told(replace(CHUNKED, order="full shuffle", full=full))
+    found = told(replace(CHUNKED, order="full shuffle", full_amplification=full))
     assert list(found) == kinds
     if "chunks" in kinds:
         assert "decodes 9 bytes for each byte used" in found["order"].text
@@ -67,12 +67,12 @@ def test_measured_shuffles_are_compared(block: float, slow: bool) -> None:
 def test_batches_that_hold_neighbours() -> None:
     poorly = replace(CHUNKED, mixing=Mixing(2.0, 5.0))
     assert "2.0 bits of batch entropy, 5.0 in a full shuffle" in told(poorly)["chunks"].text
-    assert "mixes more blocks" in told(replace(poorly, together=16))["order"].text
+    assert "mixes more blocks" in told(replace(poorly, block_length=16))["order"].text
     assert advise(replace(CHUNKED, mixing=Mixing(0.0, 0.0))) == ()  # one chunk is all there is
 
 
 def test_elements_cut_out_of_chunks() -> None:
-    (one,) = advise(replace(CHUNKED, unused=4.0, amplification=4.0))
+    (one,) = advise(replace(CHUNKED, crop_amplification=4.0, amplification=4.0))
     assert one.text.startswith("Elements are cut out of larger chunks: 4.0 bytes are decoded")
 
 
@@ -240,7 +240,9 @@ def test_the_expected_cost_of_a_full_shuffle(chunk: int, made: Any) -> None:
     set_memory(8 << 20)
     try:
         loader = made(view).batches(32, shuffle="global")
-        assert reading_of(loader).full == pytest.approx(amplification(loader), rel=0.15)
+        assert reading_of(loader).full_amplification == pytest.approx(
+            amplification(loader), rel=0.15
+        )
     finally:
         set_memory(DEFAULT_MEMORY)
 
@@ -250,7 +252,7 @@ def test_cuts_of_chunks_are_seen(tmp_path: Path) -> None:
         file.create_dataset("u", (200, 64, 64), "f4", chunks=(10, 64, 64), compression="gzip")
         file["u"][...] = 1
     view = ooc.open(tmp_path / "a.h5")
-    assert reading_of(view.batches(8)).unused == 1.0
-    assert reading_of(view[:, :32, :32].batches(8)).unused == 4.0
+    assert reading_of(view.batches(8)).crop_amplification == 1.0
+    assert reading_of(view[:, :32, :32].batches(8)).crop_amplification == 4.0
     windows = reading_of(view[:, :32].windows(4).batches(8))
-    assert (windows.unused, windows.row_bytes) == (2.0, 32 * 64 * 4)
+    assert (windows.crop_amplification, windows.row_bytes) == (2.0, 32 * 64 * 4)
