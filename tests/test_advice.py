@@ -28,7 +28,7 @@ HDF5 = Storage("HDF5", "sim.h5", "/u", "chunks of (100, 64)", "gzip 4", chunks=(
                opened={"target": "sim.h5", "key": "/u"})  # fmt: skip
 CHUNKED = Reading(
     storage=HDF5, order="block shuffle", row_bytes=256, block_length=100,
-    mixing=Mixing(4.9, 5.0), full_amplification=30.0,
+    mixing=Mixing(4.9, 5.0), full=30.0,
 )  # fmt: skip
 PLAIN = Reading(storage=replace(HDF5, chunks=None, codec="none"))
 
@@ -45,7 +45,7 @@ def test_nothing_is_advised_where_nothing_is_wrong() -> None:
     ("full", "kinds"), [(1.2, []), (2.0, ["order"]), (9.0, ["order", "chunks"])]
 )
 def test_a_full_shuffle_of_chunks(full: float, kinds: list[str]) -> None:
-    found = told(replace(CHUNKED, order="full shuffle", full_amplification=full))
+    found = told(replace(CHUNKED, order="full shuffle", full=full))
     assert list(found) == kinds
     if "chunks" in kinds:
         assert "decodes 9 bytes for each byte used" in found["order"].text
@@ -240,9 +240,7 @@ def test_the_expected_cost_of_a_full_shuffle(chunk: int, made: Any) -> None:
     set_memory(8 << 20)
     try:
         loader = made(view).batches(32, shuffle="global")
-        assert reading_of(loader).full_amplification == pytest.approx(
-            amplification(loader), rel=0.15
-        )
+        assert reading_of(loader).full == pytest.approx(amplification(loader), rel=0.15)
     finally:
         set_memory(DEFAULT_MEMORY)
 

@@ -87,7 +87,7 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
     >>> from oocdata.engines.source import Storage
     >>> storage = Storage("HDF5", chunks=(100, 64), codec="gzip 4")
     >>> reading = Reading(
-    ...     storage=storage, order="full shuffle", block_length=100, full_amplification=30.0
+    ...     storage=storage, order="full shuffle", block_length=100, full=30.0
     ... )
     >>> [one.kind for one in advise(reading)]
     ['order', 'chunks']
@@ -144,7 +144,7 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
         )
         yield Advice("layout", text, reading.convert())
         return  # there are no chunks
-    amplification = reading.full_amplification
+    amplification = reading.full
     full, block = measured.best("full shuffle"), measured.best("block shuffle")
     if amplification >= _MUCH:
         text = (
@@ -179,7 +179,7 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
 def _of_chunk_rows(reading: Reading) -> Iterator[Advice]:
     """Yield advice to shorten chunks or to mix more of them, if the order needs it."""
     rows, mixing = reading.fitting_rows, reading.mixing
-    costly = reading.order == "full shuffle" and reading.full_amplification >= _LONG
+    costly = reading.order == "full shuffle" and reading.full >= _LONG
     decodings = 1.0  # of each chunk, in an order that should decode it once
     if reading.block_length > 1 and reading.order != "full shuffle":
         decodings = reading.amplification / max(1.0, reading.crop_amplification)
@@ -190,10 +190,10 @@ def _of_chunk_rows(reading: Reading) -> Iterator[Advice]:
         return
     text = f"Chunks of {reading.block_length:,} rows are long for shuffling."
     if costly:
-        fewer = max(1.0, reading.full_amplification * rows / reading.block_length)
+        fewer = max(1.0, reading.full * rows / reading.block_length)
         text += (
             f" With {rows:,} rows a full shuffle would decode about {_bytes(fewer)} for each byte "
-            f"used, not {reading.full_amplification:,.0f}."
+            f"used, not {reading.full:,.0f}."
         )
     if decodings >= _MUCH:
         text += (

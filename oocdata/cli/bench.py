@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Quiet, flag, numbers, option, tell
+from oocdata.cli.options import Json, Quiet, flag, numbers, option, print_result
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -69,4 +69,4 @@ def bench(
         cold=cold,
         progress=not quiet,
     )
-    tell(found, json)
+    print_result(found, json)

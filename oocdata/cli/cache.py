@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, flag, nbytes_of, option, tell
+from oocdata.cli.options import Json, flag, nbytes_of, option, print_result
 
 __all__ = ["cache"]
 
@@ -47,6 +47,6 @@ def cache(
     from oocdata.tools.cache import cache as inspect_cache
 
     contents = inspect_cache(folder, clear=clear, limit=limit)
-    tell(contents if json else contents.text(show), json)
+    print_result(contents if json else contents.text(show), json)
     if contents.in_use:
         raise typer.Exit(3)

@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from oocdata.cli.command import command, in_options
-from oocdata.cli.options import Json, Overwrite, Quiet, flag, option, tell
+from oocdata.cli.command import command, with_option_names
+from oocdata.cli.options import Json, Overwrite, Quiet, flag, option, print_result
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -78,8 +78,8 @@ def check(
         overwrite=overwrite,
         progress=not quiet,
     )
-    text = in_options(health.text(show=show, every=verbose), context)
-    tell(health if json else text, json)
+    text = with_option_names(health.text(show=show, every=verbose), context)
+    print_result(health if json else text, json)
     if not (health.datasets or health.findings):
         typer.echo("oocdata: there is no dataset in the file.", err=True)
         raise typer.Exit(1)

@@ -21,7 +21,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from oocdata.cli.options import flag, given
+from oocdata.cli.options import flag, opening_of
 from oocdata.errors import (
     ArgumentError,
     EmptyError,
@@ -31,7 +31,7 @@ from oocdata.errors import (
 )
 from oocdata.tools.lines import wrapped
 
-__all__ = ["NAMED", "command", "errors", "in_options"]
+__all__ = ["OPTION_NAMES", "command", "errors", "with_option_names"]
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY  # so parameters with defaults may precede others
 _Verbose = Annotated[bool, flag("--verbose", "Show the traceback of an error.", "-v")]
@@ -41,11 +41,11 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     """Return a function for Typer with the option ``--verbose``, which reports errors by `errors`.
 
     If the function takes `array` as its first argument, the command has all options of
-    `oocdata.cli.options.given`, and the function gets the `Opening` made of them. The function
+    `oocdata.cli.options.opening_of`, and the function gets the `Opening` made of them. The function
     gets `verbose` and `context` only if it takes them.
     """
     own = _parameters(function)
-    shared = _parameters(given) if "array" in own else {}
+    shared = _parameters(opening_of) if "array" in own else {}
     first = {"files": own.pop("files", shared.pop("files"))} if shared else {}
     verbose = inspect.Parameter("verbose", _BY_NAME, default=False, annotation=_Verbose)
     context = inspect.Parameter("context", _BY_NAME, annotation=typer.Context)
@@ -62,7 +62,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
         context = values["context"] if "context" in own else values.pop("context")
         with errors(context, values["verbose"] if "verbose" in own else values.pop("verbose")):
             if "array" in own:
-                values["array"] = given(**{name: values.pop(name) for name in _GIVEN})
+                values["array"] = opening_of(
+                    **{name: values.pop(name) for name in _OPENING_OPTIONS}
+                )
             function(**values)
 
     run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
@@ -78,7 +80,7 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     }
 
 
-_GIVEN = tuple(_parameters(given))
+_OPENING_OPTIONS = tuple(_parameters(opening_of))
 """Names of the options that open an array."""
 
 _OTHER_NAMES = {
@@ -87,7 +89,7 @@ _OTHER_NAMES = {
 }  # fmt: skip
 """Options whose names differ from the arguments in Python."""
 
-NAMED = "oocdata.named"
+OPTION_NAMES = "oocdata.named"
 """Key in the `meta` of a context, for temporary additions to these names."""
 
 _ARGUMENT = re.compile(
@@ -96,13 +98,13 @@ _ARGUMENT = re.compile(
 )
 
 
-def in_options(text: str, context: typer.Context) -> str:
+def with_option_names(text: str, context: typer.Context) -> str:
     """Return a message in which the arguments of a function are replaced by a command's options."""
     options = dict(_OTHER_NAMES)
     for param in context.command.params:
         if param.name and param.opts[0].startswith("-"):
             options[param.name] = max(param.opts, key=len)
-    options |= context.meta.get(NAMED, {})
+    options |= context.meta.get(OPTION_NAMES, {})
 
     def as_option(match: re.Match[str]) -> str:
         name, value = match[1] or match[2], (match[3] or "").strip("\"'")
@@ -143,7 +145,7 @@ def _message_and_code(error: BaseException, context: typer.Context) -> tuple[str
         ), 1
     several = isinstance(error, SeveralDatasetsError)
     hint = " Name it: --key NAME, or FILE::NAME." if several else ""
-    message = in_options(f"{error}{hint}", context) or type(error).__name__
+    message = with_option_names(f"{error}{hint}", context) or type(error).__name__
     if isinstance(error, OSError) and not isinstance(error, OocdataError) and error.strerror:
         where = "" if error.filename is None else f": '{error.filename}'"
         message = f"{error.strerror}{where}."
@@ -167,7 +169,7 @@ def _hooks(context: typer.Context) -> Iterator[None]:
         message: Warning | str, category: type[Warning], *where: Any, **more: Any
     ) -> None:
         if issubclass(category, OocdataError):
-            _print_error(in_options(str(message), context))
+            _print_error(with_option_names(str(message), context))
         else:
             old_showwarning(message, category, *where, **more)
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from oocdata.cli.command import NAMED, command
+from oocdata.cli.command import OPTION_NAMES, command
 from oocdata.cli.options import (
     FILES,
     Json,
@@ -18,9 +18,9 @@ from oocdata.cli.options import (
     nbytes_of,
     numbers,
     option,
+    print_result,
     rows_of,
     split_key,
-    tell,
 )
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
@@ -102,9 +102,9 @@ def convert(
         if not len(view):
             raise ArgumentError(f"`rows` must hold a row of the {len(array.view())} there are.")
     if to_dtype is not None:
-        context.meta[NAMED] = {"dtype": "--to-dtype"}  # --dtype is the dtype of raw binary
+        context.meta[OPTION_NAMES] = {"dtype": "--to-dtype"}  # --dtype is the dtype of raw binary
         view = view.astype(to_dtype)
-        del context.meta[NAMED]
+        del context.meta[OPTION_NAMES]
     plan = plan_of(
         view,
         path,
@@ -118,7 +118,7 @@ def convert(
         overwrite=overwrite,
     )
     if dry_run or not json:
-        tell(plan, json)
+        print_result(plan, json)
     if dry_run:
         return
     try:
@@ -127,6 +127,6 @@ def convert(
         if os.path.isdir(plan.placement.folder):
             typer.echo("oocdata: the same command continues from here.", err=True)
         raise
-    tell(done if json else done.outcome, json)
+    print_result(done if json else done.outcome, json)
     if done.verified is False:
         raise typer.Exit(3)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Output, Overwrite, flag, option, refuse_existing, tell
+from oocdata.cli.options import Json, Output, Overwrite, flag, option, print_result, refuse_existing
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -62,4 +62,4 @@ def demo(
     else:
         found = demo_on_digits(plan, console, keep, output)
     if json:
-        tell(found, json)
+        print_result(found, json)

@@ -22,8 +22,21 @@ from oocdata.tools.lines import plain
 from oocdata.tools.opening import Opening
 
 __all__ = [
-    "FILES", "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "given", "nbytes_of",
-    "numbers", "option", "refuse_existing", "rows_of", "split_key", "tell",
+    "FILES",
+    "Json",
+    "Output",
+    "Overwrite",
+    "Quiet",
+    "dtype_of",
+    "flag",
+    "nbytes_of",
+    "numbers",
+    "opening_of",
+    "option",
+    "print_result",
+    "refuse_existing",
+    "rows_of",
+    "split_key",
 ]  # fmt: skip
 
 _MOST_OFFERED = 500
@@ -61,8 +74,8 @@ def refuse_existing(output: Path | None, overwrite: bool) -> None:
     """Raise if a picture exists that may not be replaced."""
     if output is not None and not overwrite and os.path.lexists(output.expanduser()):
         raise ArgumentError(
-            f"`output` must not exist yet; '{output}' does. Choose another name, or say that it "
-            "may be replaced: `overwrite`."
+            f"`output` must not exist yet; '{output}' does. Choose another name, or allow it to be "
+            "replaced: `overwrite`."
         )
 
 
@@ -181,7 +194,7 @@ _ABSENT = (
 )
 
 
-def given(
+def opening_of(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help=FILES)],
     key: Annotated[str | None, option("NAME", _KEY, "--key", "-k", autocompletion=_keys)] = None,
     axis: Annotated[Any, option("AXIS", _AXIS, parser=_axes)] = 0,
@@ -205,7 +218,7 @@ def given(
 
     Examples
     --------
-    >>> given(["field.bin::u"], dtype=">f4", shape=(-1, 64)).code()
+    >>> opening_of(["field.bin::u"], dtype=">f4", shape=(-1, 64)).code()
     "ooc.open('field.bin', 'u', dtype='>f4', shape=(-1, 64))"
     """
     pairs = [split_key(file) for file in files or ()]  # `oocdata demo` may have no files
@@ -262,6 +275,6 @@ def split_key(text: str) -> tuple[str, str | None]:
     return file, key
 
 
-def tell(result: Any, as_json: bool, **more: object) -> None:
+def print_result(result: Any, as_json: bool, **more: object) -> None:
     """Print the result of a command, as text or as one JSON object with the members `more`."""
     typer.echo(json.dumps({**more, **plain(result)}, indent=2) if as_json else str(result))

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oocdata.cli.command import command, in_options
+from oocdata.cli.command import command, with_option_names
 from oocdata.cli.options import (
     Json,
     Output,
@@ -14,9 +14,9 @@ from oocdata.cli.options import (
     flag,
     numbers,
     option,
+    print_result,
     refuse_existing,
     rows_of,
-    tell,
 )
 from oocdata.tools.libraries import PICTURES, check_picture
 from oocdata.tools.opening import Opening
@@ -104,7 +104,7 @@ def preview(
     if output is not None:
         made.save(output, fps=fps)
     if json:
-        tell(made, json, picture=None if output is None else str(output))
+        print_result(made, json, picture=None if output is None else str(output))
         return
     shown = False
     if terminal:
@@ -116,7 +116,7 @@ def preview(
         shown = can_show(console)
         if shown:
             show(made, console)
-    typer.echo(in_options(str(made), context))
+    typer.echo(with_option_names(str(made), context))
     if output is not None:
         typer.echo(f"{'written':<10} {output}")
     elif not shown:

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Quiet, flag, numbers, option, tell
+from oocdata.cli.options import Json, Quiet, flag, numbers, option, print_result
 from oocdata.tools.opening import Opening
 
 __all__ = ["stats"]
@@ -61,7 +61,7 @@ def stats(
     view = array.view()
     part = view if split is None else view.split(*split)[0]
     found = stats_of(part, channels=channels, duplicates=duplicates, progress=not quiet)
-    tell(found, json, path=array.target, key=array.key, split=split)
+    print_result(found, json, path=array.target, key=array.key, split=split)
     if split is not None and not json:
         sizes = ",".join(map(str, split))
         typer.echo(f"split: the first part of {sizes}; no row of the others was read.")

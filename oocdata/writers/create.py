@@ -24,7 +24,7 @@ from oocdata.writers.chunking import (
     full_shape,
 )
 from oocdata.writers.codec import NONE, Codec, Format, Shuffled, as_codec
-from oocdata.writers.target import Target, fitted, format_by_suffix, holds, target_key
+from oocdata.writers.target import Target, fit_chunks, format_by_suffix, holds, target_key
 from oocdata.writers.writer import Writer
 
 __all__ = ["chunked", "create"]
@@ -123,7 +123,7 @@ def create(
     name = local_path(as_path("path", path))
     if is_url(name):
         raise ArgumentError(
-            f"what is written batch by batch must lie on a disk; got {name!r}. Write it there, "
+            f"a file written batch by batch must lie on a disk; got {name!r}. Write it there, "
             "then convert it: ooc.convert(path, url)."
         )
     kind = format_by_suffix(name)
@@ -229,7 +229,7 @@ def chunked(
         requested = default_chunks(shape, dtype.itemsize, largest=chunk_bytes)
     else:
         requested = full_shape("chunks", chunks, element)
-    chunk = fitted(requested, shape, growing)
+    chunk = fit_chunks(requested, shape, growing)
     if prod(chunk) * dtype.itemsize >= 1 << 31:
         raise ArgumentError(
             f"a chunk must be smaller than 2 GiB; got {chunk} of {dtype}. Give fewer rows, or a "

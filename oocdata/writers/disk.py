@@ -14,7 +14,7 @@ from oocdata.formats.hdf5.file import said
 
 __all__ = [
     "move",
-    "replaced",
+    "old_path",
     "sync_folders",
     "writable",
     "write_json",
@@ -65,14 +65,14 @@ def move(source: str, target: str) -> None:
     # A rename can't replace a folder; if the system supports it, exchange the two folders.
     if renamed(source, target, EXCHANGE):
         return
-    os.rename(target, replaced(source))
+    os.rename(target, old_path(source))
     try:
         os.rename(source, target)
     except OSError:
-        os.rename(replaced(source), target)
+        os.rename(old_path(source), target)
         raise
 
 
-def replaced(source: str) -> str:
+def old_path(source: str) -> str:
     """Return the path of the old folder between the two renames that replace it."""
     return f"{source}.replaced"

@@ -23,7 +23,7 @@ from oocdata.threads import cores, in_order
 from oocdata.writers.disk import writable
 from oocdata.writers.encoding import encode_chunk, filters_of
 from oocdata.writers.flat import FlatStorage
-from oocdata.writers.storage import Storage, cells, padded, relative
+from oocdata.writers.storage import Storage, cells, pad_chunk, relative
 from oocdata.writers.target import Box, Target
 
 __all__ = ["Hdf5Storage", "open_hdf5_storage"]
@@ -120,7 +120,7 @@ class Hdf5Storage:
         chunks = self._target.chunks or ()
 
         def encode(cell: Box) -> tuple[tuple[int, ...], Any, int]:
-            chunk = padded(self._target, chunks, values[relative(cell, box)])
+            chunk = pad_chunk(self._target, chunks, values[relative(cell, box)])
             origin = tuple(part.start for part in cell)
             return origin, *encode_chunk(self._target.codec, chunk)
 

@@ -15,12 +15,12 @@ from typing import Protocol
 
 from oocdata.errors import ArgumentError, SourceError
 
-__all__ = ["LOCKED", "PARTIAL", "Lock", "empty", "remove"]
+__all__ = ["NOTE_NAME", "PARTIAL", "Lock", "empty_folder", "remove_folder"]
 
 PARTIAL = ".oocdata-partial"
 """Suffix of the folder in which a result is made, after the name of the result."""
 
-LOCKED = "README.txt"
+NOTE_NAME = "README.txt"
 """Name of the note in the folder, which is the file that is locked."""
 
 _OUR_PREFIXES = ("result.", "journal", "scratch")
@@ -84,10 +84,10 @@ class Lock:
             if status.st_uid != os.geteuid():
                 raise _foreign(folder, "it is another user's") from None
             # If the folder is empty, a process was stopped right after it had made it.
-            if os.listdir(folder) and not os.path.lexists(os.path.join(folder, LOCKED)):
+            if os.listdir(folder) and not os.path.lexists(os.path.join(folder, NOTE_NAME)):
                 raise _foreign(folder, "it holds no note of oocdata's") from None
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._descriptor = os.open(os.path.join(folder, LOCKED), flags, 0o666)
+        self._descriptor = os.open(os.path.join(folder, NOTE_NAME), flags, 0o666)
         begin = os.pread(self._descriptor, len(_FIRST_WORDS), 0)
         if begin not in (_FIRST_WORDS.encode(), b""):
             raise _foreign(folder, "it holds no note of oocdata's")
@@ -101,7 +101,7 @@ class Lock:
     def held(self) -> bool:
         """Return whether the locked file is still the note in the folder."""
         try:
-            status = os.stat(os.path.join(self._placement.folder, LOCKED))
+            status = os.stat(os.path.join(self._placement.folder, NOTE_NAME))
         except (FileNotFoundError, NotADirectoryError):
             return False
         return self._descriptor >= 0 and os.path.samestat(os.fstat(self._descriptor), status)
@@ -122,7 +122,7 @@ class Lock:
             os.close(descriptor)
 
 
-def empty(folder: str) -> None:
+def empty_folder(folder: str) -> None:
     """Delete all files of oocdata in a locked folder, except the note."""
     for entry in list(os.scandir(folder)):
         if not entry.name.startswith(_OUR_PREFIXES):
@@ -133,14 +133,14 @@ def empty(folder: str) -> None:
             os.unlink(entry.path)
 
 
-def remove(folder: str) -> None:
+def remove_folder(folder: str) -> None:
     """Delete a folder that holds only its note.
 
     If it holds files of somebody else, these stay, and so does the note that explains the folder.
     """
     with suppress(OSError):
-        if os.listdir(folder) == [LOCKED]:
-            os.unlink(os.path.join(folder, LOCKED))
+        if os.listdir(folder) == [NOTE_NAME]:
+            os.unlink(os.path.join(folder, NOTE_NAME))
             os.rmdir(folder)
 
 

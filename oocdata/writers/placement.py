@@ -17,9 +17,15 @@ from typing import ClassVar, Literal
 from oocdata.engines.whole import sync_file
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.writers.codec import Format
-from oocdata.writers.disk import move, replaced, sync_folders, writable
-from oocdata.writers.lock import PARTIAL, empty, remove
-from oocdata.writers.present import arrays_in, check_file, check_group, holds_more, stamp_of
+from oocdata.writers.disk import move, old_path, sync_folders, writable
+from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
+from oocdata.writers.present import (
+    arrays_in,
+    check_file,
+    check_group,
+    holds_other_data,
+    version_text,
+)
 from oocdata.writers.storage import Storage, open_storage
 from oocdata.writers.target import Target
 
@@ -49,12 +55,12 @@ class Placement:
         full = os.path.abspath(path.rstrip("/"))
         if os.path.islink(full):  # keep the link, and write the file that it points to
             full = os.path.realpath(full)
-        before = stamp_of(full) if target == "hdf5" else ""
+        before = version_text(full) if target == "hdf5" else ""
         placed = cls(full, key, target, overwrite, before)
         parent = os.path.dirname(placed.path)
         if not os.path.isdir(parent):
             raise MissingFileError(
-                f"the folder of what is written must exist; '{parent}' does not.", path=path
+                f"the output's folder must exist; '{parent}' does not.", path=path
             )
         placed.check()
         return placed
@@ -116,8 +122,8 @@ class Placement:
             return
         if not (os.path.isfile(self.path) or os.path.isdir(self.path)):
             raise ArgumentError(
-                "what is replaced must be a file or a folder, and what is added to as well; "
-                f"'{self.path}' is neither. Choose another name."
+                f"an existing output must be a file or a folder; '{self.path}' is neither. Choose "
+                "another name."
             )
         found = arrays_in(self.path, self.format)
         if (
@@ -150,19 +156,19 @@ class Placement:
         """Raise if an existing array may not be replaced."""
         if not self.overwrite:
             raise ArgumentError(
-                f"what is written must not exist yet; {existing} does. Choose another name, or say "
-                "that it may be replaced: overwrite=True."
+                f"the output must not exist yet; {existing} does. Choose another name, or allow it "
+                "to be replaced: overwrite=True."
             )
 
     def _keeps_others(self) -> bool:
         """Return whether the file holds other data, which must be copied to the result first."""
         if self.format != "hdf5" or arrays_in(self.path, "hdf5") is None:
             return False
-        return holds_more(self.path, self.key or "")
+        return holds_other_data(self.path, self.key or "")
 
     def _check_unchanged(self) -> None:
         """Raise if the existing HDF5 file has changed meanwhile; its new data would be lost."""
-        if self.format == "hdf5" and stamp_of(self.path) != self.before:
+        if self.format == "hdf5" and version_text(self.path) != self.before:
             raise SourceError(
                 "the file must not change while an array is added to it or it is replaced; it "
                 "has. It was left as it is: do it again.",
@@ -195,7 +201,7 @@ class Placement:
             target, source = os.path.join(target, part), os.path.join(source, part)
         return source, target
 
-    def keep(self) -> str:
+    def keep_aside(self) -> str:
         """Rename a complete result that can't be placed, and return its path beside the final one.
 
         If it can't be renamed, it stays in the folder where it was made.
@@ -235,18 +241,18 @@ class Placement:
     def _empty(self) -> bool:
         """Empty the folder; return whether it held a replaced array, which is then put back."""
         source, target = self._ends
-        old = replaced(source)
+        old = old_path(source)
         put_back = os.path.lexists(old) and not os.path.lexists(target)
         if put_back:
             os.rename(old, target)
-        empty(self.folder)
+        empty_folder(self.folder)
         return put_back
 
     def remove(self) -> None:
         """Delete the folder in which the result was made."""
         with suppress(OSError):
             self._empty()
-        remove(self.folder)
+        remove_folder(self.folder)
 
 
 def _named(keys: list[str]) -> str:

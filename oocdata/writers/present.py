@@ -12,7 +12,14 @@ from oocdata.formats.hdf5.file import hdf5_library, open_file
 from oocdata.formats.opening import format_of, list_datasets
 from oocdata.writers.codec import Format
 
-__all__ = ["arrays_in", "check_file", "check_group", "check_node", "holds_more", "stamp_of"]
+__all__ = [
+    "arrays_in",
+    "check_file",
+    "check_group",
+    "check_node",
+    "holds_other_data",
+    "version_text",
+]
 
 
 def arrays_in(path: str, kind: Format) -> list[str] | None:
@@ -37,7 +44,7 @@ def arrays_in(path: str, kind: Format) -> list[str] | None:
         ) from error
 
 
-def stamp_of(path: str) -> str:
+def version_text(path: str) -> str:
     """Return the version of a file as text; empty if there is no such file."""
     return str(FileVersion.of(path)) if os.path.isfile(path) else ""
 
@@ -71,7 +78,7 @@ def check_file(path: str, key: str) -> bool:
     return True
 
 
-def holds_more(path: str, key: str) -> bool:
+def holds_other_data(path: str, key: str) -> bool:
     """Return whether an HDF5 file holds anything besides one dataset and the groups around it."""
     with open_file(path) as file:
         group: Any = file

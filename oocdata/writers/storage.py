@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from oocdata.writers.disk import writable
 from oocdata.writers.target import Box, Target
 
-__all__ = ["Storage", "cells", "open_storage", "padded", "relative"]
+__all__ = ["Storage", "cells", "open_storage", "pad_chunk", "relative"]
 
 
 class Storage(Protocol):
@@ -86,13 +86,13 @@ def relative(cell: Box, box: Box) -> Box:
     )
 
 
-def padded(target: Target, shape: tuple[int, ...], values: NDArray[Any]) -> NDArray[Any]:
+def pad_chunk(target: Target, shape: tuple[int, ...], values: NDArray[Any]) -> NDArray[Any]:
     """Return a whole C-contiguous chunk, with fill values beyond the end of the array.
 
     Examples
     --------
     >>> target = Target(format="zarr", key=None, shape=(3,), dtype=np.dtype("i2"), fill_value=7)
-    >>> padded(target, (4,), np.array([1, 2], "i2"))
+    >>> pad_chunk(target, (4,), np.array([1, 2], "i2"))
     array([1, 2, 7, 7], dtype=int16)
     """
     if values.shape == shape:

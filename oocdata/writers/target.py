@@ -13,7 +13,7 @@ import numpy as np
 from oocdata.errors import ArgumentError
 from oocdata.writers.codec import NONE, Codec, Format
 
-__all__ = ["Box", "Target", "fitted", "format_by_suffix", "holds", "target_key"]
+__all__ = ["Box", "Target", "fit_chunks", "format_by_suffix", "holds", "target_key"]
 
 Box: TypeAlias = tuple[slice, ...]
 """A box of an array: a slice with start and stop along each axis."""
@@ -37,7 +37,7 @@ def format_by_suffix(path: str) -> Format:
             else ""
         )
         raise ArgumentError(
-            f"the name of what is written must end in {', '.join(_SUFFIXES)}; got {path!r}.{hint}"
+            f"the output's name must end in {', '.join(_SUFFIXES)}; got {path!r}.{hint}"
         )
     return _SUFFIXES[suffix]
 
@@ -112,7 +112,7 @@ class Target:
         return "contiguous, C order" if self.chunks is None else f"chunks of {self.chunks}"
 
 
-def fitted(lengths: Sequence[int], shape: Sequence[int], growing: bool) -> tuple[int, ...]:
+def fit_chunks(lengths: Sequence[int], shape: Sequence[int], growing: bool) -> tuple[int, ...]:
     """Return a chunk shape cut to the shape of the array, except along rows of unknown number."""
     return tuple(
         max(1, step if growing and axis == 0 else min(step, length))

@@ -25,7 +25,7 @@ from oocdata.stores.answer import Answer
 from oocdata.stores.failures import told
 from oocdata.stores.looking import small
 from oocdata.writers.codec import Format
-from oocdata.writers.lock import PARTIAL, empty, remove
+from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.present import check_node
 from oocdata.writers.target import Box, Target
 from oocdata.writers.zarr import ZarrStorage
@@ -59,7 +59,7 @@ class Upload:
         if target != "zarr" or address.root.startswith("http"):
             where = "HTTP, which takes none" if target == "zarr" else f"'{path}'"
             raise ArgumentError(
-                "what is written to a store must be Zarr (.zarr) at s3://, gs:// or az://; got "
+                "an output in a store must be Zarr (.zarr) at s3://, gs:// or az://; got "
                 f"{where}. Write other files to a disk, and copy them."
             )
         if overwrite:
@@ -110,13 +110,13 @@ class Upload:
                 check_node(json.loads(found.get("zarr.json", b"{}")), group.url)
         if _metadata(self._array):
             raise ArgumentError(
-                "what is written to a store must not exist yet, because a store has no rename; "
+                "an output in a store must not exist yet, because a store has no rename; "
                 f"'{self._array.url}' does. Choose another name, or delete it yourself."
             )
         is_ours = os.path.exists(self.result)
         if not is_ours and next(_objects(self._array), None) is not None:
             raise ArgumentError(
-                f"there must be no objects below the name of what is written; '{self._array.url}' "
+                f"there must be no objects below the output's name; '{self._array.url}' "
                 "has some, but no metadata: a conversion that was stopped on another machine, or "
                 "something else. Choose another name, or delete them yourself."
             )
@@ -152,13 +152,13 @@ class Upload:
             with suppress(SourceError):
                 if not _metadata(self._array):  # otherwise the array is complete
                     _delete([address for address, _ in _objects(self._array)])
-        empty(self.folder)
+        empty_folder(self.folder)
 
     def remove(self) -> None:
         """Delete the folder, and the chunks in the store if they are no complete array."""
         with suppress(OSError):
             self.begin()
-        remove(self.folder)
+        remove_folder(self.folder)
 
 
 class _Uploaded(ZarrStorage):

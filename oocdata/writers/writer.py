@@ -200,7 +200,7 @@ class Writer:
         except Exception as error:
             if placement.inode != inode:  # the rename has succeeded
                 raise
-            self._kept_path = placement.keep()
+            self._kept_path = placement.keep_aside()
             raise SourceError(
                 f"a complete array must get its name; {error} It was kept as '{self._kept_path}': "
                 "rename that, before you write another one.",

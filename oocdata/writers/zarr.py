@@ -26,7 +26,7 @@ from oocdata.threads import cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec
 from oocdata.writers.disk import sync_folders, writable, write_json
 from oocdata.writers.encoding import compress
-from oocdata.writers.storage import cells, padded, relative
+from oocdata.writers.storage import cells, pad_chunk, relative
 from oocdata.writers.target import Box, Target
 
 __all__ = ["ZarrStorage"]
@@ -107,7 +107,7 @@ class ZarrStorage:
 
     def _encode(self, values: NDArray[Any]) -> Any:
         """Return a chunk's bytes, little-endian and compressed."""
-        chunk = padded(self._target, self._target.chunks or (), values)
+        chunk = pad_chunk(self._target, self._target.chunks or (), values)
         raw = chunk.astype(chunk.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8)
         codec = self._target.codec
         if codec == NONE:

@@ -22,7 +22,7 @@ import oocdata as ooc
 from oocdata.errors import ArgumentError, PositionError, SourceError, UnsupportedDtypeError
 from oocdata.writers import Writer, create
 from oocdata.writers import create as create_function
-from oocdata.writers.lock import LOCKED, PARTIAL
+from oocdata.writers.lock import NOTE_NAME, PARTIAL
 from oocdata.writers.placement import COMPLETE
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
@@ -760,7 +760,7 @@ def test_what_a_process_that_was_killed_at_once_left_is_taken(tmp_path: Path, no
     """It had made the folder, and its note, and written neither anything."""
     (tmp_path / f"a.npy{PARTIAL}").mkdir()
     if note:
-        (tmp_path / f"a.npy{PARTIAL}" / LOCKED).touch()
+        (tmp_path / f"a.npy{PARTIAL}" / NOTE_NAME).touch()
     with create(tmp_path / "a.npy", element_shape=(2,), dtype="f4") as writer:
         writer.append(np.ones((1, 2), "f4"))
     assert os.listdir(tmp_path) == ["a.npy"]
