@@ -1,4 +1,4 @@
-"""Advice: each rule on figures that call for it and on figures that don't, and whence they come."""
+"""Each rule of advice, on figures for which it applies or not, and the origin of the figures."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_disk_that_is_the_limit(rate: float, bound: bool) -> None:
     if bound:
         assert "sequential uses 95% of what it gives" in found["disk"].text
         assert (found["disk"].command or "").endswith("--codec zstd")
-    limits = {"disk": 100.0, "memory": 90.0}  # the disk is not what counts
+    limits = {"disk": 100.0, "memory": 90.0}  # the disk is not the bottleneck
     assert "disk" not in told(PLAIN, rates={"sequential": {32: [rate]}}, limits=limits)
 
 
@@ -217,7 +217,7 @@ def test_a_command_can_be_typed_and_writes_the_same_rows(
         assert program == "oocdata"
         commands.append((str(folder), words))
         expected.append(np.asarray(view))
-    # In a process of its own, as they are typed: this one has the files open.
+    # In a new process, as typed by a user, because this one has the files open.
     typed = [sys.executable, "-c", TYPED, json.dumps(commands)]
     done = subprocess.run(typed, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr

@@ -1,4 +1,4 @@
-"""`oocdata check` on the command line: what is printed where, and with which exit code."""
+"""`oocdata check` on the command line: standard output, standard error and exit codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ run = partial(command.run, "check")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with whole and damaged files, the current one."""
+    """Make the current folder one with intact and damaged files."""
     np.save(tmp_path / "ds.npy", ROWS)
     wrong = ROWS.copy()
     wrong[[3, 4, 20], 0, 0, 0] = np.nan

@@ -1,4 +1,4 @@
-"""`oocdata convert` as people type it."""
+"""`oocdata convert` on the command line."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_ctrl_c_before_anything_is_saved(array: Path) -> None:
     assert "stopped" in done.stderr
     if os.listdir(array.parent) == ["a.npy"]:
         assert "goes on" not in done.stderr
-    else:  # the signal came behind the save
+    else:  # the signal came after the save
         assert "goes on" in done.stderr
 
 

@@ -1,4 +1,4 @@
-"""`oocdata preview`: what is written and printed where, and what a terminal is given."""
+"""`oocdata preview`: its files, its output, and pictures in the terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FRAMES = np.random.default_rng(0).random((40, 3, 8, 10), np.float32) * 9
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a file of every format, the current one."""
+    """Make the current folder one with a file of every format."""
     np.save(tmp_path / "ds.npy", FRAMES)
     np.save(tmp_path / "numbers.npy", np.arange(40))
     FRAMES.astype(">f4").tofile(tmp_path / "ds.bin")
@@ -200,7 +200,7 @@ def in_terminal(
     size: tuple[int, int, int, int] = (40, 100, 800, 800),
     **environment: str,
 ) -> tuple[int, bytes]:
-    """Run the command in a terminal of its own; return its exit code and what it was shown.
+    """Run the command in its own terminal; return its exit code and its output.
 
     `size`: lines, characters, and pixels across and down.
     `answer`: what the terminal answers to the question for Sixel (Primary Device Attributes).

@@ -1,4 +1,4 @@
-"""`oocdata stats` as it is called: what it prints, how it ends."""
+"""`oocdata stats` on the command line: output and exit codes."""
 
 from __future__ import annotations
 

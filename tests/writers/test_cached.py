@@ -1,4 +1,4 @@
-"""`Dataset.cache`: each element is computed once, and is the same ever after."""
+"""`Dataset.cache` computes each element once, and always returns the same values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CALLS: list[int] = []
 
 @dataclass(frozen=True)
 class Times:
-    """Counts the elements it gets."""
+    """A function that counts the elements that it gets."""
 
     factor: int
 
@@ -79,7 +79,7 @@ def test_another_run_reads_what_is_there(frames: ooc.View, tmp_path: Path) -> No
     first = made.cache(tmp_path / "cache")
     CALLS.clear()
     again = frames.map(Times(2)).cache(tmp_path / "cache")
-    assert sum(CALLS) <= 1  # the element by which the spec is found
+    assert sum(CALLS) <= 1  # the element from which the spec is derived
     assert fingerprint(again.batches(4)) == fingerprint(first.batches(4))
     other = frames.map(Times(3)).cache(tmp_path / "cache")
     part = frames[:10].map(Times(2)).cache(tmp_path / "cache")
@@ -113,7 +113,7 @@ def test_with_other_datasets(frames: ooc.View, folder: Path | None) -> None:
     assert_array_equal(x, -y)
     patches = cached.patches((2,), per_row=3)
     one, other = (patches.batches(120).batch(0, epoch) for epoch in range(2))
-    assert not np.array_equal(one, other)  # random ones stay random behind a cache
+    assert not np.array_equal(one, other)  # a random function after a cache stays random
     doubled = cached.map(lambda x: x * 2).filter(np.arange(40) > 35)
     assert_array_equal(doubled.take([0]), [[-216, -218, -220]])
     whole = [cached.batches(8, shuffle=True).shard(2, rank) for rank in range(2)]
@@ -193,7 +193,7 @@ def test_killed_and_gone_on(frames: ooc.View, tmp_path: Path) -> None:
 
 
 def until_killed(x: np.ndarray) -> np.ndarray:
-    """Compute as many elements as the first of the calls says."""
+    """Compute as many elements as the first element of `calls` allows."""
     CALLS.append(len(x))
     if sum(CALLS[1:]) > CALLS[0]:
         raise TimeoutError
@@ -203,7 +203,7 @@ def until_killed(x: np.ndarray) -> np.ndarray:
 def test_begun_anew_and_killed(
     frames: ooc.View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How far an array was written says nothing of one that took its place."""
+    """The saved number of rows does not apply to an array that was deleted and made again."""
     monkeypatch.setattr(cache_module, "_BATCH_BYTES", 80)
     monkeypatch.setattr(cache_module, "_SAVED_BYTES", 160)
 
@@ -214,7 +214,7 @@ def test_begun_anew_and_killed(
 
     cached(10**6)
     (place,) = (tmp_path / "cache").iterdir()
-    for name in ("whole", "0.npy"):  # as they are deleted, when that is interrupted
+    for name in ("whole", "0.npy"):  # as left by an interrupted deletion
         (place / name).unlink()
     with pytest.raises(TimeoutError):
         cached(4)
@@ -222,7 +222,7 @@ def test_begun_anew_and_killed(
 
 
 def test_any_number_that_changes(tmp_path: Path) -> None:
-    """One of many that no digest of a few places looks at, in a file or not."""
+    """Change a number that a digest of only some positions would miss, in a file or in memory."""
     array = np.arange(400_000.0).reshape(4000, 100)
     np.save(tmp_path / "a.npy", array)
     np.save(tmp_path / "b.npy", array)
@@ -261,7 +261,7 @@ def test_arrays_of_one_file_that_are_alike_in_most_places(tmp_path: Path) -> Non
 
 
 def module(text: str) -> Any:
-    """Return a module of a text, as one that was edited since."""
+    """Return a module with the given source text, as if it had been edited."""
     sys.modules["edited_since"] = made = ModuleType("edited_since")
     exec(compile(text, "edited_since.py", "exec"), made.__dict__)
     return made

@@ -1,4 +1,4 @@
-"""`create`: what people append is what others read, and never half of it."""
+"""`create` writes files that other libraries read, and never leaves an incomplete one."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_nothing_is_cast_or_broadcast(tmp_path: Path, rows: Any, message: str) -
     writer = create(tmp_path / "a.npy", element_shape=(2,), dtype="f4")
     with pytest.raises(ArgumentError, match=message):
         writer.append(rows)
-    writer.append(np.ones((1, 2), "f4"))  # goes on after a wrong call
+    writer.append(np.ones((1, 2), "f4"))  # still works after a wrong call
     writer.close()
     assert np.load(tmp_path / "a.npy").tolist() == [[1, 1]]
 
@@ -277,7 +277,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
 
 
 def test_a_failed_append_closes_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever catches the error and goes on would have other rows in the file than were given."""
+    """Appending after a failed append would put rows at wrong positions, so it is an error."""
     writer = create(tmp_path / "a.npy", element_shape=(1 << 20,), dtype="u1")
 
     def full(number: int, data: Any, offset: int) -> int:
@@ -420,7 +420,7 @@ def test_attributes_of_numpy(tmp_path: Path) -> None:
 
 
 def test_shards_of_a_short_array(tmp_path: Path) -> None:
-    """What fits a long array fits a short one: chunks are no longer than that."""
+    """Chunks for a long array also work for a short one: they are cut to its length."""
     for chunks, shards in [(32, 1024), ((32, 64), (1024, 64)), ((32, 2), (64, 4))]:
         with create(tmp_path / "a.zarr", shape=(20, 3), dtype="f4", chunks=chunks, shards=shards,
                     overwrite=True) as writer:  # fmt: skip
@@ -430,7 +430,7 @@ def test_shards_of_a_short_array(tmp_path: Path) -> None:
         create(tmp_path / "b.zarr", shape=(20,), dtype="f4", chunks=32, shards=33)
 
 
-# What else lies in the file
+# Other contents of the file
 
 
 def add(path: Path, key: str, **options: Any) -> None:
@@ -492,7 +492,7 @@ def test_a_complete_array_whose_name_is_taken_is_kept(tmp_path: Path, suffix: st
         assert kept.parent == tmp_path
         kept.rename(path)
         assert read(path).tolist() == [[number, number]] * 3
-        path.rename(kept)  # the next one leaves it alone
+        path.rename(kept)  # the next `create` does not touch it
     assert sorted(os.listdir(tmp_path)) == [f"a{suffix}{COMPLETE}", f"a{suffix}{COMPLETE}-2"]
 
 
@@ -545,11 +545,11 @@ def test_no_array_in_a_zarr_group_that_can_not_hold_it(tmp_path: Path) -> None:
 
 
 def test_a_group_with_consolidated_metadata_is_refused(tmp_path: Path) -> None:
-    """They would not tell of the new array."""
+    """Consolidated metadata would lack the new array."""
     path = tmp_path / "a.zarr"
     zarr.create_group(path).create_array("u", shape=(3,), dtype="i4")[:] = 5
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that other libraries may not know them
+        warnings.simplefilter("ignore")  # zarr warns that other libraries may not support it
         zarr.consolidate_metadata(path)
     for key in ("u", "v", "g/v"):
         with pytest.raises(ArgumentError, match="no consolidated metadata"):
@@ -722,11 +722,11 @@ def test_the_memory_does_not_grow_with_the_chunks(tmp_path: Path) -> None:
     assert (read(tmp_path / "a.h5") == np.tile(np.arange(4096, dtype="u1"), 12)).all()
 
 
-# A folder of that name which somebody else made
+# A folder of the same name that was not made by oocdata
 
 
 def foreign(path: Path, kind: str) -> Path:
-    """Something of the name that the folder of an unfinished array has; return what must stay."""
+    """Make something under the name of an unfinished array's folder; return what must stay."""
     left = path.with_name(f"{path.name}{PARTIAL}")
     if kind == "link":
         project = path.parent / "project"
@@ -757,7 +757,7 @@ def test_nothing_of_somebody_else_s_is_deleted(tmp_path: Path, suffix: str, kind
 
 @pytest.mark.parametrize("note", [False, True])
 def test_what_a_process_that_was_killed_at_once_left_is_taken(tmp_path: Path, note: bool) -> None:
-    """It had made the folder, and its note, and written neither anything."""
+    """A process was killed after it had made the folder and the empty note."""
     (tmp_path / f"a.npy{PARTIAL}").mkdir()
     if note:
         (tmp_path / f"a.npy{PARTIAL}" / NOTE_NAME).touch()
@@ -779,7 +779,7 @@ def test_a_folder_of_another_user_is_refused(
 
 def test_what_was_put_into_the_folder_stays(tmp_path: Path) -> None:
     left = tmp_path / f"a.npy{PARTIAL}"
-    for _ in range(2):  # and is in nobody's way
+    for _ in range(2):  # the foreign file does not disturb
         with create(tmp_path / "a.npy", element_shape=(), dtype="f4", overwrite=True) as writer:
             (left / "thesis.tex").write_text("years of work")
             writer.append(np.ones(3, "f4"))
