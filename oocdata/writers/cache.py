@@ -58,8 +58,7 @@ def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int)
         if nbytes > cache_share():
             raise ArgumentError(
                 f"`folder` must be given for elements that memory does not hold; they take "
-                f"{nbytes:,} bytes, and {cache_share():,} are for what is kept (half of "
-                "ooc.set_memory)."
+                f"{nbytes:,} bytes, and {cache_share():,} are available (half of ooc.set_memory)."
             )
         arrays = [np.empty((count, *_shape(leaf)), leaf.dtype) for leaf in specs]
         for start, batch in _batches(dataset, 0, workers):
@@ -96,9 +95,9 @@ def _check(dataset: Dataset) -> None:
         random = isinstance(part, Map) and part.rng
         if random or (isinstance(part, Patches) and not part.step):
             raise ArgumentError(
-                "`cache` must come before what draws at random, which would give the same in every "
-                f"epoch; got {part!r}. Write .cache(…) first, and then the random function or "
-                "patches."
+                "`cache` must come before functions and patches that draw at random, because they "
+                f"would be the same in every epoch; got {part!r}. Write .cache(…) first, and then "
+                "the random function or patches."
             )
         parts += part._members
 

@@ -29,7 +29,7 @@ _OUR_PREFIXES = ("result.", "journal", "scratch")
 _FIRST_WORDS = "Made by oocdata: "
 _NOTE = (
     _FIRST_WORDS
-    + """what it had written of {name} when it was stopped; {name} itself is not touched.
+    + """an unfinished version of {name}; {name} itself is not touched.
 {hint}Nothing else needs this folder: it may be deleted.
 """
 )
@@ -61,7 +61,7 @@ class Lock:
             self.close()
             if isinstance(error, BlockingIOError | FileNotFoundError):
                 raise SourceError(
-                    "only one process may write a file; another one is at it. Wait, or choose "
+                    "only one process may write a file; another one is writing it. Wait, or choose "
                     "another name.",
                     path=placement.path,
                 ) from error
@@ -79,7 +79,7 @@ class Lock:
         except FileExistsError:
             status = os.lstat(folder)
             if not stat.S_ISDIR(status.st_mode):
-                why = "it is a link" if stat.S_ISLNK(status.st_mode) else "it is none"
+                why = "it is a link" if stat.S_ISLNK(status.st_mode) else "it is not a folder"
                 raise _foreign(folder, why) from None
             if status.st_uid != os.geteuid():
                 raise _foreign(folder, "it is another user's") from None

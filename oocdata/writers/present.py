@@ -38,8 +38,9 @@ def arrays_in(path: str, kind: Format) -> list[str] | None:
         if kind != "hdf5":
             return None
         raise SourceError(
-            "the file that is there must be readable, because what else it holds would stay; it "
-            "is damaged, or somebody writes to it. Choose another name, or delete it yourself.",
+            "the existing file must be readable, because its other contents would be kept; it is "
+            "damaged, or another program is writing it. Choose another name, or delete it "
+            "yourself.",
             path=path,
         ) from error
 
@@ -70,7 +71,7 @@ def check_file(path: str, key: str) -> bool:
             is_foreign = isinstance(link, library.ExternalLink) and not is_last
             if is_foreign or not isinstance(found, library.Dataset if is_last else library.Group):
                 raise ArgumentError(
-                    f"a key must name a dataset, and lie in groups of the same file; "
+                    "a key must name a dataset, in groups of the same file; "
                     f"{'/'.join(parts[:count])!r} in '{path}' is something else, which is never "
                     "replaced. Choose another key."
                 )
@@ -116,14 +117,14 @@ def check_node(node: dict[str, Any], place: str) -> None:
     """Raise unless metadata describe a group to which an array may be added."""
     if node.get("node_type") != "group":
         raise ArgumentError(
-            f"an array is put into a group of Zarr version 3, not inside another one; '{place}' is "
-            "none. Choose another name."
+            "an array can only be added to a group of Zarr version 3, not inside another array; "
+            f"'{place}' is none. Choose another name."
         )
     if "consolidated_metadata" in node:
         raise ArgumentError(
-            "a group must have no consolidated metadata for an array to be put into it: they would "
-            f"not tell of it; '{place}' has. Write a store of its own; or take "
-            "'consolidated_metadata' out of the group's zarr.json first, and call "
+            "a group to which an array is added must have no consolidated metadata, which would "
+            f"lack the array; '{place}' has. Write a separate store; or remove "
+            "'consolidated_metadata' from the group's zarr.json first, and call "
             "zarr.consolidate_metadata afterwards."
         )
 

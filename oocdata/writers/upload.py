@@ -169,7 +169,7 @@ class _Uploaded(ZarrStorage):
     ) -> None:
         # The objects may have been deleted, or be on another server with the same URL.
         if resume and next(_objects(address), None) is None:
-            raise SourceError("the store must hold what was put there; it holds none of it")
+            raise SourceError("the store must hold the uploaded part; it holds none of it")
         super().__init__(target, path, resume=resume)
         self._address = address
         self._pool = ThreadPoolExecutor(_MOST_PUTS, "oocdata-put")

@@ -145,9 +145,9 @@ def test_what_is_not_cached(frames: ooc.View) -> None:
     def noisy(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return x + rng.random(x.shape)
 
-    with pytest.raises(ArgumentError, match=r"before what draws at random.*<Map of noisy"):
+    with pytest.raises(ArgumentError, match=r"before .* that draw at random.*<Map of noisy"):
         ooc.zip(frames, frames.map(noisy, rng=True)).cache()
-    with pytest.raises(ArgumentError, match="before what draws at random"):
+    with pytest.raises(ArgumentError, match="before functions and patches that draw at random"):
         frames.patches((2,), per_row=2).cache()
     assert len(frames.patches((2,), step=1).cache()) == 80
     with pytest.raises(ArgumentError, match="no mixture"):

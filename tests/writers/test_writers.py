@@ -315,7 +315,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     with fork_server.start(code) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(SourceError, match="another one is at it"):
+        with pytest.raises(SourceError, match="another one is writing it"):
             Lock(placed(tmp_path / "a.npy"))
     with closing(Lock(placed(tmp_path / "a.npy"))):
         pass
