@@ -52,7 +52,8 @@ def convert(
     shards: Annotated[Any, option("N[,N,...]", _SHARDS, parser=_FILES)] = None,
     codec: Annotated[str | None, option("NAME[:LEVEL]", _CODEC)] = None,
     shuffle: Annotated[
-        Literal["byte", "bit", "none"] | None, option("byte|bit|none", "Before compression.")
+        Literal["byte", "bit", "none"] | None,
+        option("byte|bit|none", "Shuffle bytes or bits before compression."),
     ] = None,
     to_dtype: Annotated[str | None, option("DTYPE", _TO_DTYPE, parser=dtype_of)] = None,
     rows: Annotated[

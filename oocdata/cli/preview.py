@@ -56,7 +56,7 @@ def preview(
     limits: Annotated[
         Any, option("LOW,HIGH", "The values that the colours span.", parser=_PAIR)
     ] = None,
-    colormap: Annotated[str | None, option("NAME", "Of matplotlib, e.g. gray.")] = None,
+    colormap: Annotated[str | None, option("NAME", "A colormap of matplotlib, e.g. gray.")] = None,
     fps: Annotated[float, option("N", "Frames per second of the film.", min=0.02, max=50)] = 10,
     terminal: Annotated[
         bool, flag("--terminal/--no-terminal", "Show the picture here, if possible.")

@@ -243,15 +243,15 @@ def chunked(
             rows = -(-max(1, shape[0]) // chunk[0]) * chunk[0]
             shard = (min(shard[0], rows), *shard[1:])
     else:
-        shard = full_shape(
-            "shards", shards, [-(-n // c) * c for n, c in zip(element, chunk[1:], strict=True)]
-        )
-        if chunks is not None:  # along axes where a chunk is longer than the array, one is a shard
+        whole_chunks = [-(-n // c) * c for n, c in zip(element, chunk[1:], strict=True)]
+        shard = full_shape("shards", shards, whole_chunks)
+        if chunks is not None:
+            # Along an axis where the requested chunk was cut to the array, a shard is one chunk.
+            lengths = zip(shard, chunk, requested, strict=True)
             shard = tuple(
-                fitted_length if fitted_length < length and not shard_length % length
-                else shard_length
-                for shard_length, fitted_length, length in zip(shard, chunk, requested, strict=True)
-            )  # fmt: skip
+                cut if cut < whole and length % whole == 0 else length
+                for length, cut, whole in lengths
+            )
     if any(length % step for length, step in zip(shard, chunk, strict=True)):
         raise ArgumentError(
             f"`shards` must hold whole chunks of {chunk} along each axis; got {shard}."
