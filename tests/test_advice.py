@@ -130,7 +130,7 @@ def test_a_model_that_waits_gets_some_advice(reading: Reading, words: str) -> No
     assert words in one.text
 
 
-def test_rows_whose_bytes_lie_apart(tmp_path: Path) -> None:
+def test_rows_whose_bytes_are_not_contiguous(tmp_path: Path) -> None:
     rows = np.zeros((600, 8, 8), "f4")
     np.save(tmp_path / "f.npy", np.asfortranarray(rows))
     np.save(tmp_path / "c.npy", rows)

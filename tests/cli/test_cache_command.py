@@ -47,7 +47,7 @@ def on_disk(folder: Path, within: str) -> list[int]:
     return sorted(path.stat().st_blocks * 512 for path in folder.glob(within))
 
 
-def test_what_is_shown(folder: Path) -> None:
+def test_the_cache_is_listed(folder: Path) -> None:
     (place,) = (path.parent for path in folder.glob("*/lock"))
     small, large = map(size, on_disk(folder, "objects/*/*"))
     elements = size(sum(on_disk(place, "*")))
@@ -98,7 +98,7 @@ def test_clear(folder: Path) -> None:
     assert words(run("kept").output)[1].endswith("of at most 1.0 GiB")
 
 
-def test_a_dataset_that_is_written_is_left(folder: Path) -> None:
+def test_a_dataset_being_written_is_not_deleted(folder: Path) -> None:
     (path,) = (path for path in folder.iterdir() if (path / "lock").exists())
     with (path / "lock").open("r+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -124,7 +124,7 @@ def test_manifests(folder: Path) -> None:
     assert "  changed     1 row: 30" in result.stdout.splitlines()
 
 
-def test_none_of_damaged_data(folder: Path) -> None:
+def test_no_manifest_of_damaged_data(folder: Path) -> None:
     result = run("sim.h5", "--write-manifest")
     assert result.exit_code == 3
     assert "no manifest was written" in result.stderr
@@ -145,9 +145,7 @@ def test_many_findings_are_a_few_lines() -> None:
     assert "  … and 995 more." in text
 
 
-def test_of_many_healthy_files_the_number_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_healthy_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for number in range(30):
         rows = np.zeros((4, 2))

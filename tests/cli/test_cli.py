@@ -102,7 +102,7 @@ def test_info_names_the_options_that_would_open_the_others(folder: Path) -> None
     assert said.count("pass --external") == 2
 
 
-def test_info_describes_the_only_one_that_opens(folder: Path) -> None:
+def test_info_describes_the_only_dataset_that_opens(folder: Path) -> None:
     with h5py.File("one.h5", "w") as file:
         file["u"] = FRAMES
         file["note"] = "text"
@@ -191,7 +191,7 @@ def _noted(error: Exception, note: str) -> Exception:
     ],
     ids=["of the system", "nobody expected", "Ctrl-C"],
 )
-def test_whatever_is_raised_is_one_paragraph(
+def test_any_exception_is_one_paragraph(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
     def fail(*_: object) -> None:

@@ -77,7 +77,7 @@ def told(shell: str, **asked: str) -> str:
         (("convert", "ds.npy", "a.h5", "--shuffle", ""), ["bit", "byte", "none"]),
     ],
 )
-def test_what_is_offered(folder: Path, words: tuple[str, ...], expected: list[str]) -> None:
+def test_completions(folder: Path, words: tuple[str, ...], expected: list[str]) -> None:
     line = shlex.join(("oocdata", *words[:-1]))
     said = told("bash", COMP_WORDS=f"{line} {words[-1]}", COMP_CWORD=str(len(words)))
     assert sorted(filter(None, said.splitlines())) == expected
@@ -140,7 +140,7 @@ def test_keys_never_fail(folder: Path, path: str) -> None:
     assert told("bash", **asked).strip() == ""
 
 
-def test_what_fails_inside_is_kept_quiet(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_of_completion_are_silent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: str) -> list[str]:
         raise RuntimeError("a bug")
 

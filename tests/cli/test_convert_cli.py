@@ -29,7 +29,7 @@ def array(tmp_path: Path) -> Path:
     return tmp_path / "a.npy"
 
 
-def test_it_says_what_it_does(array: Path) -> None:
+def test_the_plan_is_printed(array: Path) -> None:
     result = run(array, array.with_name("b.h5"), "--verify", "--chunks", 10)
     assert result.exit_code == 0
     assert "every bit is the same" in result.stdout
@@ -103,7 +103,7 @@ def test_rows_that_differ_are_exit_code_3(array: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.filterwarnings("always::oocdata.errors.MissingChunkWarning")
-def test_absent_chunks_are_told_and_can_be_refused(tmp_path: Path) -> None:
+def test_absent_chunks_are_reported_and_can_be_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.zarr"
     zarr.create_array(path, shape=(30, 4), chunks=(10, 4), dtype="i4", fill_value=7)[:10] = 1
     target = tmp_path / "b.npy"

@@ -39,7 +39,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     return "a.h5"
 
 
-def test_it_is_one_array(name: str) -> None:
+def test_a_pattern_is_one_array(name: str) -> None:
     told = run("info", f"{name}::{PATTERN}")
     assert told.exit_code == 0, told.output
     assert "40 rows of (8, 8)" in told.output

@@ -72,7 +72,7 @@ run = partial(command.run, "preview")
         (["ds.npy", "--limits", "-1,5", "--channel", "2"], "as given: -1 to 5"),
     ],
 )
-def test_what_is_shown_is_told(folder: Path, arguments: list[str], words: str) -> None:
+def test_the_shown_rows_are_described(folder: Path, arguments: list[str], words: str) -> None:
     before = set(folder.iterdir())
     result = run(*arguments)
     assert result.exit_code == 0, result.output
@@ -84,7 +84,7 @@ def test_what_is_shown_is_told(folder: Path, arguments: list[str], words: str) -
     assert set(folder.iterdir()) == before
 
 
-def test_a_sheet_is_written_where_asked(folder: Path) -> None:
+def test_a_sheet_is_written_to_the_output(folder: Path) -> None:
     before = set(folder.iterdir())
     assert run("ds.npy", "-n", "1", "-o", "a.png").stdout.endswith("written    a.png\n")
     assert {path.name for path in set(folder.iterdir()) - before} == {"a.png"}

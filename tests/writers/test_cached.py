@@ -74,7 +74,7 @@ def test_each_element_is_computed_once(frames: ooc.View, folder: Path | None) ->
     assert cached[::-3].take([1])["sum"].tolist() == [3 * 36 * 3 + 3]
 
 
-def test_another_run_reads_what_is_there(frames: ooc.View, tmp_path: Path) -> None:
+def test_another_run_reads_the_existing_cache(frames: ooc.View, tmp_path: Path) -> None:
     made = frames.map(Times(2))
     first = made.cache(tmp_path / "cache")
     CALLS.clear()
@@ -141,7 +141,7 @@ def test_in_memory_is_counted_and_bounded(frames: ooc.View) -> None:
         set_memory(DEFAULT_MEMORY)
 
 
-def test_what_is_not_cached(frames: ooc.View) -> None:
+def test_datasets_that_cannot_be_cached(frames: ooc.View) -> None:
     def noisy(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return x + rng.random(x.shape)
 
@@ -181,7 +181,7 @@ def run(folder: Path, most: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_killed_and_gone_on(frames: ooc.View, tmp_path: Path) -> None:
+def test_a_killed_run_is_continued(frames: ooc.View, tmp_path: Path) -> None:
     assert run(tmp_path, 25).returncode == -signal.SIGKILL
     (place,) = (tmp_path / "cache").iterdir()
     done = int((place / "rows").read_text())
@@ -239,7 +239,7 @@ def test_any_number_that_changes(tmp_path: Path) -> None:
                 assert made[part + row][7] == 1
 
 
-def test_arrays_of_one_file_that_are_alike_in_most_places(tmp_path: Path) -> None:
+def test_arrays_of_one_file_that_differ_in_few_places(tmp_path: Path) -> None:
     one, other = np.zeros((2, 400_000))
     other[123_456] = 1
     np.savez(tmp_path / "a.npz", one=one, other=other)
@@ -328,7 +328,7 @@ def test_damaged(frames: ooc.View, tmp_path: Path) -> None:
         frames.map(np.negative).cache(tmp_path / "cache")
 
 
-def test_beside_what_it_was_made_of(frames: ooc.View, folder: Path | None) -> None:
+def test_splits_of_a_cache_beside_its_origin(frames: ooc.View, folder: Path | None) -> None:
     both = ooc.concat([frames, frames.map(np.negative).cache(folder)])
     with pytest.raises(ArgumentError, match="share no row with another part"):
         both.split(0.5, 0.5, by=np.arange(80) // 40)

@@ -137,7 +137,7 @@ def test_an_exception_leaves_nothing(tmp_path: Path, suffix: str) -> None:
         writer.append(np.zeros((3, 2), "f4"))
 
 
-def test_what_was_there_stays_if_it_fails(tmp_path: Path) -> None:
+def test_an_existing_file_stays_after_a_failure(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(3))
     writer = create(tmp_path / "a.npy", element_shape=(), dtype="f4", overwrite=True)
     writer.append(np.zeros(3, "f4"))
@@ -350,7 +350,7 @@ def test_attributes_that_a_format_can_not_hold(tmp_path: Path, suffix: str, valu
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_of_the_wrong_kind(tmp_path: Path, suffix: str) -> None:
+def test_arguments_of_the_wrong_kind(tmp_path: Path, suffix: str) -> None:
     wrong: list[dict[str, Any]] = [{"key": 3}, {"key": b"u"}]
     if suffix != ".npy":
         wrong += [
@@ -522,7 +522,7 @@ def test_a_group_is_not_replaced_by_an_array(tmp_path: Path, suffix: str, overwr
         create(path, key="g", element_shape=(), dtype="f4", overwrite=overwrite)
 
 
-def test_an_empty_zarr_group_keeps_what_it_has(tmp_path: Path) -> None:
+def test_an_empty_zarr_group_keeps_its_contents(tmp_path: Path) -> None:
     path = tmp_path / "a.zarr"
     zarr.create_group(path, attributes={"run": 7}).create_group("sub", attributes={"k": 1})
     add(path, "u")
@@ -569,7 +569,7 @@ def test_a_folder_deleted_meanwhile_is_an_error(tmp_path: Path, suffix: str) -> 
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_is_another_one_s_by_now_stays(tmp_path: Path) -> None:
+def test_a_folder_that_another_process_made_meanwhile_stays(tmp_path: Path) -> None:
     first = create(tmp_path / "a.npy", element_shape=(), dtype="f4")
     shutil.rmtree(tmp_path / f"a.npy{PARTIAL}")
     second = create(tmp_path / "a.npy", element_shape=(), dtype="f4")
@@ -654,7 +654,7 @@ def test_a_symbolic_link_stays(tmp_path: Path, suffix: str, there: bool) -> None
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_no_file_is_refused(tmp_path: Path, suffix: str) -> None:
+def test_a_path_that_is_no_file_is_refused(tmp_path: Path, suffix: str) -> None:
     os.mkfifo(tmp_path / f"a{suffix}")
     (tmp_path / f"b{suffix}").symlink_to(f"b{suffix}")
     for name in "ab":
@@ -681,9 +681,7 @@ with create(sys.argv[1], element_shape=(), dtype="f8", **options) as writer:
 
 
 @pytest.mark.parametrize("key", [None, "g/u"])
-def test_what_was_taken_away_by_a_killed_process_comes_back(
-    tmp_path: Path, key: str | None
-) -> None:
+def test_an_array_moved_by_a_killed_process_comes_back(tmp_path: Path, key: str | None) -> None:
     path = tmp_path / "a.zarr"
     with create(path, key=key, element_shape=(), dtype="f8") as writer:
         writer.append(np.ones(3))
@@ -756,7 +754,7 @@ def test_nothing_of_somebody_else_s_is_deleted(tmp_path: Path, suffix: str, kind
 
 
 @pytest.mark.parametrize("note", [False, True])
-def test_what_a_process_that_was_killed_at_once_left_is_taken(tmp_path: Path, note: bool) -> None:
+def test_the_folder_of_a_process_killed_at_once_is_reused(tmp_path: Path, note: bool) -> None:
     """A process was killed after it had made the folder and the empty note."""
     (tmp_path / f"a.npy{PARTIAL}").mkdir()
     if note:
@@ -777,7 +775,7 @@ def test_a_folder_of_another_user_is_refused(
     writer.abandon()
 
 
-def test_what_was_put_into_the_folder_stays(tmp_path: Path) -> None:
+def test_foreign_files_in_the_folder_stay(tmp_path: Path) -> None:
     left = tmp_path / f"a.npy{PARTIAL}"
     for _ in range(2):  # the foreign file does not disturb
         with create(tmp_path / "a.npy", element_shape=(), dtype="f4", overwrite=True) as writer:

@@ -261,14 +261,14 @@ def test_a_result_has_its_name_when_it_is_placed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
 
 
-def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(b"mine")
     with pytest.raises(ArgumentError, match="overwrite=True"):
         placed(tmp_path / "a.npy")
     placed(tmp_path / "a.npy", over=True)
 
 
-def test_what_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     one = placed(tmp_path / "a.npy")
     with closing(Lock(one)):
         Path(one.result).write_bytes(b"abc")
@@ -321,7 +321,7 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_lock_on_what_was_deleted_is_none(
+def test_a_lock_on_a_deleted_file_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A process that waited for the lock must not share the folder with the next process."""
