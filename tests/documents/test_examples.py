@@ -38,12 +38,12 @@ def waves(tmp_path: Path) -> Path:
     return tmp_path / "ds.npy"
 
 
-def test_all_are_tested_and_say_for_whom() -> None:
+def test_all_are_tested_and_say_when_to_use_them() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.py")) == NAMES
     for path in FOLDER.glob("*.py"):
-        said = ast.get_docstring(ast.parse(path.read_text())) or ""
-        assert "For whoever" in said
-        assert f"python {path.name}" in said
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        assert "Use this" in docstring
+        assert f"python {path.name}" in docstring
 
 
 def test_next_frame(
