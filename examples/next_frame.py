@@ -1,6 +1,6 @@
-"""Train a model to predict the next frame of an array that does not fit into memory.
+"""Train a model to predict the next frame of an array that does not fit in memory.
 
-For whoever has frames one after the other in one file: a simulation, a film, a microscope.
+Use this if a file holds consecutive frames, from a simulation, a film or a microscope.
 
     python next_frame.py ds.npy            # also .h5, .zarr, .nc; any shape of frame
 """
@@ -13,7 +13,7 @@ import oocdata as ooc
 
 frames = ooc.open(sys.argv[1]).astype("f4")  # reads the header, no data
 train, val, test = frames.split(0.6, 0.2, 0.2)  # by range: no frame is shared
-scaling = ooc.stats(train).standardize  # mean 0 and deviation 1, by the training part alone
+scaling = ooc.stats(train).standardize  # mean 0 and deviation 1, from the training part only
 
 
 def batches(part, **order):

@@ -1,7 +1,7 @@
 """Train on random crops of large images in Zarr; only the chunks of a crop are read.
 
-For whoever has slides, plates or maps whose images are larger than a batch should be. Where the
-crops lie is a pure function of (seed, epoch, image): each epoch has others, and a run can be
+Use this for slides, plates or maps whose images are too large for a batch. The places of the crops
+are a pure function of (seed, epoch, image): each epoch has different crops, and a run can be
 repeated.
 
     python patches.py plate.zarr
@@ -19,7 +19,7 @@ crops = images.patches((32, 32), per_row=8)  # 8 of each image
 
 
 def noisy(clean, rng):
-    """Return noisy crops and clean ones; `rng` depends on (seed, epoch, step) alone."""
+    """Return noisy and clean crops; `rng` depends only on (seed, epoch, step)."""
     clean = np.float32(clean)[..., np.newaxis] / 255
     return clean + rng.normal(0, 0.1, clean.shape).astype("f4"), clean
 

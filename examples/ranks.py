@@ -1,8 +1,8 @@
 """Train on several processes or machines: each rank reads its own part of every global batch.
 
-For whoever trains data-parallel, with any framework: the global batches are the same for every
-number of ranks, and each rank decodes only its share of the chunks. Here the ranks sum up what they
-read, as they would gradients.
+Use this for data-parallel training, with any framework: the global batches are the same for every
+number of ranks, and each rank decodes only its share of the chunks. Here the ranks add up the
+numbers that they read, instead of gradients.
 
     python ranks.py ds.npy 2               # two processes on this machine
 """
@@ -16,7 +16,7 @@ import oocdata as ooc
 
 
 def train(path, ranks, rank):
-    """Do what one rank does; return the sum of each of its batches."""
+    """Read the batches of one rank, and return the sum of each."""
     loader = ooc.open(path).batches(32, shuffle=True, seed=7).shard(ranks, rank)
     # With PyTorch: shard(torch.distributed.get_world_size(), torch.distributed.get_rank());
     # with JAX: shard(jax.process_count(), jax.process_index()); with TensorFlow: .to_tf().
@@ -27,6 +27,6 @@ if __name__ == "__main__":
     path, ranks = sys.argv[1], int(sys.argv[2])
     with multiprocessing.get_context("spawn").Pool(ranks) as pool:
         parts = pool.starmap(train, [(path, ranks, rank) for rank in range(ranks)])
-    together, alone = np.sum(parts, axis=0), train(path, 1, 0)
-    print(f"{len(together)} steps by {ranks} ranks: sums equal one rank's:", end=" ")
-    print(np.allclose(together, alone[: len(together)]))
+    sums, expected = np.sum(parts, axis=0), train(path, 1, 0)
+    print(f"{len(sums)} steps by {ranks} ranks: sums equal one rank's:", end=" ")
+    print(np.allclose(sums, expected[: len(sums)]))

@@ -1,9 +1,9 @@
-"""Go on with a training that was killed, at the step where it last saved.
+"""Resume a training run that was killed, at the step of its last save.
 
-For whoever trains for hours on machines that may go away: run the same command again.
+Use this to train for hours on machines that may be taken away: run the same command again.
 
     python resume.py ds.npy run
-    python resume.py ds.npy run            # after a kill: goes on; after the end: does nothing
+    python resume.py ds.npy run            # resumes a killed run; does nothing after the end
 """
 
 import signal
@@ -29,8 +29,8 @@ model = keras.Sequential(
 )
 model.compile("adam", "mse")
 
-# Model, optimizer and position are one file, replaced as a whole every 50 steps.
+# Model, optimizer and position are one file, replaced atomically every 50 steps.
 resume = ooc.Resume(folder, loader, every=50)
-signal.signal(signal.SIGTERM, resume.stop)  # a machine that is taken away saves first
+signal.signal(signal.SIGTERM, resume.stop)  # save before the machine is taken away
 print("begins at (epoch, step)", resume.start)
 model.fit(resume.to_tf(), epochs=3, callbacks=[resume], shuffle=False, verbose=2)

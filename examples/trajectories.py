@@ -1,7 +1,7 @@
 """Train on many simulations in one HDF5 array of (trajectory, time, y, x).
 
-For whoever has runs side by side in a file (The Well, PDEBench, robots): windows never cross from
-one trajectory to the next, and whole trajectories are kept for validation.
+Use this if a file holds many runs (The Well, PDEBench, robots): windows never cross from one
+trajectory to the next, and whole trajectories are kept for validation.
 
     python trajectories.py well.h5 /density
 """
@@ -12,11 +12,11 @@ import keras
 
 import oocdata as ooc
 
-fields = ooc.open(sys.argv[1], sys.argv[2], axis=(0, 1)).astype("f4")  # or their names
+fields = ooc.open(sys.argv[1], sys.argv[2], axis=(0, 1)).astype("f4")  # or names of axes
 print(fields, "in", fields.sample_shape, "trajectories and steps")
 
 windows = fields.windows(4, 1)  # x: 4 steps, y: the step after them
-train, val = windows.split(0.8, 0.2)  # of trajectories
+train, val = windows.split(0.8, 0.2)  # whole trajectories
 loader = train.batches(16, shuffle=True, seed=7)
 
 x = keras.Input((4, *fields.element))

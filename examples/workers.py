@@ -1,7 +1,7 @@
-"""Run a slow Python function on every batch in worker processes, beside the model.
+"""Run a slow Python function on every batch in worker processes, in parallel with the model.
 
-For whoever augments in Python: one process can run Python code on one core only. What a batch holds
-does not depend on the number of workers; batches come back through shared memory.
+Use this for augmentation in Python, since one process can run Python code on only one core. The
+contents of a batch do not depend on the number of workers; batches return through shared memory.
 
     python workers.py ds.npy 2
 """
@@ -15,7 +15,7 @@ import oocdata as ooc
 
 
 def rainy(frames, rng):
-    """Draw traces of drops, point by point: slow, as Python is."""
+    """Draw the traces of rain drops point by point, which is slow in Python."""
     wet = np.float32(frames)
     for frame in wet:
         row, column = rng.integers(0, frame.shape, 2).tolist()

@@ -1,4 +1,4 @@
-"""Advice: each rule on figures that call for it and on figures that don't, and whence they come."""
+"""Each rule of advice, on figures for which it applies or not, and the origin of the figures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from oocdata.order.mixing import Mixing
 HDF5 = Storage("HDF5", "sim.h5", "/u", "chunks of (100, 64)", "gzip 4", chunks=(100, 64),
                opened={"target": "sim.h5", "key": "/u"})  # fmt: skip
 CHUNKED = Reading(
-    storage=HDF5, order="block shuffle", row_bytes=256, together=100,
+    storage=HDF5, order="block shuffle", row_bytes=256, block_length=100,
     mixing=Mixing(4.9, 5.0), full=30.0,
 )  # fmt: skip
 PLAIN = Reading(storage=replace(HDF5, chunks=None, codec="none"))
@@ -67,12 +67,12 @@ def test_measured_shuffles_are_compared(block: float, slow: bool) -> None:
 def test_batches_that_hold_neighbours() -> None:
     poorly = replace(CHUNKED, mixing=Mixing(2.0, 5.0))
     assert "2.0 bits of batch entropy, 5.0 in a full shuffle" in told(poorly)["chunks"].text
-    assert "mixes more blocks" in told(replace(poorly, together=16))["order"].text
+    assert "mixes more blocks" in told(replace(poorly, block_length=16))["order"].text
     assert advise(replace(CHUNKED, mixing=Mixing(0.0, 0.0))) == ()  # one chunk is all there is
 
 
 def test_elements_cut_out_of_chunks() -> None:
-    (one,) = advise(replace(CHUNKED, unused=4.0, amplification=4.0))
+    (one,) = advise(replace(CHUNKED, crop_amplification=4.0, amplification=4.0))
     assert one.text.startswith("Elements are cut out of larger chunks: 4.0 bytes are decoded")
 
 
@@ -106,7 +106,7 @@ def test_a_disk_that_is_the_limit(rate: float, bound: bool) -> None:
     if bound:
         assert "sequential uses 95% of what it gives" in found["disk"].text
         assert (found["disk"].command or "").endswith("--codec zstd")
-    limits = {"disk": 100.0, "memory": 90.0}  # the disk is not what counts
+    limits = {"disk": 100.0, "memory": 90.0}  # the disk is not the bottleneck
     assert "disk" not in told(PLAIN, rates={"sequential": {32: [rate]}}, limits=limits)
 
 
@@ -130,7 +130,7 @@ def test_a_model_that_waits_gets_some_advice(reading: Reading, words: str) -> No
     assert words in one.text
 
 
-def test_rows_whose_bytes_lie_apart(tmp_path: Path) -> None:
+def test_rows_whose_bytes_are_not_contiguous(tmp_path: Path) -> None:
     rows = np.zeros((600, 8, 8), "f4")
     np.save(tmp_path / "f.npy", np.asfortranarray(rows))
     np.save(tmp_path / "c.npy", rows)
@@ -217,7 +217,7 @@ def test_a_command_can_be_typed_and_writes_the_same_rows(
         assert program == "oocdata"
         commands.append((str(folder), words))
         expected.append(np.asarray(view))
-    # In a process of its own, as they are typed: this one has the files open.
+    # In a new process, as typed by a user, because this one has the files open.
     typed = [sys.executable, "-c", TYPED, json.dumps(commands)]
     done = subprocess.run(typed, check=False, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
@@ -250,7 +250,7 @@ def test_cuts_of_chunks_are_seen(tmp_path: Path) -> None:
         file.create_dataset("u", (200, 64, 64), "f4", chunks=(10, 64, 64), compression="gzip")
         file["u"][...] = 1
     view = ooc.open(tmp_path / "a.h5")
-    assert reading_of(view.batches(8)).unused == 1.0
-    assert reading_of(view[:, :32, :32].batches(8)).unused == 4.0
+    assert reading_of(view.batches(8)).crop_amplification == 1.0
+    assert reading_of(view[:, :32, :32].batches(8)).crop_amplification == 4.0
     windows = reading_of(view[:, :32].windows(4).batches(8))
-    assert (windows.unused, windows.row_bytes) == (2.0, 32 * 64 * 4)
+    assert (windows.crop_amplification, windows.row_bytes) == (2.0, 32 * 64 * 4)

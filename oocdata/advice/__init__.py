@@ -1,7 +1,7 @@
-"""The one place that gives advice: what to change so that elements come faster, and what it gains.
+"""Advise users what to change so that elements are read faster, and what the change gains.
 
 `Reading` describes how a loader reads: its storage (`Source.storage`) and its cost
-(`oocdata.cost`). Tools add what they have measured, and print the sentences of `advise`.
+(`oocdata.cost`). Tools add their measurements (`Measured`), and print the sentences of `advise`.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ __all__ = [
 ]  # fmt: skip
 
 _MUCH = 1.5
-"""A change is worth a sentence from this factor on."""
+"""Smallest gain for which a change is advised."""
 
 _LONG = 4.0
-"""Bytes decoded for each byte used from which on shorter chunks are advised."""
+"""Smallest number of bytes decoded per byte used for which shorter chunks are advised."""
 
 POOR_MIXING = 0.9
 """Share of a full shuffle's batch entropy below which batches hold too many neighbours."""
 
 _CLOSE = 0.6
-"""Share of a limit from which on the limit counts."""
+"""Share of a limit (decoder, disk) above which it is the bottleneck."""
 
 _SMALL_BATCH = 256
-"""Batches up to this size are worth enlarging."""
+"""Largest batch size for which larger batches are advised."""
 
 _LARGE_REQUEST = 1 << 20
-"""Bytes of a request from which on it takes longer to send them than to ask for them."""
+"""Bytes of a request whose transfer takes longer than its round trip."""
 
 _SCATTERED = 6
-"""Requests for metadata, one after the other, from which on gathering them is worth a copy."""
+"""Number of sequential requests for metadata for which rewriting the file is advised."""
 
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """One change."""
+    """A change that is advised."""
 
-    kind: str  # "layout", "order", "chunks", "map", "codec", "disk", "link" or "batch"
+    kind: str  # "layout", "order", "chunks", "map", "codec", "disk", "link", "metadata" or "batch"
     text: str  # whole sentences, with figures
-    command: str | None = None  # for the shell
+    command: str | None = None  # a shell command that makes the change
 
     def __str__(self) -> str:
         text = textwrap.fill(self.text, 80, initial_indent="- ", subsequent_indent="  ",
@@ -62,31 +62,33 @@ class Advice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """What a tool has measured, as far as it has; rates in elements a second."""
+    """Measurements of a tool, of which any may be missing; rates in elements per second."""
 
-    # Rounds of "sequential", "full shuffle" and "block shuffle", by batch size.
+    # By order ("sequential", "full shuffle", "block shuffle") and batch size: a rate per round.
     rates: Mapping[str, Mapping[int, Sequence[float]]] = field(default_factory=dict)
-    # Of the machine: "memory", "decoder", "disk".
+    # Highest rates that "memory", "decoder" and "disk" allow.
     limits: Mapping[str, float] = field(default_factory=dict)
-    mapped: float = 0.0  # the share of a batch's time that functions given to `map` take
-    waits: bool = False  # a model waits for the data, so that anything faster helps
-    # Bytes that a request to a store brings, where the link to it is the limit.
+    mapped: float = 0.0  # share of a batch's time that is spent in functions given to `map`
+    waits: bool = False  # whether the model waits for data, so that any speed-up helps
+    # Bytes per request to a store, if the link is the bottleneck.
     fetched: int | None = None
 
     def best(self, order: str) -> float:
-        """Return the highest rate of an order, by medians; 0 where it was not measured."""
+        """Return the highest median rate of an order; 0 if it was not measured."""
         rates = self.rates.get(order, {}).values()
         return max((float(np.median(rounds)) for rounds in rates), default=0.0)
 
 
 def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, ...]:
-    """Return what to change, the most telling first; nothing where nothing stands out.
+    """Return the changes that are worth advising, the most important first.
 
     Examples
     --------
     >>> from oocdata.engines.source import Storage
     >>> storage = Storage("HDF5", chunks=(100, 64), codec="gzip 4")
-    >>> reading = Reading(storage=storage, order="full shuffle", together=100, full=30.0)
+    >>> reading = Reading(
+    ...     storage=storage, order="full shuffle", block_length=100, full=30.0
+    ... )
     >>> [one.kind for one in advise(reading)]
     ['order', 'chunks']
     >>> print(advise(reading)[1].text)
@@ -94,22 +96,25 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
     bytes for each byte used, not 30.
     """
     measured = measured or Measured()
-    found = (*_of_order(reading, measured), *_of_store(reading, measured))
-    found += (*_of_limits(reading, measured),)
+    found = (
+        *_of_order(reading, measured),
+        *_of_store(reading, measured),
+        *_of_limits(reading, measured),
+    )
     if found or not measured.waits:
         return found
-    text = "Bytes are copied as fast as can be: a smaller dtype or cut rows help."
     if reading.storage.chunks is not None:
         return (Advice("codec", "Chunks are decoded: a faster codec or more cores help."),)
+    text = "Bytes are copied as fast as possible: a smaller dtype or cropped rows help."
     if reading.batch_size <= _SMALL_BATCH:
-        text = "Larger batches cost less an element (see `oocdata bench`)."
+        text = "Larger batches cost less per element (see `oocdata bench`)."
     return (Advice("batch", text),)
 
 
-def mixing_share(mixed: Mixing) -> float:
+def mixing_share(mixing: Mixing) -> float:
     """Return the share of a full shuffle's batch entropy that an order reaches."""
-    full = mixed.full_shuffle_entropy
-    return mixed.entropy / full if full > 0 else 1.0
+    full = mixing.full_shuffle_entropy
+    return mixing.entropy / full if full > 0 else 1.0
 
 
 def _bytes(number: float) -> str:
@@ -117,117 +122,122 @@ def _bytes(number: float) -> str:
 
 
 def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
-    """Yield advice about what a batch is made of: functions, axes, order and chunks."""
+    """Yield advice about mapped functions, axes, order and chunks."""
     if measured.mapped > 0.5:
         text = f"{measured.mapped:.0%} of a batch's time is your map function: "
-        some = f"make it faster, or take more than {reading.workers} workers."
-        none = ".batches(…, workers=2) runs it in other processes."
-        yield Advice("map", text + (some if reading.workers else none))
+        if reading.workers:
+            text += f"make it faster, or take more than {reading.workers} workers."
+        else:
+            text += ".batches(…, workers=2) runs it in other processes."
+        yield Advice("map", text)
     strides = reading.storage.strides
-    if reading.spread and strides is not None:
+    if reading.span_bytes and strides is not None:
         text = (
-            f"The bytes of a row lie apart: {size(reading.row_bytes)} are spread over "
-            f"{size(reading.spread)} of the file"
+            f"The bytes of a row are not contiguous: {size(reading.row_bytes)} are spread over "
+            f"{size(reading.span_bytes)} of the file"
         )
-        if reading.together > 1:
-            text += f", so {reading.together:,} rows are read together"
+        if reading.block_length > 1:
+            text += f", so {reading.block_length:,} rows are read together"
         text += (
-            f". Rows along axis={strides.index(max(strides))} lie in one piece; if those are not "
-            "what you want, write the array again with the sample axes first."
+            f". Rows along axis={strides.index(max(strides))} lie in one piece; if you need other "
+            "rows, rewrite the array with the sample axes first."
         )
         yield Advice("layout", text, reading.convert())
-        return  # blocks of rows that lie apart are no chunks of the file
+        return  # there are no chunks
+    amplification = reading.full
     full, block = measured.best("full shuffle"), measured.best("block shuffle")
-    text = f'A full shuffle (shuffle="global") decodes {_bytes(reading.full)} for each byte used'
-    if reading.full >= _MUCH and full and block >= _MUCH * full:
-        text += f" and reaches {full:,.0f} elements/s; a block shuffle (shuffle=True) is "
-        yield Advice("order", f"{text}{block / full:,.1f} times as fast.")
-    elif reading.full >= _MUCH and (reading.order == "full shuffle" or (block and not full)):
-        # It may have been too slow to be measured.
-        yield Advice("order", f"{text}; a block shuffle (shuffle=True) decodes each chunk once.")
-    pieces, held = reading.pieces, reading.chunk_rows
-    if pieces > 1 and held > 1 and reading.unused < _MUCH:
+    if amplification >= _MUCH:
+        text = (
+            f'A full shuffle (shuffle="global") decodes {_bytes(amplification)} for each byte used'
+        )
+        if full and block >= _MUCH * full:
+            text += f" and reaches {full:,.0f} elements/s; a block shuffle (shuffle=True) is "
+            yield Advice("order", f"{text}{block / full:,.1f} times as fast.")
+        elif reading.order == "full shuffle" or (block and not full):
+            # If only the block shuffle was measured, the full shuffle may have been too slow.
+            text += "; a block shuffle (shuffle=True) decodes each chunk once."
+            yield Advice("order", text)
+    pieces, rows = reading.chunks_per_row, reading.chunk_rows
+    if pieces > 1 and rows > 1 and reading.crop_amplification < _MUCH:
         text = (
             f"Chunks of {reading.storage.chunks} cut each row into {pieces:,} pieces, as h5py's "
-            f"own chunks do: for one row {pieces:,} chunks are decoded, which hold {held:,} rows. "
-            "Written again by `oocdata convert`, each row lies in 1 chunk."
+            f"own chunks do: for one row {pieces:,} chunks are decoded, which hold {rows:,} rows. "
+            "After `oocdata convert`, each row is in 1 chunk."
         )
         yield Advice("chunks", text, reading.convert(chunked=True))
     else:
         yield from _of_chunk_rows(reading)
-    if reading.unused >= _MUCH:
+    if reading.crop_amplification >= _MUCH:
         yield Advice(
             "chunks",
-            f"Elements are cut out of larger chunks: {reading.unused:.1f} bytes are decoded for "
-            "each byte of an element. Chunks as large as an element along its own axes would help.",
+            "Elements are cut out of larger chunks: "
+            f"{reading.crop_amplification:.1f} bytes are decoded for each byte of an element. "
+            "Chunks as large as an element along its own axes would help.",
         )
 
 
 def _of_chunk_rows(reading: Reading) -> Iterator[Advice]:
-    """Yield the advice of shorter chunks, or of more of them mixed, where the order needs it."""
-    rows, mixed = reading.fitting_rows, reading.mixing
+    """Yield advice to shorten chunks or to mix more of them, if the order needs it."""
+    rows, mixing = reading.fitting_rows, reading.mixing
     costly = reading.order == "full shuffle" and reading.full >= _LONG
-    again = 1.0  # how often each chunk is decoded in an order that should decode it once
-    if reading.together > 1 and reading.order != "full shuffle":
-        again = reading.amplification / max(1.0, reading.unused)
-    poor = mixed is not None and mixing_share(mixed) < POOR_MIXING
-    if poor and reading.together < 2 * rows:
+    decodings = 1.0  # of each chunk, in an order that should decode it once
+    if reading.block_length > 1 and reading.order != "full shuffle":
+        decodings = reading.amplification / max(1.0, reading.crop_amplification)
+    mixes_poorly = mixing is not None and mixing_share(mixing) < POOR_MIXING
+    if mixes_poorly and reading.block_length < 2 * rows:
         yield Advice("order", "Batches hold neighbours: shuffle=True mixes more blocks.")
-    if reading.together < 2 * rows or not (costly or again >= _MUCH or poor):
+    if reading.block_length < 2 * rows or not (costly or decodings >= _MUCH or mixes_poorly):
         return
-    text = f"Chunks of {reading.together:,} rows are long for shuffling."
+    text = f"Chunks of {reading.block_length:,} rows are long for shuffling."
     if costly:
-        fewer = max(1.0, reading.full * rows / reading.together)
+        fewer = max(1.0, reading.full * rows / reading.block_length)
         text += (
             f" With {rows:,} rows a full shuffle would decode about {_bytes(fewer)} for each byte "
             f"used, not {reading.full:,.0f}."
         )
-    if again >= _MUCH:
+    if decodings >= _MUCH:
         text += (
-            f" Each is decoded {again:.1f} times, because only {size(cache_share())} of decoded "
-            "chunks are cached: ooc.set_memory says how many."
+            f" Each is decoded {decodings:.1f} times, because only {size(cache_share())} of "
+            "decoded chunks are cached: ooc.set_memory sets the limit."
         )
-    if poor and mixed is not None:
+    if mixes_poorly and mixing is not None:
         text += (
-            f" Batches hold neighbours ({mixed.entropy:.1f} bits of batch entropy, "
-            f"{mixed.full_shuffle_entropy:.1f} in a full shuffle): of chunks of {rows:,} rows more "
-            "are mixed."
+            f" Batches hold neighbours ({mixing.entropy:.1f} bits of batch entropy, "
+            f"{mixing.full_shuffle_entropy:.1f} in a full shuffle): more chunks of {rows:,} rows "
+            "would be mixed."
         )
     yield Advice("chunks", text, reading.convert(chunks=rows))
 
 
 def _of_store(reading: Reading, measured: Measured) -> Iterator[Advice]:
-    """Yield advice about the link to a store: fewer and larger requests, or bytes nearer by."""
+    """Yield advice about the link to a store: fewer and larger requests, or closer bytes."""
     storage = reading.storage
     if measured.fetched is not None:
-        nearer = (
+        closer = (
             "What would help: a cache folder for later epochs (cache=… of ooc.open), more memory, "
-            "for more bytes under way (ooc.set_memory), or a machine nearer to the store."
+            "for more bytes in flight (ooc.set_memory), or a machine nearer to the store."
         )
-        text = f"Requests bring {size(measured.fetched)} each, which the way there and back "
-        text += "outweighs. "
+        text = f"Requests fetch only {size(measured.fetched)} each, so round trips dominate. "
         if measured.fetched >= _LARGE_REQUEST:
-            yield Advice("link", nearer)
+            yield Advice("link", closer)
         elif storage.chunks is None:
-            text += (
-                f"A copy in chunks is fetched in larger ranges, and shuffled by blocks. {nearer}"
-            )
-            yield Advice("link", text, reading.convert(chunked=True))
+            text += "A copy in chunks is fetched in larger ranges, and shuffled by blocks. "
+            yield Advice("link", text + closer, reading.convert(chunked=True))
         else:
+            text += "Larger chunks need fewer requests. "
             rows = max(1, reading.chunk_rows * (_LARGE_REQUEST // max(1, measured.fetched)))
-            command = reading.convert(chunks=rows)
-            yield Advice("link", f"{text}Larger chunks make fewer. {nearer}", command)
+            yield Advice("link", text + closer, reading.convert(chunks=rows))
     if storage.is_remote and storage.format.startswith("HDF5"):
         from oocdata.stores.blocks import BLOCK, blocks_of_metadata
         from oocdata.stores.versions import ObjectVersion
 
-        objects = (one for one in storage.files if isinstance(one, ObjectVersion))
-        blocks = max(map(blocks_of_metadata, objects))
+        versions = (file for file in storage.files if isinstance(file, ObjectVersion))
+        blocks = max(map(blocks_of_metadata, versions))
         name = basename(storage.files[0].path)
         if blocks >= _SCATTERED:
             yield Advice(
                 "metadata",
-                f"The file's metadata lie scattered over {blocks} blocks of {size(BLOCK)}, fetched "
+                f"The file's metadata is scattered over {blocks} blocks of {size(BLOCK)}, fetched "
                 "one after the other. A copy with its metadata together in pages (h5repack -S "
                 "PAGE), or as Zarr (oocdata convert), opens in a few requests.",
                 shlex.join(["h5repack", "-S", "PAGE", "-G", "4194304", name, f"paged-{name}"]),
@@ -235,7 +245,7 @@ def _of_store(reading: Reading, measured: Measured) -> Iterator[Advice]:
 
 
 def _of_limits(reading: Reading, measured: Measured) -> Iterator[Advice]:
-    """Yield advice about the decoder and the disk, where everything else waits for one of them."""
+    """Yield advice about the decoder and the disk, if one of them is the bottleneck."""
     limits, codec = measured.limits, reading.storage.codec
     decoder, disk = limits.get("decoder", inf), limits.get("disk", inf)
     best = max(measured.best("sequential"), measured.best("block shuffle"))
@@ -246,7 +256,7 @@ def _of_limits(reading: Reading, measured: Measured) -> Iterator[Advice]:
             "used. A faster codec (lz4, zstd) or more cores would help.",
             reading.convert(codec="blosc-lz4" if "Zarr" in reading.storage.format else "lz4"),
         )
-    share = measured.best("sequential") / disk  # above 1 the bytes did not come from the disk
+    share = measured.best("sequential") / disk  # above 1 if bytes came from the page cache
     if disk <= min(limits.get("memory", inf), decoder) and _CLOSE <= share <= 1:
         text = (
             f"The disk is the limit: sequential uses {share:.0%} of what it gives. A faster disk "

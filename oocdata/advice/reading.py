@@ -1,4 +1,4 @@
-"""How a loader reads: its storage and its cost, all that advice needs to know of it."""
+"""Describe how a loader reads: the storage and the cost on which advice is based."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 __all__ = ["Reading", "as_typed", "reading_of", "size"]
 
 _CHUNK_BYTES = 128 << 10
-"""Chunks of about this size cost little to decode for one row, and little each."""
+"""Bytes of an advised chunk: cheap to decode for a single row, and few enough chunks."""
 
 
 def size(nbytes: float) -> str:
-    """Return a number of bytes in words, in binary units.
+    """Return a number of bytes as text, in binary units.
 
     Examples
     --------
@@ -60,35 +60,36 @@ def as_typed(path: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """How a loader reads."""
+    """The storage, order and cost of a loader."""
 
-    storage: Storage  # of the source that costs most to read badly
-    axes: tuple[int, ...] | None = (0,)  # its sample axes; None where there are several arrays
+    storage: Storage  # of the source with the largest chunks
+    axes: tuple[int, ...] | None = (0,)  # sample axes of the array; None for several arrays
     order: str = "sequential"  # or "full shuffle", "block shuffle"
     batch_size: int = 32
     workers: int = 0
-    row_bytes: int = 1  # of a stored row, as far as elements use it
-    together: int = 1  # neighbouring elements that are decoded together
-    amplification: float = 1.0  # bytes decoded for each byte used
+    row_bytes: int = 1  # of a stored row, counting only the bytes that elements use
+    block_length: int = 1  # neighbouring elements that are decoded together
+    amplification: float = 1.0  # bytes decoded per byte used
     full: float = 1.0  # the same for a full shuffle
-    unused: float = 1.0  # bytes of chunks for each byte of an element, where it is cut out of them
-    pieces: int = 1  # chunks that each row is cut into
-    chunk_rows: int = 1  # rows that a chunk holds, or pieces of so many
+    crop_amplification: float = 1.0  # bytes of chunks per byte of the elements cropped from them
+    chunks_per_row: int = 1  # chunks over which each row is divided
+    chunk_rows: int = 1  # rows of which a chunk holds the whole or a piece
     mixing: Mixing | None = None  # None for sequential order
-    spread: int = 0  # bytes that an element reaches over where others lie in between; else 0
+    span_bytes: int = 0  # span of an element in the file if it interleaves with others, else 0
 
     @property
     def fitting_rows(self) -> int:
-        """Rows of a chunk that suits any order: a power of two."""
+        """The number of rows of a chunk that suits any order, a power of two."""
         rows = min(_CHUNK_BYTES // max(1, self.row_bytes), self.batch_size)
         return 1 << int(log2(max(1, rows)))
 
     def convert(
         self, *, chunks: int | None = None, codec: str | None = None, chunked: bool = False
     ) -> str | None:
-        """Return the `oocdata convert` command; None where no command opens the array.
+        """Return an `oocdata convert` command, or None if no command can open the array.
 
-        With `chunked` it chooses the chunks itself; with nothing it writes ``.npy``.
+        With `chunked`, `oocdata convert` chooses the chunks; without any argument it writes
+        ``.npy``.
 
         Examples
         --------
@@ -100,82 +101,84 @@ class Reading:
         target = options.pop("target", None)
         if not isinstance(target, str) or self.axes is None:
             return None
-        plain = chunks is None and codec is None and not chunked
-        suffix = ".zarr" if "Zarr" in self.storage.format else ".npy" if plain else ".h5"
+        is_flat = chunks is None and codec is None and not chunked
+        suffix = ".zarr" if "Zarr" in self.storage.format else ".npy" if is_flat else ".h5"
         stem, _ = splitext(basename(target))
         words = ["oocdata", "convert", as_typed(target), as_typed(f"{stem}-new{suffix}")]
         options |= {"axis": self.axes, "chunks": chunks, "codec": codec}
         for name, value in options.items():
-            usual = (None,) if name == "pad" else (None, 0, (0,))
-            if value in usual:  # as it is without the option
+            defaults = (None,) if name == "pad" else (None, 0, (0,))
+            if value in defaults:
                 continue
             words.append(f"--{name}")
             if value is not True:
-                several = isinstance(value, tuple | list)
-                words.append(",".join(map(str, value)) if several else str(value))
+                is_list = isinstance(value, tuple | list)
+                words.append(",".join(map(str, value)) if is_list else str(value))
         return shlex.join(words)
 
 
 def reading_of(loader: Loader) -> Reading:
-    """Describe how a loader reads; reads no data."""
+    """Return how a loader reads, from its description and that of its sources; reads no data."""
     dataset, order, count = loader.dataset, loader.order, len(loader.dataset)
-    at = np.array([0, count - 1])
-    requests = of_sources(dataset.requests(at, Draw(positions=at)))
-    request = max(requests, key=lambda one: chunk_bytes(one.source, one.source.storage()))
-    storage = request.source.storage()
+    first_and_last = np.array([0, count - 1])
+    requests = of_sources(dataset.requests(first_and_last, Draw(positions=first_and_last)))
+    request = max(requests, key=lambda each: chunk_bytes(each.source, each.source.storage()))
+    storage, itemsize = request.source.storage(), request.source.dtype.itemsize
     view = view_below(dataset)
     axes = None if view is None else view.axes
-    # Of several arrays: the axes along which elements differ.
-    samples = np.ptp(request.origins, axis=0) > 0
+    # For several arrays, sample axes are those along which the origins differ.
+    is_sample_axis = np.ptp(request.origins, axis=0) > 0
     if axes is not None:
-        samples = np.isin(np.arange(len(samples)), axes)
+        is_sample_axis = np.isin(np.arange(len(is_sample_axis)), axes)
     lengths, spans = np.array(request.extent.lengths), np.array(request.extent.spans)
-    unused, pieces, chunk_rows, spread = 1.0, 1, 1, 0
-    if storage.strides is not None and samples.any():
-        steps = np.abs(storage.strides)
-        reach = int(((spans - 1) * steps)[~samples].sum())
-        if reach >= steps[samples].min():  # other elements lie in between
-            spread = reach + request.source.dtype.itemsize
+    crop_amplification, chunks_per_row, chunk_rows, span_bytes = 1.0, 1, 1, 0
+    if storage.strides is not None and is_sample_axis.any():
+        strides = np.abs(storage.strides)
+        reach = int(((spans - 1) * strides)[~is_sample_axis].sum())
+        if reach >= strides[is_sample_axis].min():  # other elements are stored in between
+            span_bytes = reach + itemsize
     elif storage.strides is None and storage.chunks is not None:
         chunks, first = np.array(storage.chunks), request.origins[0]
-        met = np.maximum(1, (first + spans - 1) // chunks - first // chunks + 1)
-        pieces, chunk_rows = int(met[~samples].prod()), int(chunks[samples].prod())
+        covered = np.maximum(1, (first + spans - 1) // chunks - first // chunks + 1)
+        chunks_per_row = int(covered[~is_sample_axis].prod())
+        chunk_rows = int(chunks[is_sample_axis].prod())
         if request.extent.size:
-            whole = np.minimum(met * chunks, request.source.shape)
-            unused = float((whole / lengths)[~samples].prod())
-    mixed, orders = None, [order]
-    if isinstance(order, Mixture | Weighted):  # no permutation of all elements to compare it with
+            decoded = np.minimum(covered * chunks, request.source.shape)
+            crop_amplification = float((decoded / lengths)[~is_sample_axis].prod())
+    order_mixing, orders = None, [order]
+    if isinstance(order, Mixture | Weighted):  # not comparable with a permutation of all elements
         orders = list(order.orders)
     elif not isinstance(order, Sequential):
         blocks = dataset.blocks
         if blocks.number(count) == count and isinstance(order, BlockShuffle):
-            blocks = order.blocks  # no two elements are stored together: runs that the order keeps
-        mixed = mixing(loader.positions, len(loader), blocks, count)
+            blocks = order.blocks  # each element is stored alone, but the order keeps runs together
+        order_mixing = mixing(loader.positions, len(loader), blocks, count)
     shuffled = "full shuffle" if laned(order) is None else "block shuffle"
-    blocks, full = dataset.blocks, 1.0
-    if loader.chunked and blocks.number(count) < count:
-        full = amplification(dataset.batches(loader.batch_size, shuffle="global"))
+    is_sequential = all(isinstance(each, Sequential) for each in orders)
+    full_amplification = 1.0
+    if loader.chunked and dataset.blocks.number(count) < count:
+        full_amplification = amplification(dataset.batches(loader.batch_size, shuffle="global"))
     return Reading(
         storage=storage,
         axes=axes,
-        order="sequential" if all(isinstance(one, Sequential) for one in orders) else shuffled,
+        order="sequential" if is_sequential else shuffled,
         batch_size=loader.batch_size,
         workers=loader.workers,
-        row_bytes=prod(lengths[~samples].tolist()) * request.source.dtype.itemsize,
-        together=typical_length(blocks, count),
+        row_bytes=prod(lengths[~is_sample_axis].tolist()) * itemsize,
+        block_length=typical_length(dataset.blocks, count),
         amplification=amplification(loader),
-        full=full,
-        unused=unused,
-        pieces=pieces,
+        full=full_amplification,
+        crop_amplification=crop_amplification,
+        chunks_per_row=chunks_per_row,
         chunk_rows=chunk_rows,
-        mixing=mixed,
-        spread=spread,
+        mixing=order_mixing,
+        span_bytes=span_bytes,
     )
 
 
 def view_below(dataset: Any) -> View | None:
-    """Return the one view that windows, maps and the like are made from; None of several."""
+    """Return the single view from which windows, maps and the like are made; None for several."""
     while not isinstance(dataset, View) and dataset is not None:
-        below = (getattr(dataset, name, None) for name in ("view", "source", "dataset"))
-        dataset = next((one for one in below if isinstance(one, Dataset)), None)
+        inner = (getattr(dataset, name, None) for name in ("view", "source", "dataset"))
+        dataset = next((each for each in inner if isinstance(each, Dataset)), None)
     return dataset

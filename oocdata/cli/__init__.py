@@ -1,8 +1,8 @@
-"""The command `oocdata`: one module for each of its commands, and what they share.
+"""The command line of oocdata: one module per command, and shared options.
 
-Results go to standard output, errors (one paragraph each) and progress to standard error; the exit
-codes are those that `oocdata --help` lists. Nothing heavier than NumPy is imported before a command
-needs it.
+Results go to standard output, errors (one paragraph each) and progress to standard error.
+`oocdata --help` lists the exit codes. Nothing heavier than NumPy is imported before a command needs
+it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def main() -> None:
     app(prog_name="oocdata")
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         typer.echo(f"oocdata {__version__}")
         raise typer.Exit
 
@@ -53,27 +53,27 @@ def _oocdata(
 
     \b
     Examples:
-      oocdata info ds.npy             what is in a file, and how it will be read
+      oocdata info ds.npy             contents of a file, and how it is read
       oocdata info sim.h5::/u         one dataset of it; or: sim.h5 --key /u
-      oocdata preview ds.npy          rows of it as pictures
+      oocdata preview ds.npy          some rows as pictures
       oocdata stats part*.npy         range, mean, deviation; NaN, repeated rows
-      oocdata check sim.h5            is it whole? what is wrong with which rows
+      oocdata check sim.h5            find damaged rows
       oocdata convert a.h5 b.zarr     another format, or chunks that read fast
-      oocdata bench ds.npy            how fast it reads, and what to change
-      oocdata demo                    the whole job on data that it makes
+      oocdata bench ds.npy            reading speed, and what to change
+      oocdata demo                    train on generated data
       oocdata demo sim.h5::/u         the same on your own file
-      oocdata dispatcher              a cluster of readers: deals out the work
-      oocdata worker                  and one of many that do it
-      oocdata cache                   what is kept of what was fetched; --clear
+      oocdata dispatcher              cluster of readers: distribute the work
+      oocdata worker                  cluster of readers: read batches
+      oocdata cache                   show a cache folder, or clear it
 
     \b
     Exit codes:
       0    done
       1    failed: the message says why; --verbose shows the traceback
-      2    called wrongly
-      3    done, and found what scripts must know of: damage, a difference
+      2    wrong arguments
+      3    done; found damage or a difference
       130  stopped by Ctrl-C
-    """  # noqa: D301  # \b keeps the lines that follow as they are
+    """  # noqa: D301  # \b keeps the lines after it unwrapped
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
 

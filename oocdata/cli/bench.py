@@ -1,17 +1,17 @@
-"""`oocdata bench`."""
+"""Define the command `oocdata bench`."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Quiet, flag, numbers, option, tell
+from oocdata.cli.options import Json, Quiet, flag, numbers, option, print_result
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
 __all__ = ["bench"]
 
-_WINDOWS = "Windows of N rows, and M that follow, as elements."
+_WINDOWS = "Elements are windows of N rows, and of the M rows that follow."
 _LENGTHS = numbers("8,4", least=1, count=(1, 2))
 _COLD = "Drop the file from the page cache before each epoch, and measure the disk."
 
@@ -24,24 +24,24 @@ def bench(
     ] = None,
     windows: Annotated[Any, option("N[,M]", _WINDOWS, parser=_LENGTHS)] = None,
     next_frame: Annotated[
-        bool, flag("--next-frame", "Pairs of a row and the next as elements.")
+        bool, flag("--next-frame", "Elements are pairs of a row and the next row.")
     ] = False,
     seconds: Annotated[float, option("S", "About how long to measure.")] = 15.0,
     to_tf: Annotated[
-        bool, flag("--to-tf", "to_tf as well; loads TensorFlow, some seconds more.")
+        bool, flag("--to-tf", "Measure to_tf too; loading TensorFlow takes seconds.")
     ] = False,
     cold: Annotated[bool, flag("--cold", _COLD)] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Measure how fast a file can be read, and say what to change.
+    """Measure how fast a file can be read, and suggest changes.
 
     Reads the file in sequence, fully shuffled and shuffled by blocks, in several batch sizes, in
-    rounds that take turns; beside it, what its decoder allows alone, what copying in memory allows,
-    and with --cold what the disk gives. Then what to change, from the figures.
+    interleaved rounds. Also measures the limits: its decoder alone, copying in memory, and with
+    --cold the disk. Then suggests changes, based on the figures.
 
-    It takes about 15 seconds, however large the file, and writes nothing. Memory is bounded; the
-    output says how much.
+    Takes about 15 seconds, however large the file, and writes nothing. Memory is bounded; the
+    output states the bound.
 
     \b
     Examples:
@@ -69,4 +69,4 @@ def bench(
         cold=cold,
         progress=not quiet,
     )
-    tell(found, json)
+    print_result(found, json)

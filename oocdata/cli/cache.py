@@ -1,4 +1,4 @@
-"""`oocdata cache`."""
+"""Define the command `oocdata cache`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, flag, nbytes_of, option, tell
+from oocdata.cli.options import Json, flag, nbytes_of, option, print_result
 
 __all__ = ["cache"]
 
@@ -17,25 +17,26 @@ _FOLDER = "The folder; by default that of the environment variable OOCDATA_CACHE
 @command
 def cache(
     folder: Annotated[str | None, typer.Argument(metavar="FOLDER", help=_FOLDER)] = None,
-    clear: Annotated[bool, flag("--clear", "Delete what is kept.")] = False,
+    clear: Annotated[bool, flag("--clear", "Delete everything in the cache.")] = False,
     limit: Annotated[
-        Any, option("SIZE", "Let objects take so much of the disk: 100G.", parser=nbytes_of)
+        Any, option("SIZE", "Most disk space for objects, e.g. 100G.", parser=nbytes_of)
     ] = None,
     show: Annotated[
         int, option("N", "How many objects, and datasets, to list.", "--show", "-n", min=0)
     ] = 20,
     json: Json = False,
 ) -> None:
-    """Show what a cache folder holds, clear it, or set its limit.
+    """Show a cache folder, clear it, or set its limit.
 
-    It holds what was fetched of objects in stores and behind HTTP, and the elements of datasets
-    that .cache(FOLDER) in Python wrote. Objects stay within the limit: what was used longest ago
-    goes first, but for what is in use: of an array that exceeds the limit, a part is kept.
-    Datasets stay until they are cleared.
+    A cache folder holds bytes of objects that were fetched from stores and HTTP, and the elements
+    of datasets that .cache(FOLDER) in Python wrote. Objects stay within the limit: the least
+    recently used are deleted first, except those in use, so a part of an array that exceeds the
+    limit is kept. Datasets stay until they are cleared.
 
-    Processes that run may go on: they read what they have open, and fetch again what they miss.
+    Running processes are not disturbed: they continue to read their open files, and fetch missing
+    bytes again.
 
-    Exit code 3: a dataset was left, because a process writes it.
+    Exit code 3: a dataset was not deleted, because a process is writing it.
 
     \b
     Examples:
@@ -43,9 +44,9 @@ def cache(
       oocdata cache ~/cache --limit 100G
       oocdata cache ~/cache --clear
     """  # noqa: D301
-    from oocdata.tools.cache import cache as found_in
+    from oocdata.tools.cache import cache as inspect_cache
 
-    found = found_in(folder, clear=clear, limit=limit)
-    tell(found if json else found.text(show), json)
-    if found.in_use:
+    contents = inspect_cache(folder, clear=clear, limit=limit)
+    print_result(contents if json else contents.text(show), json)
+    if contents.in_use:
         raise typer.Exit(3)

@@ -1,4 +1,4 @@
-"""`oocdata check`."""
+"""Define the command `oocdata check`."""
 
 from __future__ import annotations
 
@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from oocdata.cli.command import command, in_options
-from oocdata.cli.options import Json, Overwrite, Quiet, flag, option, tell
+from oocdata.cli.command import command, with_option_names
+from oocdata.cli.options import Json, Overwrite, Quiet, flag, option, print_result
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
 __all__ = ["check"]
-
 
 _VERBOSE = "Name healthy datasets too; show the traceback of an error."
 
@@ -22,7 +21,7 @@ def check(
     context: typer.Context,
     array: Opening,
     write_manifest: Annotated[
-        bool, flag("--write-manifest", "Keep checksums in FILE.manifest.")
+        bool, flag("--write-manifest", "Write checksums to FILE.manifest.")
     ] = False,
     manifest: Annotated[
         bool, flag("--manifest", "Compare with the checksums in FILE.manifest.")
@@ -31,23 +30,23 @@ def check(
         str | None, option("FILE", "The manifest, if not FILE.manifest.")
     ] = None,
     overwrite: Overwrite = False,
-    allow: Annotated[str, option("KINDS", "Findings that are fine: nan,unwritten.")] = "",
+    allow: Annotated[str, option("KINDS", "Findings to accept, e.g. nan,unwritten.")] = "",
     show: Annotated[
-        int, option("N", "Runs of rows, or files, to name of each.", "--show", "-n", min=1)
+        int, option("N", "Most runs of rows, or files, to name.", "--show", "-n", min=1)
     ] = 10,
     json: Json = False,
     quiet: Quiet = False,
     verbose: Annotated[bool, flag("--verbose", _VERBOSE, "-v")] = False,
 ) -> None:
-    """Read everything once, and say what is wrong with which rows.
+    """Read everything once, and report damaged rows.
 
-    Finds what is truncated, missing, damaged, unreadable, trailing, unwritten,
-    nan or inf; with a manifest also which rows have changed since it was written,
-    to the bit. What is unchecked is only told. Without a dataset's name,
-    all datasets are read. Several files are checked one by one; of many that are
-    healthy only the number is told, unless with -v.
+    Finds data that is truncated, missing, damaged, unreadable, trailing,
+    unwritten, nan or inf; with a manifest also rows of which any bit has changed
+    since it was written. Unchecked data is reported, but is no finding. Without
+    a dataset's name, all datasets are read. Several files are checked one by
+    one; healthy ones are only counted, unless -v is given.
 
-    Exit code 3: something was found that --allow does not name.
+    Exit code 3: found something that --allow does not name.
 
     \b
     Examples:
@@ -68,19 +67,19 @@ def check(
     if manifest_file is not None and not (manifest or write_manifest):
         raise ArgumentError("`manifest_file` needs `manifest` or `write_manifest`.")
     if manifest_file is None and (manifest or write_manifest) and "://" in str(array.target):
-        raise ArgumentError("`manifest_file` must be given for a URL; a manifest lies on a disk.")
+        raise ArgumentError("`manifest_file` must be given for a URL; a manifest is on a disk.")
     if overwrite and not write_manifest:
         raise ArgumentError("`overwrite` needs `write_manifest`.")
-    where = manifest_file or True
+    path = manifest_file or True
     health = run(
         array,
-        manifest=where if manifest else None,
-        write_manifest=where if write_manifest else None,
+        manifest=path if manifest else None,
+        write_manifest=path if write_manifest else None,
         overwrite=overwrite,
         progress=not quiet,
     )
-    text = in_options(health.text(show=show, every=verbose), context)
-    tell(health if json else text, json)
+    text = with_option_names(health.text(show=show, every=verbose), context)
+    print_result(health if json else text, json)
     if not (health.datasets or health.findings):
         typer.echo("oocdata: there is no dataset in the file.", err=True)
         raise typer.Exit(1)

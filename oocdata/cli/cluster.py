@@ -1,4 +1,4 @@
-"""`oocdata dispatcher` and `oocdata worker`."""
+"""Define the commands `oocdata dispatcher` and `oocdata worker`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from oocdata.cli.options import option
 __all__ = ["dispatcher", "worker"]
 
 _HOST = (
-    "Listen for other machines too, which reach this one by that name. By default only this "
-    "machine is answered."
+    "Accept other machines too, which reach this one by that name. By default only this machine "
+    "is accepted."
 )
-_ALLOW = "Functions and classes of this module or package may be used; repeat it for more."
-Port = Annotated[int, option("N", "The port; 0: any that is free.", min=0, max=65535)]
+_ALLOW = "A module or package whose functions and classes may be used; may be repeated."
+Port = Annotated[int, option("N", "The port; 0 means any free one.", min=0, max=65535)]
 Host = Annotated[str | None, option("NAME", _HOST)]
 
 
@@ -26,13 +26,13 @@ def dispatcher(
     port: Port = 5050,
     host: Host = None,
     journal: Annotated[
-        Path | None, option("FOLDER", "Note there what is needed to go on after a restart.")
+        Path | None, option("FOLDER", "Record the state here, to continue after a restart.")
     ] = None,
 ) -> None:
-    """Deal out the batches of an epoch to workers (tf.data service).
+    """Distribute the batches of an epoch to workers (tf.data service).
 
-    Prints its address once it listens, and runs until Ctrl-C or SIGTERM. Nobody is asked who they
-    are: with --host, let only trusted machines reach the port.
+    Prints its address once it listens, and runs until Ctrl-C or SIGTERM. There is no
+    authentication: with --host, let only trusted machines reach the port.
 
     \b
     Examples:
@@ -47,17 +47,17 @@ def dispatcher(
 @command
 def worker(
     dispatcher: Annotated[
-        str, option("HOST:PORT", "Where the dispatcher listens.")
+        str, option("HOST:PORT", "The address of the dispatcher.")
     ] = "localhost:5050",
     port: Port = 0,
     host: Host = None,
     allow: Annotated[list[str] | None, option("MODULE", _ALLOW)] = None,
     wait: Annotated[float, option("SECONDS", "How long to wait for the dispatcher.", min=0)] = 60,
 ) -> None:
-    """Read batches that a dispatcher deals out (tf.data service).
+    """Read batches for a dispatcher (tf.data service).
 
-    Opens the files itself, by the paths that they have where the training runs. Prints its address
-    once it listens, and runs until Ctrl-C or SIGTERM.
+    Opens the files itself, so they must have the same paths as on the training machine. Prints its
+    address once it listens, and runs until Ctrl-C or SIGTERM.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
-"""How a function becomes a command: shared options, and errors.
+"""Turn a function into a command, with shared options and error handling.
 
-Every error is one paragraph on standard error, and an exit code.
+Every error is printed as one paragraph on standard error, and sets the exit code.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from oocdata.cli.options import flag, given
+from oocdata.cli.options import flag, opening_of
 from oocdata.errors import (
     ArgumentError,
     EmptyError,
@@ -31,40 +31,44 @@ from oocdata.errors import (
 )
 from oocdata.tools.lines import wrapped
 
-__all__ = ["NAMED", "command", "errors", "in_options"]
+__all__ = ["OPTION_NAMES", "command", "errors", "with_option_names"]
 
-_BY_NAME = inspect.Parameter.KEYWORD_ONLY  # so that those with a default may stand before others
+_BY_NAME = inspect.Parameter.KEYWORD_ONLY  # so parameters with defaults may precede others
 _Verbose = Annotated[bool, flag("--verbose", "Show the traceback of an error.", "-v")]
 
 
 def command(function: Callable[..., None]) -> Callable[..., None]:
-    """Return a function for Typer: it tells errors as `errors` does, and has ``--verbose``.
+    """Return a function for Typer with the option ``--verbose``, which reports errors by `errors`.
 
-    One that takes `verbose` gets it. One that takes `array`, the first of its arguments, has all
-    options of `oocdata.cli.options.given` instead, and gets what that makes of them. One that takes
-    `context` gets Typer's.
+    If the function takes `array` as its first argument, the command has all options of
+    `oocdata.cli.options.opening_of`, and the function gets the `Opening` made of them. The function
+    gets `verbose` and `context` only if it takes them.
     """
     own = _parameters(function)
-    shared = _parameters(given) if "array" in own else {}
+    shared = _parameters(opening_of) if "array" in own else {}
     first = {"files": own.pop("files", shared.pop("files"))} if shared else {}
     verbose = inspect.Parameter("verbose", _BY_NAME, default=False, annotation=_Verbose)
     context = inspect.Parameter("context", _BY_NAME, annotation=typer.Context)
-    every = {"context": context, **first, **own, **shared, "verbose": own.get("verbose", verbose)}
-    every.pop("array", None)
+    parameters = {"context": context, **first, **own, **shared}
+    parameters["verbose"] = own.get("verbose", verbose)
+    parameters.pop("array", None)
 
     @wraps(function)
     def run(**values: Any) -> None:
         if isinstance(sys.stdout, io.TextIOWrapper):
-            with suppress(OSError):  # of a pipe that can't be sought in
-                sys.stdout.reconfigure(errors="replace")  # question marks for letters it lacks
+            with suppress(OSError):  # a pipe may not be seekable
+                # Print question marks for characters that the encoding lacks.
+                sys.stdout.reconfigure(errors="replace")
         context = values["context"] if "context" in own else values.pop("context")
         with errors(context, values["verbose"] if "verbose" in own else values.pop("verbose")):
             if "array" in own:
-                values["array"] = given(**{name: values.pop(name) for name in _GIVEN})
+                values["array"] = opening_of(
+                    **{name: values.pop(name) for name in _OPENING_OPTIONS}
+                )
             function(**values)
 
-    run.__signature__ = inspect.Signature(list(every.values()))  # type: ignore[attr-defined]
-    run.__annotations__ = {name: param.annotation for name, param in every.items()}
+    run.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    run.__annotations__ = {name: param.annotation for name, param in parameters.items()}
     return run
 
 
@@ -76,61 +80,61 @@ def _parameters(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     }
 
 
-_GIVEN = tuple(_parameters(given))
-
+_OPENING_OPTIONS = tuple(_parameters(opening_of))
+"""Names of the options that open an array."""
 
 _OTHER_NAMES = {
     "files": "FILE", "path": "FILE", "target": "FILE", "source": "FILE", "destination": "DST",
     "sizes": "--split", "service": "--dispatcher", "folder": "FOLDER", "cache": "FOLDER",
 }  # fmt: skip
-"""Arguments in Python whose options have other names; all others have the same."""
+"""Options whose names differ from the arguments in Python."""
 
-NAMED = "oocdata.named"
-"""In the `meta` of a context: options of other names than these, for a while."""
+OPTION_NAMES = "oocdata.named"
+"""Key in the `meta` of a context, for temporary additions to these names."""
 
 _ARGUMENT = re.compile(
-    r"\booc\.\w+\((?:[^()]|\([^()]*\))*\)"  # a call in Python, which stays as it is
+    r"\booc\.\w+\((?:[^()]|\([^()]*\))*\)"  # a call in Python, which is left unchanged
     r"""|`([a-z_]+)`|\b([a-z_]+)=(True\b|(["']?)\w+\4(?!\w|\.\w|\()|(?='))"""
 )
 
 
-def in_options(text: str, context: typer.Context) -> str:
-    """Return a text that names options of a command instead of arguments of a function."""
+def with_option_names(text: str, context: typer.Context) -> str:
+    """Return a message in which the arguments of a function are replaced by a command's options."""
     options = dict(_OTHER_NAMES)
     for param in context.command.params:
         if param.name and param.opts[0].startswith("-"):
             options[param.name] = max(param.opts, key=len)
-    options |= context.meta.get(NAMED, {})
+    options |= context.meta.get(OPTION_NAMES, {})
 
-    def told(found: re.Match[str]) -> str:
-        name, value = found[1] or found[2], (found[3] or "").strip("\"'")
+    def as_option(match: re.Match[str]) -> str:
+        name, value = match[1] or match[2], (match[3] or "").strip("\"'")
         if name not in options:
-            return found[0]
-        return options[name] if found[1] or value == "True" else f"{options[name]} {value}"
+            return match[0]
+        return options[name] if match[1] or value == "True" else f"{options[name]} {value}"
 
-    return _ARGUMENT.sub(told, re.sub(r"ooc\.open\(…, (\w+=\w+)\)", r"\1", text))
+    return _ARGUMENT.sub(as_option, re.sub(r"ooc\.open\(…, (\w+=\w+)\)", r"\1", text))
 
 
 @contextmanager
 def errors(context: typer.Context, verbose: bool) -> Iterator[None]:
-    """Print an error as one paragraph on standard error, and exit with the code that it has.
+    """Print an error as one paragraph on standard error, and exit with its exit code.
 
-    The options of the context's command are named in it; `verbose` prints the traceback too.
+    The message names the options of the context's command; `verbose` also prints the traceback.
     """
     try:
         with _hooks(context):
             yield
     except (BrokenPipeError, typer.Exit, typer.Abort, typer.BadParameter):
-        raise  # of `oocdata … | head` nobody wants the rest
+        raise  # a broken pipe is normal: `oocdata … | head`
     except (Exception, KeyboardInterrupt) as error:
         if verbose:
             traceback.print_exc()
-        message, code = _told(error, context)
-        _complain(message)
+        message, code = _message_and_code(error, context)
+        _print_error(message)
         raise typer.Exit(code) from None
 
 
-def _told(error: BaseException, context: typer.Context) -> tuple[str, int]:
+def _message_and_code(error: BaseException, context: typer.Context) -> tuple[str, int]:
     """Return the message of an error and the exit code."""
     if isinstance(error, KeyboardInterrupt):
         return "stopped.", 130
@@ -141,48 +145,51 @@ def _told(error: BaseException, context: typer.Context) -> tuple[str, int]:
         ), 1
     several = isinstance(error, SeveralDatasetsError)
     hint = " Name it: --key NAME, or FILE::NAME." if several else ""
-    message = in_options(f"{error}{hint}", context) or type(error).__name__
+    message = with_option_names(f"{error}{hint}", context) or type(error).__name__
     if isinstance(error, OSError) and not isinstance(error, OocdataError) and error.strerror:
         where = "" if error.filename is None else f": '{error.filename}'"
         message = f"{error.strerror}{where}."
     notes = [note for note in getattr(error, "__notes__", ()) if "\n" not in note]
-    # A file that is too short for what is asked is no wrong call.
-    wrong = several or isinstance(error, ArgumentError | PositionError)
-    code = 2 if wrong and not isinstance(error, EmptyError) else 1
+    # If a file is too short, the arguments are not wrong.
+    is_wrong_call = several or isinstance(error, ArgumentError | PositionError)
+    code = 2 if is_wrong_call and not isinstance(error, EmptyError) else 1
     return " ".join([message, *notes]), code
 
 
 @contextmanager
 def _hooks(context: typer.Context) -> Iterator[None]:
-    """Tell warnings of oocdata's without the line of code that gave them, and keep Ctrl-C.
+    """Print warnings of oocdata without the line of code that raised them, and never lose Ctrl-C.
 
-    Ctrl-C that came while a finaliser ran is sent again: Python drops what that raises.
+    Python ignores exceptions in finalisers, so a Ctrl-C that came in one is sent again.
     """
-    warned, dropped = warnings.showwarning, sys.unraisablehook
+    old_showwarning, old_unraisablehook = warnings.showwarning, sys.unraisablehook
     main = threading.main_thread().ident
 
-    def told(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    def showwarning(
+        message: Warning | str, category: type[Warning], *where: Any, **more: Any
+    ) -> None:
         if issubclass(category, OocdataError):
-            _complain(in_options(str(message), context))
+            _print_error(with_option_names(str(message), context))
         else:
-            warned(message, category, *where, **more)
+            old_showwarning(message, category, *where, **more)
 
-    def again(what: sys.UnraisableHookArgs) -> None:
-        if not issubclass(what.exc_type, KeyboardInterrupt) or main is None:
-            dropped(what)
+    def unraisablehook(unraisable: sys.UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, KeyboardInterrupt) or main is None:
+            old_unraisablehook(unraisable)
             return
-        # Raised right here it would be dropped once more.
-        later = threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT))
-        later.daemon = True
-        later.start()
+        # An exception raised here would be ignored too.
+        timer = threading.Timer(0.01, signal.pthread_kill, (main, signal.SIGINT))
+        timer.daemon = True
+        timer.start()
 
-    warnings.showwarning, sys.unraisablehook = told, again
+    warnings.showwarning, sys.unraisablehook = showwarning, unraisablehook
     try:
         yield
     finally:
-        warnings.showwarning, sys.unraisablehook = warned, dropped
+        warnings.showwarning, sys.unraisablehook = old_showwarning, old_unraisablehook
 
 
-def _complain(message: str) -> None:
+def _print_error(message: str) -> None:
+    """Print a message on standard error, wrapped to the width of the terminal."""
     width = min(max(shutil.get_terminal_size().columns, 40), 100)
     typer.echo(wrapped(" ".join(f"oocdata: {message}".split()), width=width), err=True)

@@ -1,4 +1,4 @@
-"""`oocdata convert`."""
+"""Define the command `oocdata convert`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from oocdata.cli.command import NAMED, command
+from oocdata.cli.command import OPTION_NAMES, command
 from oocdata.cli.options import (
     FILES,
     Json,
@@ -18,9 +18,9 @@ from oocdata.cli.options import (
     nbytes_of,
     numbers,
     option,
+    print_result,
     rows_of,
     split_key,
-    tell,
 )
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
@@ -28,11 +28,11 @@ from oocdata.tools.opening import Opening
 __all__ = ["convert"]
 
 _DST = (
-    "What to write: .npy, .h5, .hdf5 or .zarr, .zarr also at s3://, gs://, az://; DST::NAME in a "
-    "file."
+    "The file to write: .npy, .h5, .hdf5 or .zarr, .zarr also at s3://, gs://, az://; DST::NAME "
+    "for an array in it."
 )
-_CHUNKS = "Rows in a chunk, or a length for each axis: 32,3,64,64."
-_SHARDS = "Zarr: rows in a file, or a length for each axis; 0: a file a chunk."
+_CHUNKS = "Rows per chunk, or a length for each axis: 32,3,64,64."
+_SHARDS = "Zarr: rows per file, or a length for each axis; 0 means one file per chunk."
 _LENGTHS = numbers("32,3,64", least=1, alone=True)
 _FILES = numbers("64,3,64", least=0, alone=True)
 _CODEC = "none, gzip, zstd, blosc-lz4, blosc-zstd; HDF5 also lzf and lz4."
@@ -52,27 +52,28 @@ def convert(
     shards: Annotated[Any, option("N[,N,...]", _SHARDS, parser=_FILES)] = None,
     codec: Annotated[str | None, option("NAME[:LEVEL]", _CODEC)] = None,
     shuffle: Annotated[
-        Literal["byte", "bit", "none"] | None, option("byte|bit|none", "Before compression.")
+        Literal["byte", "bit", "none"] | None,
+        option("byte|bit|none", "Shuffle bytes or bits before compression."),
     ] = None,
     to_dtype: Annotated[str | None, option("DTYPE", _TO_DTYPE, parser=dtype_of)] = None,
     rows: Annotated[
         Any, option("A:B", "Only these rows, as a slice in Python.", parser=rows_of)
     ] = None,
     memory: Annotated[
-        Any, option("BYTES", "For what is under way, e.g. 2G.", parser=nbytes_of)
+        Any, option("BYTES", "Memory for the conversion, e.g. 2G.", parser=nbytes_of)
     ] = "512M",
     verify: Annotated[bool, flag("--verify", "Read it back and compare every bit.")] = False,
     overwrite: Overwrite = False,
-    dry_run: Annotated[bool, flag("--dry-run", "Say what would be done, and why.")] = False,
+    dry_run: Annotated[bool, flag("--dry-run", "Only print what would be done, and why.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Write an array to another file, format or chunking.
 
-    Chunks are whole rows by default, in the format's usual codec; what is chosen is told. FILE is
-    left alone. DST has its name when it is complete, or not at all: until then it is made in
-    DST.oocdata-partial, and the same command goes on with a run that was stopped. In Python:
-    ooc.convert, and ooc.create for arrays that you make.
+    Chunks are whole rows by default, in the format's default codec; the choices are printed. FILE
+    is not changed. DST appears only when it is complete: until then it is made in
+    DST.oocdata-partial, and the same command continues a run that was stopped. In Python:
+    ooc.convert, and ooc.create for arrays that you compute.
 
     Exit code 3: --verify found rows that differ, and nothing was written.
 
@@ -89,7 +90,7 @@ def convert(
     from oocdata.tools.convert.choosing import plan_of
     from oocdata.tools.convert.work import carry_out
 
-    if not array.target:  # the only one that there is counts as the last
+    if not array.target:  # a single argument is the destination
         raise ArgumentError(
             f"`destination` must be given behind `files`; got {destination!r} alone."
         )
@@ -102,9 +103,9 @@ def convert(
         if not len(view):
             raise ArgumentError(f"`rows` must hold a row of the {len(array.view())} there are.")
     if to_dtype is not None:
-        context.meta[NAMED] = {"dtype": "--to-dtype"}  # --dtype is that of raw binary
+        context.meta[OPTION_NAMES] = {"dtype": "--to-dtype"}  # --dtype is the dtype of raw binary
         view = view.astype(to_dtype)
-        del context.meta[NAMED]
+        del context.meta[OPTION_NAMES]
     plan = plan_of(
         view,
         path,
@@ -118,15 +119,15 @@ def convert(
         overwrite=overwrite,
     )
     if dry_run or not json:
-        tell(plan, json)
+        print_result(plan, json)
     if dry_run:
         return
     try:
         done = carry_out(plan, progress=not quiet)
     except KeyboardInterrupt:
         if os.path.isdir(plan.placement.folder):
-            typer.echo("oocdata: the same command goes on from here.", err=True)
+            typer.echo("oocdata: the same command continues from here.", err=True)
         raise
-    tell(done if json else done.outcome, json)
+    print_result(done if json else done.outcome, json)
     if done.verified is False:
         raise typer.Exit(3)

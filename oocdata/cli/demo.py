@@ -1,4 +1,4 @@
-"""`oocdata demo`."""
+"""Define the command `oocdata demo`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Output, Overwrite, flag, option, refuse_existing, tell
+from oocdata.cli.options import Json, Output, Overwrite, flag, option, print_result, refuse_existing
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -20,23 +20,23 @@ def demo(
     array: Opening,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help="Your own array; without it, data are made."),
+        typer.Argument(metavar="FILE", help="Your own array; by default data are generated."),
     ] = None,
     quick: Annotated[bool, flag("--quick", "Less data, half a minute.")] = False,
     keep: Annotated[
-        Path | None, option("FOLDER", "Keep the files that are made, in this folder.")
+        Path | None, option("FOLDER", "Keep the generated files in this folder.")
     ] = None,
     output: Output = None,
     overwrite: Overwrite = False,
-    seed: Annotated[int, option("N", "Data, order and model depend on it.", min=0)] = 7,
+    seed: Annotated[int, option("N", "Seed of data, order and model.", min=0)] = 7,
     json: Json = False,
 ) -> None:
-    """Train a next-frame model, and measure everything.
+    """Train a next-frame model, and measure speed, memory and loss.
 
-    Without FILE: writes clips of two flying handwritten digits as .npy, HDF5 and Zarr (1 GB of
-    temporary files), reads and trains from each format on the CPU, in less than two minutes. With
-    FILE: the same on your own array, in half a minute. Memory is measured, and more than the stated
-    bound is an error.
+    Without FILE, writes clips of two moving handwritten digits as .npy, HDF5 and Zarr (1 GB of
+    temporary files), and reads and trains from each format on the CPU, in less than two minutes.
+    With FILE, does the same on your own array, in half a minute. Exceeding the stated memory bound
+    is an error.
 
     \b
     Examples:
@@ -62,4 +62,4 @@ def demo(
     else:
         found = demo_on_digits(plan, console, keep, output)
     if json:
-        tell(found, json)
+        print_result(found, json)

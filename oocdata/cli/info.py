@@ -1,11 +1,11 @@
-"""`oocdata info`."""
+"""Define the command `oocdata info`."""
 
 from __future__ import annotations
 
 import typer
 
-from oocdata.cli.command import command, in_options
-from oocdata.cli.options import Json, tell
+from oocdata.cli.command import command, with_option_names
+from oocdata.cli.options import Json, print_result
 from oocdata.tools.opening import Opening
 
 __all__ = ["info"]
@@ -13,7 +13,7 @@ __all__ = ["info"]
 
 @command
 def info(context: typer.Context, array: Opening, json: Json = False) -> None:
-    """Show what is in a file and how it will be read.
+    """Show the contents of a file, and how it will be read.
 
     Reads metadata only. Without a dataset's name, all datasets of the file are
     listed.
@@ -32,7 +32,7 @@ def info(context: typer.Context, array: Opening, json: Json = False) -> None:
 
     found = contents(array)
     if json or found.datasets:
-        tell(found if json else in_options(str(found), context), json)
+        print_result(found if json else with_option_names(str(found), context), json)
     if not found.datasets:
         typer.echo("oocdata: there is no dataset in the file.", err=True)
     if not found.described:

@@ -1,4 +1,4 @@
-"""Arguments and options that several commands take, and what is made of them."""
+"""Define the arguments and options that several commands share, and parse them."""
 
 from __future__ import annotations
 
@@ -22,11 +22,25 @@ from oocdata.tools.lines import plain
 from oocdata.tools.opening import Opening
 
 __all__ = [
-    "FILES", "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "given", "nbytes_of",
-    "numbers", "option", "refuse_existing", "rows_of", "split_key", "tell",
+    "FILES",
+    "Json",
+    "Output",
+    "Overwrite",
+    "Quiet",
+    "dtype_of",
+    "flag",
+    "nbytes_of",
+    "numbers",
+    "opening_of",
+    "option",
+    "print_result",
+    "refuse_existing",
+    "rows_of",
+    "split_key",
 ]  # fmt: skip
 
 _MOST_OFFERED = 500
+"""Most datasets that are offered to a completing shell."""
 
 
 def option(
@@ -36,32 +50,32 @@ def option(
     parser: Callable[[str], Any] | None = None,
     **more: Any,
 ) -> Any:
-    """Return an option of Typer's with a value, named like its argument unless names are given.
+    """Return a Typer option with a value, named like its argument unless names are given.
 
-    What is no text is a default, or was read already: the `parser` does not get it.
+    The `parser` gets only text: any other value is a default, or was parsed already.
     """
     if parser is not None:
-        more["parser"] = lambda given: parser(given) if isinstance(given, str) else given
+        more["parser"] = lambda value: parser(value) if isinstance(value, str) else value
     return typer.Option(*names, metavar=metavar, help=text, **more)
 
 
 def flag(name: str, text: str, *names: str) -> Any:
-    """Return an option of Typer's without a value."""
+    """Return a Typer option without a value."""
     return typer.Option(name, *names, help=text)
 
 
 Json = Annotated[bool, flag("--json", "Print JSON.")]
 Quiet = Annotated[bool, flag("--quiet", "Show no progress.", "-q")]
-Overwrite = Annotated[bool, flag("--overwrite", "Replace what is there.", "-f")]
+Overwrite = Annotated[bool, flag("--overwrite", "Replace an existing file.", "-f")]
 Output = Annotated[Path | None, option("FILE", "Write a picture.", "--output", "-o")]
 
 
 def refuse_existing(output: Path | None, overwrite: bool) -> None:
-    """Refuse to replace a picture that nobody said may be replaced."""
+    """Raise if a picture exists that may not be replaced."""
     if output is not None and not overwrite and os.path.lexists(output.expanduser()):
         raise ArgumentError(
-            f"`output` must not exist yet; '{output}' does. Choose another name, or say that it "
-            "may be replaced: `overwrite`."
+            f"`output` must not exist yet; '{output}' does. Choose another name, or allow it to be "
+            "replaced: `overwrite`."
         )
 
 
@@ -72,9 +86,10 @@ def numbers(
     count: tuple[int, ...] | None = None,
     alone: bool = False,
 ) -> Callable[[str], Any]:
-    """Return what reads a list of numbers, none below `least`, of a length that is in `count`.
+    """Return a parser of lists of numbers, none below `least`, of a length in `count`.
 
-    Without a point in the example, only whole numbers are read. A number `alone` stays one.
+    It accepts only integers, unless the example has a decimal point. With `alone`, it returns a
+    single number as a number.
 
     Examples
     --------
@@ -84,11 +99,11 @@ def numbers(
 
     def parse(text: str) -> Any:
         with suppress(ValueError):
-            found = tuple(_number(part) for part in text.strip("()[] ,").split(","))
-            whole = "." in example or all(isinstance(one, int) for one in found)
-            enough = least is None or min(found) >= least
-            if whole and enough and (count is None or len(found) in count):
-                return found[0] if alone and len(found) == 1 else found
+            parsed = tuple(_number(part) for part in text.strip("()[] ,").split(","))
+            types_match = "." in example or all(isinstance(number, int) for number in parsed)
+            large_enough = least is None or min(parsed) >= least
+            if types_match and large_enough and (count is None or len(parsed) in count):
+                return parsed[0] if alone and len(parsed) == 1 else parsed
         rule = "" if least is None else f", from {least} on"
         raise typer.BadParameter(f"{text!r} is not of the form {example}{rule}.")
 
@@ -102,7 +117,7 @@ def _number(text: str) -> int | float:
 
 
 def rows_of(text: str) -> slice:
-    """Return a range of rows, as Python slices.
+    """Return a range of rows as a slice.
 
     Examples
     --------
@@ -117,28 +132,28 @@ def rows_of(text: str) -> slice:
 
 
 def nbytes_of(text: str) -> int:
-    """Return the bytes of a size: a number, and K, M, G or T for powers of 1024.
+    """Return the bytes of a size, a number with K, M, G or T for powers of 1024.
 
     Examples
     --------
     >>> nbytes_of("100G"), nbytes_of("1.5 GiB"), nbytes_of("4096")
     (107374182400, 1610612736, 4096)
     """
-    found = re.fullmatch(r"(\d+\.?\d*)\s*([KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
-    if found and (nbytes := int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))):
+    match = re.fullmatch(r"(\d+\.?\d*)\s*([KMGT]?)(?:iB|B)?", text.strip(), re.IGNORECASE)
+    if match and (nbytes := int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))):
         return nbytes
     raise typer.BadParameter(f"{text!r} is no number of bytes, such as 100G, 512M or 4096.")
 
 
 def _axes(text: str) -> Any:
-    """Return one or several axes: each a number, or the name of a dimension."""
+    """Return one or several axes, each by its number or the name of its dimension."""
     parts = [part.strip() for part in text.split(",") if part.strip()] or [text]
     axes = tuple(int(part) if re.fullmatch(r"[+-]?\d+", part) else part for part in parts)
     return axes[0] if len(axes) == 1 else axes
 
 
 def dtype_of(text: str) -> str:
-    """Refuse what NumPy doesn't know as a dtype, and pointers to objects."""
+    """Return the name of a NumPy dtype; raise if it is none, or holds Python objects."""
     with suppress(TypeError, ValueError, SyntaxError):
         if not named_dtype(text).hasobject:
             return text
@@ -146,40 +161,40 @@ def dtype_of(text: str) -> str:
 
 
 def _keys(context: typer.Context, incomplete: str) -> list[str]:
-    """Offer the datasets of the file that has been typed, to a shell that completes ``--key``."""
-    # An option that lacks its value keeps files from being taken for what they are.
+    """Return the datasets of the file on the command line, to complete ``--key`` in a shell."""
+    # While an option lacks its value, Typer leaves the files unparsed.
     files = context.params.get("files") or context.args
     path = os.path.expanduser(files[0]) if files else ""
-    # Neither a pipe, which might never answer, nor a URL, which answers slowly.
+    # A pipe might block for ever, and a URL is slow.
     if not (os.path.isfile(path) or os.path.isdir(path)):
         return []
-    found: list[str] = []
+    keys: list[str] = []
     with suppress(Exception), warnings.catch_warnings(action="ignore"):
-        found = [key for key in list_datasets(path) if key]
+        keys = [key for key in list_datasets(path) if key]
     if not incomplete.startswith("/"):
-        found = [key.removeprefix("/") for key in found]
-    found = [key for key in found if key.startswith(incomplete)][:_MOST_OFFERED]
-    if os.environ.get("_OOCDATA_COMPLETE", "").endswith("bash"):  # others quote by themselves
-        found = [re.sub(r"([^\w@%+=:,./-])", r"\\\1", key) for key in found]
-    return found
+        keys = [key.removeprefix("/") for key in keys]
+    keys = [key for key in keys if key.startswith(incomplete)][:_MOST_OFFERED]
+    if os.environ.get("_OOCDATA_COMPLETE", "").endswith("bash"):  # other shells quote themselves
+        keys = [re.sub(r"([^\w@%+=:,./-])", r"\\\1", key) for key in keys]
+    return keys
 
 
 FILES = (
-    "A file, Zarr folder or URL, with its dataset as FILE::NAME; several, or a quoted glob, are "
-    "one array, and so are the datasets of a quoted pattern: 'FILE::data/demo_*/u'."
+    "A file, Zarr folder or URL, with its dataset as FILE::NAME. Several files, or a quoted glob, "
+    "are one array, and so are the datasets of a quoted pattern: 'FILE::data/demo_*/u'."
 )
-_KEY = "The dataset in the file, e.g. /flow/u; or those of a quoted pattern, 'data/demo_*/u'."
+_KEY = "The dataset in the file, e.g. /flow/u; or a quoted pattern of datasets, 'data/demo_*/u'."
 _AXIS = "The row axis: a number or a dimension's name; or several, outermost first: 0,1."
-_DTYPE = "Raw binary: the stored dtype, e.g. '>f4'; of a .npy of raw bytes: bfloat16."
-_SHAPE = "Raw binary: the shape in C order, e.g. 1000,64,64; one may be -1."
-_PAD = "Fill rows of unlike shapes up with this number to the longest of each axis."
+_DTYPE = "The dtype of raw binary, e.g. '>f4', or of a .npy of raw bytes, e.g. bfloat16."
+_SHAPE = "Raw binary: the shape in C order, e.g. 1000,64,64; one length may be -1."
+_PAD = "Pad rows of different shapes with this number to the longest length of each axis."
 _ABSENT = (
-    "Absent chunks: refuse them, or read the fill value. By default HDF5 refuses them, and Zarr "
-    "tells of them."
+    "Absent chunks: raise an error, or read the fill value. By default an error in HDF5, and the "
+    "fill value with a warning in Zarr."
 )
 
 
-def given(
+def opening_of(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help=FILES)],
     key: Annotated[str | None, option("NAME", _KEY, "--key", "-k", autocompletion=_keys)] = None,
     axis: Annotated[Any, option("AXIS", _AXIS, parser=_axes)] = 0,
@@ -191,22 +206,22 @@ def given(
     missing: Annotated[Literal["error", "fill"] | None, option("error|fill", _ABSENT)] = None,
     external: Annotated[bool, flag("--external", "Accept HDF5 data in other files.")] = False,
     field: Annotated[
-        str | None, option("NAME", "The field of structured rows; of a field: a,b.")
+        str | None, option("NAME", "The field of structured rows; a,b for a nested field.")
     ] = None,
     decode: Annotated[bool, flag("--decode", "Decode packed numbers as xarray does.")] = False,
     pad: Annotated[Any, option("NUMBER", _PAD, parser=_number)] = None,
-    format: Annotated[  # noqa: A002  # the name in Python
-        Literal["text"] | None, option("text", "The file is lines of text, whatever its name.")
+    format: Annotated[  # noqa: A002  # the argument's name in Python
+        Literal["text"] | None, option("text", "Read the file as lines of text.")
     ] = None,
 ) -> Opening:
-    """Return what these options open; commands get it by `oocdata.cli.command`.
+    """Return the `Opening` that these options describe; see `oocdata.cli.command`.
 
     Examples
     --------
-    >>> given(["field.bin::u"], dtype=">f4", shape=(-1, 64)).code()
+    >>> opening_of(["field.bin::u"], dtype=">f4", shape=(-1, 64)).code()
     "ooc.open('field.bin', 'u', dtype='>f4', shape=(-1, 64))"
     """
-    pairs = [split_key(file) for file in files or ()]  # those of a demo may be left out
+    pairs = [split_key(file) for file in files or ()]  # `oocdata demo` may have no files
     keys = {name for name in (key, *(name for _, name in pairs)) if name is not None}
     if len(keys) > 1:
         raise ArgumentError(f"`key` must be one dataset; got {', '.join(map(repr, sorted(keys)))}.")
@@ -225,9 +240,10 @@ def given(
 
 
 def _as_glob(paths: list[str]) -> str | list[str]:
-    """Return a file; of files that a shell listed for a glob the glob, or part 2 before part 10.
+    """Return the glob that a shell expanded to these files, or the files in natural order.
 
-    Files whose names differ in more than their numbers, or that stand in no shell's order, stay.
+    A single file is returned as it is. Files are left unchanged if their names differ in more than
+    numbers, or if they are not in the order of a shell.
 
     Examples
     --------
@@ -236,9 +252,9 @@ def _as_glob(paths: list[str]) -> str | list[str]:
     """
     if len(paths) == 1:
         return paths[0]
-    numbered = len({re.sub(r"\d+", "", path) for path in paths}) == 1
-    listed = sorted(paths, key=len) == sorted(paths, key=lambda path: (len(path), path))
-    if not (numbered and listed):
+    differ_in_numbers = len({re.sub(r"\d+", "", path) for path in paths}) == 1
+    in_shell_order = sorted(paths, key=len) == sorted(paths, key=lambda path: (len(path), path))
+    if not (differ_in_numbers and in_shell_order):
         return paths
     folder, name = os.path.split(paths[0])
     pattern, paths = os.path.join(folder, re.sub(r"\d+", "*", name)), sorted(paths, key=natural)
@@ -259,7 +275,6 @@ def split_key(text: str) -> tuple[str, str | None]:
     return file, key
 
 
-def tell(found: Any, as_json: bool, **more: object) -> None:
-    """Print what a command reports, as text or as one JSON object, which has `more`."""
-    told = {**more, **plain(found)} if as_json else {}
-    typer.echo(json.dumps(told, indent=2) if as_json else str(found))
+def print_result(result: Any, as_json: bool, **more: object) -> None:
+    """Print the result of a command, as text or as one JSON object with the members `more`."""
+    typer.echo(json.dumps({**more, **plain(result)}, indent=2) if as_json else str(result))

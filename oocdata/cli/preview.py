@@ -1,4 +1,4 @@
-"""`oocdata preview`."""
+"""Define the command `oocdata preview`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oocdata.cli.command import command, in_options
+from oocdata.cli.command import command, with_option_names
 from oocdata.cli.options import (
     Json,
     Output,
@@ -14,9 +14,9 @@ from oocdata.cli.options import (
     flag,
     numbers,
     option,
+    print_result,
     refuse_existing,
     rows_of,
-    tell,
 )
 from oocdata.tools.libraries import PICTURES, check_picture
 from oocdata.tools.opening import Opening
@@ -26,8 +26,8 @@ __all__ = ["preview"]
 _FILM_FRAMES = 48
 _ROWS = "Rows to choose from, e.g. 100:200, or a list: 3,7,9."
 _COUNT = (
-    "How many to show, evenly spread; of a film, one after the other. Not with a list of rows, "
-    "which are all shown."
+    "How many rows to show, evenly spread, or consecutive in a film. Not allowed with a list of "
+    "rows, which are all shown."
 )
 _LAYOUT = "The axes of a row: H (y), W (x), C (channel), D (depth), T (time); e.g. CHW."
 _PAIR = numbers("0.5,99", count=(2,))
@@ -56,20 +56,21 @@ def preview(
     limits: Annotated[
         Any, option("LOW,HIGH", "The values that the colours span.", parser=_PAIR)
     ] = None,
-    colormap: Annotated[str | None, option("NAME", "Of matplotlib, e.g. gray.")] = None,
+    colormap: Annotated[str | None, option("NAME", "A colormap of matplotlib, e.g. gray.")] = None,
     fps: Annotated[float, option("N", "Frames per second of the film.", min=0.02, max=50)] = 10,
     terminal: Annotated[
-        bool, flag("--terminal/--no-terminal", "Show it here, where that is possible.")
+        bool, flag("--terminal/--no-terminal", "Show the picture here, if possible.")
     ] = True,
     json: Json = False,
 ) -> None:
     """Show rows of a file as pictures.
 
-    Shows a contact sheet in the terminal, if that can show pictures, and writes it if --output
-    names a file: .png, .jpg, .pdf or .svg; a film of consecutive rows is .gif or .webp. Little of
-    the file is read. Which axis is which is told from names and lengths, and printed; --layout
-    says it. The colours span the 1st to 99th percentile of what is shown, around 0 where both signs
-    matter; NaN and infinity are magenta. Of a table each column is a curve over the rows.
+    Shows a contact sheet if the terminal supports pictures, and writes it if --output names a
+    file: .png, .jpg, .pdf or .svg; .gif or .webp is a film of consecutive rows. Reads little of
+    the file. The meaning of axes is derived from their names and lengths, and printed; --layout
+    overrides it. The colours span the 1st to 99th percentile of the shown values, and are centred
+    on 0 where both signs matter; NaN and infinity are magenta. In a table each column is a curve
+    over the rows.
 
     \b
     Examples:
@@ -103,7 +104,7 @@ def preview(
     if output is not None:
         made.save(output, fps=fps)
     if json:
-        tell(made, json, picture=None if output is None else str(output))
+        print_result(made, json, picture=None if output is None else str(output))
         return
     shown = False
     if terminal:
@@ -115,7 +116,7 @@ def preview(
         shown = can_show(console)
         if shown:
             show(made, console)
-    typer.echo(in_options(str(made), context))
+    typer.echo(with_option_names(str(made), context))
     if output is not None:
         typer.echo(f"{'written':<10} {output}")
     elif not shown:

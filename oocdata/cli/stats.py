@@ -1,4 +1,4 @@
-"""`oocdata stats`."""
+"""Define the command `oocdata stats`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from oocdata.cli.command import command
-from oocdata.cli.options import Json, Quiet, flag, numbers, option, tell
+from oocdata.cli.options import Json, Quiet, flag, numbers, option, print_result
 from oocdata.tools.opening import Opening
 
 __all__ = ["stats"]
@@ -33,20 +33,20 @@ def stats(
         ),
     ] = "auto",
     duplicates: Annotated[
-        bool, flag("--duplicates/--no-duplicates", "Look for rows that are the same.")
+        bool, flag("--duplicates/--no-duplicates", "Look for identical rows.")
     ] = True,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
     """Show range, mean, deviation per channel; NaN, repeated rows.
 
-    Reads every row once, whatever their number, within a few blocks of memory. With --split, only
-    the rows of the first part, as `.split` in Python takes them: what you scale by then knows
-    nothing of the others.
+    Reads every row once, in a few blocks of memory, whatever their number. With --split, reads only
+    the rows of the first part, as `.split` in Python does, so that nothing of the other parts leaks
+    into the scaling.
 
-    Channels are found by the file's names of axes, then by their lengths; the columns of a table
-    have statistics each. The output says which, and why. Axes are those of the array with its rows
-    first.
+    The channel axis is found by the names of axes in the file, then by their lengths; in a table
+    each column is a channel. The output says which axis it is, and why. Axes are numbered with the
+    rows first.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def stats(
     view = array.view()
     part = view if split is None else view.split(*split)[0]
     found = stats_of(part, channels=channels, duplicates=duplicates, progress=not quiet)
-    tell(found, json, path=array.target, key=array.key, split=split)
+    print_result(found, json, path=array.target, key=array.key, split=split)
     if split is not None and not json:
         sizes = ",".join(map(str, split))
         typer.echo(f"split: the first part of {sizes}; no row of the others was read.")

@@ -1,9 +1,10 @@
-"""Where new arrays are written: ``.npy``, HDF5, Zarr v3; whole under their name, or not at all.
+"""Write arrays as ``.npy``, HDF5 or Zarr v3; each appears under its name only when complete.
 
-``create`` is what people call, and gives a ``writer``; ``target`` describes what is to be written,
-with ``codec`` and ``chunking``; ``storage`` is what each format gives (``flat``, ``hdf5`` with
-``encoding``, ``zarr``); ``placement`` brings the result to its name
-(``lock``, ``disk``), beside what is ``present`` there.
+Users call `create`, which returns a `Writer`. `target` describes the new array, with `codec` and
+`chunking`. `storage` defines the interface of the formats: `flat`, `hdf5` (with `encoding`) and
+`zarr`. `placement` renames the result to its final path, with the help of `lock` and `disk`, after
+`present` has inspected an existing file there; `upload` writes to a store instead. `cache` writes
+the arrays of `Dataset.cache`.
 """
 
 from oocdata.writers.create import create

@@ -1,9 +1,10 @@
-"""`Dataset.cache`: elements are read and computed once, and written to arrays, ``.npy`` each.
+"""Cache the elements of a dataset: compute them once, and store them as ``.npy`` files.
 
-A cache is a folder named after what the elements are made of and by (`dataset_fingerprint`), so one
-of other data or of another function is never taken for it. Its arrays are written in order, and a
-note says how many rows are on the disk: whoever is killed goes on there. Beside such folders, a
-cache folder may hold what was fetched of objects (`oocdata.stores.folder`).
+The cache of a dataset is a folder named after the fingerprint of its data and functions
+(`dataset_fingerprint`), so it can't be mistaken for the cache of another dataset. The arrays are
+written in order, and the file ``rows`` in the folder counts the rows that are safely on the disk: a
+killed process continues there. The parent folder may also hold cached bytes of stores
+(`oocdata.stores.folder`).
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ from oocdata.writers.target import Target
 __all__ = ["WrittenCache", "cache", "written_caches"]
 
 _BATCH_BYTES = 4 << 20
-"""Read and computed at a time."""
+"""Bytes of elements computed at a time."""
 
 _SAVED_BYTES = 256 << 20
-"""After so many it is noted how far the arrays are on the disk."""
+"""Bytes written between two saves of the progress."""
 
 
 def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int) -> Cached:
-    """Return the dataset with its elements in arrays; see `oocdata.Dataset.cache`."""
+    """Return a dataset whose elements are read from cached arrays; see `oocdata.Dataset.cache`."""
     _check(dataset)
     specs, count = list(leaves(dataset.spec)), len(dataset)
     if folder is None:
@@ -57,8 +58,7 @@ def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int)
         if nbytes > cache_share():
             raise ArgumentError(
                 f"`folder` must be given for elements that memory does not hold; they take "
-                f"{nbytes:,} bytes, and {cache_share():,} are for what is kept (half of "
-                "ooc.set_memory)."
+                f"{nbytes:,} bytes, and {cache_share():,} are available (half of ooc.set_memory)."
             )
         arrays = [np.empty((count, *_shape(leaf)), leaf.dtype) for leaf in specs]
         for start, batch in _batches(dataset, 0, workers):
@@ -66,17 +66,17 @@ def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int)
                 array[start : start + len(part)] = part
         views = [_in_memory(array) for array in arrays]
     else:
-        place = os.path.join(as_path("folder", folder), _name(dataset))
-        paths = [os.path.join(place, f"{number}.npy") for number in range(len(specs))]
-        if not os.path.exists(os.path.join(place, "whole")):
-            _fill(dataset, place, paths, specs, workers)
-        views = [View.of(_opened(*pair)) for pair in zip(paths, specs, strict=True)]
-    rest = iter(views)
-    return Cached(enumerated(dataset), map_tree(lambda _: next(rest), dataset.spec))
+        own_folder = os.path.join(as_path("folder", folder), _name(dataset))
+        paths = [os.path.join(own_folder, f"{number}.npy") for number in range(len(specs))]
+        if not os.path.exists(os.path.join(own_folder, "whole")):
+            _fill(dataset, own_folder, paths, specs, workers)
+        views = [View.of(_open_array(*pair)) for pair in zip(paths, specs, strict=True)]
+    remaining = iter(views)
+    return Cached(enumerated(dataset), map_tree(lambda _: next(remaining), dataset.spec))
 
 
 def _check(dataset: Dataset) -> None:
-    """Raise if elements are not arrays that are the same whenever they are read."""
+    """Raise unless elements are dense arrays that do not change from epoch to epoch."""
     if dataset.shares is not None:
         raise ArgumentError(
             f"`cache` must be called on a dataset that is no mixture; got {dataset!r}. Cache its "
@@ -95,14 +95,15 @@ def _check(dataset: Dataset) -> None:
         random = isinstance(part, Map) and part.rng
         if random or (isinstance(part, Patches) and not part.step):
             raise ArgumentError(
-                "`cache` must come before what draws at random, which would give the same in every "
-                f"epoch; got {part!r}. Write .cache(…) first, and then the random function or "
-                "patches."
+                "`cache` must come before functions and patches that draw at random, because they "
+                f"would be the same in every epoch; got {part!r}. Write .cache(…) first, and then "
+                "the random function or patches."
             )
         parts += part._members
 
 
 def _name(dataset: Dataset) -> str:
+    """Return the name of the dataset's folder: a digest of its length and fingerprint."""
     text = f"{len(dataset)} {dataset_fingerprint(dataset, exact=True)}"
     return blake2b(text.encode(), digest_size=16).hexdigest()
 
@@ -111,7 +112,7 @@ def _shape(leaf: ArraySpec) -> tuple[int, ...]:
     return tuple(length or 0 for length in leaf.shape)
 
 
-def _opened(path: str, leaf: ArraySpec) -> Source:
+def _open_array(path: str, leaf: ArraySpec) -> Source:
     return open_npy(path, dtype=leaf.dtype if is_small_float(leaf.dtype) else None)
 
 
@@ -125,30 +126,30 @@ def _in_memory(array: NDArray[Any]) -> View:
 
 
 def _batches(dataset: Dataset, start: int, workers: int) -> Iterator[tuple[int, Any]]:
-    """Yield the elements from one on: where each batch begins, and the batch."""
-    rest = dataset[start:] if start else dataset
-    if not len(rest):
+    """Yield (position of its first element, batch) for the elements from `start` on."""
+    remaining = dataset[start:] if start else dataset
+    if not len(remaining):
         return
-    each = sum(leaf.nbytes for leaf in leaves(dataset.spec))
-    size = max(1, min(len(rest), _BATCH_BYTES // max(1, each)))
-    for batch in rest.batches(size, workers=workers).epoch(0):
+    element_bytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
+    size = max(1, min(len(remaining), _BATCH_BYTES // max(1, element_bytes)))
+    for batch in remaining.batches(size, workers=workers).epoch(0):
         yield start, batch
         start += len(next(leaves(batch)))
 
 
 def _fill(
-    dataset: Dataset, place: str, paths: list[str], specs: list[ArraySpec], workers: int
+    dataset: Dataset, folder: str, paths: list[str], specs: list[ArraySpec], workers: int
 ) -> None:
-    """Write the arrays of a cache, from where whoever wrote it before came to."""
-    with _locked(place):
-        if os.path.exists(os.path.join(place, "whole")):
-            return  # whoever had the lock has written it
+    """Write the arrays of a cache, continuing after the rows that an earlier process saved."""
+    with _locked(folder):
+        if os.path.exists(os.path.join(folder, "whole")):
+            return  # the process that held the lock before has written it
         done, count = 0, len(dataset)
         if all(map(os.path.exists, paths)):
-            done = int(_noted(place, "rows") or 0)
-        if not done:  # of arrays that are no longer there
+            done = int(_read_text(folder, "rows") or 0)
+        if not done:  # an old count may belong to arrays that were deleted
             with suppress(FileNotFoundError):
-                os.unlink(os.path.join(place, "rows"))
+                os.unlink(os.path.join(folder, "rows"))
         targets = [
             Target(format="npy", key=None, shape=(count, *_shape(leaf)), dtype=leaf.dtype)
             for leaf in specs
@@ -159,7 +160,7 @@ def _fill(
         ]
         try:
             unsaved = 0
-            write_text(os.path.join(place, "of"), repr(dataset))
+            write_text(os.path.join(folder, "of"), repr(dataset))
             for start, batch in _batches(dataset, done, workers):
                 stop = start + len(next(leaves(batch)))
                 for array, target, part in zip(arrays, targets, leaves(batch), strict=True):
@@ -168,63 +169,64 @@ def _fill(
                 if unsaved >= _SAVED_BYTES:
                     for array in arrays:
                         array.save()
-                    write_text(os.path.join(place, "rows"), str(stop))
+                    write_text(os.path.join(folder, "rows"), str(stop))
                     unsaved = 0
             for array in arrays:
                 array.close(count)
-            write_text(os.path.join(place, "whole"), spec_text(dataset.spec))
+            write_text(os.path.join(folder, "whole"), spec_text(dataset.spec))
         finally:
             for array in arrays:
                 array.abandon()
 
 
 @contextmanager
-def _locked(place: str) -> Iterator[None]:
-    """Wait until no other process writes the cache; the lock goes with the process."""
-    lock = os.path.join(place, "lock")
+def _locked(folder: str) -> Iterator[None]:
+    """Lock the folder of a cache against other writers; the lock ends with the process."""
+    lock = os.path.join(folder, "lock")
     while True:
-        with writable(place):
-            os.makedirs(place, exist_ok=True)
+        with writable(folder):
+            os.makedirs(folder, exist_ok=True)
         with open(lock, "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            # Else whoever had it has deleted the cache.
+            # Otherwise the process that held the lock has deleted the cache.
             if os.path.exists(lock) and os.path.samestat(os.stat(lock), os.fstat(file.fileno())):
                 yield
                 return
 
 
-def _noted(place: str, name: str) -> str:
-    """Return what a note says, which was written whole; nothing where there is none."""
+def _read_text(folder: str, name: str) -> str:
+    """Return the text of a small file in a cache, empty if there is no such file."""
     try:
-        with open(os.path.join(place, name), encoding="utf-8") as file:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError:
         return ""
 
 
-_NAMES = re.compile(r"(lock|((whole|rows|of)(\.new)?)|\d+\.npy)")
+_FILE_NAMES = re.compile(r"(lock|((whole|rows|of)(\.new)?)|\d+\.npy)")
+"""Names of the files in the folder of a cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenCache:
     """The cache of a dataset in a folder."""
 
-    path: str  #: the folder of its own
-    made_of: str  #: the dataset, as Python shows it
+    path: str  #: its folder
+    made_of: str  #: the repr of the dataset
     whole: bool  #: whether it holds every element
     nbytes: int  #: on the disk
-    #: when it was written or last read, as far as the system notes that, in seconds since the epoch
+    #: time of the last write or read, as far as the system records it, in seconds since the epoch
     used: float
 
     def delete(self) -> bool:
-        """Delete it; return False where a process writes it."""
+        """Delete the cache, and return whether it was; a cache that is being written is kept."""
         lock = os.path.join(self.path, "lock")
         with suppress(FileNotFoundError), open(lock, "r+b") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 return False
-            # First what says that it is whole: killed on the way, it is none.
+            # First the file that marks the cache as complete, in case this process is killed.
             names = sorted(set(os.listdir(self.path)) - {"lock"}, key=lambda name: name != "whole")
             for name in [*names, "lock"]:
                 os.unlink(os.path.join(self.path, name))
@@ -235,7 +237,7 @@ class WrittenCache:
 def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
     """Return the caches of datasets in a folder, the most recently used first.
 
-    Folders that hold anything else are none of them.
+    Folders that contain any other file are skipped.
 
     Examples
     --------
@@ -253,20 +255,20 @@ def written_caches(folder: str | os.PathLike[str]) -> list[WrittenCache]:
             continue
         with suppress(FileNotFoundError):
             names = os.listdir(path)
-            if "lock" not in names or not all(map(_NAMES.fullmatch, names)):
+            if "lock" not in names or not all(map(_FILE_NAMES.fullmatch, names)):
                 continue
-            each = {name: os.stat(os.path.join(path, name)) for name in names}
+            status = {name: os.stat(os.path.join(path, name)) for name in names}
             found.append(
                 WrittenCache(
                     path,
-                    _noted(path, "of") or "elements of a dataset",
+                    _read_text(path, "of") or "elements of a dataset",
                     "whole" in names,
-                    sum(one.st_blocks * 512 for one in each.values()),
+                    sum(each.st_blocks * 512 for each in status.values()),
                     max(
-                        max(one.st_mtime, one.st_atime)
-                        for name, one in each.items()
-                        if name == "lock" or name.endswith(".npy")  # this looks at the others
+                        max(each.st_mtime, each.st_atime)
+                        for name, each in status.items()
+                        if name == "lock" or name.endswith(".npy")  # this reads the other files
                     ),
                 )
             )
-    return sorted(found, key=lambda one: (-one.used, one.path))
+    return sorted(found, key=lambda written: (-written.used, written.path))

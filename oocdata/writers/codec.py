@@ -1,4 +1,4 @@
-"""How chunks are compressed: a name, a level and what is shuffled first; what each format knows."""
+"""Describe how chunks are compressed: codec, level and shuffle, and the codecs of each format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEVELS = {
     "blosc-lz4": (0, 5, 9),
     "blosc-zstd": (0, 3, 9),
 }
-"""Lowest level, the usual one, highest."""
+"""Lowest level, default level, highest level."""
 
 _KNOWN: dict[Format, dict[str, tuple[Shuffled, ...]]] = {
     "npy": {"none": ("none",)},
@@ -38,7 +38,7 @@ _KNOWN: dict[Format, dict[str, tuple[Shuffled, ...]]] = {
         **dict.fromkeys(("blosc", "blosc-lz4", "blosc-zstd"), ("byte", "bit", "none")),
     },
 }
-"""What each format can be told to do: its codecs, and what may be shuffled; the usual one first."""
+"""The codecs of each format, and the shuffles that each codec allows, the default first."""
 
 NAMES: dict[Format, str] = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}
 
@@ -47,9 +47,9 @@ NAMES: dict[Format, str] = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}
 class Codec:
     """How a chunk is compressed."""
 
-    name: str  #: one of `_LEVELS`, but for "blosc", which is "blosc-lz4"
-    level: int = 0  #: 0 where there is none
-    #: What is put together before: the first byte of all elements, then the second, …; or bits.
+    name: str  #: one of `_LEVELS`, except "blosc", which stands for "blosc-lz4"
+    level: int = 0  #: 0 for codecs without levels
+    #: Shuffle before compression: the first bytes of all elements, then the second, …; or bits.
     shuffled: Shuffled = "none"
 
     def __str__(self) -> str:
@@ -63,22 +63,23 @@ NONE = Codec("none")
 
 _DEFAULT: dict[Format, Codec] = {
     "npy": NONE,
-    # HDF5 without plugins, h5py's and netCDF's alike, knows gzip. Measured on frames of float32,
-    # int16 and uint8: level 1 is read as fast as level 4 (0.9 to 1.1 of it), is written up to 1.7
-    # times as fast and takes at most 4 % more. LZF, which h5py alone knows, is read no faster.
+    # Any HDF5, that of h5py and of netCDF too, has gzip without plugins. Measured on frames of
+    # float32, int16 and uint8: level 1 is read as fast as level 4 (0.9 to 1.1 of its speed), is
+    # written up to 1.7 times as fast and takes at most 4 % more. LZF, which only h5py has, is read
+    # no faster.
     "hdf5": Codec("gzip", 1, "byte"),
-    # Every Zarr v3 library knows Blosc, which shuffles bytes; Zarr has no filter for that. On the
-    # same frames: read as fast as zstd (1.0 to 1.2 of it), and up to 13 % smaller for floats.
-    # blosc-lz4 is read 1.1 to 1.8 times as fast, and takes 6 to 66 % more.
+    # Every Zarr v3 library has Blosc, which shuffles bytes; Zarr has no separate shuffle filter.
+    # On the same frames Blosc is read as fast as zstd (1.0 to 1.2 of its speed), and is up to 13 %
+    # smaller for floats. blosc-lz4 is read 1.1 to 1.8 times as fast, and takes 6 to 66 % more.
     "zarr": Codec("blosc-zstd", 3, "byte"),
 }
 
 
 def as_codec(text: str | None, shuffled: Shuffled | None, target: Format) -> Codec:
-    """Return the codec that a text such as ``"zstd:3"`` names; the format's usual one for None.
+    """Return the codec named by a text such as ``"zstd:3"``, by default that of the format.
 
-    After a colon follows a level; by default bytes are `shuffled` where the format can. The error
-    where the format has no such codec or level lists what there is.
+    A level may follow after a colon. By default bytes are shuffled if the codec allows it. The
+    error for an unknown codec or level lists the valid ones.
 
     Examples
     --------
@@ -91,23 +92,22 @@ def as_codec(text: str | None, shuffled: Shuffled | None, target: Format) -> Cod
     """
     if text is None and shuffled is None:
         return _DEFAULT[target]
-    name, colon, after = str(text or _DEFAULT[target].name).partition(":")
-    known = _KNOWN[target]
-    if name not in known:
+    name, colon, level_text = str(text or _DEFAULT[target].name).partition(":")
+    codecs = _KNOWN[target]
+    if name not in codecs:
         raise ArgumentError(
-            f"`codec` must be one that {NAMES[target]} has: {', '.join(known)}; got {text!r}."
+            f"`codec` must be one that {NAMES[target]} has: {', '.join(codecs)}; got {text!r}."
         )
-    low, usual, high = _LEVELS[name]
-    if colon and not (after.isdecimal() and low <= int(after) <= high and high > 0):
+    low, default, high = _LEVELS[name]
+    if colon and not (level_text.isdecimal() and low <= int(level_text) <= high and high > 0):
         levels = f"from {low} to {high}" if high else "left out"
         raise ArgumentError(f"the level of {name} must be {levels}; got {text!r}.")
-    level = int(after) if colon else usual
-    full = "blosc-lz4" if name == "blosc" else name
-    ways = known[full]
-    if shuffled is not None and shuffled not in ways:
-        hint = " Blosc shuffles by itself: blosc-zstd, blosc-lz4."
+    level = int(level_text) if colon else default
+    full_name = "blosc-lz4" if name == "blosc" else name
+    shuffles = codecs[full_name]
+    if shuffled is not None and shuffled not in shuffles:
         raise ArgumentError(
-            f"`shuffle` must be {' or '.join(map(repr, ways))} for {full} in {NAMES[target]}; got "
-            f"{shuffled!r}.{hint}"
+            f"`shuffle` must be {' or '.join(map(repr, shuffles))} for {full_name} in "
+            f"{NAMES[target]}; got {shuffled!r}. Blosc shuffles by itself: blosc-zstd, blosc-lz4."
         )
-    return Codec(full, level, ways[0] if shuffled is None else shuffled)
+    return Codec(full_name, level, shuffles[0] if shuffled is None else shuffled)

@@ -1,4 +1,4 @@
-"""`create`: write an array batch by batch; it has its name when it is complete, or never."""
+"""Create an array and write it batch by batch; it appears under its name when it is complete."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from oocdata.writers.chunking import (
     full_shape,
 )
 from oocdata.writers.codec import NONE, Codec, Format, Shuffled, as_codec
-from oocdata.writers.target import Target, fitted, format_by_suffix, holds, target_key
+from oocdata.writers.target import Target, fit_chunks, format_by_suffix, holds, target_key
 from oocdata.writers.writer import Writer
 
 __all__ = ["chunked", "create"]
@@ -48,48 +48,50 @@ def create(
 ) -> Writer:
     """Create an array in a file, to be written batch by batch.
 
-    Until the writer is closed without an exception there is nothing under `path`: the array is made
-    in a folder beside it, ``<path>.oocdata-partial``, made safe on the disk, and renamed. A process
-    that is killed leaves only that folder, which the next `create` of the same path clears away. A
-    complete array whose name was taken meanwhile is kept as ``<path>.oocdata-complete``. An
-    array that exists can't be appended to, because no format can do that and be whole at every
-    moment; write several files, which a glob opens as one array.
+    The array appears under `path` only when the writer is closed without an exception. Until then
+    it is written in a folder beside it, ``<path>.oocdata-partial``; at the end it is flushed to the
+    disk and renamed. A process that is killed leaves only that folder, which the next `create` of
+    the same path clears. If the name was taken meanwhile, the complete array is kept as
+    ``<path>.oocdata-complete``. An existing array can't be appended to, because no format allows
+    that and stays valid at every moment; write several files, which a glob opens as one array.
 
     Parameters
     ----------
     path : path
-        Its suffix says the format: ``.npy``, ``.h5``, ``.hdf5``, ``.zarr`` (version 3). A symbolic
-        link stays, and what it leads to is written.
+        Its suffix chooses the format: ``.npy``, ``.h5``, ``.hdf5``, ``.zarr`` (version 3). If it is
+        a symbolic link, the file that it points to is written.
     dtype : dtype_like
         Of the elements; written in native byte order.
     element_shape : sequence of int
-        The shape of one row, where the number of rows is not known; ``()`` for single numbers.
+        The shape of one row, if the number of rows is not known; ``()`` for single numbers.
     shape : sequence of int
-        ``(rows, *element)``, where it is; one of the two must be given.
+        ``(rows, *element)``, if the number of rows is known. Exactly one of `element_shape` and
+        `shape` must be given.
     key : str, optional
-        The array's name inside an HDF5 file or Zarr group; by default ``"/data"`` in HDF5, and a
-        Zarr array of its own. What else a file holds stays.
+        The array's name inside an HDF5 file or Zarr group; by default ``"/data"`` in HDF5, and the
+        root in Zarr. Other arrays of the file stay.
     chunks : int or sequence of int, optional
-        Rows in a chunk, or a length for each axis. By default whole rows of about 256 KiB together;
-        in HDF5 with ``codec="none"``, none.
+        Rows per chunk, or a length for each axis. By default about 256 KiB of whole rows; in HDF5
+        with ``codec="none"``, no chunks.
     shards : int or sequence of int, optional
-        Zarr: what is one file, in whole chunks; by default rows of about 32 MiB. 0: a file for each
-        chunk.
+        For Zarr, the shape of one file, in whole chunks; by default rows of about 32 MiB. 0 means
+        one file per chunk.
     codec : str, optional
         ``"none"``, ``"gzip:4"``, ``"zstd"``, ``"blosc-lz4"``, …, with a level after the colon;
-        by default ``"gzip"`` in HDF5, ``"blosc-zstd"`` in Zarr, none in ``.npy``. Levels, where
-        none is given: gzip 1, zstd and blosc-zstd 3, blosc-lz4 5.
+        by default ``"gzip"`` in HDF5, ``"blosc-zstd"`` in Zarr, none in ``.npy``. Default levels:
+        gzip 1, zstd and blosc-zstd 3, blosc-lz4 5.
     shuffle : {"byte", "bit", "none"}, optional
-        What is put together before compression; by default bytes where the format can.
+        Group bytes or bits of equal significance before compression; by default bytes if the codec
+        allows it.
     fill_value : number, optional
-        What the file calls an element that was never written.
+        The value of elements that were never written.
     attributes : mapping, optional
         Of HDF5 and Zarr arrays.
     dimension_names : sequence of str, optional
         One for each axis, in HDF5 and Zarr.
     overwrite : bool
-        An array of that name may be replaced, when the new one is complete. An HDF5 file with
-        others keeps the room that it took; ``h5repack`` makes it smaller.
+        Replace an existing array of that name when the new one is complete. An HDF5 file with other
+        arrays does not shrink; ``h5repack`` frees the space of the old array.
 
     Returns
     -------
@@ -99,7 +101,7 @@ def create(
     Raises
     ------
     oocdata.errors.ArgumentError
-        If the arguments don't fit together, or there is an array that may not be replaced.
+        If the arguments don't fit together, or an existing array may not be replaced.
     oocdata.errors.MissingFileError
         If the folder does not exist.
     oocdata.errors.SourceError
@@ -121,23 +123,25 @@ def create(
     name = local_path(as_path("path", path))
     if is_url(name):
         raise ArgumentError(
-            f"what is written batch by batch must lie on a disk; got {name!r}. Write it there, "
+            f"a file written batch by batch must lie on a disk; got {name!r}. Write it there, "
             "then convert it: ooc.convert(path, url)."
         )
     kind = format_by_suffix(name)
     if (shape is None) == (element_shape is None):
         raise ArgumentError("one of `shape` and `element_shape` must be given; got both or none.")
-    given = "shape" if shape is not None else "element_shape"
-    asked = shape if shape is not None else element_shape
-    try:
-        lengths = tuple(as_count(given, n, at_least=0) for n in (() if asked is None else asked))
-    except TypeError:
-        raise ArgumentError(f"`{given}` must be a sequence of lengths; got {asked!r}.") from None
-    if shape is not None and not lengths:
-        raise ArgumentError("`shape` must begin with the number of rows; got ().")
     growing = shape is None
-    full = (0, *lengths) if growing else lengths
-    _check_names(dimension_names, len(full))
+    argument: Any = element_shape if growing else shape
+    name_of_argument = "element_shape" if growing else "shape"
+    try:
+        lengths = tuple(as_count(name_of_argument, length, at_least=0) for length in argument)
+    except TypeError:
+        raise ArgumentError(
+            f"`{name_of_argument}` must be a sequence of lengths; got {argument!r}."
+        ) from None
+    if not growing and not lengths:
+        raise ArgumentError("`shape` must begin with the number of rows; got ().")
+    array_shape = (0, *lengths) if growing else lengths
+    _check_names(dimension_names, len(array_shape))
     _check_attributes(attributes)
     if kind == "npy" and (attributes or dimension_names or fill_value is not None):
         raise ArgumentError(
@@ -147,22 +151,22 @@ def create(
     stored = as_dtype(dtype).newbyteorder("=")
     if is_small_float(stored):
         raise UnsupportedDtypeError(
-            f"`dtype` must be one that files tell of; got {stored}. Write float32 or float16."
+            f"`dtype` must be one that files can describe; got {stored}. Write float32 or float16."
         )
     if fill_value is not None and not holds(stored, fill_value):
         raise ArgumentError(
             f"`fill_value` must be a number that {stored} can hold; got {fill_value!r}."
         )
-    way = as_codec(codec, shuffle, kind)
-    chunk, shard = chunked(kind, full, stored, way, chunks, shards, growing=growing)
+    chosen_codec = as_codec(codec, shuffle, kind)
+    chunk, shard = chunked(kind, array_shape, stored, chosen_codec, chunks, shards, growing=growing)
     target = Target(
         format=kind,
         key=target_key(kind, key),
-        shape=full,
+        shape=array_shape,
         dtype=stored,
         chunks=chunk,
         shards=shard,
-        codec=way,
+        codec=chosen_codec,
         fill_value=fill_value,
         attributes=tuple((attributes or {}).items()),
         dimension_names=tuple(dimension_names) if dimension_names is not None else None,
@@ -174,8 +178,8 @@ def create(
 def _check_names(names: Any, axes: int) -> None:
     if names is None:
         return
-    listed = isinstance(names, Sequence) and not isinstance(names, str) and len(names) == axes
-    if not listed or not all(name is None or isinstance(name, str) for name in names):
+    is_list = isinstance(names, Sequence) and not isinstance(names, str) and len(names) == axes
+    if not is_list or not all(name is None or isinstance(name, str) for name in names):
         raise ArgumentError(
             f"`dimension_names` must name each of the {axes} axes, by a text or None; got "
             f"{names!r}."
@@ -204,7 +208,9 @@ def chunked(
     chunk_bytes: int = LARGEST,
     shard_bytes: int = SHARD_BYTES,
 ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Return the shapes of chunks and shards that were asked for, or are best for whole rows.
+    """Return the shapes of chunks and shards: the requested ones, or the best for whole rows.
+
+    Each is None if the array has none.
 
     Examples
     --------
@@ -214,16 +220,16 @@ def chunked(
     if kind == "npy" and (chunks is not None or shards):
         raise ArgumentError("`chunks` and `shards` must be left out for .npy, which has none.")
     if kind == "hdf5" and shards:
-        raise ArgumentError("`shards` must be left out for HDF5, whose chunks lie in one file.")
+        raise ArgumentError("`shards` must be left out for HDF5, whose chunks are in one file.")
     element = shape[1:]
-    flat = kind == "hdf5" and codec == NONE and chunks is None and not growing
-    if kind == "npy" or flat:
+    contiguous = kind == "hdf5" and codec == NONE and chunks is None and not growing
+    if kind == "npy" or contiguous:
         return None, None
     if chunks is None:
-        whole = default_chunks(shape, dtype.itemsize, largest=chunk_bytes)
+        requested = default_chunks(shape, dtype.itemsize, largest=chunk_bytes)
     else:
-        whole = full_shape("chunks", chunks, element)
-    chunk = fitted(whole, shape, growing)
+        requested = full_shape("chunks", chunks, element)
+    chunk = fit_chunks(requested, shape, growing)
     if prod(chunk) * dtype.itemsize >= 1 << 31:
         raise ArgumentError(
             f"a chunk must be smaller than 2 GiB; got {chunk} of {dtype}. Give fewer rows, or a "
@@ -237,13 +243,14 @@ def chunked(
             rows = -(-max(1, shape[0]) // chunk[0]) * chunk[0]
             shard = (min(shard[0], rows), *shard[1:])
     else:
-        shard = full_shape(
-            "shards", shards, [-(-n // c) * c for n, c in zip(element, chunk[1:], strict=True)]
-        )
-        if chunks is not None:  # where chunks are longer than the array, one is a shard
+        whole_chunks = [-(-n // c) * c for n, c in zip(element, chunk[1:], strict=True)]
+        shard = full_shape("shards", shards, whole_chunks)
+        if chunks is not None:
+            # Along an axis where the requested chunk was cut to the array, a shard is one chunk.
+            lengths = zip(shard, chunk, requested, strict=True)
             shard = tuple(
-                step if step < asked and not long % asked else long
-                for long, step, asked in zip(shard, chunk, whole, strict=True)
+                cut if cut < whole and length % whole == 0 else length
+                for length, cut, whole in lengths
             )
     if any(length % step for length, step in zip(shard, chunk, strict=True)):
         raise ArgumentError(

@@ -1,4 +1,4 @@
-"""What is asked of the disk: to have something for good, and to give something its name."""
+"""Flush files to the disk, and rename files and folders into place."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from oocdata.formats.hdf5.file import said
 
 __all__ = [
     "move",
-    "replaced",
+    "old_path",
     "sync_folders",
     "writable",
     "write_json",
@@ -24,7 +24,7 @@ __all__ = [
 
 @contextmanager
 def writable(path: str, key: str | None = None) -> Iterator[None]:
-    """Turn what is raised where the disk is full, by HDF5 too, into a `SourceError`."""
+    """Raise write errors, such as those of a full disk, as `SourceError`; also those of HDF5."""
     try:
         yield
     except SourceError:
@@ -38,7 +38,7 @@ def writable(path: str, key: str | None = None) -> Iterator[None]:
 
 
 def sync_folders(path: str) -> None:
-    """Make the names of all files below a folder safe on the disk, and small files' content."""
+    """Flush all folders below a folder to the disk, and the metadata files of Zarr in them."""
     for folder, _, names in os.walk(path):
         for name in names:
             if name.startswith(("zarr.json", ".z")):
@@ -47,32 +47,32 @@ def sync_folders(path: str) -> None:
 
 
 def write_json(path: str, node: dict[str, Any]) -> None:
-    """Write a small JSON file, at once and for good."""
+    """Write a small JSON file atomically, and flush it to the disk."""
     write_text(path, json.dumps(node, allow_nan=False))
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a small file, at once and for good."""
+    """Write a small file atomically, and flush it to the disk."""
     with writable(path), whole_file(path, f"{path}.new") as file:
         file.write(text.encode())
 
 
 def move(source: str, target: str) -> None:
-    """Give a file or a folder the name of another, which goes or changes places with it."""
+    """Rename a file or folder, replacing a file, or exchanging it with a folder of that name."""
     if not os.path.isdir(target) or os.path.islink(target):
         os.replace(source, target)
         return
-    # A folder can't be replaced by a rename; where the system can, the two change places.
+    # A rename can't replace a folder; if the system supports it, exchange the two folders.
     if renamed(source, target, EXCHANGE):
         return
-    os.rename(target, replaced(source))
+    os.rename(target, old_path(source))
     try:
         os.rename(source, target)
     except OSError:
-        os.rename(replaced(source), target)
+        os.rename(old_path(source), target)
         raise
 
 
-def replaced(source: str) -> str:
-    """Return where a folder lies while another one takes its name, which needs two renames."""
+def old_path(source: str) -> str:
+    """Return the path of the old folder between the two renames that replace it."""
     return f"{source}.replaced"

@@ -1,8 +1,8 @@
-"""HDF5's filters, applied outside HDF5: its lock lets one thread encode at a time, for all files.
+"""Apply HDF5's filters outside HDF5, whose global lock would let only one thread encode at a time.
 
-A chunk goes through the filters in order (HDF5 File Format Specification, III.C and IV.A.2.l), here
-by codecs that release the GIL. Where compression gains nothing, the chunk is stored as it is, and
-the filter marked as not applied.
+A chunk passes through the filters in order (HDF5 File Format Specification, III.C and IV.A.2.l).
+The codecs used here release the GIL. If compression gains nothing, the chunk is stored uncompressed
+and the filter is marked as skipped.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _BLOSC_COMPRESSORS = {"blosc-lz4": 1, "blosc-zstd": 5}
 
 
 def filters_of(target: Target) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the number and the options of each filter, in the order in which they are applied.
+    """Return the id and the options of each filter, in the order in which they are applied.
 
-    The options are those that the filters give themselves (HDF5's filter registry and the plugins'
-    sources), so that a file can be written where a plugin is not installed.
+    The options are those that the filters would set themselves (HDF5's filter registry and the
+    plugins' sources), so that a file can be written without the plugin.
 
     Examples
     --------
@@ -52,12 +52,12 @@ def filters_of(target: Target) -> list[tuple[int, tuple[int, ...]]]:
     elif codec.name == "lz4":
         found.append((LZ4, (0,)))
     elif codec.name == "lzf":
-        found.append((LZF, (4, 0x0105, nbytes)))  # of h5py's filter, and of LZF itself
+        found.append((LZF, (4, 0x0105, nbytes)))  # versions of h5py's filter and of LZF
     return found
 
 
 def encode_chunk(codec: Codec, chunk: NDArray[Any]) -> tuple[Any, int]:
-    """Return a whole chunk's bytes as HDF5 stores them, and bit i where filter i was not applied.
+    """Return a chunk's bytes as HDF5 stores them, and a mask of skipped filters (bit i: filter i).
 
     Examples
     --------
@@ -66,18 +66,18 @@ def encode_chunk(codec: Codec, chunk: NDArray[Any]) -> tuple[Any, int]:
     (True, 0)
     """
     raw = chunk.reshape(-1).view(np.uint8)
-    place = 0
+    compression_filter = 0
     if codec.shuffled == "byte" and chunk.itemsize > 1 and codec.name not in _BLOSC_COMPRESSORS:
         raw = np.ascontiguousarray(raw.reshape(-1, chunk.itemsize).T).reshape(-1)
-        place = 1
+        compression_filter = 1
     if codec.name == "none":
         return raw, 0
     encoded = compress(codec, raw, chunk.itemsize)
-    return (encoded, 0) if len(encoded) < len(raw) else (raw, 1 << place)
+    return (encoded, 0) if len(encoded) < len(raw) else (raw, 1 << compression_filter)
 
 
 def compress(codec: Codec, raw: NDArray[np.uint8], itemsize: int) -> Any:
-    """Return compressed bytes; only Blosc shuffles here, elements of `itemsize` bytes.
+    """Return compressed bytes; Blosc also shuffles elements of `itemsize` bytes.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def compress(codec: Codec, raw: NDArray[np.uint8], itemsize: int) -> Any:
     """
     library = codecs()
     if codec.name in _BLOSC_COMPRESSORS:
-        # Of an array, its elements' size counts, and the argument does not.
+        # For an array, Blosc uses the size of its elements, and ignores `typesize`.
         return library.blosc_encode(
             raw.view(f"V{itemsize}"),
             level=codec.level,

@@ -1,7 +1,7 @@
-"""Rows that lie one after the other in a file: ``.npy``, and contiguous HDF5.
+"""Write contiguous rows to a file: ``.npy``, and contiguous HDF5.
 
-The ``.npy`` header is NumPy's (``numpy.lib.format``, NEP 1). NumPy leaves room in it for as many
-rows as there may ever be, so a header can be written before the rows are counted.
+The ``.npy`` header is NumPy's (``numpy.lib.format``, NEP 1). NumPy leaves room in it for any number
+of rows, so the header can be written before the rows are counted.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["FlatStorage", "open_npy_storage", "write_at"]
 
 
 def open_npy_storage(target: Target, path: str, *, resume: bool = False) -> FlatStorage:
-    """Create a ``.npy``, or go on with one; see `open_storage`.
+    """Create a ``.npy`` file, or resume one; see `open_storage`.
 
     Examples
     --------
@@ -43,17 +43,17 @@ def open_npy_storage(target: Target, path: str, *, resume: bool = False) -> Flat
 
 
 def _write_header(file: Any, target: Target, rows: int) -> int:
-    described = {
+    header = {
         "descr": npy_format.dtype_to_descr(target.dtype),
         "fortran_order": False,
         "shape": (rows, *target.element),
     }
-    npy_format.write_array_header_1_0(file, described)
+    npy_format.write_array_header_1_0(file, header)
     return int(file.tell())
 
 
 class FlatStorage:
-    """Rows at known offsets in a file, the first at `offset`, written where they belong."""
+    """A file of contiguous rows, of which the first is at byte `offset`."""
 
     def __init__(self, target: Target, path: str, offset: int) -> None:
         self._target = target
@@ -61,32 +61,31 @@ class FlatStorage:
         self._file = FileIO(path, "r+")
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Write a box; whole rows in one call, parts of rows a piece each."""
+        """Write a box, with one call per contiguous run of bytes."""
         shape = self._target.shape
         contiguous = np.ascontiguousarray(values)
-        # From the last axis on, what is whole lies together with the axis before.
+        # Trailing axes that the box covers completely form one run with the axis before them.
         axis = len(shape) - 1
         while axis > 0 and box[axis] == slice(0, shape[axis]):
             axis -= 1
-        strides = [prod(shape[place + 1 :]) * values.itemsize for place in range(len(shape))]
-        bases = product(*(range(part.start, part.stop) for part in box[:axis]))
+        strides = [prod(shape[after:]) * values.itemsize for after in range(1, len(shape) + 1)]
+        outer_positions = product(*(range(part.start, part.stop) for part in box[:axis]))
         data = contiguous.reshape(-1).view(np.uint8).data
         nbytes = len(data) // max(1, prod(contiguous.shape[:axis]))
         with writable(self._path):
-            for number, base in enumerate(bases):
-                first = sum(
-                    at * step for at, step in zip((*base, box[axis].start), strides, strict=False)
-                )
-                piece = data[number * nbytes : (number + 1) * nbytes]
-                write_at(self._file, piece, self._offset + first)
+            for number, outer in enumerate(outer_positions):
+                position = (*outer, box[axis].start)
+                first = sum(at * step for at, step in zip(position, strides, strict=False))
+                run = data[number * nbytes : (number + 1) * nbytes]
+                write_at(self._file, run, self._offset + first)
 
     def save(self) -> None:
-        """Wait until the disk has it."""
+        """Flush the file to the disk."""
         with writable(self._path):
             os.fsync(self._file.fileno())
 
     def close(self, rows: int) -> None:
-        """Cut or extend the file to the rows, and note them in its header."""
+        """Set the length of the file to so many rows, and write their number to its header."""
         try:
             if self._target.format == "npy":
                 with writable(self._path):
@@ -103,7 +102,7 @@ class FlatStorage:
 
 
 def write_at(file: FileIO, data: memoryview, offset: int) -> None:
-    """Write all bytes to a place in an open file; one call writes 2 GiB at most."""
+    """Write all bytes at an offset of an open file; one system call writes at most 2 GiB."""
     done = 0
     while done < len(data):
         done += os.pwrite(file.fileno(), data[done:], offset + done)

@@ -1,10 +1,10 @@
-"""HDF5: chunks encoded in threads and handed to HDF5 as they are; contiguous rows beside it.
+"""Write HDF5 datasets: encode chunks in threads, and write them directly to the file.
 
-A process that is killed while HDF5 changes its own structures leaves a file that nobody can read.
-So these stay in memory (``H5Fset_mdc_config``, evictions disabled) until a save: it closes the
-file, after noting that it does, so that whoever goes on knows whether it was interrupted. Between
-saves only chunks come to the file, behind all that it refers to. What stays in memory grows with
-the number of chunks, so there is a save whenever they are many.
+A process that is killed while HDF5 writes its own metadata leaves an unreadable file. So the
+metadata stays in memory (``H5Fset_mdc_config``, evictions disabled) until a save, which closes the
+file. A marker file exists during the save, so that a later process knows whether it was
+interrupted. Between saves only chunks are written, after all bytes that the file refers to. The
+metadata in memory grows with the number of chunks, so there is a save after so many of them.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from oocdata.threads import cores, in_order
 from oocdata.writers.disk import writable
 from oocdata.writers.encoding import encode_chunk, filters_of
 from oocdata.writers.flat import FlatStorage
-from oocdata.writers.storage import Storage, cells, padded, relative
+from oocdata.writers.storage import Storage, cells, pad_chunk, relative
 from oocdata.writers.target import Box, Target
 
 __all__ = ["Hdf5Storage", "open_hdf5_storage"]
 
 _MOST_UNSAVED = 1 << 14
-"""Chunks between two saves: each takes about 350 bytes of HDF5's structures in memory until then.
-"""
+"""Most chunks between two saves; until then each takes about 350 bytes of metadata in memory."""
 
-_DIMENSIONS_OWN = ("DIMENSION_LABELS", "DIMENSION_LIST", "REFERENCE_LIST")
-"""Attributes of HDF5's dimension scales, which end the process where they find others there."""
+_RESERVED_ATTRIBUTES = ("DIMENSION_LABELS", "DIMENSION_LIST", "REFERENCE_LIST")
+"""Attributes of HDF5's dimension scales; HDF5 crashes if they hold any other values."""
 
 
 def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
-    """Create a dataset in a file, which may be there, or go on with one; see `open_storage`."""
+    """Create a dataset in a new or existing file, or resume one; see `open_storage`."""
     if resume:
-        if os.path.exists(_mark(path)):
+        if os.path.exists(_marker(path)):
             raise SourceError("the file was stopped while it was being saved.", path=path)
     else:
         library = hdf5_library()
-        mode = "r+" if library.is_hdf5(path) else "w"  # an empty file may be there, for its mode
+        # "w" also for an empty file, which was created only for its permissions.
+        mode = "r+" if library.is_hdf5(path) else "w"
         with writable(path, target.key), library.File(path, mode) as file:
             _create(file, target)
     if target.chunks is not None:
         return Hdf5Storage(target, path, resume=resume)
     with hdf5_library().File(path, "r") as file:
         offset = file[target.key].id.get_offset()
-    # An array without elements has no place.
+    # An array without elements has no offset.
     return FlatStorage(target, path, offset or 0)
 
 
@@ -61,28 +61,28 @@ def _create(file: Any, target: Target) -> None:
         del file[key]
     group, _, name = key.strip("/").rpartition("/")
     parent = file.require_group(group) if group else file
-    made = library.h5p.create(library.h5p.DATASET_CREATE)
-    made.set_fill_value(np.array(target.fill_value or 0, target.dtype))
-    made.set_fill_time(library.h5d.FILL_TIME_NEVER)
-    most: tuple[Any, ...] = target.shape
+    properties = library.h5p.create(library.h5p.DATASET_CREATE)
+    properties.set_fill_value(np.array(target.fill_value or 0, target.dtype))
+    properties.set_fill_time(library.h5d.FILL_TIME_NEVER)
+    max_shape: tuple[Any, ...] = target.shape
     if target.chunks is None:
-        made.set_layout(library.h5d.CONTIGUOUS)
-        made.set_alloc_time(library.h5d.ALLOC_TIME_EARLY)
+        properties.set_layout(library.h5d.CONTIGUOUS)
+        properties.set_alloc_time(library.h5d.ALLOC_TIME_EARLY)
     else:
-        made.set_chunk(target.chunks)
-        for number, options in filters_of(target):
-            made.set_filter(number, library.h5z.FLAG_OPTIONAL, options)
+        properties.set_chunk(target.chunks)
+        for filter_id, options in filters_of(target):
+            properties.set_filter(filter_id, library.h5z.FLAG_OPTIONAL, options)
         if target.growing:
-            most = (library.h5s.UNLIMITED, *target.element)
-    space = library.h5s.create_simple(target.shape, most)
-    kind = library.h5t.py_create(target.dtype, logical=True)
-    created = library.h5d.create(parent.id, name.encode(), kind, space, made)
+            max_shape = (library.h5s.UNLIMITED, *target.element)
+    space = library.h5s.create_simple(target.shape, max_shape)
+    dtype = library.h5t.py_create(target.dtype, logical=True)
+    created = library.h5d.create(parent.id, name.encode(), dtype, space, properties)
     dataset = library.Dataset(created)
     for attribute, value in target.attributes:
-        if attribute in _DIMENSIONS_OWN:
+        if attribute in _RESERVED_ATTRIBUTES:
             raise ArgumentError(
-                f"an attribute in HDF5 must not be named {attribute!r}, by which dimensions are "
-                "told; give `dimension_names`."
+                f"an attribute in HDF5 must not be named {attribute!r}, which HDF5 uses for "
+                "dimensions; give `dimension_names`."
             )
         try:
             dataset.attrs[attribute] = value
@@ -95,7 +95,8 @@ def _create(file: Any, target: Target) -> None:
             dataset.dims[axis].label = dimension
 
 
-def _mark(path: str) -> str:
+def _marker(path: str) -> str:
+    """Return the path of the file that exists while the HDF5 file is saved."""
     return f"{path}.saving"
 
 
@@ -112,50 +113,51 @@ class Hdf5Storage:
         self._threads = ThreadPoolExecutor(cores(), "oocdata-encode")
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Encode the chunks of a box in threads, and write each as soon as it is."""
+        """Encode the chunks of a box in threads, and write each as soon as it is encoded."""
         if self._target.growing and box[0].stop > self._open().shape[0]:
             self._open().resize(box[0].stop, axis=0)
 
         chunks = self._target.chunks or ()
 
         def encode(cell: Box) -> tuple[tuple[int, ...], Any, int]:
-            whole = padded(self._target, chunks, values[relative(cell, box)])
-            place = tuple(part.start for part in cell)
-            return place, *encode_chunk(self._target.codec, whole)
+            chunk = pad_chunk(self._target, chunks, values[relative(cell, box)])
+            origin = tuple(part.start for part in cell)
+            return origin, *encode_chunk(self._target.codec, chunk)
 
         with closing(in_order(self._threads, encode, cells(box, chunks))) as encoded:
-            for place, data, skipped in encoded:
+            for origin, data, skipped in encoded:
                 dataset = self._open()
                 with writable(self._path, self._target.key):
-                    dataset.id.write_direct_chunk(place, data, skipped)
+                    dataset.id.write_direct_chunk(origin, data, skipped)
                 self._unsaved += 1
                 if self._unsaved >= _MOST_UNSAVED:
-                    del dataset  # or the file would stay open
+                    del dataset  # otherwise the file would stay open
                     self.save()
 
     def _open(self) -> Any:
         if self._dataset is None:
             with writable(self._path, self._target.key):
                 self._file = hdf5_library().File(self._path, "r+")
-            kept = self._file.id.get_mdc_config()
-            # Evictions can be disabled only where nothing resizes the cache.
-            kept.evictions_enabled = kept.incr_mode = kept.decr_mode = kept.flash_incr_mode = 0
-            self._file.id.set_mdc_config(kept)
+            config = self._file.id.get_mdc_config()
+            config.evictions_enabled = 0
+            # Evictions can be disabled only if the cache is never resized.
+            config.incr_mode = config.decr_mode = config.flash_incr_mode = 0
+            self._file.id.set_mdc_config(config)
             self._dataset = self._file[self._target.key]
         return self._dataset
 
     def save(self) -> None:
-        """Bring HDF5's structures to the file, and wait until the disk has it all."""
+        """Write HDF5's metadata to the file, and flush everything to the disk."""
         if self._file is None:
             return
         with open(self._path, "rb") as file:
-            os.fsync(file.fileno())  # the chunks, before anything refers to them
-            with open(_mark(self._path), "wb") as mark:
-                os.fsync(mark.fileno())
+            os.fsync(file.fileno())  # the chunks, before the metadata refers to them
+            with open(_marker(self._path), "wb") as marker:
+                os.fsync(marker.fileno())
             with writable(self._path, self._target.key):
                 self._close_file()
             os.fsync(file.fileno())
-        os.unlink(_mark(self._path))
+        os.unlink(_marker(self._path))
 
     def close(self, rows: int) -> None:
         """Finish the dataset."""
@@ -171,11 +173,11 @@ class Hdf5Storage:
         self._threads.shutdown(wait=True, cancel_futures=True)
         if self._file is None:
             return
-        with suppress(OSError):  # its folder may be gone
-            open(_mark(self._path), "wb").close()
-        with suppress(OSError, RuntimeError):  # on a full disk HDF5 can't close it either
+        with suppress(OSError):  # the folder may be gone
+            open(_marker(self._path), "wb").close()
+        with suppress(OSError, RuntimeError):  # on a full disk HDF5 can't close the file either
             self._close_file()
-            os.unlink(_mark(self._path))
+            os.unlink(_marker(self._path))
 
     def _close_file(self) -> None:
         file, self._file, self._dataset, self._unsaved = self._file, None, None, 0

@@ -1,7 +1,7 @@
-"""One process at a time makes a result, in a folder of oocdata's own.
+"""Lock the folder in which a result is made, so that only one process writes it.
 
-A note in it says what it is. Whatever has its name without that note is somebody else's, and is
-neither used nor deleted.
+The lock is on a note in the folder that says that oocdata made it. A folder without the note is
+neither used nor deleted, because it must be somebody else's.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from typing import Protocol
 
 from oocdata.errors import ArgumentError, SourceError
 
-__all__ = ["LOCKED", "PARTIAL", "Lock", "empty", "remove"]
+__all__ = ["NOTE_NAME", "PARTIAL", "Lock", "empty_folder", "remove_folder"]
 
 PARTIAL = ".oocdata-partial"
-"""What follows the name of the result in the name of the folder where it is made."""
+"""Suffix of the folder in which a result is made, after the name of the result."""
 
-LOCKED = "README.txt"
-"""The file in it that is locked, and tells what it is."""
+NOTE_NAME = "README.txt"
+"""Name of the note in the folder, which is the file that is locked."""
 
-_OURS = ("result.", "journal", "scratch")
-"""How the names of all that is written in it begin, but for that file."""
+_OUR_PREFIXES = ("result.", "journal", "scratch")
+"""Prefixes of the names of all other files that oocdata writes in the folder."""
 
-_MARK = "Made by oocdata: "
+_FIRST_WORDS = "Made by oocdata: "
 _NOTE = (
-    _MARK
-    + """what it had written of {name} when it was stopped; {name} itself is not touched.
+    _FIRST_WORDS
+    + """an unfinished version of {name}; {name} itself is not touched.
 {hint}Nothing else needs this folder: it may be deleted.
 """
 )
 
 
 class _Place(Protocol):
-    """Where a result is made, and the name that it is to have."""
+    """The final path of a result, and the folder in which it is made."""
 
     @property
     def path(self) -> str: ...
@@ -46,22 +46,22 @@ class _Place(Protocol):
 
 
 class Lock:
-    """One process at a time makes a result; the lock goes with the process, however it ends.
+    """An exclusive lock on the folder of a result, which ends with the process.
 
-    `hint` says in the note how to go on. An `ArgumentError` if something else has the name of the
-    folder, a `SourceError` if another process has it.
+    `hint` tells in the note how to resume. Raises `ArgumentError` if the folder was not made by
+    oocdata, and `SourceError` if another process holds the lock.
     """
 
     def __init__(self, placement: _Place, hint: str = "") -> None:
         self._placement = placement
-        self._number = -1
+        self._descriptor = -1
         try:
-            self._take(_NOTE.format(name=os.path.basename(placement.path), hint=hint).encode())
+            self._acquire(_NOTE.format(name=os.path.basename(placement.path), hint=hint).encode())
         except BaseException as error:
             self.close()
             if isinstance(error, BlockingIOError | FileNotFoundError):
                 raise SourceError(
-                    "only one process may write a file; another one is at it. Wait, or choose "
+                    "only one process may write a file; another one is writing it. Wait, or choose "
                     "another name.",
                     path=placement.path,
                 ) from error
@@ -71,41 +71,43 @@ class Lock:
                 ) from error
             raise
 
-    def _take(self, note: bytes) -> None:
-        """Make the folder, or take the one that another process left; lock its note."""
+    def _acquire(self, note: bytes) -> None:
+        """Make the folder, or reuse the one that another process left, and lock its note."""
         folder = self._placement.folder
         try:
             os.mkdir(folder)
         except FileExistsError:
-            there = os.lstat(folder)
-            if not stat.S_ISDIR(there.st_mode):
-                why = "it is a link" if stat.S_ISLNK(there.st_mode) else "it is none"
+            status = os.lstat(folder)
+            if not stat.S_ISDIR(status.st_mode):
+                why = "it is a link" if stat.S_ISLNK(status.st_mode) else "it is not a folder"
                 raise _foreign(folder, why) from None
-            if there.st_uid != os.geteuid():
+            if status.st_uid != os.geteuid():
                 raise _foreign(folder, "it is another user's") from None
-            # Without anything in it: a process that made it was stopped at once.
-            if os.listdir(folder) and not os.path.lexists(os.path.join(folder, LOCKED)):
+            # If the folder is empty, a process was stopped right after it had made it.
+            if os.listdir(folder) and not os.path.lexists(os.path.join(folder, NOTE_NAME)):
                 raise _foreign(folder, "it holds no note of oocdata's") from None
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._number = os.open(os.path.join(folder, LOCKED), flags, 0o666)
-        if os.pread(self._number, len(_MARK), 0) not in (_MARK.encode(), b""):
+        self._descriptor = os.open(os.path.join(folder, NOTE_NAME), flags, 0o666)
+        begin = os.pread(self._descriptor, len(_FIRST_WORDS), 0)
+        if begin not in (_FIRST_WORDS.encode(), b""):
             raise _foreign(folder, "it holds no note of oocdata's")
-        fcntl.flock(self._number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not self.held():
             raise BlockingIOError("the process before was just done with the folder")
-        os.pwrite(self._number, note, 0)  # over the same mark, whenever this is stopped
-        os.ftruncate(self._number, len(note))
+        # Every note begins with the same words, so this may be interrupted anywhere.
+        os.pwrite(self._descriptor, note, 0)
+        os.ftruncate(self._descriptor, len(note))
 
     def held(self) -> bool:
-        """Return whether what is locked is the file that is there."""
+        """Return whether the locked file is still the note in the folder."""
         try:
-            there = os.stat(os.path.join(self._placement.folder, LOCKED))
+            status = os.stat(os.path.join(self._placement.folder, NOTE_NAME))
         except (FileNotFoundError, NotADirectoryError):
             return False
-        return self._number >= 0 and os.path.samestat(os.fstat(self._number), there)
+        return self._descriptor >= 0 and os.path.samestat(os.fstat(self._descriptor), status)
 
     def check(self) -> None:
-        """Raise if the folder was deleted meanwhile, and with it a part of what was made."""
+        """Raise if the folder was deleted meanwhile, and with it a part of the result."""
         if not self.held():
             raise SourceError(
                 f"the folder in which a result is made must stay until it is done; "
@@ -114,16 +116,16 @@ class Lock:
             )
 
     def close(self) -> None:
-        """Let others write."""
-        number, self._number = self._number, -1
-        if number >= 0:
-            os.close(number)
+        """Release the lock."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
-def empty(folder: str) -> None:
-    """Delete what was written in a folder that is locked; its note stays."""
+def empty_folder(folder: str) -> None:
+    """Delete all files of oocdata in a locked folder, except the note."""
     for entry in list(os.scandir(folder)):
-        if not entry.name.startswith(_OURS):
+        if not entry.name.startswith(_OUR_PREFIXES):
             continue
         if entry.is_dir(follow_symlinks=False):
             shutil.rmtree(entry.path)
@@ -131,18 +133,19 @@ def empty(folder: str) -> None:
             os.unlink(entry.path)
 
 
-def remove(folder: str) -> None:
-    """Delete an empty folder; what is locked last, for it keeps others out.
+def remove_folder(folder: str) -> None:
+    """Delete a folder that holds only its note.
 
-    What somebody else has put there stays, with the note that tells what the folder is.
+    If it holds files of somebody else, these stay, and so does the note that explains the folder.
     """
     with suppress(OSError):
-        if os.listdir(folder) == [LOCKED]:
-            os.unlink(os.path.join(folder, LOCKED))
+        if os.listdir(folder) == [NOTE_NAME]:
+            os.unlink(os.path.join(folder, NOTE_NAME))
             os.rmdir(folder)
 
 
 def _foreign(folder: str, why: str) -> ArgumentError:
+    """Return the error for a folder that oocdata did not make."""
     return ArgumentError(
         f"the folder '{folder}', in which the result is made, must be one that oocdata made; "
         f"{why}. It was left as it is: rename or delete it, or choose another name."

@@ -1,8 +1,8 @@
-"""How a result comes to its name: written beside it, made safe on the disk, then renamed.
+"""Place results on a disk: write them beside their final path, flush them, and rename them.
 
-Until then it lies in a folder of its own, ``<name>.oocdata-partial``, that nothing opens by
-mistake: with a lock, so that no two processes write the same, and a note that says what it is. A
-process that is killed leaves that folder and nothing else.
+Until it is complete, a result is in a folder ``<name>.oocdata-partial``, which nothing opens by
+mistake. The folder has a lock, so that no two processes write the same result, and a note that
+explains it. A process that is killed leaves only this folder.
 """
 
 from __future__ import annotations
@@ -17,67 +17,72 @@ from typing import ClassVar, Literal
 from oocdata.engines.whole import sync_file
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.writers.codec import Format
-from oocdata.writers.disk import move, replaced, sync_folders, writable
-from oocdata.writers.lock import PARTIAL, empty, remove
-from oocdata.writers.present import arrays_in, check_file, check_group, holds_more, stamp_of
+from oocdata.writers.disk import move, old_path, sync_folders, writable
+from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
+from oocdata.writers.present import (
+    arrays_in,
+    check_file,
+    check_group,
+    holds_other_data,
+    version_text,
+)
 from oocdata.writers.storage import Storage, open_storage
 from oocdata.writers.target import Target
 
 __all__ = ["COMPLETE", "Placement"]
 
 COMPLETE = ".oocdata-complete"
-"""What follows the name of the result in the name of a complete one that can't have it."""
-
+"""Suffix of a complete result that could not be renamed to its final path."""
 
 _SUFFIX: dict[Format, str] = {"hdf5": "h5"}
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a result is made on a disk, and where it belongs."""
+    """The final path of a result on a disk, and the folder in which it is made."""
 
     on_disk: ClassVar[Literal[True]] = True
 
-    path: str  #: absolute; the final name
+    path: str  #: absolute; the final path
     key: str | None  #: of the array in the file
     format: Format
-    overwrite: bool  #: an array of that name may be replaced
-    before: str = ""  #: tells the HDF5 file that was there from any later one; empty without one
+    overwrite: bool  #: whether an existing array of that name may be replaced
+    before: str = ""  #: version of the existing HDF5 file; empty if there is none
 
     @classmethod
     def of(cls, path: str, key: str | None, target: Format, overwrite: bool) -> Placement:
-        """Check that something may be put there: there is such a folder, and nothing that stays."""
+        """Return a placement; raise if its folder is missing or an existing array must stay."""
         full = os.path.abspath(path.rstrip("/"))
-        if os.path.islink(full):  # the link stays, and what it leads to is written
+        if os.path.islink(full):  # keep the link, and write the file that it points to
             full = os.path.realpath(full)
-        before = stamp_of(full) if target == "hdf5" else ""
+        before = version_text(full) if target == "hdf5" else ""
         placed = cls(full, key, target, overwrite, before)
         parent = os.path.dirname(placed.path)
         if not os.path.isdir(parent):
             raise MissingFileError(
-                f"the folder of what is written must exist; '{parent}' does not.", path=path
+                f"the output's folder must exist; '{parent}' does not.", path=path
             )
         placed.check()
         return placed
 
     @property
     def folder(self) -> str:
-        """Where the result is made."""
+        """The folder in which the result is made."""
         return self.path + PARTIAL
 
     @property
     def result(self) -> str:
-        """Its path while it is made."""
+        """The path of the result while it is made."""
         return os.path.join(self.folder, f"result.{_SUFFIX.get(self.format, self.format)}")
 
     @property
     def reopened(self) -> str:
-        """Where the complete result is read to be verified."""
+        """The path from which the complete result is read for verification."""
         return self.result
 
     @property
     def left(self) -> str:
-        """Where lies what was done, if it is stopped."""
+        """The place of an interrupted result, as a phrase of an error message."""
         return f"in '{self.folder}'"
 
     def storage(self, target: Target, *, resume: bool = False) -> Storage:
@@ -85,7 +90,7 @@ class Placement:
         return open_storage(target, self.result, resume=resume)
 
     def stored_bytes(self) -> int:
-        """Return the bytes of what was written, while it is made."""
+        """Return the number of bytes written so far."""
         if os.path.isfile(self.result):
             return os.path.getsize(self.result)
         return sum(
@@ -96,12 +101,12 @@ class Placement:
 
     @property
     def made(self) -> str:
-        """What is made of it: the array in a Zarr group, or the file."""
+        """The path of the new array: in its Zarr group, or the file that is made."""
         return os.path.join(self.result, self.key or "") if self._in_group else self.result
 
     @property
     def inode(self) -> int:
-        """The number by which the disk knows what is made; 0 if there is none."""
+        """The inode of the new array while it is made; 0 if it does not exist."""
         try:
             return os.stat(self.made).st_ino
         except OSError:
@@ -112,13 +117,13 @@ class Placement:
         return self.format == "zarr" and self.key is not None
 
     def check(self) -> None:
-        """Raise if something lies there that may not be replaced; see `of`."""
+        """Raise if the final path holds something that may not be replaced."""
         if not os.path.lexists(self.path):
             return
         if not (os.path.isfile(self.path) or os.path.isdir(self.path)):
             raise ArgumentError(
-                "what is replaced must be a file or a folder, and what is added to as well; "
-                f"'{self.path}' is neither. Choose another name."
+                f"an existing output must be a file or a folder; '{self.path}' is neither. Choose "
+                "another name."
             )
         found = arrays_in(self.path, self.format)
         if (
@@ -126,7 +131,7 @@ class Placement:
             or self.format == "npy"
             or os.path.isdir(self.path) != (self.format == "zarr")
         ):
-            # No file of this format: it is replaced as a whole, unless it is a folder.
+            # A file of another format, or a .npy, can only be replaced as a whole.
             if os.path.isdir(self.path):
                 raise ArgumentError(
                     f"'{self.path}' is a folder that is no Zarr array or group, which is never "
@@ -134,8 +139,8 @@ class Placement:
                 )
             self._refuse(f"'{self.path}'")
             return
-        mine = (self.key or "").strip("/")
-        if self.format == "zarr" and not mine:
+        key = (self.key or "").strip("/")
+        if self.format == "zarr" and not key:
             if found != [""]:
                 holding = f" with the arrays {_named(found)}" if found else ""
                 raise ArgumentError(
@@ -144,25 +149,26 @@ class Placement:
                 )
             self._refuse(f"'{self.path}'")
             return
-        if (check_group if self.format == "zarr" else check_file)(self.path, mine):
+        if (check_group if self.format == "zarr" else check_file)(self.path, key):
             self._refuse(f"{self.key!r} in '{self.path}'")
 
-    def _refuse(self, what: str) -> None:
+    def _refuse(self, existing: str) -> None:
+        """Raise if an existing array may not be replaced."""
         if not self.overwrite:
             raise ArgumentError(
-                f"what is written must not exist yet; {what} does. Choose another name, or say "
-                "that it may be replaced: overwrite=True."
+                f"the output must not exist yet; {existing} does. Choose another name, or allow it "
+                "to be replaced: overwrite=True."
             )
 
     def _keeps_others(self) -> bool:
-        """Return whether the file holds something else, which stays: it is then copied first."""
+        """Return whether the file holds other data, which must be copied to the result first."""
         if self.format != "hdf5" or arrays_in(self.path, "hdf5") is None:
             return False
-        return holds_more(self.path, self.key or "")
+        return holds_other_data(self.path, self.key or "")
 
     def _check_unchanged(self) -> None:
-        """Raise if an HDF5 file has changed since it was looked at: what came would be lost."""
-        if self.format == "hdf5" and stamp_of(self.path) != self.before:
+        """Raise if the existing HDF5 file has changed meanwhile; its new data would be lost."""
+        if self.format == "hdf5" and version_text(self.path) != self.before:
             raise SourceError(
                 "the file must not change while an array is added to it or it is replaced; it "
                 "has. It was left as it is: do it again.",
@@ -170,10 +176,10 @@ class Placement:
             )
 
     def place(self) -> None:
-        """Give the result its name, in one step, once it is safe on the disk.
+        """Flush the result to the disk, and rename it to its final path in one step.
 
-        Raise if something has appeared there meanwhile that may not be replaced, or if the file to
-        which an array is added has changed.
+        Raise if an array that may not be replaced has appeared there meanwhile, or if the file to
+        which the array is added has changed.
         """
         self.check()
         self._check_unchanged()
@@ -184,7 +190,10 @@ class Placement:
 
     @property
     def _ends(self) -> tuple[str, str]:
-        """What is moved, and where to: into a group that is there, down to what it lacks."""
+        """The paths of the final rename: source and target.
+
+        In an existing Zarr group, only the part of the hierarchy that it lacks is moved.
+        """
         source, target = self.result, self.path
         for part in (self.key or "").split("/") if self._in_group else ():
             if not os.path.isdir(target):
@@ -192,27 +201,27 @@ class Placement:
             target, source = os.path.join(target, part), os.path.join(source, part)
         return source, target
 
-    def keep(self) -> str:
-        """Move a complete result that can't have its name beside it, and return where it is.
+    def keep_aside(self) -> str:
+        """Rename a complete result that can't be placed, and return its path beside the final one.
 
-        Where nothing can be renamed, it stays where it was made.
+        If it can't be renamed, it stays in the folder where it was made.
         """
-        kept, number = self.path + COMPLETE, 1
-        while os.path.lexists(kept):
+        path, number = self.path + COMPLETE, 1
+        while os.path.lexists(path):
             number += 1
-            kept = f"{self.path}{COMPLETE}-{number}"
+            path = f"{self.path}{COMPLETE}-{number}"
         try:
-            os.rename(self.result, kept)
+            os.rename(self.result, path)
         except OSError:
             return self.result
-        return kept
+        return path
 
     def begin(self) -> None:
-        """Delete what an earlier process left, and make room for a new result.
+        """Delete the files of an earlier process, and prepare for a new result.
 
-        The lock must be held. Nobody can read the result who can't read what it replaces; a file
-        that it adds to is copied first. An `ArgumentError` if the earlier process had taken away
-        what was there, to put another in its place: it is back.
+        The lock must be held. The result gets the permissions of the file that it replaces, and
+        begins as a copy of it if that holds other arrays. If an earlier process was killed between
+        the two renames that replace a folder, the old folder is put back, and checked as in `of`.
         """
         if self._empty():
             self.check()
@@ -223,28 +232,29 @@ class Placement:
             else:
                 flags = os.O_CREAT | os.O_WRONLY
                 os.close(os.open(self.result, flags, stat.S_IRUSR | stat.S_IWUSR))
-            os.chmod(self.result, mode | stat.S_IRUSR | stat.S_IWUSR)  # it is written to
+            os.chmod(self.result, mode | stat.S_IRUSR | stat.S_IWUSR)  # we must be able to write
         if self._keeps_others():
             with writable(self.result):
                 shutil.copyfile(self.path, self.result)
         self._check_unchanged()
 
     def _empty(self) -> bool:
-        """Delete what was written in the folder; return whether something was put back."""
+        """Empty the folder; return whether it held a replaced array, which is then put back."""
         source, target = self._ends
-        left = replaced(source)
-        back = os.path.lexists(left) and not os.path.lexists(target)
-        if back:
-            os.rename(left, target)
-        empty(self.folder)
-        return back
+        old = old_path(source)
+        put_back = os.path.lexists(old) and not os.path.lexists(target)
+        if put_back:
+            os.rename(old, target)
+        empty_folder(self.folder)
+        return put_back
 
     def remove(self) -> None:
-        """Delete the folder where it was made."""
+        """Delete the folder in which the result was made."""
         with suppress(OSError):
             self._empty()
-        remove(self.folder)
+        remove_folder(self.folder)
 
 
 def _named(keys: list[str]) -> str:
+    """Return the first few keys, as text for a message."""
     return ", ".join(map(repr, keys[:5])) + (", …" if len(keys) > 5 else "")

@@ -1,4 +1,4 @@
-"""What lies already where a result belongs: what it holds, and what may become of it."""
+"""Inspect an existing file at the output path, and decide whether it may be replaced."""
 
 from __future__ import annotations
 
@@ -12,13 +12,20 @@ from oocdata.formats.hdf5.file import hdf5_library, open_file
 from oocdata.formats.opening import format_of, list_datasets
 from oocdata.writers.codec import Format
 
-__all__ = ["arrays_in", "check_file", "check_group", "check_node", "holds_more", "stamp_of"]
+__all__ = [
+    "arrays_in",
+    "check_file",
+    "check_group",
+    "check_node",
+    "holds_other_data",
+    "version_text",
+]
 
 
 def arrays_in(path: str, kind: Format) -> list[str] | None:
-    """Return the keys of the arrays of a file; None where it is not of this format.
+    """Return the keys of the arrays in a file, or None if it is not of this format.
 
-    A `SourceError` if it is an HDF5 file of which nobody can tell what it holds.
+    Raises `SourceError` for an HDF5 file that can't be read.
     """
     try:
         if format_of(path) != kind:
@@ -31,19 +38,20 @@ def arrays_in(path: str, kind: Format) -> list[str] | None:
         if kind != "hdf5":
             return None
         raise SourceError(
-            "the file that is there must be readable, because what else it holds would stay; it "
-            "is damaged, or somebody writes to it. Choose another name, or delete it yourself.",
+            "the existing file must be readable, because its other contents would be kept; it is "
+            "damaged, or another program is writing it. Choose another name, or delete it "
+            "yourself.",
             path=path,
         ) from error
 
 
-def stamp_of(path: str) -> str:
-    """Return what changes when a file does; empty where there is none."""
+def version_text(path: str) -> str:
+    """Return the version of a file as text; empty if there is no such file."""
     return str(FileVersion.of(path)) if os.path.isfile(path) else ""
 
 
 def check_file(path: str, key: str) -> bool:
-    """Return whether an HDF5 file has a dataset of that name; raise if it has anything else."""
+    """Return whether an HDF5 file has a dataset of that name; raise if another object is there."""
     library = hdf5_library()
     with open_file(path) as file:
         group: Any = file
@@ -52,18 +60,18 @@ def check_file(path: str, key: str) -> bool:
             link = group.get(part, getlink=True)
             if link is None:
                 return False
-            last = count == len(parts)
+            is_last = count == len(parts)
             try:
                 found = group[part]
-            except (KeyError, OSError, RuntimeError):  # a link that leads nowhere
+            except (KeyError, OSError, RuntimeError):  # a dangling link
                 found = None
-            if last and isinstance(found, library.Group):
+            if is_last and isinstance(found, library.Group):
                 _refuse_group(path, key)
-            # Through a link into another file that one would be written to.
-            foreign = isinstance(link, library.ExternalLink) and not last
-            if foreign or not isinstance(found, library.Dataset if last else library.Group):
+            # Writing through a link to a group of another file would change that file.
+            is_foreign = isinstance(link, library.ExternalLink) and not is_last
+            if is_foreign or not isinstance(found, library.Dataset if is_last else library.Group):
                 raise ArgumentError(
-                    f"a key must name a dataset, and lie in groups of the same file; "
+                    "a key must name a dataset, in groups of the same file; "
                     f"{'/'.join(parts[:count])!r} in '{path}' is something else, which is never "
                     "replaced. Choose another key."
                 )
@@ -71,8 +79,8 @@ def check_file(path: str, key: str) -> bool:
     return True
 
 
-def holds_more(path: str, key: str) -> bool:
-    """Return whether an HDF5 file holds anything beside one dataset and the groups it lies in."""
+def holds_other_data(path: str, key: str) -> bool:
+    """Return whether an HDF5 file holds anything besides one dataset and the groups around it."""
     with open_file(path) as file:
         group: Any = file
         for part in key.strip("/").split("/"):
@@ -89,7 +97,7 @@ def holds_more(path: str, key: str) -> bool:
 
 
 def check_group(path: str, key: str) -> bool:
-    """Return whether a Zarr group has an array of that name; raise if none can be put there."""
+    """Return whether a Zarr group has an array of that name; raise if none can be written there."""
     parts = key.split("/")
     for count in range(len(parts)):
         folder = os.path.join(path, *parts[:count])
@@ -99,24 +107,24 @@ def check_group(path: str, key: str) -> bool:
     folder = os.path.join(path, *parts)
     if _node(folder).get("node_type") == "group":
         _refuse_group(path, key)
-    there = os.path.lexists(folder)
-    if there and _node(folder).get("node_type") != "array":
+    exists = os.path.lexists(folder)
+    if exists and _node(folder).get("node_type") != "array":
         raise ArgumentError(f"'{folder}' is no Zarr array, and is never replaced.")
-    return there
+    return exists
 
 
 def check_node(node: dict[str, Any], place: str) -> None:
-    """Raise unless metadata are of a group into which an array may be put."""
+    """Raise unless metadata describe a group to which an array may be added."""
     if node.get("node_type") != "group":
         raise ArgumentError(
-            f"an array is put into a group of Zarr version 3, not inside another one; '{place}' is "
-            "none. Choose another name."
+            "an array can only be added to a group of Zarr version 3, not inside another array; "
+            f"'{place}' is none. Choose another name."
         )
     if "consolidated_metadata" in node:
         raise ArgumentError(
-            "a group must have no consolidated metadata for an array to be put into it: they would "
-            f"not tell of it; '{place}' has. Write a store of its own; or take "
-            "'consolidated_metadata' out of the group's zarr.json first, and call "
+            "a group to which an array is added must have no consolidated metadata, which would "
+            f"lack the array; '{place}' has. Write a separate store; or remove "
+            "'consolidated_metadata' from the group's zarr.json first, and call "
             "zarr.consolidate_metadata afterwards."
         )
 
@@ -129,9 +137,10 @@ def _refuse_group(path: str, key: str) -> None:
 
 
 def _node(folder: str) -> dict[str, Any]:
+    """Return the Zarr v3 metadata in a folder; empty if there is none."""
     try:
         with open(os.path.join(folder, "zarr.json"), encoding="utf-8") as file:
-            found = json.load(file)
+            node = json.load(file)
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return node if isinstance(node, dict) else {}

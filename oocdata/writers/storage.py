@@ -1,4 +1,4 @@
-"""What every format gives its writers: an array that is filled by boxes, in any order."""
+"""Define `Storage`, the interface of the formats: an array that is written box by box."""
 
 from __future__ import annotations
 
@@ -12,36 +12,36 @@ from numpy.typing import NDArray
 from oocdata.writers.disk import writable
 from oocdata.writers.target import Box, Target
 
-__all__ = ["Storage", "cells", "open_storage", "padded", "relative"]
+__all__ = ["Storage", "cells", "open_storage", "pad_chunk", "relative"]
 
 
 class Storage(Protocol):
-    """An array under construction. Writing the same box again is allowed, and changes nothing."""
+    """An array under construction. Boxes come in any order, and may be written twice."""
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Write a box of whole units of the target, but for those that end with the array.
+        """Write a box of whole units of the target; units at the end of the array may be partial.
 
-        The values are of its dtype, and not used any more on return.
+        The values have the target's dtype, and are not used after the call returns.
         """
         ...
 
     def save(self) -> None:
-        """Make what was written so far outlast this process and the machine."""
+        """Flush everything written so far to the disk."""
         ...
 
     def close(self, rows: int) -> None:
-        """Finish the array, with so many rows."""
+        """Finish the array, with its final number of rows."""
         ...
 
     def abandon(self) -> None:
-        """Let go of everything that is open; what was saved can be gone on with."""
+        """Close all files and end all threads; a saved array can be resumed."""
         ...
 
 
 def open_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
-    """Create an array at a path, or go on with one that was saved or abandoned there.
+    """Create an array at a path, or resume one that was saved or abandoned there.
 
-    A `SourceError` if it can't be gone on with.
+    Raises `SourceError` if it can't be resumed.
     """
     with writable(path, target.key):
         if target.format == "zarr":
@@ -58,7 +58,7 @@ def open_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
 
 
 def cells(box: Box, step: Sequence[int]) -> Iterator[Box]:
-    """Yield the parts of a box that lie in one chunk each, in C order.
+    """Yield the parts of a box that are in one chunk each, in C order.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def cells(box: Box, step: Sequence[int]) -> Iterator[Box]:
 
 
 def relative(cell: Box, box: Box) -> Box:
-    """Return where a cell lies within a box.
+    """Return the position of a cell relative to the box that contains it.
 
     Examples
     --------
@@ -86,17 +86,17 @@ def relative(cell: Box, box: Box) -> Box:
     )
 
 
-def padded(target: Target, shape: tuple[int, ...], values: NDArray[Any]) -> NDArray[Any]:
-    """Return a whole chunk, C-contiguous: what reaches over the end of an array is stored too.
+def pad_chunk(target: Target, shape: tuple[int, ...], values: NDArray[Any]) -> NDArray[Any]:
+    """Return a whole C-contiguous chunk, with fill values beyond the end of the array.
 
     Examples
     --------
     >>> target = Target(format="zarr", key=None, shape=(3,), dtype=np.dtype("i2"), fill_value=7)
-    >>> padded(target, (4,), np.array([1, 2], "i2"))
+    >>> pad_chunk(target, (4,), np.array([1, 2], "i2"))
     array([1, 2, 7, 7], dtype=int16)
     """
     if values.shape == shape:
         return np.ascontiguousarray(values)
-    whole = np.full(shape, target.fill_value or 0, target.dtype)
-    whole[tuple(slice(0, length) for length in values.shape)] = values
-    return whole
+    chunk = np.full(shape, target.fill_value or 0, target.dtype)
+    chunk[tuple(slice(0, length) for length in values.shape)] = values
+    return chunk

@@ -1,4 +1,4 @@
-"""What is to be written: where, of which shape, in which chunks. Pure description."""
+"""Describe an array to be written: format, key, shape, dtype, chunks and codec."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ import numpy as np
 from oocdata.errors import ArgumentError
 from oocdata.writers.codec import NONE, Codec, Format
 
-__all__ = ["Box", "Target", "fitted", "format_by_suffix", "holds", "target_key"]
+__all__ = ["Box", "Target", "fit_chunks", "format_by_suffix", "holds", "target_key"]
 
 Box: TypeAlias = tuple[slice, ...]
-"""A box of an array: the places that it has along each axis."""
+"""A box of an array: a slice with start and stop along each axis."""
 
 _SUFFIXES: dict[str, Format] = {".npy": "npy", ".h5": "hdf5", ".hdf5": "hdf5", ".zarr": "zarr"}
 
 
 def format_by_suffix(path: str) -> Format:
-    """Return the format that a new file's name says.
+    """Return the format that the suffix of a new file's name chooses.
 
     Examples
     --------
@@ -37,15 +37,15 @@ def format_by_suffix(path: str) -> Format:
             else ""
         )
         raise ArgumentError(
-            f"the name of what is written must end in {', '.join(_SUFFIXES)}; got {path!r}.{hint}"
+            f"the output's name must end in {', '.join(_SUFFIXES)}; got {path!r}.{hint}"
         )
     return _SUFFIXES[suffix]
 
 
-def target_key(target: Format, key: str | None, usual: str | None = None) -> str | None:
-    """Return the key of a new array: None where the file is the array.
+def target_key(target: Format, key: str | None, default: str | None = None) -> str | None:
+    """Return the key of a new array, or None if the file itself is the array.
 
-    `usual` is that in HDF5, which must have one, if none is given.
+    HDF5 needs a key: if none is given, it is `default`, or ``"/data"``.
 
     Examples
     --------
@@ -55,7 +55,7 @@ def target_key(target: Format, key: str | None, usual: str | None = None) -> str
     if key is not None and not isinstance(key, str):
         raise ArgumentError(f"a key must be a text; got {key!r}.")
     if key is None:
-        return f"/{(usual or 'data').strip('/')}" if target == "hdf5" else None
+        return f"/{(default or 'data').strip('/')}" if target == "hdf5" else None
     parts = key.strip("/").split("/")
     if target == "npy":
         raise ArgumentError(f"a key must be left out for .npy, which holds one array; got {key!r}.")
@@ -68,7 +68,7 @@ def target_key(target: Format, key: str | None, usual: str | None = None) -> str
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """An array that is to be written.
+    """An array to be written.
 
     Examples
     --------
@@ -78,16 +78,16 @@ class Target:
     """
 
     format: Format
-    key: str | None  #: inside the file; None for one that is the array
-    shape: tuple[int, ...]  #: ``(rows, *element)``; no rows as long as their number is unknown
+    key: str | None  #: inside the file; None if the file is the array
+    shape: tuple[int, ...]  #: ``(rows, *element)``; 0 rows while their number is unknown
     dtype: np.dtype[Any]  #: native byte order
-    chunks: tuple[int, ...] | None = None  #: encoded together; None: rows one after the other
-    shards: tuple[int, ...] | None = None  #: stored together in Zarr: whole chunks
+    chunks: tuple[int, ...] | None = None  #: shape of a chunk; None if rows are contiguous
+    shards: tuple[int, ...] | None = None  #: shape of a Zarr shard, in whole chunks
     codec: Codec = NONE
-    fill_value: Any = None  #: of an element that was never written; None: 0
+    fill_value: Any = None  #: of elements that were never written; None means 0
     attributes: tuple[tuple[str, Any], ...] = ()
     dimension_names: tuple[str | None, ...] | None = None  #: one for each axis
-    growing: bool = False  #: the number of rows is known when it is closed
+    growing: bool = False  #: whether the number of rows is unknown until the array is closed
 
     @property
     def element(self) -> tuple[int, ...]:
@@ -96,24 +96,24 @@ class Target:
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row in memory."""
+        """The bytes of a row in memory."""
         return prod(self.element) * self.dtype.itemsize
 
     @property
     def unit(self) -> tuple[int, ...]:
-        """The smallest box that can be written by itself: a shard, a chunk, or a row."""
+        """The shape of the smallest box that can be written: a shard, a chunk, or a row."""
         return self.shards or self.chunks or (1, *self.element)
 
     @property
     def storage(self) -> str:
-        """How the array is divided, in a few words."""
+        """A short description of chunks and shards."""
         if self.shards is not None:
             return f"shards of {self.shards} holding chunks of {self.chunks}"
         return "contiguous, C order" if self.chunks is None else f"chunks of {self.chunks}"
 
 
-def fitted(lengths: Sequence[int], shape: Sequence[int], growing: bool) -> tuple[int, ...]:
-    """Return a chunk shape that is no longer than the array, but along rows that are not known."""
+def fit_chunks(lengths: Sequence[int], shape: Sequence[int], growing: bool) -> tuple[int, ...]:
+    """Return a chunk shape cut to the shape of the array, except along rows of unknown number."""
     return tuple(
         max(1, step if growing and axis == 0 else min(step, length))
         for axis, (step, length) in enumerate(zip(lengths, shape, strict=True))
@@ -121,7 +121,7 @@ def fitted(lengths: Sequence[int], shape: Sequence[int], growing: bool) -> tuple
 
 
 def holds(dtype: np.dtype[Any], fill: Any) -> bool:
-    """Return whether a dtype has a fill value as it is, or as near as floats are.
+    """Return whether a dtype can represent a fill value, exactly or rounded to a float.
 
     Examples
     --------
@@ -133,9 +133,9 @@ def holds(dtype: np.dtype[Any], fill: Any) -> bool:
         if number.dtype.kind not in "biufc" or number.ndim:
             return False
         with np.errstate(all="ignore"):
-            made = number.astype(dtype)
+            converted = number.astype(dtype)
         if dtype.kind in "fc" and np.can_cast(number.dtype, dtype, "same_kind"):
-            return bool(np.isfinite(made) == np.isfinite(number))
-        return bool(np.array_equal(made, number, equal_nan=True))
+            return bool(np.isfinite(converted) == np.isfinite(number))
+        return bool(np.array_equal(converted, number, equal_nan=True))
     except (TypeError, ValueError, OverflowError):
         return False

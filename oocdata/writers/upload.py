@@ -1,8 +1,8 @@
-"""Zarr in a store: chunks go there as they are made, the metadata that make them an array last.
+"""Write Zarr to a store: upload the chunks as they are made, and the metadata last.
 
-A store has no rename. Until the array's metadata file is put, in one request, there is no array of
-that name, only objects below it, and a folder on this machine that tells how far it has come. An
-array that is there is never replaced, because it would be gone meanwhile.
+A store has no rename. Until the array's metadata is put, in one request, no array of that name
+exists, only objects below the name, and a folder on this machine that records the progress. An
+existing array is never replaced, because it would be missing meanwhile.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from oocdata.stores.answer import Answer
 from oocdata.stores.failures import told
 from oocdata.stores.looking import small
 from oocdata.writers.codec import Format
-from oocdata.writers.lock import PARTIAL, empty, remove
+from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.present import check_node
 from oocdata.writers.target import Box, Target
 from oocdata.writers.zarr import ZarrStorage
@@ -33,16 +33,16 @@ from oocdata.writers.zarr import ZarrStorage
 __all__ = ["Upload"]
 
 _METADATA = ("zarr.json", ".zarray", ".zgroup")
-_PUTS = 16
-"""Objects under way at a time."""
+_MOST_PUTS = 16
+"""Most uploads in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upload:
-    """Where an array is put in a store, and the folder here that tells how far it has come.
+    """The address of a new array in a store, and the local folder that records the progress.
 
-    What a `Placement` is on a disk. A result is read by its name alone, so it has that before it is
-    verified.
+    Has the interface of `Placement`. A result can be read only under its final name, so it gets
+    that name before it is verified.
     """
 
     on_disk: ClassVar[Literal[False]] = False
@@ -54,12 +54,12 @@ class Upload:
 
     @classmethod
     def of(cls, path: str, key: str | None, target: Format, overwrite: bool) -> Upload:
-        """Check that an array may be put there: there is nothing of that name."""
+        """Return an upload; raise if the store does not take Zarr or the name exists already."""
         address = Address.of(path)
         if target != "zarr" or address.root.startswith("http"):
             where = "HTTP, which takes none" if target == "zarr" else f"'{path}'"
             raise ArgumentError(
-                "what is written to a store must be Zarr (.zarr) at s3://, gs:// or az://; got "
+                "an output in a store must be Zarr (.zarr) at s3://, gs:// or az://; got "
                 f"{where}. Write other files to a disk, and copy them."
             )
         if overwrite:
@@ -74,23 +74,23 @@ class Upload:
 
     @property
     def folder(self) -> str:
-        """Where it is noted how far it has come; ``TMPDIR`` says on which disk."""
+        """The folder that records the progress, in the folder for temporary files (``TMPDIR``)."""
         name = blake2b(f"{self.path} {self.key}".encode(), digest_size=8).hexdigest()
         return os.path.join(tempfile.gettempdir(), f"oocdata-{os.geteuid()}-{name}{PARTIAL}")
 
     @property
     def result(self) -> str:
-        """The folder of the metadata, until they are put."""
+        """The folder of the metadata, until it is uploaded."""
         return os.path.join(self.folder, "result.zarr")
 
     @property
     def reopened(self) -> str:
-        """Where the complete result is read."""
+        """The path from which the complete result is read for verification."""
         return self.path
 
     @property
     def left(self) -> str:
-        """Where lies what was done, if it is stopped."""
+        """The place of an interrupted result, as a phrase of an error message."""
         return f"below '{self.path}', and notes of it in '{self.folder}'"
 
     @property
@@ -102,7 +102,7 @@ class Upload:
         return self._address / (self.key or "")
 
     def check(self) -> None:
-        """Raise if something lies there already; see `of`."""
+        """Raise if the name exists already, or objects of another upload are below it."""
         parts = (self.key or "").split("/") if self.key else []
         groups = [self._address / "/".join(parts[:count]) for count in range(len(parts))]
         for group in groups:
@@ -110,13 +110,13 @@ class Upload:
                 check_node(json.loads(found.get("zarr.json", b"{}")), group.url)
         if _metadata(self._array):
             raise ArgumentError(
-                "what is written to a store must not exist yet, because a store has no rename; "
+                "an output in a store must not exist yet, because a store has no rename; "
                 f"'{self._array.url}' does. Choose another name, or delete it yourself."
             )
-        begun = os.path.exists(self.result)
-        if not begun and next(_objects(self._array), None) is not None:
+        is_ours = os.path.exists(self.result)
+        if not is_ours and next(_objects(self._array), None) is not None:
             raise ArgumentError(
-                f"there must be no objects below the name of what is written; '{self._array.url}' "
+                f"there must be no objects below the output's name; '{self._array.url}' "
                 "has some, but no metadata: a conversion that was stopped on another machine, or "
                 "something else. Choose another name, or delete them yourself."
             )
@@ -126,11 +126,11 @@ class Upload:
         return _Uploaded(target, self.result, self._array, resume=resume)
 
     def stored_bytes(self) -> int:
-        """Return the bytes of what was written."""
+        """Return the number of bytes in the store."""
         return sum(nbytes for _, nbytes in _objects(self._array))
 
     def place(self) -> None:
-        """Put the metadata: of groups that are not there, then of the array."""
+        """Upload the metadata: first of missing groups, then of the array."""
         self.check()
         parts = (self.key or "").split("/") if self.key else []
         for count in range(len(parts) + 1):
@@ -140,45 +140,48 @@ class Upload:
                     _put(node / "zarr.json", file.read())
 
     def withdraw(self) -> None:
-        """Take the array's metadata away: there is no array any more."""
+        """Delete the array's metadata, so that the array no longer exists."""
         _delete([self._array / "zarr.json"])
 
     def begin(self) -> None:
-        """Delete what an earlier process left, here and in the store; the lock must be held."""
+        """Delete the leftovers of an earlier process, here and in the store.
+
+        The lock must be held.
+        """
         if os.path.exists(self.result):
             with suppress(SourceError):
-                if not _metadata(self._array):  # else it is an array by now
-                    _delete([one for one, _ in _objects(self._array)])
-        empty(self.folder)
+                if not _metadata(self._array):  # otherwise the array is complete
+                    _delete([address for address, _ in _objects(self._array)])
+        empty_folder(self.folder)
 
     def remove(self) -> None:
-        """Delete the folder, and what is no array in the store."""
+        """Delete the folder, and the chunks in the store if they are no complete array."""
         with suppress(OSError):
             self.begin()
-        remove(self.folder)
+        remove_folder(self.folder)
 
 
 class _Uploaded(ZarrStorage):
-    """An array whose metadata lie in a folder here at `path`, and whose chunks in a store."""
+    """An array whose metadata is in a local folder at `path`, and whose chunks are in a store."""
 
     def __init__(
         self, target: Target, path: str, address: Address, *, resume: bool = False
     ) -> None:
-        # Deleted since, or it went to another server that knows the same name.
+        # The objects may have been deleted, or be on another server with the same URL.
         if resume and next(_objects(address), None) is None:
-            raise SourceError("the store must hold what was put there; it holds none of it")
+            raise SourceError("the store must hold the uploaded part; it holds none of it")
         super().__init__(target, path, resume=resume)
         self._address = address
-        self._pool = ThreadPoolExecutor(_PUTS, "oocdata-put")
+        self._pool = ThreadPoolExecutor(_MOST_PUTS, "oocdata-put")
         self._puts: list[Future[None]] = []
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Put every chunk or shard of a box, and wait until the store has them."""
+        """Upload every chunk or shard of a box, and wait until the store has them."""
         super().write(box, values)
         self.save()
 
     def _store(self, box: Box, pieces: Iterable[Any]) -> None:
-        """Begin to put a chunk or a shard."""
+        """Start to upload a chunk or a shard."""
         data = b"".join(pieces)
         address = self._address / "/".join(("c", *self._places(box)))
         self._puts.append(self._pool.submit(_put, address, data))
@@ -196,30 +199,30 @@ class _Uploaded(ZarrStorage):
 
 
 def _metadata(address: Address) -> dict[str, bytes]:
-    """Return the metadata files of an array or a group; none where there is neither."""
+    """Return the metadata files of an array or group by name; empty if there is neither."""
     answers = small([address / name for name in _METADATA])
     for answer in answers:
         if isinstance(answer, SourceError):
             raise answer
     found = zip(_METADATA, answers, strict=True)
-    return {name: bytes(one.data) for name, one in found if isinstance(one, Answer)}
+    return {name: bytes(answer.data) for name, answer in found if isinstance(answer, Answer)}
 
 
 def _objects(address: Address) -> Iterator[tuple[Address, int]]:
-    """Yield the objects below an address, and their bytes."""
+    """Yield the addresses of the objects below an address, and their sizes in bytes."""
     try:
-        for some in obstore().list(client(address.root, writes=True), address.name):
-            for one in some:
-                yield Address(address.root, one["path"]), one["size"]
+        for page in obstore().list(client(address.root, writes=True), address.name):
+            for entry in page:
+                yield Address(address.root, entry["path"]), entry["size"]
     except SourceError:
         raise
-    except Exception as error:  # obstore's own classes have no common one but Exception
+    except Exception as error:  # the exceptions of obstore have no other common base class
         raise told(error, address.url) from None
 
 
 def _put(address: Address, data: bytes) -> None:
     try:
-        # One request, which the store carries out whole or not at all.
+        # A single request is atomic.
         store = client(address.root, writes=True)
         obstore().put(store, address.name, data, use_multipart=False)
     except Exception as error:
@@ -227,16 +230,17 @@ def _put(address: Address, data: bytes) -> None:
 
 
 def _delete(addresses: list[Address]) -> None:
-    """Delete objects of one store, as many in a request as it takes."""
+    """Delete objects of one store, many per request."""
     if addresses:
         try:
             store = client(addresses[0].root, writes=True)
-            obstore().delete(store, [one.name for one in addresses])
+            obstore().delete(store, [address.name for address in addresses])
         except Exception as error:
             raise _refused(error, addresses[0]) from None
 
 
 def _refused(error: Exception, address: Address) -> SourceError:
+    """Return the error for a failed upload or deletion."""
     kind = type(error).__name__
     if kind in ("PermissionDeniedError", "UnauthenticatedError"):
         return SourceError(

@@ -1,4 +1,4 @@
-"""The writer of `create`: rows collected, written in whole chunks, and named at the end."""
+"""Define `Writer`, which collects rows, writes them in whole chunks, and renames the result."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from oocdata.writers.target import Target
 __all__ = ["Writer"]
 
 _BLOCK_BYTES = 16 << 20
-"""Rows are collected up to about as much before they are encoded, by several threads."""
+"""Bytes of rows that are collected before they are encoded, by several threads."""
 
 
 class Writer:
     """An array under construction; see `create`.
 
-    Appended rows are collected up to a whole number of chunks (or shards), about 16 MiB or one if
-    that is larger, and written then. Not for several threads at a time.
+    Appended rows are collected and written in whole chunks (or shards), about 16 MiB at a time, or
+    one chunk if that is larger. Not thread-safe.
     """
 
     def __init__(self, target: Target, path: str, *, overwrite: bool = False) -> None:
@@ -33,7 +33,7 @@ class Writer:
         self._target = target
         self._rows = 0
         self._open = True
-        self._kept = ""
+        self._kept_path = ""
         self._process = os.getpid()
         self._placement = Placement.of(path, target.key, target.format, overwrite)
         self._lock = Lock(self._placement)
@@ -44,10 +44,10 @@ class Writer:
             self._placement.remove()
             self._lock.close()
             raise
-        unit = target.unit
-        # Where a unit is a part of a row, whole rows are written all the same.
-        count = max(1, _BLOCK_BYTES // max(1, unit[0] * target.row_bytes))
-        self._block: NDArray[Any] = np.empty((unit[0] * count, *target.element), target.dtype)
+        # Whole rows are written, even if a unit is only a part of a row.
+        unit_rows = target.unit[0]
+        units = max(1, _BLOCK_BYTES // max(1, unit_rows * target.row_bytes))
+        self._block: NDArray[Any] = np.empty((unit_rows * units, *target.element), target.dtype)
 
     def __repr__(self) -> str:
         state = "open" if self._open else "closed"
@@ -74,11 +74,11 @@ class Writer:
         Raises
         ------
         oocdata.errors.ArgumentError
-            If the shape or the dtype is another: nothing is cast without a word.
+            If the shape or dtype differs from the array's; nothing is cast silently.
         oocdata.errors.PositionError
-            If there are more rows than `shape` said.
+            If there are more rows than `shape` says.
         OSError
-            If the disk is full, or fails; the writer is closed then, and what it wrote is gone.
+            If the disk is full, or fails; the writer is then closed, and its file is deleted.
 
         Examples
         --------
@@ -100,23 +100,25 @@ class Writer:
                 f"there, and {len(batch)} came."
             )
         try:
-            self._take(batch)
+            self._collect(batch)
         except BaseException:
-            self.abandon()  # a part of it is there: whoever goes on would get other rows
+            self.abandon()  # a part of the batch is written, so appending on would misplace rows
             raise
 
-    def _take(self, batch: NDArray[Any]) -> None:
+    def _collect(self, batch: NDArray[Any]) -> None:
+        """Copy rows to the block, and write the block whenever it is full."""
         done = 0
         while done < len(batch):
-            held = self._rows % len(self._block)
-            some = batch[done : done + len(self._block) - held]
-            self._block[held : held + len(some)] = some
-            done += len(some)
-            self._rows += len(some)
-            if held + len(some) == len(self._block):
+            filled = self._rows % len(self._block)
+            rows = batch[done : done + len(self._block) - filled]
+            self._block[filled : filled + len(rows)] = rows
+            done += len(rows)
+            self._rows += len(rows)
+            if filled + len(rows) == len(self._block):
                 self._write(len(self._block))
 
     def _checked(self, rows: ArrayLike) -> NDArray[Any]:
+        """Return rows as a batch, or raise if their shape or dtype is wrong."""
         if isinstance(rows, np.ma.MaskedArray):
             raise ArgumentError(
                 "rows must not be masked, for a file has no place for the mask; got a masked "
@@ -142,6 +144,7 @@ class Writer:
         return array
 
     def _write(self, count: int) -> None:
+        """Write the last `count` rows, which are the first ones of the block."""
         first = self._rows - count
         box = (slice(first, self._rows), *(slice(0, length) for length in self._target.element))
         if prod(self._target.element):
@@ -156,23 +159,22 @@ class Writer:
             )
 
     def close(self) -> None:
-        """Finish the array and give it its name.
+        """Finish the array and rename it to its final path.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If there are fewer rows than `shape` said.
+            If there are fewer rows than `shape` says.
         oocdata.errors.SourceError
-            If its name was taken meanwhile, or the HDF5 file changed to which it is added. The
-            message tells where the array is kept then.
+            If the path was taken meanwhile, or the HDF5 file to which the array is added has
+            changed. The message names the path under which the array is kept.
         OSError
-            If the disk is full, or fails; what was written is gone.
+            If the disk is full, or fails; the array is then deleted.
         """
         if not self._open:
             return
         self._check_open()
-        known = not self._target.growing
-        if known and self._rows != self._target.shape[0]:
+        if not self._target.growing and self._rows != self._target.shape[0]:
             self.abandon()
             raise ArgumentError(
                 f"an array of {self._target.shape[0]} rows must get as many before it is closed; "
@@ -180,9 +182,9 @@ class Writer:
                 "not known."
             )
         try:
-            left = self._rows % len(self._block)
-            if left:
-                self._write(left)
+            remaining = self._rows % len(self._block)
+            if remaining:
+                self._write(remaining)
             self._storage.close(self._rows)
             self._lock.check()
             self._place()
@@ -190,28 +192,28 @@ class Writer:
             self.abandon()
 
     def _place(self) -> None:
-        """Give the complete array its name; what has taken hours is not lost where that fails."""
+        """Rename the complete array; if that fails, keep it: it may have taken hours to make."""
         placement = self._placement
-        made = placement.inode
+        inode = placement.inode
         try:
             placement.place()
         except Exception as error:
-            if placement.inode != made:  # it has its name
+            if placement.inode != inode:  # the rename has succeeded
                 raise
-            self._kept = placement.keep()
+            self._kept_path = placement.keep_aside()
             raise SourceError(
-                f"a complete array must get its name; {error} It was kept as '{self._kept}': "
+                f"a complete array must get its name; {error} It was kept as '{self._kept_path}': "
                 "rename that, before you write another one.",
                 path=self.path,
             ) from error
 
     def abandon(self) -> None:
-        """Throw away what was written: there will be nothing under the path."""
-        if self._open and self._process == os.getpid():  # what is forked belongs to another
+        """Delete everything written so far; no file appears under the path."""
+        if self._open and self._process == os.getpid():  # the parent of a fork owns the files
             self._open = False
             self._storage.abandon()
-            # Or the folder is another's by now, or the array must stay in it.
-            if self._lock.held() and self._kept != self._placement.result:
+            # Keep the folder if another process has it by now, or if the array had to stay in it.
+            if self._lock.held() and self._kept_path != self._placement.result:
                 self._placement.remove()
             self._lock.close()
 

@@ -1,8 +1,8 @@
-"""Zarr v3: chunks encoded in threads, many in a shard or each a file of its own.
+"""Write Zarr v3 arrays: encode chunks in threads, and write a file per shard or per chunk.
 
-Not through zarr-python: a conversion of 164 MB of float32 (chunks of 16 rows of 64 × 64, shards,
-blosc-zstd) then takes 1.3 to 1.5 times as much of the processor's time (0.88 s for 0.66 s from gzip
-in HDF5). The formats: Zarr core specification version 3.0; codec ``sharding_indexed`` version 1.0,
+Writing through zarr-python would take 1.3 to 1.5 times as much CPU time, in a conversion of 164 MB
+of float32 (chunks of 16 rows of 64 × 64, shards, blosc-zstd; 0.88 s instead of 0.66 s from gzip in
+HDF5). The formats: Zarr core specification version 3.0; codec ``sharding_indexed`` version 1.0,
 "Binary shard format".
 """
 
@@ -26,12 +26,13 @@ from oocdata.threads import cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec
 from oocdata.writers.disk import sync_folders, writable, write_json
 from oocdata.writers.encoding import compress
-from oocdata.writers.storage import cells, padded, relative
+from oocdata.writers.storage import cells, pad_chunk, relative
 from oocdata.writers.target import Box, Target
 
 __all__ = ["ZarrStorage"]
 
 _ABSENT = 2**64 - 1
+"""Offset and size of an absent chunk in the index of a shard."""
 
 
 class ZarrStorage:
@@ -63,7 +64,7 @@ class ZarrStorage:
         self._written: list[str] = []
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Write a box: a file for each of its shards, or chunks."""
+        """Write a box, with one file for each of its shards or chunks."""
         units = ((unit, values[relative(unit, box)]) for unit in cells(box, self._target.unit))
         with writable(self._folder):
             if self._target.shards is None:
@@ -78,46 +79,51 @@ class ZarrStorage:
         self._store(box, [self._encode(values)])
 
     def _store(self, box: Box, pieces: Iterable[Any]) -> None:
-        """Write what a chunk or a shard is stored as, piece by piece."""
+        """Write the encoded pieces of a chunk or a shard to its file."""
         name = self._name(box)
         with open(name, "wb") as file:
             file.writelines(pieces)
         self._written.append(name)
 
     def _shard(self, values: NDArray[Any]) -> Generator[Any, None, None]:
-        """Yield the chunks of a shard one after the other, and where each is behind them."""
-        shards, steps = self._target.shards or (), self._target.chunks or ()
-        grid = tuple(long // step for long, step in zip(shards, steps, strict=True))
+        """Yield the encoded chunks of a shard, and then the index with their offsets and sizes."""
+        shard_shape, chunk_shape = self._target.shards or (), self._target.chunks or ()
+        grid = tuple(long // step for long, step in zip(shard_shape, chunk_shape, strict=True))
         index = np.full((*grid, 2), _ABSENT, "<u8")
-        inside = tuple(slice(0, length) for length in values.shape)
-        chunks = list(cells(inside, steps))
+        box = tuple(slice(0, length) for length in values.shape)
+        chunks = list(cells(box, chunk_shape))
         offset = 0
         encoded = in_order(self._threads, lambda chunk: self._encode(values[chunk]), chunks)
         with closing(encoded):
             for chunk, data in zip(chunks, encoded, strict=True):
-                place = tuple(part.start // step for part, step in zip(chunk, steps, strict=True))
-                index[place] = offset, memoryview(data).nbytes
-                offset += memoryview(data).nbytes
+                number = tuple(
+                    part.start // step for part, step in zip(chunk, chunk_shape, strict=True)
+                )
+                nbytes = memoryview(data).nbytes
+                index[number] = offset, nbytes
+                offset += nbytes
                 yield data
         yield index.tobytes() + google_crc32c.value(index.tobytes()).to_bytes(4, "little")
 
     def _encode(self, values: NDArray[Any]) -> Any:
-        """Return a chunk's bytes: little-endian, then compressed."""
-        whole = padded(self._target, self._target.chunks or (), values)
-        raw = whole.astype(whole.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8)
+        """Return a chunk's bytes, little-endian and compressed."""
+        chunk = pad_chunk(self._target, self._target.chunks or (), values)
+        raw = chunk.astype(chunk.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8)
         codec = self._target.codec
         if codec == NONE:
             return raw
-        if codec.name == "gzip":  # with gzip's own header, which HDF5 does without
+        if codec.name == "gzip":  # with the gzip header, which HDF5 does not use
             return codecs().gzip_encode(raw, level=codec.level)
-        return compress(codec, raw, whole.itemsize)
+        return compress(codec, raw, chunk.itemsize)
 
     def _places(self, box: Box) -> list[str]:
+        """Return the grid position of a chunk or shard, as the parts of its key."""
         return [str(part.start // step) for part, step in zip(box, self._target.unit, strict=True)]
 
     def _name(self, box: Box) -> str:
+        """Return the path of a chunk or shard, after making its folders."""
         places = self._places(box)
-        # Not with makedirs: where the array's own folder is gone, so are the chunks in it.
+        # makedirs would also make the array's folder, if it was deleted with its chunks.
         folder = self._folder
         for part in ("c", *places[:-1]):
             folder = os.path.join(folder, part)
@@ -126,10 +132,10 @@ class ZarrStorage:
         return os.path.join(folder, places[-1])
 
     def save(self) -> None:
-        """Wait until the disk has every file, and its name."""
+        """Flush every written file, and the folders with their names, to the disk."""
         names, self._written = self._written, []
         folders = {self._folder}
-        for name in names:  # each folder may be new, and has its name in the one above
+        for name in names:  # a new folder's name is stored in its parent, which is flushed too
             folder = os.path.dirname(name)
             while folder not in folders:
                 folders.add(folder)
@@ -139,7 +145,7 @@ class ZarrStorage:
             in_threads(self._threads, sync_file, folders)
 
     def close(self, rows: int) -> None:
-        """Note the number of rows."""
+        """Write the final number of rows to the metadata."""
         try:
             self.save()
             with writable(self._folder):
@@ -182,14 +188,14 @@ class ZarrStorage:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number or an array of NumPy as JSON has it."""
+    """Return a NumPy scalar or array as Python objects, which JSON can hold."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is nothing that JSON has")
 
 
 def _codec(codec: Codec, itemsize: int) -> Any:
-    """Return a codec as zarr-python takes it; None for none."""
+    """Return a codec of zarr-python, or None for no compression."""
     from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
     if codec.name == "none":

@@ -1,4 +1,4 @@
-"""`oocdata bench`: what it prints, what it counts, its limits and its bounds."""
+"""`oocdata bench`: its output, its counts, its limits and its bounds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with files that oocdata did not write, the current one."""
+    """Make the current folder one with files that oocdata did not write."""
     np.save(tmp_path / "ds.npy", FRAMES)
     np.save(tmp_path / "part1.npy", FRAMES[:100])
     np.save(tmp_path / "part2.npy", FRAMES[100:])
@@ -99,7 +99,7 @@ def test_nothing_is_written_or_changed(folder: Path) -> None:
 def test_tensorflow_writes_nothing(folder: Path) -> None:
     code = "from oocdata.cli import main; main()"
     words = ["bench", "ds.npy", "--to-tf", "--seconds", "0.2", "--batch-sizes", "32"]
-    # The levels that other tests have set for TensorFlow would be kept.
+    # Log levels that other tests have set for TensorFlow would persist.
     environment = {name: value for name, value in os.environ.items() if name[:3] != "TF_"}
     done = subprocess.run(
         [sys.executable, "-c", code, *words],

@@ -1,4 +1,4 @@
-"""`oocdata cache`: what it shows of both kinds of caches, and what it deletes."""
+"""`oocdata cache` lists and deletes both kinds of caches."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def words(text: str) -> list[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with bytes of two objects, the elements of a dataset, and what is another's."""
+    """Make a folder with bytes of two objects, the elements of a dataset, and a foreign file."""
     monkeypatch.chdir(tmp_path)
     kept = CacheFolder.at(tmp_path / "kept")
     kept.set_limit(1 << 30)
@@ -43,11 +43,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def on_disk(folder: Path, within: str) -> list[int]:
-    """Bytes that files take, of those that match; the largest last."""
+    """Return the bytes on the disk of files that match a pattern, the largest last."""
     return sorted(path.stat().st_blocks * 512 for path in folder.glob(within))
 
 
-def test_what_is_shown(folder: Path) -> None:
+def test_the_cache_is_listed(folder: Path) -> None:
     (place,) = (path.parent for path in folder.glob("*/lock"))
     small, large = map(size, on_disk(folder, "objects/*/*"))
     elements = size(sum(on_disk(place, "*")))
@@ -59,7 +59,7 @@ def test_what_is_shown(folder: Path) -> None:
     ]  # fmt: skip
     header, *table = lines[4:]
     assert header == "kept of last used"
-    # The one used last comes first.
+    # The most recently used comes first.
     assert [line.split(" 19")[0] for line in table[:2]] == [
         f"{PLACE} {large} 5.0 MiB", f"https://host/[a].h5 {small} 48.8 KiB"
     ]  # fmt: skip
@@ -98,7 +98,7 @@ def test_clear(folder: Path) -> None:
     assert words(run("kept").output)[1].endswith("of at most 1.0 GiB")
 
 
-def test_a_dataset_that_is_written_is_left(folder: Path) -> None:
+def test_a_dataset_being_written_is_not_deleted(folder: Path) -> None:
     (path,) = (path for path in folder.iterdir() if (path / "lock").exists())
     with (path / "lock").open("r+b") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -112,7 +112,7 @@ def test_a_limit(folder: Path) -> None:
     assert run("kept", "--limit", "500K").exit_code == 0
     found = json.loads(run("kept", "--json").output)
     assert found["limit"] == 500 << 10
-    # The least recently used went first, and then the other one, which is larger than the limit.
+    # The least recently used is deleted first, then the other one, which exceeds the limit.
     assert (found["objects"], len(found["datasets"])) == ([], 1)
     assert (
         words(run("new", "--limit", "100G").output)[1] == "objects 0: 0 bytes, of at most 100.0 GiB"

@@ -1,4 +1,4 @@
-"""`oocdata check` on the command line: what is printed where, and with which exit code."""
+"""`oocdata check` on the command line: standard output, standard error and exit codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ run = partial(command.run, "check")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with whole and damaged files, the current one."""
+    """Make the current folder one with intact and damaged files."""
     np.save(tmp_path / "ds.npy", ROWS)
     wrong = ROWS.copy()
     wrong[[3, 4, 20], 0, 0, 0] = np.nan
@@ -124,7 +124,7 @@ def test_manifests(folder: Path) -> None:
     assert "  changed     1 row: 30" in result.stdout.splitlines()
 
 
-def test_none_of_damaged_data(folder: Path) -> None:
+def test_no_manifest_of_damaged_data(folder: Path) -> None:
     result = run("sim.h5", "--write-manifest")
     assert result.exit_code == 3
     assert "no manifest was written" in result.stderr
@@ -145,9 +145,7 @@ def test_many_findings_are_a_few_lines() -> None:
     assert "  … and 995 more." in text
 
 
-def test_of_many_healthy_files_the_number_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_many_healthy_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for number in range(30):
         rows = np.zeros((4, 2))

@@ -1,4 +1,4 @@
-"""The command line: what is printed where, and with which exit code."""
+"""The command line: standard output, standard error and exit codes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ FRAMES = np.random.default_rng(0).random((40, 3, 8, 8), np.float32)
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a file of every format, the current one."""
+    """Make the current folder one with a file of every format."""
     np.save(tmp_path / "ds.npy", FRAMES)
     np.savez(tmp_path / "two.npz", x=FRAMES, y=np.arange(40))
     FRAMES.astype(">f4").tofile(tmp_path / "ds.bin")
@@ -95,14 +95,14 @@ def test_info_names_the_options_that_would_open_the_others(folder: Path) -> None
     assert alone.exit_code == 1
     assert "Pass --missing fill to read" in " ".join(alone.stderr.split())
     assert run("info", "holes.h5::none", "--missing", "fill").exit_code == 0
-    with h5py.File("links.h5", "w") as file:  # of which nothing opens
+    with h5py.File("links.h5", "w") as file:  # none of them can be opened
         file["a"] = h5py.ExternalLink("other.h5", "/a")
         file["b"] = h5py.ExternalLink("other.h5", "/b")
     said = " ".join(run("info", "links.h5").stdout.split())
     assert said.count("pass --external") == 2
 
 
-def test_info_describes_the_only_one_that_opens(folder: Path) -> None:
+def test_info_describes_the_only_dataset_that_opens(folder: Path) -> None:
     with h5py.File("one.h5", "w") as file:
         file["u"] = FRAMES
         file["note"] = "text"
@@ -191,7 +191,7 @@ def _noted(error: Exception, note: str) -> Exception:
     ],
     ids=["of the system", "nobody expected", "Ctrl-C"],
 )
-def test_whatever_is_raised_is_one_paragraph(
+def test_any_exception_is_one_paragraph(
     folder: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, said: str
 ) -> None:
     def fail(*_: object) -> None:
@@ -215,7 +215,7 @@ def test_a_field_of_several_words_is_named_as_it_is_typed(folder: Path) -> None:
 def test_files_that_a_shell_listed_are_in_the_order_of_a_glob(
     folder: Path, names: list[str]
 ) -> None:
-    """By letters, part 10 comes before part 2; in some languages before part 1 too."""
+    """Alphabetically, part 10 comes before part 2, and in some locales before part 1 too."""
     for number in (1, 2, 10):
         np.save(f"u_{number}.npy", np.full((2, 3), number))
     paths = [f"{name}.npy" for name in names]
@@ -236,7 +236,7 @@ def test_ctrl_c_in_a_finaliser_is_not_lost(folder: Path, monkeypatch: pytest.Mon
 
     def drop(*_: object) -> None:
         Dropped()
-        threading.Event().wait(20)  # until it is heard; if it were lost, to the end
+        threading.Event().wait(20)  # until Ctrl-C is delivered; the whole time if it is lost
         went_on.append(True)
 
     monkeypatch.setattr("oocdata.tools.info.contents", drop)
@@ -253,7 +253,7 @@ def test_info_suggests_the_largest_dataset(folder: Path) -> None:
         file["lat"] = np.zeros(4)
         file["u"] = FRAMES
     assert "be read: oocdata info sizes.h5::/u\n" in run("info", "sizes.h5").stdout
-    Path("sizes.h5").rename("-sizes.h5")  # no option
+    Path("sizes.h5").rename("-sizes.h5")  # must not be parsed as an option
     said = run("info", "--", "-sizes.h5").stdout
     assert "be read: oocdata info ./-sizes.h5::/u\n" in said
 

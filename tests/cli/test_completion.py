@@ -1,4 +1,4 @@
-"""What the shell offers while a command is typed: asked of a real bash, as bash asks."""
+"""Completion of commands, options and datasets, in a real bash and through its protocol."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MAIN = "from oocdata.cli import main; main()"
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with files of every format, and the command on the path."""
+    """Make a folder with files of every format, and put the command on the path."""
     with h5py.File(tmp_path / "sim.h5", "w") as file:
         file["flow/u"] = np.zeros((4, 3))
         file["flow/v"] = np.zeros((4, 3))
@@ -48,7 +48,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @functools.cache
 def script() -> str:
-    """What --install-completion installs: bash is told from the process that asks."""
+    """Return the script that --install-completion installs; the shell is detected as bash."""
     done = subprocess.run(
         ["bash", "-c", "oocdata --show-completion; exit"],
         capture_output=True, text=True, timeout=120, check=True,
@@ -57,7 +57,7 @@ def script() -> str:
 
 
 def told(shell: str, **asked: str) -> str:
-    """What the command answers where a shell asks: the shell sets variables of the environment."""
+    """Return the command's completions, requested by environment variables as a shell does."""
     env = {"_OOCDATA_COMPLETE": f"complete_{shell}", **asked}
     return CliRunner(env=env).invoke(app, prog_name="oocdata").stdout
 
@@ -77,18 +77,18 @@ def told(shell: str, **asked: str) -> str:
         (("convert", "ds.npy", "a.h5", "--shuffle", ""), ["bit", "byte", "none"]),
     ],
 )
-def test_what_is_offered(folder: Path, words: tuple[str, ...], expected: list[str]) -> None:
+def test_completions(folder: Path, words: tuple[str, ...], expected: list[str]) -> None:
     line = shlex.join(("oocdata", *words[:-1]))
     said = told("bash", COMP_WORDS=f"{line} {words[-1]}", COMP_CWORD=str(len(words)))
     assert sorted(filter(None, said.splitlines())) == expected
 
 
 def test_a_line_is_completed_as_it_is_typed(folder: Path) -> None:
-    """In an interactive bash: the path by bash itself, the key by the command."""
-    # COMPREPLY is empty for the path, and `-o default` makes bash look among its files.
+    """In an interactive bash, bash itself completes the path, and the command completes the key."""
+    # COMPREPLY is empty for the path, and `-o default` makes bash complete file names.
     (folder / "init").write_text(f"PS1='> '\nbind 'set bell-style none'\n{script()}\n")
     terminal, end = pty.openpty()
-    # (Not pty.fork, which Python warns of in a process with threads.)
+    # (Python warns about pty.fork in a process with threads.)
     bash = subprocess.Popen(
         ["bash", "--rcfile", "init", "-i"], stdin=end, stdout=end, stderr=end,
         start_new_session=True,
@@ -107,7 +107,7 @@ def test_a_line_is_completed_as_it_is_typed(folder: Path) -> None:
 
 
 def wait_for(terminal: int, text: bytes) -> bool:
-    """Read until the text comes; False when the terminal closes, or says nothing for a minute."""
+    """Read until the text appears; False if the terminal closes, or is silent for a minute."""
     seen = b""
     while text not in seen:
         if not select.select([terminal], [], [], 60)[0]:
@@ -140,7 +140,7 @@ def test_keys_never_fail(folder: Path, path: str) -> None:
     assert told("bash", **asked).strip() == ""
 
 
-def test_what_fails_inside_is_kept_quiet(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failures_of_completion_are_silent(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(path: str) -> list[str]:
         raise RuntimeError("a bug")
 

@@ -1,4 +1,4 @@
-"""`oocdata convert` as people type it."""
+"""`oocdata convert` on the command line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def array(tmp_path: Path) -> Path:
     return tmp_path / "a.npy"
 
 
-def test_it_says_what_it_does(array: Path) -> None:
+def test_the_plan_is_printed(array: Path) -> None:
     result = run(array, array.with_name("b.h5"), "--verify", "--chunks", 10)
     assert result.exit_code == 0
     assert "every bit is the same" in result.stdout
@@ -103,7 +103,7 @@ def test_rows_that_differ_are_exit_code_3(array: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.filterwarnings("always::oocdata.errors.MissingChunkWarning")
-def test_absent_chunks_are_told_and_can_be_refused(tmp_path: Path) -> None:
+def test_absent_chunks_are_reported_and_can_be_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.zarr"
     zarr.create_array(path, shape=(30, 4), chunks=(10, 4), dtype="i4", fill_value=7)[:10] = 1
     target = tmp_path / "b.npy"
@@ -148,7 +148,7 @@ def test_ctrl_c(array: Path) -> None:
     child.send_signal(signal.SIGINT)
     _, said = child.communicate(timeout=120)
     assert child.returncode == 130
-    assert "the same command goes on" in said
+    assert "the same command continues" in said
     assert "stopped" in said
     assert not target.exists()
     result = run(array, target)
@@ -178,9 +178,9 @@ def test_ctrl_c_before_anything_is_saved(array: Path) -> None:
     assert done.returncode == 130
     assert "stopped" in done.stderr
     if os.listdir(array.parent) == ["a.npy"]:
-        assert "goes on" not in done.stderr
-    else:  # the signal came behind the save
-        assert "goes on" in done.stderr
+        assert "the same command continues" not in done.stderr
+    else:  # the signal came after the save
+        assert "the same command continues" in done.stderr
 
 
 FULL = """

@@ -20,7 +20,7 @@ PATTERN = "data/demo_*/u"
 
 @pytest.fixture(params=["hdf5", "zarr", "npz"])
 def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """The name of a file of four demonstrations, in the current folder."""
+    """Return the name of a file of four demonstrations in the current folder."""
     monkeypatch.chdir(tmp_path)
     parts = {f"data/demo_{n}/u": FRAMES[CUTS[n] : CUTS[n + 1]] for n in range(4)}
     if request.param == "npz":
@@ -39,7 +39,7 @@ def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixtur
     return "a.h5"
 
 
-def test_it_is_one_array(name: str) -> None:
+def test_a_pattern_is_one_array(name: str) -> None:
     told = run("info", f"{name}::{PATTERN}")
     assert told.exit_code == 0, told.output
     assert "40 rows of (8, 8)" in told.output
@@ -51,7 +51,7 @@ def test_it_is_one_array(name: str) -> None:
     assert (found["shape"][0], found["key"]) == (40, PATTERN)
     assert run("convert", f"{name}::{PATTERN}", "c.h5", "-q").exit_code == 0
     with h5py.File("c.h5") as file:
-        assert (file["u"][:] == FRAMES).all()  # by the last step, which all share
+        assert (file["u"][:] == FRAMES).all()  # the key is the common last component
     shown = run("preview", f"{name}::{PATTERN}").stdout.splitlines()
     assert shown[1].startswith("array      40 rows")
     measured = run("bench", f"{name}::{PATTERN}", "--seconds", "0.1", "--json")

@@ -1,4 +1,4 @@
-"""`oocdata preview`: what is written and printed where, and what a terminal is given."""
+"""`oocdata preview`: its files, its output, and pictures in the terminal."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FRAMES = np.random.default_rng(0).random((40, 3, 8, 10), np.float32) * 9
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a file of every format, the current one."""
+    """Make the current folder one with a file of every format."""
     np.save(tmp_path / "ds.npy", FRAMES)
     np.save(tmp_path / "numbers.npy", np.arange(40))
     FRAMES.astype(">f4").tofile(tmp_path / "ds.bin")
@@ -72,7 +72,7 @@ run = partial(command.run, "preview")
         (["ds.npy", "--limits", "-1,5", "--channel", "2"], "as given: -1 to 5"),
     ],
 )
-def test_what_is_shown_is_told(folder: Path, arguments: list[str], words: str) -> None:
+def test_the_shown_rows_are_described(folder: Path, arguments: list[str], words: str) -> None:
     before = set(folder.iterdir())
     result = run(*arguments)
     assert result.exit_code == 0, result.output
@@ -84,7 +84,7 @@ def test_what_is_shown_is_told(folder: Path, arguments: list[str], words: str) -
     assert set(folder.iterdir()) == before
 
 
-def test_a_sheet_is_written_where_asked(folder: Path) -> None:
+def test_a_sheet_is_written_to_the_output(folder: Path) -> None:
     before = set(folder.iterdir())
     assert run("ds.npy", "-n", "1", "-o", "a.png").stdout.endswith("written    a.png\n")
     assert {path.name for path in set(folder.iterdir()) - before} == {"a.png"}
@@ -93,7 +93,7 @@ def test_a_sheet_is_written_where_asked(folder: Path) -> None:
     written = Path("a.png").read_bytes()
     again = run("v2.zarr", "-n", "2", "-o", "a.png")
     assert again.exit_code == 2
-    assert "may be replaced: --overwrite." in " ".join(again.stderr.split())
+    assert "be replaced: --overwrite." in " ".join(again.stderr.split())
     assert Path("a.png").read_bytes() == written
     assert run("v2.zarr", "-n", "2", "-o", "a.png", "-f").exit_code == 0
     assert Path("a.png").read_bytes() != written
@@ -200,7 +200,7 @@ def in_terminal(
     size: tuple[int, int, int, int] = (40, 100, 800, 800),
     **environment: str,
 ) -> tuple[int, bytes]:
-    """Run the command in a terminal of its own; return its exit code and what it was shown.
+    """Run the command in its own terminal; return its exit code and its output.
 
     `size`: lines, characters, and pixels across and down.
     `answer`: what the terminal answers to the question for Sixel (Primary Device Attributes).

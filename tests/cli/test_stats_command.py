@@ -1,4 +1,4 @@
-"""`oocdata stats` as it is called: what it prints, how it ends."""
+"""`oocdata stats` on the command line: output and exit codes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "a.npy"
 
 
-def test_it_prints_what_python_gives(path: Path) -> None:
+def test_the_output_equals_that_of_python(path: Path) -> None:
     result = run("a.npy")
     assert result.exit_code == 0
     assert result.stdout == f"{stats(ooc.open(path))}\n"
@@ -51,7 +51,7 @@ def test_a_split_reads_the_first_part(path: Path) -> None:
     assert "no row of the others was read" in said
 
 
-def test_the_json_is_what_python_finds(path: Path) -> None:
+def test_the_json_equals_the_result_in_python(path: Path) -> None:
     values = FRAMES.copy()
     values[:, 1] = np.nan
     np.save(path, values)
@@ -65,7 +65,7 @@ def test_the_json_is_what_python_finds(path: Path) -> None:
     assert told["overall"]["mean"] == float(found.overall.mean)
 
 
-def test_channels_and_duplicates_as_asked(path: Path) -> None:
+def test_options_for_channels_and_duplicates(path: Path) -> None:
     assert json.loads(run(path, "--channels", "none", "--json").stdout)["axis"] is None
     assert json.loads(run(path, "--channels", "-1", "--json").stdout)["axis"] == 3
     assert json.loads(run(path, "--no-duplicates", "--json").stdout)["rows"]["repeats"] is None
@@ -97,7 +97,7 @@ def test_raw_binary_and_a_key(tmp_path: Path) -> None:
         (["--axis", "9"], 2, "--axis"),
     ],
 )
-def test_what_is_wrong_is_said(path: Path, arguments: list[str], code: int, words: str) -> None:
+def test_errors_are_reported(path: Path, arguments: list[str], code: int, words: str) -> None:
     result = run(path, *arguments)
     assert result.exit_code == code
     assert words in " ".join(result.stderr.split())

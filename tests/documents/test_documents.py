@@ -1,8 +1,7 @@
-"""Every block of Python in the README and in docs/ runs, and links of the README lead somewhere.
+"""Every block of Python in the README and in docs/ runs, and links of the README are valid.
 
-The blocks of a page run one after the other, in a folder that holds the files they name. A block
-whose first line is a comment with a file's name (``# train.py``) is written there, and run in its
-place if it is a script.
+The blocks of a page run one after another, in a folder with the files that they open. A block whose
+first line names a file (``# train.py``) is written there; ``train.py`` is also run.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ PAGES = sorted(
 )
 LONG = {"docs/howto/cluster.md"}
 STORES = {"docs/howto/stores.md"}
-"""Pages on files that servers have."""
+"""Pages that read files from servers."""
 RECIPES = {page for page in PAGES if re.match(r"docs/recipes/(?!index)", page)}
-"""Pages on files of their own: see `test_recipes`."""
+"""Pages with their own files; see `test_recipes`."""
 
 MODEL = """
 import keras
@@ -46,7 +45,7 @@ model = keras.Sequential([keras.Input((16, 16)), keras.layers.Dense(16)])
 model.compile("adam", "mse")
 """
 BEFORE = {"README.md": MODEL}
-"""What a page takes for granted."""
+"""Code that a page assumes."""
 
 PACKED = {"dtype": "i2", "scale_factor": 0.001, "_FillValue": -1}
 
@@ -58,7 +57,7 @@ SMALLER = {
     "seconds=2)": "seconds=0.2)",
     "(5000, 32, 32)": "(300, 32, 32)",
 }
-"""Less of the same, where a page takes longer than a test should."""
+"""Replacements that make slow pages quick enough for a test."""
 
 
 def blocks(page: str, language: str = "python") -> list[str]:
@@ -68,7 +67,7 @@ def blocks(page: str, language: str = "python") -> list[str]:
 
 
 def missing(code: str) -> str | None:
-    """Return a package that a block imports and that is not installed."""
+    """Return a package that a block imports but that is not installed."""
     for name in re.findall(r"^(?:import|from) (\w+)", code, re.MULTILINE):
         if name == "torch" and importlib.util.find_spec(name) is None:
             return name
@@ -77,7 +76,7 @@ def missing(code: str) -> str | None:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Make the files that the documents speak of."""
+    """Make the files that the documents open."""
     folder = tmp_path_factory.mktemp("files")
     random = np.random.default_rng(0)
     frames = random.random((500, 16, 16), "f4")
@@ -125,7 +124,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_pictures(folder: Path, random: np.random.Generator) -> None:
-    """Write folders of picture files, of one shape and of several, and tables that name them."""
+    """Write folders of picture files of equal and of different shapes, and tables of them."""
 
     def picture(height: int) -> Image.Image:
         return Image.fromarray(random.integers(0, 255, (height, 64, 3)).astype("u1"))
@@ -143,7 +142,7 @@ def write_pictures(folder: Path, random: np.random.Generator) -> None:
 
 @pytest.fixture
 def folder(files: Path, tmp_path: Path) -> Path:
-    """Return a folder of copies: pages change some."""
+    """Return a folder with copies of the files, because pages change some."""
     return shutil.copytree(files, tmp_path, dirs_exist_ok=True)
 
 
@@ -158,7 +157,7 @@ def run(code: str, folder: Path, *arguments: str, **environment: str) -> None:
 
 
 def script_of(page: str, folder: Path) -> tuple[str, list[str]]:
-    """Return the blocks of a page as one script, and those that need what is not installed."""
+    """Return the blocks of a page as one script, and the packages that skipped blocks need."""
     parts, left_out = [BEFORE.get(page, "")], []
     for code in blocks(page):
         for usual, smaller in SMALLER.items():
@@ -274,7 +273,7 @@ def test_code_fits_on_a_page() -> None:
 
 
 def test_options_of_commands() -> None:
-    """Every option that a block of shell gives to a command of ours is one of its options."""
+    """Commands in shell blocks use only options that exist."""
     from typer.main import get_command
 
     from oocdata.cli import app

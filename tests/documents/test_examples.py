@@ -1,4 +1,4 @@
-"""Each example runs as it stands, on a small file that is made here, with `to_tf` and `fit`."""
+"""Each example runs unchanged, on a small file, with `to_tf` and `fit`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NAMES = ["next_frame", "patches", "ranks", "resume", "trajectories", "workers"]
 
 
 def run(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: object) -> dict[str, Any]:
-    """Run an example in this process; return the names that it made."""
+    """Run an example in this process; return its global variables."""
     monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
     before = signal.getsignal(signal.SIGTERM)
     try:
@@ -32,18 +32,18 @@ def run(monkeypatch: pytest.MonkeyPatch, name: str, *arguments: object) -> dict[
 
 @pytest.fixture
 def waves(tmp_path: Path) -> Path:
-    """Return a file of waves that move from row to row: what comes next can be learned."""
+    """Return a file of waves that move from row to row, so that the next row can be learned."""
     time, y, x = np.ogrid[:400, :12, :10]
     np.save(tmp_path / "ds.npy", np.sin((time + y + x) / 3).astype("f4"))
     return tmp_path / "ds.npy"
 
 
-def test_all_are_tested_and_say_for_whom() -> None:
+def test_all_are_tested_and_say_when_to_use_them() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.py")) == NAMES
     for path in FOLDER.glob("*.py"):
-        said = ast.get_docstring(ast.parse(path.read_text())) or ""
-        assert "For whoever" in said
-        assert f"python {path.name}" in said
+        docstring = ast.get_docstring(ast.parse(path.read_text())) or ""
+        assert "Use this" in docstring
+        assert f"python {path.name}" in docstring
 
 
 def test_next_frame(
@@ -123,7 +123,7 @@ def test_workers(
 
 
 def test_ranks(waves: Path) -> None:
-    done = subprocess.run(  # a main module of its own, as its processes import it again
+    done = subprocess.run(  # needs its own main module, which its processes import again
         [sys.executable, str(FOLDER / "ranks.py"), str(waves), "2"],
         capture_output=True,
         text=True,

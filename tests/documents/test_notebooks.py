@@ -1,6 +1,6 @@
-"""Every notebook runs from top to bottom in an empty folder, and is kept with its outputs.
+"""Every notebook runs from top to bottom in an empty folder, and is stored with its outputs.
 
-After a change of a notebook, or of what it shows, execute it and look at its pictures::
+After changing a notebook, or the output of code in it, execute it and look at its pictures::
 
     jupyter nbconvert --to notebook --execute --inplace \\
         --ExecutePreprocessor.record_timing=False notebooks/*.ipynb
@@ -25,7 +25,7 @@ FOLDER = Path(__file__).parents[2] / "notebooks"
 NAMES = ["chunks_and_shuffling", "five_pipelines", "next_frame", "usual_ways", "workers_and_resume"]
 MOST_BYTES = 600_000
 
-# Fewer rounds and rows of the same code, where it measures: what is kept has them all.
+# Fewer rounds and rows for code that measures; the stored outputs have all of them.
 SMALLER = {
     "chunks_and_shuffling": {
         "for _ in range(3):\n    for name, epoch": "for _ in range(1):\n    for name, epoch",
@@ -63,7 +63,7 @@ def pictures(notebook: Any) -> list[bytes]:
 
 
 def texts(notebook: Any) -> Iterator[str]:
-    """Yield what a reader sees of the outputs, without the bytes of pictures."""
+    """Yield the visible outputs, without the bytes of pictures."""
     for output in outputs(notebook):
         yield output.get("text", "")
         for kind, shown in output.get("data", {}).items():
@@ -72,7 +72,7 @@ def texts(notebook: Any) -> Iterator[str]:
 
 
 def kinds(cell: Any) -> set[str]:
-    """Return what a cell shows: names of streams and kinds of data."""
+    """Return the outputs of a cell, as names of streams and kinds of data."""
     shown = set()
     for output in cell.outputs:
         shown |= set(output.get("data", {})) or {output.get("name", output.output_type)}
@@ -80,7 +80,7 @@ def kinds(cell: Any) -> set[str]:
 
 
 def paths(text: str) -> list[str]:
-    """Return what looks like an absolute path: two names at least, so no key of an HDF5 file.
+    """Return text that looks like an absolute path: two names at least, unlike a key of HDF5.
 
     >>> paths("frames.h5, /frames, 5 rows/s; at /tmp/tmpx/a.npy, ~/b.npy")
     ['/tmp/tmpx/a.npy,', '~/b.npy']
@@ -89,7 +89,7 @@ def paths(text: str) -> list[str]:
 
 
 def check_outputs(notebook: Any) -> None:
-    """Check all that a reader sees, and that it was executed once from top to bottom."""
+    """Check all visible outputs, and that the notebook was executed once from top to bottom."""
     assert notebook.metadata.kernelspec.name == "python3"
     numbers = [cell.execution_count for cell in code(notebook)]
     assert numbers == list(range(1, len(numbers) + 1))
@@ -110,7 +110,7 @@ def test_it_is_kept_with_its_outputs(name: str) -> None:
     notebook = kept(name)
     check_outputs(notebook)
     assert (FOLDER / f"{name}.ipynb").stat().st_size < MOST_BYTES
-    assert not any("execution" in cell.metadata for cell in notebook.cells)  # the hour, and whose
+    assert not any("execution" in cell.metadata for cell in notebook.cells)  # no times of execution
 
 
 @each
@@ -130,7 +130,7 @@ def test_the_film_moves() -> None:
     for number in range(opened.n_frames):
         opened.seek(number)
         frames.add(opened.convert("RGB").tobytes())
-    assert len(frames) == 16  # four that were seen, twelve that were not
+    assert len(frames) == 16  # four inputs, twelve predictions
 
 
 def test_all_are_tested() -> None:
@@ -139,20 +139,20 @@ def test_all_are_tested() -> None:
 
 @pytest.mark.long
 @each
-# The kernel's own: its loop, its sockets, its notice about TCP.
+# Warnings of the kernel itself: its loop, its sockets, its notice about TCP.
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
 @pytest.mark.filterwarnings(
     "ignore::RuntimeWarning", "ignore::pytest.PytestUnraisableExceptionWarning"
 )
 def test_it_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Finds the fonts of this machine if nobody has: in a notebook, a remark would tell of it.
+    # Build matplotlib's font cache first; in a notebook it would print a message.
     pytest.importorskip("matplotlib.font_manager")
     folder, temporary = tmp_path / "folder", tmp_path / "temporary"
     for made in (folder, temporary):
         made.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-    # TensorFlow imports what it generates from files there, and leaves what Python makes of them.
+    # TensorFlow imports generated files from there, and leaves Python's compiled files behind.
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     notebook = kept(name)
     shown = [kinds(cell) for cell in code(notebook)]
@@ -164,20 +164,20 @@ def test_it_runs(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     resources = {"metadata": {"path": str(folder)}}
     nbclient.NotebookClient(notebook, timeout=300, resources=resources).execute()
     check_outputs(notebook)
-    assert [kinds(cell) for cell in code(notebook)] == shown  # what is kept is of this code
-    # What it wrote it also removed, and what it started has ended.
+    assert [kinds(cell) for cell in code(notebook)] == shown  # the stored outputs match this code
+    # The notebook removed its files, and its processes have ended.
     assert not [*folder.iterdir(), *temporary.iterdir()]
     _, alive = psutil.wait_procs(started_under(temporary), timeout=30)
     assert not alive
 
 
 def started_under(temporary: Path) -> list[Any]:
-    """Return the processes that have a folder as theirs for temporary files."""
+    """Return the processes that use a folder for temporary files."""
     found = []
     for process in psutil.process_iter():
         try:
             if process.environ().get("TMPDIR") == str(temporary):
                 found.append(process)
-        except psutil.Error:  # another user's, or gone
+        except psutil.Error:  # the process is another user's, or gone
             continue
     return found

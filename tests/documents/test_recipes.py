@@ -1,7 +1,7 @@
-"""Each page of docs/recipes runs on files of the layout it tells of, and gives what h5py reads.
+"""Each page of docs/recipes runs on files of its layout, and gives the values that h5py reads.
 
-The blocks of a page run one after the other in a folder with such files. Lines that give the shapes
-of a batch in a comment are compared with it, and names that the blocks leave are checked here.
+The blocks of a page run one after another in a folder with such files. Shapes in comments are
+compared with the batches, and variables of the blocks are checked here.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def check_anemoi(names: dict[str, Any]) -> None:
 
 
 def check_sevir(names: dict[str, Any]) -> None:
-    """Join by the catalogue, which names file and place of each event."""
+    """Join by the catalogue, which lists file and position of each event."""
     import csv
 
     with open("CATALOG.csv") as file:
@@ -179,7 +179,7 @@ CHECKS: dict[str, Callable[[dict[str, Any]], None]] = {
 
 
 def said(line: str) -> list[tuple[int, ...]]:
-    """Return the shapes that a comment gives; ``each`` stands for x and y alike."""
+    """Return the shapes in a comment; ``each`` means x and y."""
     comment = line.partition("#")[2]
     shapes = [
         tuple(int(one) for one in re.findall(r"\d+", shape))

@@ -1,4 +1,4 @@
-"""The site of documents: one command builds it, strictly, and every public name is in it."""
+"""The documentation site is built by one command, without warnings, and has every public name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.long
 
 
 class Page(HTMLParser):
-    """What a browser finds on a page: anchors, links, pictures, text outside of code."""
+    """The anchors, links, pictures and text outside of code on a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def test_every_command_is_there(site: Path) -> None:
 def test_docstrings_are_rendered(site: Path) -> None:
     for path in (site / "reference").glob("*.html"):
         text = " ".join(Page(path).text)
-        assert "----" not in text  # a heading of numpydoc that was not understood
+        assert "----" not in text  # a numpydoc heading that was not parsed
         assert "``" not in text
 
 
@@ -121,7 +121,7 @@ def test_a_broken_link_fails(site: Path, tmp_path: Path) -> None:
 
 
 def test_the_pictures_are_drawn_again(tmp_path: Path) -> None:
-    """A rank's share and the entropies follow from the order: the same drawing everywhere."""
+    """Ranks' shares and entropies depend only on the order, so pictures are always the same."""
     pytest.importorskip("matplotlib")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg"}
     command = [sys.executable, "docs/pictures.py", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""`Dataset.cache`: each element is computed once, and is the same ever after."""
+"""`Dataset.cache` computes each element once, and always returns the same values."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ CALLS: list[int] = []
 
 @dataclass(frozen=True)
 class Times:
-    """Counts the elements it gets."""
+    """A function that counts the elements that it gets."""
 
     factor: int
 
@@ -74,12 +74,12 @@ def test_each_element_is_computed_once(frames: ooc.View, folder: Path | None) ->
     assert cached[::-3].take([1])["sum"].tolist() == [3 * 36 * 3 + 3]
 
 
-def test_another_run_reads_what_is_there(frames: ooc.View, tmp_path: Path) -> None:
+def test_another_run_reads_the_existing_cache(frames: ooc.View, tmp_path: Path) -> None:
     made = frames.map(Times(2))
     first = made.cache(tmp_path / "cache")
     CALLS.clear()
     again = frames.map(Times(2)).cache(tmp_path / "cache")
-    assert sum(CALLS) <= 1  # the element by which the spec is found
+    assert sum(CALLS) <= 1  # the element from which the spec is derived
     assert fingerprint(again.batches(4)) == fingerprint(first.batches(4))
     other = frames.map(Times(3)).cache(tmp_path / "cache")
     part = frames[:10].map(Times(2)).cache(tmp_path / "cache")
@@ -113,7 +113,7 @@ def test_with_other_datasets(frames: ooc.View, folder: Path | None) -> None:
     assert_array_equal(x, -y)
     patches = cached.patches((2,), per_row=3)
     one, other = (patches.batches(120).batch(0, epoch) for epoch in range(2))
-    assert not np.array_equal(one, other)  # random ones stay random behind a cache
+    assert not np.array_equal(one, other)  # a random function after a cache stays random
     doubled = cached.map(lambda x: x * 2).filter(np.arange(40) > 35)
     assert_array_equal(doubled.take([0]), [[-216, -218, -220]])
     whole = [cached.batches(8, shuffle=True).shard(2, rank) for rank in range(2)]
@@ -141,13 +141,13 @@ def test_in_memory_is_counted_and_bounded(frames: ooc.View) -> None:
         set_memory(DEFAULT_MEMORY)
 
 
-def test_what_is_not_cached(frames: ooc.View) -> None:
+def test_datasets_that_cannot_be_cached(frames: ooc.View) -> None:
     def noisy(x: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         return x + rng.random(x.shape)
 
-    with pytest.raises(ArgumentError, match=r"before what draws at random.*<Map of noisy"):
+    with pytest.raises(ArgumentError, match=r"before .* that draw at random.*<Map of noisy"):
         ooc.zip(frames, frames.map(noisy, rng=True)).cache()
-    with pytest.raises(ArgumentError, match="before what draws at random"):
+    with pytest.raises(ArgumentError, match="before functions and patches that draw at random"):
         frames.patches((2,), per_row=2).cache()
     assert len(frames.patches((2,), step=1).cache()) == 80
     with pytest.raises(ArgumentError, match="no mixture"):
@@ -181,7 +181,7 @@ def run(folder: Path, most: int) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def test_killed_and_gone_on(frames: ooc.View, tmp_path: Path) -> None:
+def test_a_killed_run_is_continued(frames: ooc.View, tmp_path: Path) -> None:
     assert run(tmp_path, 25).returncode == -signal.SIGKILL
     (place,) = (tmp_path / "cache").iterdir()
     done = int((place / "rows").read_text())
@@ -193,7 +193,7 @@ def test_killed_and_gone_on(frames: ooc.View, tmp_path: Path) -> None:
 
 
 def until_killed(x: np.ndarray) -> np.ndarray:
-    """Compute as many elements as the first of the calls says."""
+    """Compute as many elements as the first element of `calls` allows."""
     CALLS.append(len(x))
     if sum(CALLS[1:]) > CALLS[0]:
         raise TimeoutError
@@ -203,7 +203,7 @@ def until_killed(x: np.ndarray) -> np.ndarray:
 def test_begun_anew_and_killed(
     frames: ooc.View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How far an array was written says nothing of one that took its place."""
+    """The saved number of rows does not apply to an array that was deleted and made again."""
     monkeypatch.setattr(cache_module, "_BATCH_BYTES", 80)
     monkeypatch.setattr(cache_module, "_SAVED_BYTES", 160)
 
@@ -214,7 +214,7 @@ def test_begun_anew_and_killed(
 
     cached(10**6)
     (place,) = (tmp_path / "cache").iterdir()
-    for name in ("whole", "0.npy"):  # as they are deleted, when that is interrupted
+    for name in ("whole", "0.npy"):  # as left by an interrupted deletion
         (place / name).unlink()
     with pytest.raises(TimeoutError):
         cached(4)
@@ -222,7 +222,7 @@ def test_begun_anew_and_killed(
 
 
 def test_any_number_that_changes(tmp_path: Path) -> None:
-    """One of many that no digest of a few places looks at, in a file or not."""
+    """Change a number that a digest of only some positions would miss, in a file or in memory."""
     array = np.arange(400_000.0).reshape(4000, 100)
     np.save(tmp_path / "a.npy", array)
     np.save(tmp_path / "b.npy", array)
@@ -239,7 +239,7 @@ def test_any_number_that_changes(tmp_path: Path) -> None:
                 assert made[part + row][7] == 1
 
 
-def test_arrays_of_one_file_that_are_alike_in_most_places(tmp_path: Path) -> None:
+def test_arrays_of_one_file_that_differ_in_few_places(tmp_path: Path) -> None:
     one, other = np.zeros((2, 400_000))
     other[123_456] = 1
     np.savez(tmp_path / "a.npz", one=one, other=other)
@@ -261,7 +261,7 @@ def test_arrays_of_one_file_that_are_alike_in_most_places(tmp_path: Path) -> Non
 
 
 def module(text: str) -> Any:
-    """Return a module of a text, as one that was edited since."""
+    """Return a module with the given source text, as if it had been edited."""
     sys.modules["edited_since"] = made = ModuleType("edited_since")
     exec(compile(text, "edited_since.py", "exec"), made.__dict__)
     return made
@@ -328,7 +328,7 @@ def test_damaged(frames: ooc.View, tmp_path: Path) -> None:
         frames.map(np.negative).cache(tmp_path / "cache")
 
 
-def test_beside_what_it_was_made_of(frames: ooc.View, folder: Path | None) -> None:
+def test_splits_of_a_cache_beside_its_origin(frames: ooc.View, folder: Path | None) -> None:
     both = ooc.concat([frames, frames.map(np.negative).cache(folder)])
     with pytest.raises(ArgumentError, match="share no row with another part"):
         both.split(0.5, 0.5, by=np.arange(80) // 40)

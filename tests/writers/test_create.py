@@ -1,4 +1,4 @@
-"""`create`: what people append is what others read, and never half of it."""
+"""`create` writes files that other libraries read, and never leaves an incomplete one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ import oocdata as ooc
 from oocdata.errors import ArgumentError, PositionError, SourceError, UnsupportedDtypeError
 from oocdata.writers import Writer, create
 from oocdata.writers import create as create_function
-from oocdata.writers.lock import LOCKED, PARTIAL
+from oocdata.writers.lock import NOTE_NAME, PARTIAL
 from oocdata.writers.placement import COMPLETE
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
@@ -122,7 +122,7 @@ def test_nothing_is_cast_or_broadcast(tmp_path: Path, rows: Any, message: str) -
     writer = create(tmp_path / "a.npy", element_shape=(2,), dtype="f4")
     with pytest.raises(ArgumentError, match=message):
         writer.append(rows)
-    writer.append(np.ones((1, 2), "f4"))  # goes on after a wrong call
+    writer.append(np.ones((1, 2), "f4"))  # still works after a wrong call
     writer.close()
     assert np.load(tmp_path / "a.npy").tolist() == [[1, 1]]
 
@@ -137,7 +137,7 @@ def test_an_exception_leaves_nothing(tmp_path: Path, suffix: str) -> None:
         writer.append(np.zeros((3, 2), "f4"))
 
 
-def test_what_was_there_stays_if_it_fails(tmp_path: Path) -> None:
+def test_an_existing_file_stays_after_a_failure(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.arange(3))
     writer = create(tmp_path / "a.npy", element_shape=(), dtype="f4", overwrite=True)
     writer.append(np.zeros(3, "f4"))
@@ -277,7 +277,7 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(
 
 
 def test_a_failed_append_closes_the_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever catches the error and goes on would have other rows in the file than were given."""
+    """Appending after a failed append would put rows at wrong positions, so it is an error."""
     writer = create(tmp_path / "a.npy", element_shape=(1 << 20,), dtype="u1")
 
     def full(number: int, data: Any, offset: int) -> int:
@@ -350,7 +350,7 @@ def test_attributes_that_a_format_can_not_hold(tmp_path: Path, suffix: str, valu
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_of_the_wrong_kind(tmp_path: Path, suffix: str) -> None:
+def test_arguments_of_the_wrong_kind(tmp_path: Path, suffix: str) -> None:
     wrong: list[dict[str, Any]] = [{"key": 3}, {"key": b"u"}]
     if suffix != ".npy":
         wrong += [
@@ -420,7 +420,7 @@ def test_attributes_of_numpy(tmp_path: Path) -> None:
 
 
 def test_shards_of_a_short_array(tmp_path: Path) -> None:
-    """What fits a long array fits a short one: chunks are no longer than that."""
+    """Chunks for a long array also work for a short one: they are cut to its length."""
     for chunks, shards in [(32, 1024), ((32, 64), (1024, 64)), ((32, 2), (64, 4))]:
         with create(tmp_path / "a.zarr", shape=(20, 3), dtype="f4", chunks=chunks, shards=shards,
                     overwrite=True) as writer:  # fmt: skip
@@ -430,7 +430,7 @@ def test_shards_of_a_short_array(tmp_path: Path) -> None:
         create(tmp_path / "b.zarr", shape=(20,), dtype="f4", chunks=32, shards=33)
 
 
-# What else lies in the file
+# Other contents of the file
 
 
 def add(path: Path, key: str, **options: Any) -> None:
@@ -492,7 +492,7 @@ def test_a_complete_array_whose_name_is_taken_is_kept(tmp_path: Path, suffix: st
         assert kept.parent == tmp_path
         kept.rename(path)
         assert read(path).tolist() == [[number, number]] * 3
-        path.rename(kept)  # the next one leaves it alone
+        path.rename(kept)  # the next `create` does not touch it
     assert sorted(os.listdir(tmp_path)) == [f"a{suffix}{COMPLETE}", f"a{suffix}{COMPLETE}-2"]
 
 
@@ -522,7 +522,7 @@ def test_a_group_is_not_replaced_by_an_array(tmp_path: Path, suffix: str, overwr
         create(path, key="g", element_shape=(), dtype="f4", overwrite=overwrite)
 
 
-def test_an_empty_zarr_group_keeps_what_it_has(tmp_path: Path) -> None:
+def test_an_empty_zarr_group_keeps_its_contents(tmp_path: Path) -> None:
     path = tmp_path / "a.zarr"
     zarr.create_group(path, attributes={"run": 7}).create_group("sub", attributes={"k": 1})
     add(path, "u")
@@ -545,11 +545,11 @@ def test_no_array_in_a_zarr_group_that_can_not_hold_it(tmp_path: Path) -> None:
 
 
 def test_a_group_with_consolidated_metadata_is_refused(tmp_path: Path) -> None:
-    """They would not tell of the new array."""
+    """Consolidated metadata would lack the new array."""
     path = tmp_path / "a.zarr"
     zarr.create_group(path).create_array("u", shape=(3,), dtype="i4")[:] = 5
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that other libraries may not know them
+        warnings.simplefilter("ignore")  # zarr warns that other libraries may not support it
         zarr.consolidate_metadata(path)
     for key in ("u", "v", "g/v"):
         with pytest.raises(ArgumentError, match="no consolidated metadata"):
@@ -569,7 +569,7 @@ def test_a_folder_deleted_meanwhile_is_an_error(tmp_path: Path, suffix: str) -> 
     assert os.listdir(tmp_path) == []
 
 
-def test_a_folder_that_is_another_one_s_by_now_stays(tmp_path: Path) -> None:
+def test_a_folder_that_another_process_made_meanwhile_stays(tmp_path: Path) -> None:
     first = create(tmp_path / "a.npy", element_shape=(), dtype="f4")
     shutil.rmtree(tmp_path / f"a.npy{PARTIAL}")
     second = create(tmp_path / "a.npy", element_shape=(), dtype="f4")
@@ -654,7 +654,7 @@ def test_a_symbolic_link_stays(tmp_path: Path, suffix: str, there: bool) -> None
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-def test_what_is_no_file_is_refused(tmp_path: Path, suffix: str) -> None:
+def test_a_path_that_is_no_file_is_refused(tmp_path: Path, suffix: str) -> None:
     os.mkfifo(tmp_path / f"a{suffix}")
     (tmp_path / f"b{suffix}").symlink_to(f"b{suffix}")
     for name in "ab":
@@ -681,9 +681,7 @@ with create(sys.argv[1], element_shape=(), dtype="f8", **options) as writer:
 
 
 @pytest.mark.parametrize("key", [None, "g/u"])
-def test_what_was_taken_away_by_a_killed_process_comes_back(
-    tmp_path: Path, key: str | None
-) -> None:
+def test_an_array_moved_by_a_killed_process_comes_back(tmp_path: Path, key: str | None) -> None:
     path = tmp_path / "a.zarr"
     with create(path, key=key, element_shape=(), dtype="f8") as writer:
         writer.append(np.ones(3))
@@ -722,11 +720,11 @@ def test_the_memory_does_not_grow_with_the_chunks(tmp_path: Path) -> None:
     assert (read(tmp_path / "a.h5") == np.tile(np.arange(4096, dtype="u1"), 12)).all()
 
 
-# A folder of that name which somebody else made
+# A folder of the same name that was not made by oocdata
 
 
 def foreign(path: Path, kind: str) -> Path:
-    """Something of the name that the folder of an unfinished array has; return what must stay."""
+    """Make something under the name of an unfinished array's folder; return what must stay."""
     left = path.with_name(f"{path.name}{PARTIAL}")
     if kind == "link":
         project = path.parent / "project"
@@ -756,11 +754,11 @@ def test_nothing_of_somebody_else_s_is_deleted(tmp_path: Path, suffix: str, kind
 
 
 @pytest.mark.parametrize("note", [False, True])
-def test_what_a_process_that_was_killed_at_once_left_is_taken(tmp_path: Path, note: bool) -> None:
-    """It had made the folder, and its note, and written neither anything."""
+def test_the_folder_of_a_process_killed_at_once_is_reused(tmp_path: Path, note: bool) -> None:
+    """A process was killed after it had made the folder and the empty note."""
     (tmp_path / f"a.npy{PARTIAL}").mkdir()
     if note:
-        (tmp_path / f"a.npy{PARTIAL}" / LOCKED).touch()
+        (tmp_path / f"a.npy{PARTIAL}" / NOTE_NAME).touch()
     with create(tmp_path / "a.npy", element_shape=(2,), dtype="f4") as writer:
         writer.append(np.ones((1, 2), "f4"))
     assert os.listdir(tmp_path) == ["a.npy"]
@@ -777,9 +775,9 @@ def test_a_folder_of_another_user_is_refused(
     writer.abandon()
 
 
-def test_what_was_put_into_the_folder_stays(tmp_path: Path) -> None:
+def test_foreign_files_in_the_folder_stay(tmp_path: Path) -> None:
     left = tmp_path / f"a.npy{PARTIAL}"
-    for _ in range(2):  # and is in nobody's way
+    for _ in range(2):  # the foreign file does not disturb
         with create(tmp_path / "a.npy", element_shape=(), dtype="f4", overwrite=True) as writer:
             (left / "thesis.tex").write_text("years of work")
             writer.append(np.ones(3, "f4"))

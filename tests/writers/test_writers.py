@@ -1,4 +1,4 @@
-"""Writing arrays: every format read back by the libraries that others use."""
+"""Arrays of every format are read back correctly by other libraries."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ DTYPES = [
 
 
 def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> NDArray[Any]:
-    """Any bits but for bool: NaN of every kind too."""
+    """Return values with random bits (except bool), including every kind of NaN."""
     rng = np.random.default_rng(seed)
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
@@ -45,7 +45,7 @@ def numbers(shape: tuple[int, ...], dtype: str, seed: int = 0) -> NDArray[Any]:
 
 
 def read(path: str, key: str | None = None) -> NDArray[Any]:
-    """By NumPy, h5py, zarr-python; and TensorStore, which must say the same."""
+    """Read an array with NumPy, h5py or zarr-python, and check that TensorStore agrees."""
     if path.endswith(".npy"):
         return np.load(path)
     if path.endswith(".h5"):
@@ -85,7 +85,7 @@ ENCODED = {
     ("dtype", "suffix", "layout"),
     [
         *((dtype, suffix, PLAIN) for dtype in DTYPES for suffix in PLAIN),
-        # Encoded are bytes, whatever they mean: one dtype of each length.
+        # Codecs see only bytes, so one dtype of each length is enough.
         *((dtype, suffix, ENCODED) for dtype in DTYPES[::3] for suffix in ENCODED),
     ],
 )
@@ -129,7 +129,7 @@ def test_every_dtype(
 )
 @pytest.mark.parametrize("random", [False, True], ids=["smooth", "random"])
 def test_every_codec(tmp_path: Path, suffix: str, codec: str, shuffle: Any, random: bool) -> None:
-    import hdf5plugin  # noqa: F401  # so that h5py can read what is not HDF5's own
+    import hdf5plugin  # noqa: F401  # registers third-party filters with h5py
 
     smooth = np.arange(50 * 64, dtype="f4").reshape(50, 64)
     values = numbers((50, 64), "float32") if random else smooth
@@ -195,7 +195,7 @@ def test_any_chunks_and_shards(
     values = numbers(shape, "int16")
     shards = tuple(a * b for a, b in zip(chunks, times, strict=True)) if kind == "zarr" else None
     suffix = ".h5" if kind == "hdf5" else ".zarr"
-    if kind == "hdf5":  # h5py takes no chunk that is longer than the dataset
+    if kind == "hdf5":  # h5py rejects chunks that are longer than the dataset
         chunks = tuple(min(a, b) for a, b in zip(chunks, shape, strict=True))
     target = Target(
         format=format_by_suffix(f"a{suffix}"), key="/data" if kind == "hdf5" else None,
@@ -261,14 +261,14 @@ def test_a_result_has_its_name_when_it_is_placed(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a.npy"]
 
 
-def test_what_is_there_is_not_replaced(tmp_path: Path) -> None:
+def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "a.npy").write_bytes(b"mine")
     with pytest.raises(ArgumentError, match="overwrite=True"):
         placed(tmp_path / "a.npy")
     placed(tmp_path / "a.npy", over=True)
 
 
-def test_what_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+def test_a_file_that_appears_meanwhile_is_not_replaced(tmp_path: Path) -> None:
     one = placed(tmp_path / "a.npy")
     with closing(Lock(one)):
         Path(one.result).write_bytes(b"abc")
@@ -315,22 +315,22 @@ def test_one_writer_at_a_time(tmp_path: Path) -> None:
     with fork_server.start(code) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "held\n"
-        with pytest.raises(SourceError, match="another one is at it"):
+        with pytest.raises(SourceError, match="another one is writing it"):
             Lock(placed(tmp_path / "a.npy"))
     with closing(Lock(placed(tmp_path / "a.npy"))):
         pass
 
 
-def test_a_lock_on_what_was_deleted_is_none(
+def test_a_lock_on_a_deleted_file_does_not_count(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who waited for the one before must not share the folder with who comes next."""
+    """A process that waited for the lock must not share the folder with the next process."""
     one = placed(tmp_path / "a.npy")
     Lock(one).close()  # a process that was killed left its folder
     flock = lock_module.fcntl.flock
     locks: list[Lock] = []
 
-    def late(number: int, how: int) -> None:  # once it is opened, the one before finishes
+    def late(number: int, how: int) -> None:  # the process before finishes after the open
         monkeypatch.setattr(lock_module.fcntl, "flock", flock)
         one.remove()
         locks.append(Lock(one))
@@ -345,7 +345,7 @@ def test_a_lock_on_what_was_deleted_is_none(
 def test_a_folder_that_goes_while_it_is_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever had it is done with it between two steps of who comes next."""
+    """The process that held the lock finishes between two steps of the next process."""
     one = placed(tmp_path / "a.npy")
     Lock(one).close()
     lstat = os.lstat
