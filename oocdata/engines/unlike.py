@@ -208,7 +208,7 @@ class PaddingMask(OfRows):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Boolean."""
+        """Always bool."""
         return np.dtype(np.bool_)
 
     def storage(self) -> Storage:
