@@ -20,7 +20,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import of_sources
 from oocdata.datasets.view import View
 from oocdata.describe.content import content
-from oocdata.describe.encoding import KINDS, held, import_path, is_frozen
+from oocdata.describe.encoding import KINDS, attribute_at, import_path, is_frozen
 from oocdata.engines.blocked import blocked
 from oocdata.engines.columns import Columns, choose_columns
 from oocdata.engines.dtypes import dtype_text, named_dtype
@@ -143,7 +143,7 @@ class Decoder:
     def _source(self, parts: dict[str, Any], axes: Any, place: str) -> Source:
         """Return a source if it is the one described; views of one source share it."""
         if axes is None:
-            raise ValueError("it must lie in a view, which has axes")
+            raise ValueError("a source must be part of a view, which has axes")
         cache_key = json.dumps([parts, axes])
         if cache_key in self._opened:
             return self._opened[cache_key]
@@ -154,11 +154,11 @@ class Decoder:
         actual = {"shape": list(source.shape), "dtype": dtype_text(source.dtype)}
         if all(parts[name] == actual[name] for name in actual):
             actual["content"] = content(source)
-        for name, found in actual.items():
-            if parts[name] != found:
+        for name, current in actual.items():
+            if parts[name] != current:
                 raise DescriptionError(
                     f"{parts['opened'].get('target')!r} must be what was described; it is not: "
-                    f"`{place}.{name}` was {parts[name]}, and is {found}. Describe the loader "
+                    f"`{place}.{name}` was {parts[name]}, and is {current}. Describe the loader "
                     "again."
                 )
         self._opened[cache_key] = source
@@ -188,7 +188,7 @@ def _check_boxes(dataset: Dataset) -> None:
         if request.dtype.hasobject != request.source.dtype.hasobject:
             raise ValueError("numbers are no objects, nor objects numbers")
         if (request.origins < 0).any() or (ends > request.source.shape).any():
-            raise ValueError("what is chosen must lie in the array")
+            raise ValueError("selected positions must be within the array")
 
 
 def find(path: str, allow: Sequence[str]) -> Any:
@@ -200,11 +200,11 @@ def find(path: str, allow: Sequence[str]) -> Any:
     if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in allow):
         raise ValueError(f"the module {module!r} is not allowed")
     try:
-        found = held(import_module(module), name)
+        value = attribute_at(import_module(module), name)
     except ImportError as error:
         raise ValueError(f"the module {module!r} can't be imported: {error}") from error
-    if found is None:
+    if value is None:
         raise ValueError(f"the module {module!r} has no {name!r}")
-    if import_path(found) != path:
-        raise ValueError(f"it is at home at {import_path(found)}")
-    return found
+    if import_path(value) != path:
+        raise ValueError(f"it is defined at {import_path(value)}")
+    return value

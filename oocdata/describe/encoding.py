@@ -66,7 +66,8 @@ from oocdata.order.weighted import Weighted
 from oocdata.stream import Generated, Stream
 
 __all__ = [
-    "KINDS", "Encoder", "encode_array", "encode_integers", "held", "import_path", "is_frozen",
+    "KINDS", "Encoder", "attribute_at", "encode_array", "encode_integers", "import_path",
+    "is_frozen",
 ]  # fmt: skip
 
 KINDS: dict[str, type] = {
@@ -260,11 +261,11 @@ def import_path(thing: Any) -> str:
         raise ValueError("a lambda has no name")
     if "<locals>" in name:
         raise ValueError(f"{name} is defined inside a function, where only that function finds it")
-    if held(sys.modules.get(module), name) is not thing:
-        raise ValueError(f"importing {module}:{name} gives something else")
+    if attribute_at(sys.modules.get(module), name) is not thing:
+        raise ValueError(f"importing {module}:{name} gives another object")
     return f"{module}:{name}"
 
 
-def held(module: Any, name: str) -> Any:
+def attribute_at(module: Any, name: str) -> Any:
     """Return the attribute of a module with a dotted name; None if there is none."""
     return reduce(lambda value, part: getattr(value, part, None), name.split("."), module)

@@ -110,10 +110,10 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
     _check_dataset(dataset)
     try:
         with open(place, encoding="ascii") as file:
-            found = json.load(file)
-        if found["kind"] != "split" or found["format"] != FORMAT:
-            raise ValueError(f"it has format {found['format']!r}")
-        saved, parts = dict(found["of"]), found["parts"]
+            content = json.load(file)
+        if content["kind"] != "split" or content["format"] != FORMAT:
+            raise ValueError(f"it has format {content['format']!r}")
+        saved, parts = dict(content["of"]), content["parts"]
     except FileNotFoundError as error:
         raise MissingFileError("No such file.", path=place) from error
     except (ValueError, TypeError, KeyError) as error:  # UnicodeDecodeError too

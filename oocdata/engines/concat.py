@@ -448,7 +448,7 @@ def check_alike(
     groups: dict[tuple[Any, ...], list[int]] = {}
     for number, (shape, dtype, _, _) in enumerate(parts):
         kind = dtype.kind if dtype.kind in "SU" else dtype  # text is as long as the longest
-        groups.setdefault((_beside(shape, axis), kind), []).append(number)
+        groups.setdefault((_other_lengths(shape, axis), kind), []).append(number)
     if len(groups) < 2:
         return
     counted = []
@@ -476,5 +476,5 @@ def check_alike(
     )
 
 
-def _beside(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+def _other_lengths(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return shape[:axis] + shape[axis + 1 :] if axis < len(shape) else (len(shape),)

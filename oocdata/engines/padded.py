@@ -105,12 +105,12 @@ class PaddedRows(OfRows):
 
     @cached_property
     def _storage(self) -> Storage:
-        found = self.rows.storage()
+        stored = self.rows.storage()
         return replace(
-            found,
-            reading=f"{found.reading}; filled up to {self.length}",
+            stored,
+            reading=f"{stored.reading}; filled up to {self.length}",
             opened=None,
-            chunks=found.chunks and (*found.chunks, *(max(1, n) for n in self.shape[1:])),
+            chunks=stored.chunks and (*stored.chunks, *(max(1, n) for n in self.shape[1:])),
         )
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:

@@ -106,10 +106,10 @@ def locate(source: Source, rows: Ints) -> Located:
     --------
     >>> from oocdata.engines.memory_array import MemoryArray
     >>> values, offsets = MemoryArray(np.arange(9)), MemoryArray(np.array([0, 3, 3, 9]))
-    >>> found = locate(RaggedRows(values, offsets), np.array([2, 1]))
+    >>> located = locate(RaggedRows(values, offsets), np.array([2, 1]))
     >>> out = np.empty(2, np.int64)
-    >>> found.read(np.array([1, 0]), np.array([2, 0]), out)
-    >>> found.lengths, out
+    >>> located.read(np.array([1, 0]), np.array([2, 0]), out)
+    >>> located.lengths, out
     (array([6, 0]), array([4, 5]))
     """
     if isinstance(source, Locating):
@@ -229,7 +229,7 @@ class RaggedRows(Locating):
     @cached_property
     def _storage(self) -> Storage:
         values, offsets = self.values.storage(), self.offsets.storage()
-        found = replace(
+        combined = replace(
             values,
             layout=f"rows of unequal length in {values.layout}",
             strides=None,
@@ -244,14 +244,14 @@ class RaggedRows(Locating):
         )
         rows, stored = self.shape[0], self.values.shape[0]
         if values.chunks is None or not rows or not stored:
-            return replace(found, chunks=None)
+            return replace(combined, chunks=None)
         # Averages, because the lengths of rows differ.
         chunk_rows = min(rows, max(1, round(values.chunks[0] * rows / stored)))
         nbytes = values.chunk_bytes
         if nbytes is None:
             lengths = map(min, values.chunks, self.values.shape)
             nbytes = int(np.prod(list(lengths))) * self.dtype.itemsize
-        return replace(found, chunks=(chunk_rows,), chunk_bytes=nbytes)
+        return replace(combined, chunks=(chunk_rows,), chunk_bytes=nbytes)
 
     def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
         """Return the fetches that reading rows needs; reads their offsets."""

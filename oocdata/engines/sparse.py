@@ -100,9 +100,9 @@ class SparseRows:
         integers = [source.dtype.kind in "iu" for source in (indices, indptr)]
         if lengths[0] != lengths[1] or lengths[2] != (shape[0] + 1,) or not all(integers):
             raise self._error(
-                f"must hold `data` and `indices` of one length, and {shape[0] + 1} `indptr`, whole "
-                f"numbers the last two; got shapes {', '.join(map(str, lengths))} and dtypes "
-                f"{indices.dtype}, {indptr.dtype}"
+                f"must hold `data` and `indices` of one length, and {shape[0] + 1} `indptr`, with "
+                f"integer `indices` and `indptr`; got shapes {', '.join(map(str, lengths))} and "
+                f"dtypes {indices.dtype}, {indptr.dtype}"
             )
 
     def __reduce__(self) -> Any:

@@ -141,12 +141,12 @@ class Filled(Wrapped):
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
-        found = self.source.storage()
+        stored = self.source.storage()
         return replace(
-            found,
-            reading=f"{found.reading}; filled up with {self.value}",
+            stored,
+            reading=f"{stored.reading}; filled up with {self.value}",
             strides=None,
-            opened=found.opened and {**found.opened, "pad": self.value},
+            opened=stored.opened and {**stored.opened, "pad": self.value},
         )
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
@@ -231,8 +231,8 @@ def _mask(source: Source) -> Source:
         return Filled(_Ones(source.source.shape), source.shape, False)
     if hasattr(source, "views") or isinstance(source, PaddedRows):
         raise ArgumentError(
-            "`mask` must be taken of an array as it was opened. Take it of what this view was made "
-            "from, and make another view of that in the same way."
+            "`mask` must be taken from an array as it was opened. Take it from the view that this "
+            "one was made from, and select from it in the same way."
         )
     return _Ones(source.shape)
 
