@@ -173,7 +173,7 @@ class Strided:
         self.file.check(self._storage.key)
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-        """Return the ranges of a store that reading boxes fetches; see `oocdata.engines.soon`."""
+        """Return the fetches that reading boxes needs; see `oocdata.engines.soon`."""
         if not self.file.is_remote:
             return []
         plan = plan_box(
@@ -210,7 +210,7 @@ class Strided:
             out[...] = out.view(self.stored)
 
     def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
-        """Return the byte ranges of a store that `read_runs` fetches; see `ragged.soon_ragged`."""
+        """Return the fetches that `read_runs` needs; see `ragged.soon_ragged`."""
         if not self.file.is_remote:
             return []
         if not self._is_contiguous:
