@@ -127,7 +127,7 @@ def read_to(located: Located, firsts: Ints, counts: Ints, out: NDArray[Any], tar
 
     Parameters
     ----------
-    found : Located
+    located : Located
     firsts, counts : ndarray of int64, shape (rows,)
         Position in its row at which the run begins, and its length.
     out : ndarray, shape (n, …)
