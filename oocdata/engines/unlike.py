@@ -75,7 +75,7 @@ def joined(
     check_packed(parts)
     make: Callable[[Source], Source] = PartRows
     if pad is not None:
-        make = partial(_filled, axis=axis, lengths=list(map(max, lengths)), value=pad)
+        make = partial(_padded, axis=axis, lengths=list(map(max, lengths)), value=pad)
     # Parts of equal shape become one array, so that they are read together.
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, shape in enumerate(row_shapes):
@@ -114,7 +114,7 @@ def _location(source: Source) -> tuple[str | None, str | None]:
     return storage.path, storage.key
 
 
-def _filled(source: Source, axis: int, lengths: Sequence[int], value: float) -> Filled:
+def _padded(source: Source, axis: int, lengths: Sequence[int], value: float) -> Filled:
     shape = (*lengths[:axis], source.shape[axis], *lengths[axis:])
     return Filled(source, shape, held_value("pad", value, source.dtype))
 
