@@ -557,7 +557,7 @@ def _view(description: dict[str, Any]) -> dict[str, Any]:
             "array",
         ),
         (lambda d: _view(d)["cuts"].__setitem__(0, {"range": [0, 120, 2]}), "must be within the array"),
-        (lambda d: _view(d)["cuts"].__setitem__(1, {"range": [0, 4, 1]}), "lie in"),
+        (lambda d: _view(d)["cuts"].__setitem__(1, {"range": [0, 4, 1]}), "within the array"),
     ],
 )
 def test_what_is_no_description(
