@@ -96,7 +96,7 @@ class Decoder:
         if isinstance(value.get("kind"), str):
             return self._kind(value, place)
         if len(value) != 1:
-            raise ValueError("an object must have a kind, or one name that says what it is")
+            raise ValueError("an object must have a kind, or one tag")
         ((tag, parts),) = value.items()
         if tag in _PLAIN:
             return _PLAIN[tag](parts)
@@ -117,7 +117,7 @@ class Decoder:
             if not (isinstance(kind, type) and is_frozen(kind)):
                 raise ValueError(f"{path!r} is no frozen dataclass")
             return kind(**self.decode(fields, place))
-        raise ValueError(f"{tag!r} is no kind of thing that is described")
+        raise ValueError(f"{tag!r} is no known tag")
 
     def _kind(self, value: dict[str, Any], place: str) -> Any:
         kind = KINDS.get(value["kind"])
@@ -186,7 +186,9 @@ def _check_boxes(dataset: Dataset) -> None:
     for request in of_sources(dataset.requests(positions, Draw(positions=positions))):
         ends = request.origins.max(axis=0) + request.extent.spans
         if request.dtype.hasobject != request.source.dtype.hasobject:
-            raise ValueError("numbers are no objects, nor objects numbers")
+            raise ValueError(
+                "an array of objects can't be read as numbers, nor one of numbers as objects"
+            )
         if (request.origins < 0).any() or (ends > request.source.shape).any():
             raise ValueError("selected positions must be within the array")
 

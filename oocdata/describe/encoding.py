@@ -88,8 +88,8 @@ _NAMES = {kind: name for name, kind in KINDS.items()}
 _OPEN = "Open it by its path or URL; save it to a file if it has none."
 _SAVE = "Save it to a file, and open that by its path."
 _MODULE = (
-    "Define it in a module that others can import too; what it needs beside the batch, as "
-    "arguments of functools.partial or fields of a frozen dataclass with `__call__`."
+    "Define it in a module that other processes can import; pass what it needs besides the batch "
+    "as arguments of functools.partial, or as fields of a frozen dataclass with `__call__`."
 )
 _PLAIN = "Make its class a frozen dataclass, with fields of numbers, text, tuples and arrays."
 
@@ -186,13 +186,15 @@ class Encoder:
         storage, rows = source.storage(), getattr(source, "rows", None)
         opened = storage.opened
         if opened is not None and _is_in_local_store(opened.get("target")):
-            raise _error(place, "it is read through a store that was opened here. Open it by URL.")
+            raise _error(
+                place, "it is read through a store object of this process. Open it by URL."
+            )
         if opened is None and isinstance(rows, RowSource):
             opened = {"target": rows}
         if opened is None and is_frozen(type(source)) and type(source) is not Relabelled:
             return self._object(source, place)
         if opened is None:
-            raise _error(place, f"it is of this process alone: {storage.format}. {_OPEN}")
+            raise _error(place, f"it exists in this process only: {storage.format}. {_OPEN}")
         if storage.cache:
             opened = {**opened, "cache": storage.cache}
         parts = {
@@ -214,7 +216,9 @@ def _is_in_local_store(target: Any) -> bool:
 
 
 def _error(place: str, reason: str) -> DescriptionError:
-    return DescriptionError(f"all of a loader must be able to travel; `{place}` can't: {reason}")
+    return DescriptionError(
+        f"every part of a loader must be describable; `{place}` is not: {reason}"
+    )
 
 
 def encode_integers(numbers: NDArray[np.int64]) -> list[Any]:
@@ -256,11 +260,13 @@ def import_path(thing: Any) -> str:
     if not isinstance(module, str) or not isinstance(name, str):
         raise ValueError(f"{type(thing).__name__} objects have no import path")
     if module == "__main__":
-        raise ValueError(f"{name} is defined in the script itself, which nobody else can import")
+        raise ValueError(
+            f"{name} is defined in the script itself, which other processes can't import"
+        )
     if "<lambda>" in name:
         raise ValueError("a lambda has no name")
     if "<locals>" in name:
-        raise ValueError(f"{name} is defined inside a function, where only that function finds it")
+        raise ValueError(f"{name} is defined inside a function, from where it can't be imported")
     if attribute_at(sys.modules.get(module), name) is not thing:
         raise ValueError(f"importing {module}:{name} gives another object")
     return f"{module}:{name}"

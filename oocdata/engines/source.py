@@ -163,18 +163,11 @@ class Source(Protocol):
 
     Immutable, picklable where its file has a path, and thread-safe. Files are opened lazily in each
     process, and closed with the source.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Shape of the array as stored: N axes.
-    dtype : numpy.dtype
-        As delivered, in native byte order.
     """
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Shape of the array as stored."""
+        """Shape of the array as stored, with N axes."""
         ...
 
     @property
@@ -210,15 +203,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class RowSource(Protocol):
-    """A user-defined source that reads rows along axis 0 and nothing else.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(rows, *element)``.
-    dtype : numpy.dtype
-        In native byte order.
-    """
+    """A user-defined source that reads rows along axis 0 and nothing else."""
 
     @property
     def shape(self) -> tuple[int, ...]:

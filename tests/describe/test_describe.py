@@ -394,7 +394,7 @@ def replaced(x: NDArray[Any]) -> NDArray[Any]:  # type: ignore[no-redef]
         (Holding({1, 2}), "Make its class a frozen dataclass"),
         (Holding(b"bytes"), "Make its class a frozen dataclass"),
         (Holding(np.array([None])), "numbers"),
-        (Holding(lambda: 0), "`loader.dataset.fn.held` can't: a lambda"),
+        (Holding(lambda: 0), "`loader.dataset.fn.held` is not: a lambda"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
