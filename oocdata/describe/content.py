@@ -63,10 +63,8 @@ def content(source: Source) -> str:
     # Boxes of few bytes, long on the last axes. They depend on the shape only, so that the same
     # data in other chunks have the same digest.
     is_object = source.dtype.hasobject  # elements of any length
-    lengths, remaining = (
-        [1] * len(shape),
-        1 if is_object else max(1, _BOX_BYTES // source.dtype.itemsize),
-    )
+    lengths = [1] * len(shape)
+    remaining = 1 if is_object else max(1, _BOX_BYTES // source.dtype.itemsize)
     for axis in reversed(range(len(shape))):
         lengths[axis] = min(shape[axis], remaining)
         remaining //= lengths[axis]
@@ -84,8 +82,8 @@ def content(source: Source) -> str:
         else:
             if is_object:
                 parts += out.ravel().tolist()
-                continue
-            parts.append(out.astype(source.dtype.newbyteorder("<")).tobytes())
+            else:
+                parts.append(out.astype(source.dtype.newbyteorder("<")).tobytes())
     return digest(*parts)
 
 

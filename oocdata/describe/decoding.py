@@ -63,7 +63,7 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 
 
 class Decoder:
-    """Decodes one loader; `place` is the path to a part, for error messages.
+    """Decoder of one loader; `place` is the path to a part, for error messages.
 
     May import from the modules and packages in `allow`; `beside` has the objects to which the
     description refers by number.

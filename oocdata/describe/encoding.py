@@ -100,7 +100,7 @@ def is_frozen(kind: type) -> bool:
 
 
 class Encoder:
-    """Writes objects as JSON; `place` is the path to an object, for error messages.
+    """Encoder of objects as JSON; `place` is the path to an object, for error messages.
 
     If a list `beside` is given, leaves (arrays, sources, functions) are appended to it once each,
     and JSON refers to them by number. Otherwise JSON describes how another machine creates them.

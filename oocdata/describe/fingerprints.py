@@ -159,7 +159,7 @@ def _flat(value: Any, name: str) -> Iterator[tuple[str, str]]:
 
 
 class _Digests(Encoder):
-    """Writes leaves as digests. Accepts every object, because none needs to be restored.
+    """Encoder of leaves as digests. Accepts every object, because none needs to be restored.
 
     If `exact`, named functions are identified by their code too, and data by every number.
     """

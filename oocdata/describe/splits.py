@@ -156,7 +156,7 @@ def _leaves(dataset: Dataset) -> list[Any]:
 
 
 class _Numbered(Encoder):
-    """Writes sources and functions as their positions in a list; `grows` appends them to it."""
+    """Encoder of sources and functions as positions in a list; `grows` appends them to it."""
 
     def __init__(self, known: list[Any], *, grows: bool = False) -> None:
         super().__init__()

@@ -130,7 +130,7 @@ class ByteRows:
         out[...] = elements.reshape(out.shape)
 
     def _bytes(self, rows: Ints, starts: Ints, stops: Ints) -> list[bytes]:
-        """Return rows by their bounds."""
+        """Read rows, given by their bounds in `values`."""
         lengths = stops - starts
         ends = np.cumsum(lengths)
         nbytes = int(ends[-1])

@@ -248,7 +248,7 @@ class Concat:
             yield self.parts[owner], begins[which], part_starts, cut[which], targets[which]
 
     def _crossing(self, origins: Ints, extent: Extent) -> tuple[Ints, list[Ints]]:
-        """Return the boxes that lie within one part, and groups of boxes that cross parts.
+        """Return the boxes within one part, and groups of boxes that cross parts.
 
         Boxes of a group begin at the same position along the axis.
         """
@@ -261,13 +261,7 @@ class Concat:
         groups = [(crosses & (first == start)).nonzero()[0] for start in starts]
         return (~crosses).nonzero()[0], groups
 
-    def _read_across(
-        self,
-        origins: Ints,
-        extent: Extent,
-        out: NDArray[Any],
-        boxes: Ints,
-    ) -> None:
+    def _read_across(self, origins: Ints, extent: Extent, out: NDArray[Any], boxes: Ints) -> None:
         """Read boxes of the same start that cross parts, one part at a time."""
         for part, part_origins, part_extent, region in self._cut(origins, extent):
             read_to(part, part_origins, part_extent, out[region], boxes)

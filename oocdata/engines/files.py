@@ -26,7 +26,7 @@ __all__ = [
 
 
 class Version(Protocol):
-    """Identifies one version of a file, or of an object in a store; hashable."""
+    """Identity of one version of a file, or of an object in a store; hashable."""
 
     @property
     def path(self) -> str:
@@ -119,7 +119,7 @@ def version_number(status: os.stat_result) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """Identifies one version of a local file.
+    """Identity of one version of a local file.
 
     Attributes
     ----------

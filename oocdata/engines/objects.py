@@ -39,7 +39,7 @@ class _Lock:
 
 _locks: WeakValueDictionary[int, _Lock] = WeakValueDictionary()
 _locks_guard = threading.RLock()
-"""Guards `_locks`: `setdefault` is not atomic, and two threads could get different locks."""
+"""Lock of `_locks`: `setdefault` is not atomic, and two threads could get different locks."""
 
 
 def _lock_of(target: object) -> _Lock:
@@ -205,7 +205,7 @@ def _neighbours(origins: NDArray[np.int64], extent: Extent, most: int) -> tuple[
 
 
 class RowReader:
-    """Adapts a user's `oocdata.engines.source.RowSource`, which reads whole rows only.
+    """An adapter of a user's `oocdata.engines.source.RowSource`, which reads whole rows only.
 
     Parameters
     ----------
