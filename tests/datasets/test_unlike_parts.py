@@ -1,4 +1,4 @@
-"""Parts whose rows differ in shape, against NumPy."""
+"""Parts whose rows differ in shape, compared with NumPy."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from oocdata.testing import SourceConformance
 Arrays = list[np.ndarray]
 
 SHAPES = [(5, 3, 4), (2, 6, 2), (0, 9, 1), (4, 3, 5), (3, 1, 1)]
-"""The parts without rows count too."""
+"""Includes parts without rows."""
 
 WIDTHS = [(5, 3, 2), (2, 6, 2), (3, 0, 2), (4, 3, 2)]
 
 
 def made(shapes: list[tuple[int, ...]], dtype: str = "i4") -> Arrays:
-    """Return arrays of which all numbers differ."""
+    """Return arrays of distinct numbers."""
     sizes = [int(np.prod(shape)) for shape in shapes]
     runs = np.split(np.arange(1, sum(sizes) + 1), np.cumsum(sizes)[:-1])
     return [run.reshape(shape).astype(dtype) for run, shape in zip(runs, shapes, strict=True)]
@@ -91,7 +91,7 @@ WAYS = [as_files, as_npz, as_datasets, as_chunks, as_zarr]
 
 class TestFilledUp(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Filled:
-        """Wrap what is not zero, of an array that is zero beyond."""
+        """Wrap the non-zero part of an array that is zero beyond it."""
         held = tuple(slice(0, (n + 1) // 2) for n in array.shape)
         inner = array[held].copy()
         array[...] = 0
@@ -99,7 +99,7 @@ class TestFilledUp(SourceConformance):
         return Filled(MemoryArray(inner), array.shape, array.dtype.type(0))
 
 
-# --- filled up
+# --- padded
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -144,7 +144,7 @@ def test_any_boxes(shapes: list[tuple[int, ...]], dtype: str, data: Any) -> None
 
 
 def test_loaders(tmp_path: Path) -> None:
-    """Every row once an epoch and rank; the mask beside it; the same in workers and from JSON."""
+    """Every row once per epoch and rank, with its mask; the same in workers and from JSON."""
     arrays = made([(n, 3 + n % 4, 2 + n % 3) for n in range(1, 12)])
     given = as_files(tmp_path, arrays)
     view, wanted = ooc.open(**given, pad=0), filled(arrays, 0)
@@ -195,7 +195,7 @@ def test_chunks_are_decoded_once_and_no_others() -> None:
     assert twos == Counter({(n, 0, 0): 1 for n in range(4)})
 
 
-def test_what_can_not_be_filled(tmp_path: Path) -> None:
+def test_what_can_not_be_padded(tmp_path: Path) -> None:
     arrays = made(SHAPES, "u1")
     for value in (-1, 0.5, np.nan, "a"):
         with pytest.raises(ArgumentError, match="`pad` must be a number that uint8 holds"):
@@ -213,7 +213,7 @@ def test_what_can_not_be_filled(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", [as_files, as_datasets, as_npz])
-def test_shapes_are_listed_without_it(tmp_path: Path, way: Callable[..., dict[str, Any]]) -> None:
+def test_without_pad_shapes_are_listed(tmp_path: Path, way: Callable[..., dict[str, Any]]) -> None:
     with pytest.raises(
         MismatchedPartsError,
         match=r"\(\*, 3, 4\) int32 \(1 part\), \(\*, 6, 2\).*ooc\.open\(…, pad=0\)",
