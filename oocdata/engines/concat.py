@@ -292,14 +292,11 @@ def opened_together(arguments: list[Mapping[str, Any] | None]) -> Mapping[str, A
             return None
         targets = [kwargs["target"]] if isinstance(kwargs["target"], str) else kwargs["target"]
         expanded += [{**kwargs, "target": target} for target in targets]
-    first = expanded[0]
     for name in ("target", "key"):
-        shared = {other: value for other, value in first.items() if other != name}
-        if all(
-            {argument: value for argument, value in kwargs.items() if argument != name} == shared
-            for kwargs in expanded
-        ):
-            return {**first, name: [kwargs.get(name) for kwargs in expanded]}
+        others = ({n: v for n, v in kwargs.items() if n != name} for kwargs in expanded)
+        first = next(others)
+        if all(other == first for other in others):
+            return {**expanded[0], name: [kwargs.get(name) for kwargs in expanded]}
     return None
 
 
@@ -316,13 +313,13 @@ def _annotations(parts: list[Storage]) -> Annotations:
     return common([part.annotations() for part in parts])
 
 
-def common(found: Sequence[Annotations]) -> Annotations:
+def common(annotations: Sequence[Annotations]) -> Annotations:
     """Return the attributes and fill value that arrays share; None for those that differ."""
-    first = found[0]
-    names = dict.fromkeys(name for each in found for name in each.attributes)
+    names = dict.fromkeys(name for each in annotations for name in each.attributes)
+    fill_values = [each.fill_value for each in annotations]
     return Annotations(
-        {name: _agreed([each.attributes.get(name) for each in found]) for name in names},
-        _agreed([each.fill_value for each in found]) if first.fill_value is not None else None,
+        {name: _agreed([each.attributes.get(name) for each in annotations]) for name in names},
+        None if fill_values[0] is None else _agreed(fill_values),
     )
 
 

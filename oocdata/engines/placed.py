@@ -138,8 +138,8 @@ class Placed:
     ) -> None:
         """Read boxes one position at a time along an axis whose selection is an index array."""
         for number in range(extent.lengths[axis]):
-            moved, single, where = cut_boxes(origins, extent, axis, number, number + 1)
-            self.read(moved, single, out[where])
+            part_origins, part_extent, region = cut_boxes(origins, extent, axis, number, number + 1)
+            self.read(part_origins, part_extent, out[region])
 
     @cached_property
     def _mappings(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:

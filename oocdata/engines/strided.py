@@ -295,11 +295,11 @@ class Strided:
             self._fill(opened, plan, batch, extent, scratch[: len(batch)])
             shape, strides = (len(batch), *extent.lengths), (plan.nbytes, *plan.strides)
             read = np.ndarray(shape, self.stored, scratch, plan.origin, strides)
-            where = slice(start, start + plan.boxes)
+            region = slice(start, start + plan.boxes)
             if places is None:
-                copy_across(read, out[where])
+                copy_across(read, out[region])
             else:
-                out[places[where]] = read
+                out[places[region]] = read
 
     def _read_parts(
         self,
@@ -313,8 +313,8 @@ class Strided:
         axis, length = parts
         for start in range(0, extent.lengths[axis], length):
             stop = min(start + length, extent.lengths[axis])
-            moved, part, where = cut_boxes(origins, extent, axis, start, stop)
-            self.read_to(moved, part, out[where], places)
+            moved, part, region = cut_boxes(origins, extent, axis, start, stop)
+            self.read_to(moved, part, out[region], places)
 
     def _fill(
         self,
