@@ -1,12 +1,12 @@
-"""One description of a loader: for fingerprints, worker processes, and other machines.
+"""Describe a loader as JSON, for fingerprints, worker processes and other machines.
 
-A loader, its order and its datasets are frozen dataclasses whose fields are numbers, texts, ranges,
-others of them, and as leaves arrays, functions and sources. Here they are written as JSON, in three
-ways that differ in the leaves alone:
+A loader, its order and its datasets are frozen dataclasses. Their fields are numbers, text, ranges,
+other such objects, and as leaves arrays, functions and sources. There are three ways to write them,
+which differ in the leaves only:
 
 ==============  ====================  ======================  ===============================
-leaf            `describe`: to        `fingerprint`: is it    beside a description: to worker
-                another machine       still the same          processes of this machine
+leaf            `describe`: for       `fingerprint`: is the   with `beside`: for worker
+                another machine       loader still the same?  processes on this machine
 ==============  ====================  ======================  ===============================
 source          how to open it, and   shape, dtype, digest    the object, pickled
                 a digest              of some of its numbers
@@ -15,7 +15,7 @@ function        import path           import path, or digest  the object, pickle
 array           base64                digest                  the object, pickled
 ==============  ====================  ======================  ===============================
 
-The version of a description is `FORMAT`: another name of a field makes another one.
+`FORMAT` is the version of a description; renaming a field requires a new version.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT = 5
-"""The form of descriptions; another number is another form."""
+"""Version of the form of descriptions."""
 
 
 def describe(loader: Loader | Stream, *, beside: list[Any] | None = None) -> dict[str, Any]:
-    """Return a loader as JSON: the same for the same loader, in any process.
+    """Return a loader as JSON, which is the same for equal loaders in any process.
 
     Reads a few numbers of each source.
 
     Parameters
     ----------
     loader : Loader
-        Over data that lie in files or at URLs.
+        Over data in files or at URLs.
     beside : list, optional
-        Sources, functions and arrays are appended to it as they are, and the description has their
-        numbers. Then a loader may be of anything, and nothing is read.
+        Sources, functions and arrays are appended to this list, and the description refers to them
+        by number. Then the loader may be of anything, and nothing is read.
 
     Raises
     ------
     oocdata.errors.DescriptionError
-        If something of it can't travel: an array in memory, an open object, a function without an
-        import path.
+        If a part of the loader can't be described: an array in memory, an open object, a function
+        without an import path.
     oocdata.errors.SourceError
-        If a file is gone, or is no longer what it was.
+        If a file is gone or has changed.
     """
     if not isinstance(loader, Loader | Stream):
         raise DescriptionError(f"`loader` must be a Loader; got {type(loader).__name__}.")
@@ -76,24 +76,24 @@ def from_json(
     allow: Iterable[str] = (),
     beside: Sequence[Any] = (),
 ) -> Loader | Stream:
-    """Return the loader that a description is of; its files are opened anew.
+    """Return the loader of a description; its files are opened again.
 
     Parameters
     ----------
     description : str or mapping
-        As `as_json` or `describe` returns it.
+        Result of `as_json` or `describe`.
     allow : iterable of str
-        Modules, or packages with all that is in them, from which functions and classes that are
-        not oocdata's may be imported. Whoever writes the description chooses which of their
-        functions are called.
+        Modules, and packages with all their modules, from which functions and classes other than
+        oocdata's may be imported. The author of the description chooses which of their functions
+        are called.
     beside : sequence
-        What was given to `describe`.
+        The list that was passed to `describe`.
 
     Raises
     ------
     oocdata.errors.DescriptionError
-        If it is no description, or names what is not allowed or not there; or if a file is not
-        the one that was described.
+        If this is not a description, or if it names something that is not allowed or missing; or if
+        a file is not the one that was described.
     oocdata.errors.SourceError
         If a file can't be opened.
     """

@@ -1,7 +1,7 @@
-"""From JSON to a loader: nothing is imported that is not allowed, and files are those described.
+"""Read a loader from JSON, importing allowed modules only, and verify its files.
 
-What is chosen must lie in the array: a split is a file that people may edit. Whether other fields
-fit to each other is not asked: descriptions are written by `encoding`.
+Selections are checked against the array, because a split is a file that people may edit. Other
+fields are not checked against each other: descriptions are written by `encoding`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import of_sources
 from oocdata.datasets.view import View
 from oocdata.describe.content import content
-from oocdata.describe.encoding import KINDS, held, import_path, is_frozen
+from oocdata.describe.encoding import KINDS, attribute_at, import_path, is_frozen
 from oocdata.engines.blocked import blocked
 from oocdata.engines.columns import Columns, choose_columns
 from oocdata.engines.dtypes import dtype_text, named_dtype
@@ -35,7 +35,7 @@ _FLOATS = {repr(value): value for value in map(float, ("nan", "inf", "-inf"))}
 
 
 def decode_integers(parts: Any) -> NDArray[np.int64]:
-    """Return the numbers that `encode_integers` wrote, or raise ValueError."""
+    """Return the numbers that `encode_integers` wrote; raise ValueError if malformed."""
     if parts == []:
         return np.zeros(0, np.int64)
     first, encoded = parts
@@ -44,10 +44,10 @@ def decode_integers(parts: Any) -> NDArray[np.int64]:
 
 
 def decode_array(parts: Any) -> NDArray[Any]:
-    """Return the array that `encode_array` wrote, or raise ValueError."""
-    kind, shape, text = parts
-    stored = named_dtype(kind)
-    array = np.frombuffer(base64.b64decode(text, validate=True), stored)
+    """Return the array that `encode_array` wrote; raise ValueError if malformed."""
+    dtype, shape, encoded = parts
+    stored = named_dtype(dtype)
+    array = np.frombuffer(base64.b64decode(encoded, validate=True), stored)
     return array.reshape(shape).astype(stored.newbyteorder("="))
 
 
@@ -57,16 +57,16 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
     "float": _FLOATS.__getitem__,
     "dtype": named_dtype,
     "int64": decode_integers,
-    "array": lambda parts: decode_array(parts)[()],  # one of no axes becomes a scalar
+    "array": lambda parts: decode_array(parts)[()],  # a 0-d array becomes a scalar
 }
-"""What is made of numbers and texts alone, by its tag."""
+"""Decoders of values that consist of numbers and text only, by tag."""
 
 
 class Decoder:
-    """Decodes one loader; `place` says where a part stands, for messages.
+    """Decoder of one loader; `place` is the path to a part, for error messages.
 
-    It may import from the modules and packages of `allow`; what lies `beside` the description are
-    the objects that it has the numbers of.
+    May import from the modules and packages in `allow`; `beside` has the objects to which the
+    description refers by number.
     """
 
     def __init__(self, allow: tuple[str, ...], beside: Sequence[Any]) -> None:
@@ -76,17 +76,17 @@ class Decoder:
         self._axes: Any = None
 
     def decode(self, value: Any, place: str) -> Any:
-        """Return what JSON describes; raise DescriptionError, or SourceError for a file."""
+        """Return the described object; raise `DescriptionError`, or `SourceError` for a file."""
         try:
-            return self._made(value, place)
+            return self._decode(value, place)
         except (OocdataError, RecursionError):
             raise
-        except Exception as error:  # whatever is wrong with it, it is not readable
+        except Exception as error:  # malformed input may raise anything
             raise DescriptionError(
                 f"a description must be readable; `{place}` is not: {error}."
             ) from error
 
-    def _made(self, value: Any, place: str) -> Any:
+    def _decode(self, value: Any, place: str) -> Any:
         if value is None or type(value) in (bool, int, float, str):
             return value
         if type(value) is list:
@@ -96,7 +96,7 @@ class Decoder:
         if isinstance(value.get("kind"), str):
             return self._kind(value, place)
         if len(value) != 1:
-            raise ValueError("an object must have a kind, or one name that says what it is")
+            raise ValueError("an object must have a kind, or one tag")
         ((tag, parts),) = value.items()
         if tag in _PLAIN:
             return _PLAIN[tag](parts)
@@ -107,24 +107,24 @@ class Decoder:
         if tag == "beside":
             return self._beside[as_count("beside", parts, at_least=0)]
         if tag == "import":
-            return self._found(parts)
+            return self._find(parts)
         if tag == "partial":
             function, arguments, names = (self.decode(part, place) for part in parts)
             return partial(function, *arguments, **names)
         if tag == "object":
-            path, given = parts
-            kind = self._found(path)
+            path, fields = parts
+            kind = self._find(path)
             if not (isinstance(kind, type) and is_frozen(kind)):
                 raise ValueError(f"{path!r} is no frozen dataclass")
-            return kind(**self.decode(given, place))
-        raise ValueError(f"{tag!r} is no kind of thing that is described")
+            return kind(**self.decode(fields, place))
+        raise ValueError(f"{tag!r} is no known tag")
 
     def _kind(self, value: dict[str, Any], place: str) -> Any:
         kind = KINDS.get(value["kind"])
         if kind is None:
             raise ValueError(f"{value['kind']!r} is no kind of dataset or order")
         before = self._axes
-        if issubclass(kind, View):  # of which the source in it is opened
+        if issubclass(kind, View):  # its source is opened with these axes
             self._axes = value.get("axes")
         parts = {
             name: self.decode(part, f"{place}.{name}")
@@ -135,36 +135,36 @@ class Decoder:
         if kind is Columns:
             source, places = parts["source"], parts["places"]
             return choose_columns(source, 1, as_positions(places, source.shape[1]))
-        made = kind(**parts)
-        if isinstance(made, Dataset):
-            _check_boxes(made)
-        return made
+        decoded = kind(**parts)
+        if isinstance(decoded, Dataset):
+            _check_boxes(decoded)
+        return decoded
 
     def _source(self, parts: dict[str, Any], axes: Any, place: str) -> Source:
-        """Return a source, opened once for all views that read it, if it is what was described."""
+        """Return a source if it is the one described; views of one source share it."""
         if axes is None:
-            raise ValueError("it must lie in a view, which has axes")
-        known = json.dumps([parts, axes])
-        if known in self._opened:
-            return self._opened[known]
-        given = {
+            raise ValueError("a source must be part of a view, which has axes")
+        cache_key = json.dumps([parts, axes])
+        if cache_key in self._opened:
+            return self._opened[cache_key]
+        arguments = {
             name: self.decode(part, f"{place}.{name}") for name, part in parts["opened"].items()
         }
-        source = blocked(open_source(**given, axis=tuple(axes)), tuple(axes))
-        now = {"shape": list(source.shape), "dtype": dtype_text(source.dtype)}
-        if all(parts[name] == now[name] for name in now):
-            now["content"] = content(source)
-        for name, found in now.items():
-            if parts[name] != found:
+        source = blocked(open_source(**arguments, axis=tuple(axes)), tuple(axes))
+        actual = {"shape": list(source.shape), "dtype": dtype_text(source.dtype)}
+        if all(parts[name] == actual[name] for name in actual):
+            actual["content"] = content(source)
+        for name, current in actual.items():
+            if parts[name] != current:
                 raise DescriptionError(
                     f"{parts['opened'].get('target')!r} must be what was described; it is not: "
-                    f"`{place}.{name}` was {parts[name]}, and is {found}. Describe the loader "
+                    f"`{place}.{name}` was {parts[name]}, and is {current}. Describe the loader "
                     "again."
                 )
-        self._opened[known] = source
+        self._opened[cache_key] = source
         return source
 
-    def _found(self, path: Any) -> Any:
+    def _find(self, path: Any) -> Any:
         try:
             return find(path, self._allow)
         except ValueError as error:
@@ -175,37 +175,38 @@ class Decoder:
 
 
 def _check_boxes(dataset: Dataset) -> None:
-    """Raise if boxes of the outermost rows or windows do not lie in their arrays."""
+    """Raise if boxes of the outermost rows or windows are outside their arrays."""
     if not len(dataset):
         return
-    places = {0, len(dataset) - 1}
-    for chosen in vars(dataset).values():
-        if isinstance(chosen, np.ndarray) and chosen.shape == (len(dataset),):
-            places |= {int(chosen.argmin()), int(chosen.argmax())}
-    positions = np.array(sorted(places), np.int64)
+    outermost = {0, len(dataset) - 1}
+    for selection in vars(dataset).values():
+        if isinstance(selection, np.ndarray) and selection.shape == (len(dataset),):
+            outermost |= {int(selection.argmin()), int(selection.argmax())}
+    positions = np.array(sorted(outermost), np.int64)
     for request in of_sources(dataset.requests(positions, Draw(positions=positions))):
         ends = request.origins.max(axis=0) + request.extent.spans
         if request.dtype.hasobject != request.source.dtype.hasobject:
-            raise ValueError("numbers are no objects, nor objects numbers")
+            raise ValueError(
+                "an array of objects can't be read as numbers, nor one of numbers as objects"
+            )
         if (request.origins < 0).any() or (ends > request.source.shape).any():
-            raise ValueError("what is chosen must lie in the array")
+            raise ValueError("selected positions must be within the array")
 
 
 def find(path: str, allow: Sequence[str]) -> Any:
-    """Return what has an import path, from allowed modules and packages alone, or raise ValueError.
+    """Return the object of an import path, if it is defined in an allowed module or package.
 
-    It must be called so where it is at home: what an allowed module itself has imported is not
-    allowed by that.
+    Raises ValueError for any other. Objects that an allowed module merely imported are not allowed.
     """
     module, _, name = path.partition(":")
     if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in allow):
         raise ValueError(f"the module {module!r} is not allowed")
     try:
-        found = held(import_module(module), name)
+        value = attribute_at(import_module(module), name)
     except ImportError as error:
         raise ValueError(f"the module {module!r} can't be imported: {error}") from error
-    if found is None:
+    if value is None:
         raise ValueError(f"the module {module!r} has no {name!r}")
-    if import_path(found) != path:
-        raise ValueError(f"it is at home at {import_path(found)}")
-    return found
+    if import_path(value) != path:
+        raise ValueError(f"it is defined at {import_path(value)}")
+    return value

@@ -1,9 +1,9 @@
-"""From a loader to JSON.
+"""Write a loader as JSON.
 
 ===================  =================================================
 in Python            in JSON
 ===================  =================================================
-None, bool, int, …   as it is (a float that is no number, by its name)
+None, bool, int, …   unchanged (nan and infinity by name)
 tuple, list          a list
 a description        an object with "kind" and public names
 dict                 ``{"dict": [[name, value], …]}``, in its order
@@ -14,7 +14,7 @@ class, function      ``{"import": "package.module:name"}``
 functools.partial    ``{"partial": [function, [argument, …], {"dict": …}]}``
 frozen dataclass     ``{"object": ["package.module:Class", {"dict": …}]}``
 source               ``{"source": {"opened": …, "shape": …, …}}``
-any of the last six  ``{"beside": number}`` with worker processes
+any of the last six  ``{"beside": number}`` for worker processes
 ===================  =================================================
 """
 
@@ -66,7 +66,8 @@ from oocdata.order.weighted import Weighted
 from oocdata.stream import Generated, Stream
 
 __all__ = [
-    "KINDS", "Encoder", "encode_array", "encode_integers", "held", "import_path", "is_frozen",
+    "KINDS", "Encoder", "attribute_at", "encode_array", "encode_integers", "import_path",
+    "is_frozen",
 ]  # fmt: skip
 
 KINDS: dict[str, type] = {
@@ -80,15 +81,15 @@ KINDS: dict[str, type] = {
     "row_lengths": RowLengths, "row_mask": RowMask, "ragged": Ragged, "ragged_rows": RaggedRows,
     "bucketed": Bucketed, "bounded": Bounded, "padding_mask": PaddingMask,
 }  # fmt: skip
-"""The dataclasses that a loader is made of, by the names of their kinds."""
+"""Dataclasses of which a loader consists, by the name in JSON."""
 
 _NAMES = {kind: name for name, kind in KINDS.items()}
 
 _OPEN = "Open it by its path or URL; save it to a file if it has none."
 _SAVE = "Save it to a file, and open that by its path."
 _MODULE = (
-    "Define it in a module that others can import too; what it needs beside the batch, as "
-    "arguments of functools.partial or fields of a frozen dataclass with `__call__`."
+    "Define it in a module that other processes can import; pass what it needs besides the batch "
+    "as arguments of functools.partial, or as fields of a frozen dataclass with `__call__`."
 )
 _PLAIN = "Make its class a frozen dataclass, with fields of numbers, text, tuples and arrays."
 
@@ -99,10 +100,10 @@ def is_frozen(kind: type) -> bool:
 
 
 class Encoder:
-    """Writes what is described as JSON; `place` says where it stands, for messages.
+    """Encoder of objects as JSON; `place` is the path to an object, for error messages.
 
-    Leaves (arrays, sources, functions) are appended to `beside` as they are, each once, and JSON
-    has their numbers. Without it, JSON says how another machine makes them again.
+    If a list `beside` is given, leaves (arrays, sources, functions) are appended to it once each,
+    and JSON refers to them by number. Otherwise JSON describes how another machine creates them.
     """
 
     def __init__(self, beside: list[Any] | None = None) -> None:
@@ -110,7 +111,7 @@ class Encoder:
         self._numbers: dict[int, int] = {}
 
     def encode(self, value: Any, place: str) -> Any:
-        """Return JSON, or raise DescriptionError for what can't travel."""
+        """Return an object as JSON; raise `DescriptionError` if it can't be described."""
         if value is None or type(value) in (bool, int, str):
             return value
         if isinstance(value, np.bool_ | np.integer):
@@ -132,18 +133,18 @@ class Encoder:
         return self.leaf(value, place)
 
     def named(self, kind: str, parts: dict[str, Any], place: str) -> dict[str, Any]:
-        """Return JSON of a thing of a kind, made of parts that have names."""
-        each = {name: self.encode(part, f"{place}.{name}") for name, part in parts.items()}
-        return {"kind": kind, **each}
+        """Return an object of a kind, with its named parts, as JSON."""
+        encoded = {name: self.encode(part, f"{place}.{name}") for name, part in parts.items()}
+        return {"kind": kind, **encoded}
 
     def _dict(self, value: dict[Any, Any], place: str) -> Any:
         if not all(type(name) is str for name in value):
             raise _error(place, f"it has the names {list(value)}. Names must be text.")
-        each = [[name, self.encode(part, f"{place}.{name}")] for name, part in value.items()]
-        return {"dict": each}
+        pairs = [[name, self.encode(part, f"{place}.{name}")] for name, part in value.items()]
+        return {"dict": pairs}
 
     def leaf(self, value: Any, place: str) -> Any:
-        """Return JSON of an array, a source, a function, or an object of the user's."""
+        """Return an array, a source, a function, or an object of a user's class as JSON."""
         if self._beside is not None:
             number = self._numbers.setdefault(id(value), len(self._beside))
             if number == len(self._beside):
@@ -151,7 +152,7 @@ class Encoder:
             return {"beside": number}
         try:
             return self._portable(value, place)
-        except (DescriptionError, SourceError):  # of a part, of a file
+        except (DescriptionError, SourceError):  # complete already
             raise
         except ValueError as error:
             hint = _MODULE if callable(value) else _PLAIN
@@ -181,17 +182,19 @@ class Encoder:
         return {"object": [import_path(type(value)), self._dict(fields_of(value), place)]}
 
     def _source(self, source: Source, place: str) -> Any:
-        """Return how a source is opened, and what tells it from others."""
+        """Return how to open a source, and its shape, dtype and digest."""
         storage, rows = source.storage(), getattr(source, "rows", None)
         opened = storage.opened
-        if opened is not None and _is_given(opened.get("target")):
-            raise _error(place, "it is read through a store that was opened here. Open it by URL.")
+        if opened is not None and _is_in_local_store(opened.get("target")):
+            raise _error(
+                place, "it is read through a store object of this process. Open it by URL."
+            )
         if opened is None and isinstance(rows, RowSource):
             opened = {"target": rows}
         if opened is None and is_frozen(type(source)) and type(source) is not Relabelled:
             return self._object(source, place)
         if opened is None:
-            raise _error(place, f"it is of this process alone: {storage.format}. {_OPEN}")
+            raise _error(place, f"it exists in this process only: {storage.format}. {_OPEN}")
         if storage.cache:
             opened = {**opened, "cache": storage.cache}
         parts = {
@@ -203,24 +206,26 @@ class Encoder:
         return {"source": parts}
 
 
-def _is_given(target: Any) -> bool:
-    """Return whether a source lies in a store that the user opened, of this process alone."""
+def _is_in_local_store(target: Any) -> bool:
+    """Return whether a target is in a store object that the user opened in this process."""
     if not (isinstance(target, str) and is_url(target)):
         return False
-    from oocdata.stores.given import is_given  # not where all lies on disks
+    from oocdata.stores.given import is_given  # not imported for local files
 
     return is_given(target)
 
 
 def _error(place: str, reason: str) -> DescriptionError:
-    return DescriptionError(f"all of a loader must be able to travel; `{place}` can't: {reason}")
+    return DescriptionError(
+        f"every part of a loader must be describable; `{place}` is not: {reason}"
+    )
 
 
 def encode_integers(numbers: NDArray[np.int64]) -> list[Any]:
-    """Return int64 numbers in one dimension as the first and the steps; see `encode_array`.
+    """Return 1-D int64 numbers as the first number and the differences; see `encode_array`.
 
-    Rows chosen by a mask, and the bounds of episodes, ascend in small steps, which fit into a byte
-    or two. Nothing is compressed: what a compressor writes changes with its version.
+    Rows selected by a mask, and bounds of episodes, ascend in small steps, which fit into one or
+    two bytes. Nothing is compressed, because a compressor's output changes with its version.
 
     Examples
     --------
@@ -229,14 +234,14 @@ def encode_integers(numbers: NDArray[np.int64]) -> list[Any]:
     """
     if len(numbers) == 0:
         return []
-    steps = np.diff(numbers)  # wraps around, and is summed up wrapping around
+    steps = np.diff(numbers)  # overflow wraps around here and in `decode_integers`
     low, high = int(steps.min(initial=0)), int(steps.max(initial=0))
-    kind = np.min_scalar_type(min(low, -1 - high))  # of a negative number: signed
+    kind = np.min_scalar_type(min(low, -1 - high))  # signed, because its argument is negative
     return [int(numbers[0]), encode_array(steps.astype(kind))]
 
 
 def encode_array(array: NDArray[Any] | np.generic) -> list[Any]:
-    """Return numbers of any shape as ``[dtype, shape, base64]``, in C order.
+    """Return an array of any shape as ``[dtype, shape, base64]``, in C order.
 
     Examples
     --------
@@ -249,22 +254,24 @@ def encode_array(array: NDArray[Any] | np.generic) -> list[Any]:
 
 
 def import_path(thing: Any) -> str:
-    """Return ``module:name`` of a class or function; ValueError if others don't find it so."""
+    """Return ``module:name`` of a class or function; raise ValueError if it can't be imported."""
     module = getattr(thing, "__module__", None)
     name = getattr(thing, "__qualname__", getattr(thing, "__name__", None))
     if not isinstance(module, str) or not isinstance(name, str):
         raise ValueError(f"{type(thing).__name__} objects have no import path")
     if module == "__main__":
-        raise ValueError(f"{name} is defined in the script itself, which nobody else can import")
+        raise ValueError(
+            f"{name} is defined in the script itself, which other processes can't import"
+        )
     if "<lambda>" in name:
         raise ValueError("a lambda has no name")
     if "<locals>" in name:
-        raise ValueError(f"{name} is defined inside a function, where only that function finds it")
-    if held(sys.modules.get(module), name) is not thing:
-        raise ValueError(f"importing {module}:{name} gives something else")
+        raise ValueError(f"{name} is defined inside a function, from where it can't be imported")
+    if attribute_at(sys.modules.get(module), name) is not thing:
+        raise ValueError(f"importing {module}:{name} gives another object")
     return f"{module}:{name}"
 
 
-def held(module: Any, name: str) -> Any:
-    """Return what a module holds under a name with dots; None if it holds nothing."""
-    return reduce(lambda found, part: getattr(found, part, None), name.split("."), module)
+def attribute_at(module: Any, name: str) -> Any:
+    """Return the attribute of a module with a dotted name; None if there is none."""
+    return reduce(lambda value, part: getattr(value, part, None), name.split("."), module)

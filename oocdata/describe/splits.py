@@ -1,9 +1,9 @@
-"""Parts of a split in a small file: JSON, with the fingerprint of what was split.
+"""Save the parts of a split in a small JSON file, with a fingerprint of the dataset.
 
-``{"kind": "split", "format": …, "of": fingerprint, "parts": …}``. Parts are written as `describe`
-tells of them, ranges as three numbers, chosen rows as their differences; but a source or function
-is a number, its place among those of the dataset that was split. So nothing is opened or imported
-by loading a file, and the data may lie elsewhere.
+``{"kind": "split", "format": …, "of": fingerprint, "parts": …}``. Parts are written like
+descriptions, ranges as three numbers, selected rows as differences. But a source or function is a
+number, its position among those of the dataset that was split. So loading a file opens and imports
+nothing, and the data may have moved.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ from oocdata.index import as_path
 __all__ = ["load_split", "save_split"]
 
 FORMAT = 1
-"""The form of the file; another number is another form."""
+"""Version of the form of the file."""
 
 
 def save_split(
     path: str | os.PathLike[str], dataset: Dataset, parts: Any, *, overwrite: bool = False
 ) -> None:
-    """Write which elements the parts of a dataset have, as a small JSON file.
+    """Write which elements the parts of a dataset have to a small JSON file.
 
     Parameters
     ----------
     path : path
     dataset : Dataset
-        What was split: `load_split` needs the same.
+        The dataset that was split; `load_split` needs the same.
     parts : tuple, list or dict of Dataset
-        Made of it, by `Dataset.split`, `Dataset.split_at`, `Dataset.folds` or selections; nested as
-        you like.
+        Made from `dataset` by `Dataset.split`, `Dataset.split_at`, `Dataset.folds` or selections;
+        may be nested.
     overwrite : bool
-        Whether a file of that name may be written over.
+        Whether to replace an existing file.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If a part is not made of the dataset, or the file is there.
+        If a part is not made from the dataset, or the file exists.
 
     Examples
     --------
@@ -75,26 +75,26 @@ def save_split(
 
 
 def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
-    """Return the parts that `save_split` wrote, of the same dataset opened anew.
+    """Return the parts that `save_split` wrote, of the same dataset opened again.
 
     Parameters
     ----------
     path : path
     dataset : Dataset
-        With the same numbers, shapes and functions as the one that was split; where its files lie
-        may differ. A few numbers are read to see that.
+        With the same numbers, shapes and functions as the dataset that was split; its files may
+        have moved. A few numbers are read to verify that.
 
     Returns
     -------
     tuple or dict of Dataset
-        As they were given to `save_split`; a list comes back as a tuple.
+        In the structure that was passed to `save_split`; a list is returned as a tuple.
 
     Raises
     ------
     oocdata.errors.RestoreError
-        If the dataset is another one; the message says what differs.
+        If the dataset is another one; the message lists the differences.
     oocdata.errors.DescriptionError
-        If the file is none of `save_split`.
+        If the file was not written by `save_split`.
 
     Examples
     --------
@@ -110,20 +110,20 @@ def load_split(path: str | os.PathLike[str], dataset: Dataset) -> Any:
     _check_dataset(dataset)
     try:
         with open(place, encoding="ascii") as file:
-            found = json.load(file)
-        if found["kind"] != "split" or found["format"] != FORMAT:
-            raise ValueError(f"it has format {found['format']!r}")
-        saved, parts = dict(found["of"]), found["parts"]
+            content = json.load(file)
+        if content["kind"] != "split" or content["format"] != FORMAT:
+            raise ValueError(f"it has format {content['format']!r}")
+        saved, parts = dict(content["of"]), content["parts"]
     except FileNotFoundError as error:
         raise MissingFileError("No such file.", path=place) from error
     except (ValueError, TypeError, KeyError) as error:  # UnicodeDecodeError too
         raise DescriptionError(
             f"{place!r} must be what oocdata.save_split writes; it is not: {error}."
         ) from error
-    other = differences(saved, json.loads(dataset_fingerprint(dataset)))
-    if other:
+    changes = differences(saved, json.loads(dataset_fingerprint(dataset)))
+    if changes:
         raise RestoreError(
-            f"a split must be loaded for the dataset that it was made of; {'; '.join(other)} "
+            f"a split must be loaded for the dataset that it was made of; {'; '.join(changes)} "
             f"({place!r}). Open it as it was then, or split anew."
         )
     return Decoder((), _leaves(dataset)).decode(parts, "parts")
@@ -135,7 +135,7 @@ def _check_dataset(dataset: Any) -> None:
 
 
 def _check_datasets(parts: Any) -> None:
-    """Raise if parts are anything but datasets."""
+    """Raise if parts contain anything but datasets."""
     if isinstance(parts, dict | tuple | list) and parts:
         for part in parts.values() if isinstance(parts, dict) else parts:
             _check_datasets(part)
@@ -146,30 +146,30 @@ def _check_datasets(parts: Any) -> None:
 
 
 def _leaves(dataset: Dataset) -> list[Any]:
-    """Return the sources and functions of a dataset, one for each place where one stands.
+    """Return the sources and functions of a dataset, in the order in which they appear.
 
-    (Not each once: the same data may be opened once at one time, and twice at another.)
+    Repeats are kept: the same data may be opened once at one time, and twice at another.
     """
-    found: list[Any] = []
-    _Numbered(found, grows=True).encode(dataset, "dataset")
-    return found
+    leaves: list[Any] = []
+    _Numbered(leaves, grows=True).encode(dataset, "dataset")
+    return leaves
 
 
 class _Numbered(Encoder):
-    """Writes sources and functions as their places in a list, which may grow by them."""
+    """Encoder of sources and functions as positions in a list; `grows` appends them to it."""
 
     def __init__(self, known: list[Any], *, grows: bool = False) -> None:
         super().__init__()
         self._known, self._grows = known, grows
 
     def leaf(self, value: Any, place: str) -> Any:
-        """Return JSON of an array; of anything else its number."""
+        """Return an array as JSON, and any other leaf as its number."""
         if isinstance(value, np.ndarray | np.generic):
             return super().leaf(value, place)
         if self._grows:
             self._known.append(value)
-        for number, one in enumerate(self._known):
-            if one is value:
+        for number, leaf in enumerate(self._known):
+            if leaf is value:
                 return {"beside": number}
         raise ArgumentError(
             f"`parts` must be made of `dataset`; `{place}` is not in it. Split the dataset that is "

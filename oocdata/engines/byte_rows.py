@@ -1,22 +1,21 @@
-"""Rows of bytes of unequal length: lines of text, records of a file, pictures as they are encoded.
+"""Read rows of bytes of unequal length: lines of text, records of a file, encoded pictures.
 
-They lie one after the other in a 1-D array of bytes, and another array says where each begins. Both
-are ordinary sources of the other engines, so caching, decoding in threads and noticing that a file
-has changed are theirs. An element is a Python ``bytes``, so a batch is an array of objects, which
-TensorFlow takes as ``tf.string``.
+Rows are consecutive in a 1-D array of bytes, and a second array has their offsets. Both are
+ordinary sources of the other engines, which cache, decode in threads and detect changed files. An
+element is a Python ``bytes``, so that a batch is an object array, which TensorFlow takes as
+``tf.string``.
 
-To give TensorFlow the rows of a run in one ``bytes``, to be cut by ``tf.strings.substr``, is not
-worth it: it copies as often (1.1 times as fast of 80 bytes a row, 0.8 of 60 KB). Nor is to give it
-them as one message, to be cut by ``tf.io.decode_proto`` (0.95 times as fast of 320 bytes to 60 KB).
-Nor is it to read each row straight into its ``bytes``, by ctypes (1.1 times as fast of 100 KB and
-of 1 MB, through `to_tf`).
+Three alternatives were measured and are not worth their code: one ``bytes`` for a run of batches,
+cut by ``tf.strings.substr``, copies as often (1.1 times as fast for 80 bytes a row, 0.8 for 60 KB);
+one message, cut by ``tf.io.decode_proto`` (0.95 times as fast for 320 bytes to 60 KB); and reading
+each row directly into its ``bytes`` by ctypes (1.1 times as fast for 100 KB and 1 MB, `to_tf`).
 
-Of the processor's time of ``TFRecordDataset`` in order, in batches of 32, whole passes through
-`to_tf` over 60 to 240 MB take 0.9 for records of 1 KB, 1.3 of 10 KB, 1.6 of 100 KB and 1.2 of 1 MB;
-of the time that passes 1.2, 1.3, 1.3 and 1.0. By NumPy iteration, with the same checksums, it is
-0.4 to 0.6. The rest is TensorFlow's own: its copy of each row, 0.4 ms for a run of batches, and 9
-ms to begin a pass (2.5 for its reader), 2 for each function of the pipeline. Neither runs of 4 to
-32 MiB, nor one thread that reads, nor a private pool of one thread makes a difference of a tenth.
+Compared with ``TFRecordDataset``, in order, in batches of 32, whole passes through `to_tf` over 60
+to 240 MB take 0.9 of its processor time for records of 1 KB, 1.3 for 10 KB, 1.6 for 100 KB and 1.2
+for 1 MB; and 1.2, 1.3, 1.3 and 1.0 of its elapsed time. NumPy iteration, with the same checksums,
+takes 0.4 to 0.6. The rest is TensorFlow's own: its copy of each row, 0.4 ms for a run of batches, 9
+ms to begin a pass (2.5 for its reader), 2 for each function of the pipeline. Runs of 4 to 32 MiB, a
+single reading thread, or a private pool of one thread change this by less than a tenth.
 """
 
 from __future__ import annotations
@@ -41,28 +40,28 @@ _PIECE = 4 << 20
 """Bytes that are read at a time, unless a row is larger."""
 
 OBJECT_BYTES = 48
-"""Of a Python ``bytes`` besides what is in it: 33 and its place in the array, rounded up."""
+"""Bytes of a Python ``bytes`` besides its content: 33, and its pointer in the array, rounded up."""
 
 _SIZES = np.array(sorted(set(np.ceil(2.0 ** (np.arange(4 * 50) / 4)).tolist())), np.int64)
-"""Classes of row sizes, the largest of each: four to a power of two."""
+"""Size classes of rows, by the largest size of each: four per power of two."""
 
-_KEPT = (32 << 20) - (8 << 10)
-"""Bytes of which malloc keeps twice as many when they are freed, in place of 128 KiB: once it has
-freed a block of this size, the largest that counts (``man mallopt``, M_TRIM_THRESHOLD). What is
-made for each batch else is memory taken from the kernel each time. Records of 60 KB took through
-`to_tf` twice the processor's time (70 us, now 34), of 5 KB 1.3 times, without; with a quarter of
-it, batches of 32 of 1 MB took twice (740 us a record, now 410)."""
+_TRIM_BLOCK = (32 << 20) - (8 << 10)
+"""Size of a block that is freed once to raise malloc's trim threshold (``man mallopt``,
+M_TRIM_THRESHOLD) from 128 KiB to twice this size, its maximum, so that memory freed with a batch is
+not returned to the kernel each time. Without it, `to_tf` took twice the processor time for records
+of 60 KB (70 µs, now 34) and 1.3 times for 5 KB; with a quarter of the size, batches of 32 of 1 MB
+took twice the time (740 µs a record, now 410)."""
 
 _MANY = 1 << 14
-"""Rows, or bytes of a row."""
+"""Number of rows above which, and row size below which, sizes are counted before classifying
+them."""
 
 
 Framing = Callable[[NDArray[np.uint8], Ints, Ints], list[bytes]]
-"""Returns what of each stored row is delivered: without a line's end, or what frames a record.
+"""Returns the delivered part of each stored row: without line ends, or a record's framing.
 
-Given are the bytes of all rows, and where each begins and ends in them. An error's ``rows`` are the
-places of damaged rows among these.
-"""
+Takes the bytes of all rows, and where each begins and ends in them. The ``rows`` of an error are
+the numbers of damaged rows among them."""
 
 
 def sliced(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
@@ -86,9 +85,10 @@ class ByteRows:
     values : Source
         uint8, of one axis.
     offsets : Source
-        int64, of one axis: where each row begins in `values`, and where the last one ends.
+        int64, of one axis: position in `values` at which each row begins, and the end of the last
+        row.
     framing : Framing
-        A function of a module: it is sent to other processes.
+        A module-level function, because it is sent to other processes.
     storage : Storage
         How the rows are stored, with their `row_sizes`.
 
@@ -97,7 +97,7 @@ class ByteRows:
     shape : tuple of int
         ``(rows,)``.
     dtype : numpy.dtype
-        Of objects, each a ``bytes``.
+        object; each element is a ``bytes``.
     """
 
     def __init__(self, values: Source, offsets: Source, framing: Framing, storage: Storage) -> None:
@@ -105,7 +105,7 @@ class ByteRows:
         self._storage = storage
         self.shape = (max(0, offsets.shape[0] - 1),)
         self.dtype = np.dtype(object)
-        np.empty(_KEPT, np.uint8)  # and freed
+        np.empty(_TRIM_BLOCK, np.uint8)  # freed at once
 
     def __reduce__(self) -> Any:
         return ByteRows, (self.values, self.offsets, self.framing, self._storage)
@@ -119,23 +119,23 @@ class ByteRows:
         if out.size == 0:
             return
         rows = (origins + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
-        found = np.empty(len(rows), object)
+        elements = np.empty(len(rows), object)
         try:
             starts, stops = read_bounds(self.offsets, rows, self.values.shape[0])
         except SourceError as error:
             error.path, error.key = self._storage.path, self._storage.key
             raise
-        for some in pieces(stops - starts, _PIECE):
-            found[some] = self._bytes(rows[some], starts[some], stops[some])
-        out[...] = found.reshape(out.shape)
+        for batch in pieces(stops - starts, _PIECE):
+            elements[batch] = self._bytes(rows[batch], starts[batch], stops[batch])
+        out[...] = elements.reshape(out.shape)
 
     def _bytes(self, rows: Ints, starts: Ints, stops: Ints) -> list[bytes]:
-        """Return rows by where they lie."""
+        """Read rows, given by their bounds in `values`."""
         lengths = stops - starts
         ends = np.cumsum(lengths)
         nbytes = int(ends[-1])
         try:
-            # Of one size for batches of about as many bytes, so that it is recycled.
+            # Rounded up to a power of two, so that the memory is recycled for similar batches.
             memory = empty((1 << nbytes.bit_length(),), np.uint8)[:nbytes]
             read_ragged(self.values, starts, lengths, memory)
         except SourceError as error:
@@ -150,7 +150,7 @@ class ByteRows:
 
 
 def size_counts(lengths: Ints) -> Ints:
-    """Return how many rows are of each size class: what `Storage.row_sizes` is.
+    """Return the number of rows in each size class, for `Storage.row_sizes`.
 
     Examples
     --------
@@ -158,7 +158,7 @@ def size_counts(lengths: Ints) -> Ints:
     3
     """
     if len(lengths) > _MANY and lengths.max() < _MANY:
-        # Rows of one length at once: a tenth of the time of looking each up.
+        # Classify each length once instead of each row: a tenth of the time.
         rows = np.bincount(lengths)
         classes = _SIZES.searchsorted(np.arange(len(rows)))
         return np.bincount(classes, rows, minlength=len(_SIZES)).astype(np.int64)
@@ -166,14 +166,14 @@ def size_counts(lengths: Ints) -> Ints:
 
 
 def largest_rows(counts: NDArray[Any], rows: int) -> int:
-    """Return a bound on the bytes of any so many rows: those of the largest, at most 1.2 times.
+    """Return an upper bound on the bytes of any `rows` rows, at most 1.2 times the exact maximum.
 
     Parameters
     ----------
     counts : ndarray of int64
-        From `size_counts`; of several arrays, their sum.
+        From `size_counts`; for several arrays, the sum.
     rows : int
-        Of which none is meant twice.
+        Number of different rows.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Several sources end to end along one axis, as one array."""
+"""Concatenate several sources along one axis into one array."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ __all__ = [
 Ints = NDArray[np.int64]
 
 Share: TypeAlias = tuple[Source, Ints, Extent, tuple[slice, ...]]
-"""A part, the boxes of it that are taken, and where these go in each box of all parts."""
+"""A part, boxes in it, and the region of each requested box that these fill."""
 
 
 @dataclass(frozen=True, eq=False)
 class PartTable:
-    """Parts that several sources hold, in their order.
+    """Parts of an array, in order, and the sources that hold them.
 
     Attributes
     ----------
     lengths : ndarray of int64, shape (parts,)
-        Places along the axis.
+        Length of each part along the axis.
     owners : ndarray of int64, shape (parts,)
-        Which source holds the part.
+        Number of the source that holds the part.
     within : ndarray of int64, shape (parts,)
-        Where it begins in its source.
+        Position in its source at which the part begins.
     names : tuple of (str or None, str or None)
-        File and dataset of each.
+        File and dataset of each part.
     """
 
     lengths: Ints
@@ -60,11 +60,11 @@ class PartTable:
     names: tuple[tuple[str | None, str | None], ...]
 
     BYTES: ClassVar[int] = 40
-    """For each part: a number of each kind, and where it begins and ends."""
+    """Bytes per part: one number in each array, and where the part begins and ends."""
 
     @classmethod
     def of(cls, sources: Sequence[Source], axis: int) -> PartTable:
-        """Return the parts that whole sources are, one or several each."""
+        """Return the table of whole sources, one after the other, each of one or several parts."""
         parts: list[tuple[int, int, int]] = []
         names: list[tuple[str | None, str | None]] = []
         for owner, source in enumerate(sources):
@@ -79,18 +79,18 @@ class PartTable:
 
 
 class Concat:
-    """Sources end to end.
+    """Sources concatenated along one axis.
 
     Parameters
     ----------
     parts : tuple of Source
-        Alike but for their length along the axis, which is not 0.
+        Of equal shape except for their length along the axis, which is not 0.
     axis : int
-        Of the array as stored.
+        Axis of the array as stored.
     table : PartTable, optional
-        Which place lies where in which source; by default the sources are whole, one after another.
+        Order of the parts; by default each source as a whole, one after another.
     changes : mapping, optional
-        What `Storage` says otherwise than the sources do.
+        Fields of `Storage` that replace those derived from the sources.
     """
 
     def __init__(
@@ -110,71 +110,71 @@ class Concat:
         self.shape, self.dtype = tuple(shape), np.result_type(*{part.dtype for part in parts})
 
     def _part_of(self, places: Ints) -> Ints:
-        """Return the number of the part at places along the axis."""
+        """Return the part number at positions along the axis."""
         return self._ends.searchsorted(places, side="right")
 
     def __reduce__(self) -> Any:
         return Concat, (self.parts, self.axis, self.table, self._changes)
 
     def with_parts(self, parts: Sequence[Source], **changes: Any) -> Concat:
-        """Return the same array of other sources, each in place of one, described otherwise."""
+        """Return the array with each source replaced, and its storage description changed."""
         return Concat(tuple(parts), self.axis, self.table, {**self._changes, **changes})
 
     def storage(self) -> Storage:
-        """Return the first part's storage, with what all parts have together."""
+        """Return the first part's storage description, with fields that combine all parts."""
         return self._storage
 
     @cached_property
     def _storage(self) -> Storage:
-        each = [part.storage() for part in self.parts]
-        sizes = [one.stored_bytes for one in each]
-        chunks = [one.chunks for one in each if one.chunks is not None]
+        stored = [part.storage() for part in self.parts]
+        sizes = [part.stored_bytes for part in stored]
+        chunks = [part.chunks for part in stored if part.chunks is not None]
         files = len(dict.fromkeys(path for path, _ in self.table.names))
-        files = len(each) if files == 1 else files
-        tables = PartTable.BYTES * len(self.table.lengths) if len(each) < len(self._ends) else 0
-        found = replace(
-            each[0],
-            path=f"{each[0].path or 'memory'} and {files - 1} more",
+        files = len(stored) if files == 1 else files
+        tables = PartTable.BYTES * len(self.table.lengths) if len(stored) < len(self._ends) else 0
+        combined = replace(
+            stored[0],
+            path=f"{stored[0].path or 'memory'} and {files - 1} more",
             stored_bytes=None if None in sizes else sum(size or 0 for size in sizes),
             chunks=tuple(map(max, zip(*chunks, strict=True))) if chunks else None,
-            chunk_bytes=max((one.chunk_bytes or 0 for one in each), default=0) or None,
+            chunk_bytes=max((part.chunk_bytes or 0 for part in stored), default=0) or None,
             strides=None,
             parts=tuple(self._starts.tolist()),
             parts_axis=self.axis,
             part_names=self.table.names,
-            dimensions=_common_names([one.dimensions for one in each]),
-            files=tuple(dict.fromkeys(file for one in each for file in one.files)),
-            version="".join(one.version for one in each),
-            chunk_scratch=max(one.chunk_scratch for one in each),
+            dimensions=_common_names([part.dimensions for part in stored]),
+            files=tuple(dict.fromkeys(file for part in stored for file in part.files)),
+            version="".join(part.version for part in stored),
+            chunk_scratch=max(part.chunk_scratch for part in stored),
             row_files=(),
-            table_bytes=tables + sum(one.table_bytes for one in each),
-            row_sizes=tuple(map(sum, zip(*(one.row_sizes for one in each), strict=True))),
-            cached_whole=tuple(nbytes for one in each for nbytes in one.cached_whole),
-            scratch_bytes=max(one.scratch_bytes for one in each),
-            annotations=partial(_annotations, each),
+            table_bytes=tables + sum(part.table_bytes for part in stored),
+            row_sizes=tuple(map(sum, zip(*(part.row_sizes for part in stored), strict=True))),
+            cached_whole=tuple(nbytes for part in stored for nbytes in part.cached_whole),
+            scratch_bytes=max(part.scratch_bytes for part in stored),
+            annotations=partial(_annotations, stored),
         )
-        return replace(found, **self._changes)
+        return replace(combined, **self._changes)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        inside, across = self._crossing(origins, extent)
-        for boxes in across:
+        within_part, crossing = self._crossing(origins, extent)
+        for boxes in crossing:
             self._read_across(origins[boxes], extent, out, boxes)
-        owners, within = self._located(origins[inside])
+        owners, part_origins = self._located(origins[within_part])
         together = self._together if len(owners) > 1 and (owners != owners[0]).any() else None
-        if together is None or not together.read(owners, within, extent, out, inside):
-            for part, places, own in self._shares(owners, within):
-                read_to(part, own, extent, out, inside[places])
+        if together is None or not together.read(owners, part_origins, extent, out, within_part):
+            for part, selected, share_origins in self._shares(owners, part_origins):
+                read_to(part, share_origins, extent, out, within_part[selected])
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
-        """Yield the boxes of each part that are read for boxes of all parts."""
-        inside, across = self._crossing(origins, extent)
-        for some in across:
-            for part, within, own, _ in self._cut(origins[some], extent):
-                yield part, within, own
-        for part, _, within in self.shares(origins[inside]):
+        """Yield the boxes of the parts that are read for boxes of the whole."""
+        within_part, crossing = self._crossing(origins, extent)
+        for boxes in crossing:
+            for part, within, part_extent, _ in self._cut(origins[boxes], extent):
+                yield part, within, part_extent
+        for part, _, within in self.shares(origins[within_part]):
             yield part, within, extent
 
     @cached_property
@@ -182,11 +182,11 @@ class Concat:
         return Together.of(self.parts)
 
     def shares(self, origins: Ints) -> Iterator[tuple[Source, Ints, Ints]]:
-        """Yield parts, which of the boxes begin in each, and their origins there."""
+        """Yield each part with the numbers of the boxes that begin in it and their origins."""
         return self._shares(*self._located(origins))
 
     def _located(self, origins: Ints) -> tuple[Ints, Ints]:
-        """Return in which part boxes begin, and their origins there."""
+        """Return the source in which each box begins, and the box's origin there."""
         numbers = self._part_of(origins[:, self.axis])
         within = origins.copy()
         within[:, self.axis] += self._shift[numbers]
@@ -200,184 +200,187 @@ class Concat:
         order = owners.argsort(kind="stable")
         ordered = owners[order]
         borders = (ordered[1:] != ordered[:-1]).nonzero()[0] + 1
-        for places in np.split(order, borders.tolist()):
-            if len(places):
-                yield self.parts[int(owners[places[0]])], places, within[places]
+        for selected in np.split(order, borders.tolist()):
+            if len(selected):
+                yield self.parts[int(owners[selected[0]])], selected, within[selected]
 
     def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-        """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
+        """Write runs along axis 0 one after the other; see `ragged.read_ragged`."""
         if self.axis:
             read_points(self, starts, lengths, out)
             return
-        for part, begins, within, counts, targets in self._runs(starts, lengths):
+        for part, begins, part_starts, counts, targets in self._runs(starts, lengths):
             try:
-                read = partial(read_ragged, part, within, counts)
+                read = partial(read_ragged, part, part_starts, counts)
                 read_apart(read, counts, part.dtype, out, targets)
             except SourceError as error:
-                run = concerned_rows(error, np.arange(len(within)), within, within + counts)[0]
+                runs, stops = np.arange(len(counts)), part_starts + counts
+                run = concerned_rows(error, runs, part_starts, stops)[0]
                 error.concern(range(begins[run], begins[run] + counts[run]))
                 raise
 
     def soon_runs(self, starts: Ints, lengths: Ints) -> list[Soon]:
-        """Return what `read_runs` will take out of stores; see `ragged.soon_ragged`."""
+        """Return the fetches that `read_runs` needs; see `ragged.soon_ragged`."""
         if self.axis:
             return soon_points(self, starts, lengths)
         return [
-            one
-            for part, _, within, counts, _ in self._runs(starts, lengths)
-            for one in soon_ragged(part, within, counts)
+            fetch
+            for part, _, part_starts, counts, _ in self._runs(starts, lengths)
+            for fetch in soon_ragged(part, part_starts, counts)
         ]
 
     def _runs(self, starts: Ints, lengths: Ints) -> Iterator[tuple[Source, Ints, Ints, Ints, Ints]]:
-        """Yield what each part holds of runs, which are cut where parts end.
+        """Yield for each source its share of runs, which are cut where parts end.
 
-        Where they begin in the whole and in the part, their lengths, and where they go.
+        A share is the source, where its runs begin in the whole and in the source, their lengths,
+        and where they go in the output.
         """
         first = self._part_of(np.minimum(starts, self.shape[0] - 1))
         last = self._part_of(np.maximum(starts + lengths - 1, starts).clip(0, self.shape[0] - 1))
         counts = np.where(lengths > 0, last - first + 1, 0)
         parts = spread(first, counts)
         begins = np.maximum(np.repeat(starts, counts), self._starts[parts])
-        pieces = np.minimum(np.repeat(starts + lengths, counts), self._ends[parts]) - begins
-        owners, targets = self.table.owners[parts], np.cumsum(pieces) - pieces
-        for owner in np.unique(owners[pieces > 0]).tolist():
-            own = np.flatnonzero(owners == owner)
-            within = begins[own] + self._shift[parts[own]]
-            yield self.parts[owner], begins[own], within, pieces[own], targets[own]
+        cut = np.minimum(np.repeat(starts + lengths, counts), self._ends[parts]) - begins
+        owners, targets = self.table.owners[parts], np.cumsum(cut) - cut
+        for owner in np.unique(owners[cut > 0]).tolist():
+            which = np.flatnonzero(owners == owner)
+            part_starts = begins[which] + self._shift[parts[which]]
+            yield self.parts[owner], begins[which], part_starts, cut[which], targets[which]
 
     def _crossing(self, origins: Ints, extent: Extent) -> tuple[Ints, list[Ints]]:
-        """Return which boxes lie in one part; and in several, those that begin at one place."""
+        """Return the boxes within one part, and groups of boxes that cross parts.
+
+        Boxes of a group begin at the same position along the axis.
+        """
         first, span = origins[:, self.axis], extent.spans[self.axis]
         if span == 1:
             return np.arange(len(origins)), []
-        across = first + span > self._ends[self._part_of(first)]
-        # Those that begin at one place go together: all of a batch, where parts are channels.
-        places = np.unique(first[across]).tolist()
-        groups = [(across & (first == place)).nonzero()[0] for place in places]
-        return (~across).nonzero()[0], groups
+        crosses = first + span > self._ends[self._part_of(first)]
+        # Boxes of the same start are read together: the whole batch, if parts are channels.
+        starts = np.unique(first[crosses]).tolist()
+        groups = [(crosses & (first == start)).nonzero()[0] for start in starts]
+        return (~crosses).nonzero()[0], groups
 
-    def _read_across(
-        self,
-        origins: Ints,
-        extent: Extent,
-        out: NDArray[Any],
-        boxes: Ints,
-    ) -> None:
-        """Read boxes that begin at one place and lie in several parts, from each what it holds."""
-        for part, within, own, where in self._cut(origins, extent):
-            read_to(part, within, own, out[where], boxes)
+    def _read_across(self, origins: Ints, extent: Extent, out: NDArray[Any], boxes: Ints) -> None:
+        """Read boxes of the same start that cross parts, one part at a time."""
+        for part, part_origins, part_extent, region in self._cut(origins, extent):
+            read_to(part, part_origins, part_extent, out[region], boxes)
 
     def _cut(self, origins: Ints, extent: Extent) -> Iterator[Share]:
-        """Yield what each part holds of boxes that begin at one place along the axis."""
+        """Yield the share of each part in boxes that have the same start along the axis."""
         length, stride = extent.lengths[self.axis], extent.strides[self.axis]
         done = 0
         while done < length:
-            place = int(origins[0, self.axis]) + done * stride
-            number = int(self._ends.searchsorted(place, side="right"))
-            left = -(-(int(self._ends[number]) - place) // stride)
-            stop = min(length, done + left)
-            within, own, where = cut_boxes(origins, extent, self.axis, done, stop)
-            within[:, self.axis] += self._shift[number]
-            yield self.parts[int(self.table.owners[number])], within, own, where
+            position = int(origins[0, self.axis]) + done * stride
+            number = int(self._ends.searchsorted(position, side="right"))
+            remaining = -(-(int(self._ends[number]) - position) // stride)
+            stop = min(length, done + remaining)
+            part_origins, part_extent, region = cut_boxes(origins, extent, self.axis, done, stop)
+            part_origins[:, self.axis] += self._shift[number]
+            yield self.parts[int(self.table.owners[number])], part_origins, part_extent, region
             done = stop
 
 
-def opened_together(each: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
-    """Return how to open the parts again as one: a list of files, or of datasets of one file."""
-    known: list[Mapping[str, Any]] = []
-    for one in each:
-        if one is None or not isinstance(one.get("target"), str | list):
+def opened_together(arguments: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
+    """Return the arguments that open parts as one array: a list of files, or of keys of one file.
+
+    None if some part can't be opened again, or if they differ in other arguments too.
+    """
+    expanded: list[Mapping[str, Any]] = []
+    for kwargs in arguments:
+        if kwargs is None or not isinstance(kwargs.get("target"), str | list):
             return None
-        targets = [one["target"]] if isinstance(one["target"], str) else one["target"]
-        known += [{**one, "target": target} for target in targets]
-    first = known[0]
+        targets = [kwargs["target"]] if isinstance(kwargs["target"], str) else kwargs["target"]
+        expanded += [{**kwargs, "target": target} for target in targets]
     for name in ("target", "key"):
-        rest = {other: value for other, value in first.items() if other != name}
-        if all({o: v for o, v in one.items() if o != name} == rest for one in known):
-            return {**first, name: [one.get(name) for one in known]}
+        others = ({n: v for n, v in kwargs.items() if n != name} for kwargs in expanded)
+        first = next(others)
+        if all(other == first for other in others):
+            return {**expanded[0], name: [kwargs.get(name) for kwargs in expanded]}
     return None
 
 
-def _common_names(each: list[tuple[str, ...]]) -> tuple[str, ...]:
-    """Return the names that axes have in all parts; empty for an axis that has none such."""
-    if not all(each):
+def _common_names(dimensions: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the axis names that all parts share; empty for an axis whose names differ."""
+    if not all(dimensions):
         return ()
-    names = tuple("" if len(set(same)) > 1 else same[0] for same in zip(*each, strict=True))
-    return names if any(names) else ()
+    shared = (set(names) for names in zip(*dimensions, strict=True))
+    common_names = tuple(names.pop() if len(names) == 1 else "" for names in shared)
+    return common_names if any(common_names) else ()
 
 
-def _annotations(each: list[Storage]) -> Annotations:
-    return common([one.annotations() for one in each])
+def _annotations(parts: list[Storage]) -> Annotations:
+    return common([part.annotations() for part in parts])
 
 
-def common(said: Sequence[Annotations]) -> Annotations:
-    """Return what is said of all parts; None for what is not said of each, or not the same."""
-    first = said[0]
-    names = dict.fromkeys(name for one in said for name in one.attributes)
+def common(annotations: Sequence[Annotations]) -> Annotations:
+    """Return the attributes and fill value that arrays share; None for those that differ."""
+    names = dict.fromkeys(name for each in annotations for name in each.attributes)
+    fill_values = [each.fill_value for each in annotations]
     return Annotations(
-        {name: _agreed([one.attributes.get(name) for one in said]) for name in names},
-        _agreed([one.fill_value for one in said]) if first.fill_value is not None else None,
+        {name: _agreed([each.attributes.get(name) for each in annotations]) for name in names},
+        None if fill_values[0] is None else _agreed(fill_values),
     )
 
 
 def _agreed(values: list[Any]) -> Any:
-    """Return the value that all are; None where they differ."""
-    return values[0] if all(_same(one, values[0]) for one in values) else None
+    """Return the common value; None if the values differ."""
+    return values[0] if all(_same(value, values[0]) for value in values) else None
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, np.ndarray | np.generic) or isinstance(other, np.ndarray | np.generic):
-        first, second = np.asarray(one), np.asarray(other)
+def _same(value: Any, other: Any) -> bool:
+    if isinstance(value, np.ndarray | np.generic) or isinstance(other, np.ndarray | np.generic):
+        first, second = np.asarray(value), np.asarray(other)
         numbers = first.dtype.kind in "fc" and second.dtype.kind in "fc"
         return bool(np.array_equal(first, second, equal_nan=numbers))
-    return bool(one == other or (one != one and other != other))
+    return bool(value == other or (value != value and other != other))
 
 
 def concatenate(
     sources: Sequence[Source], axis: int, changes: Mapping[str, Any] | None = None
 ) -> Source:
-    """Return sources end to end as one.
+    """Concatenate sources along one axis.
 
     Parameters
     ----------
     sources : sequence of Source
         At least one.
     axis : int
-        Of the arrays as stored.
+        Axis of the arrays as stored.
     changes : mapping, optional
-        What `Storage` says otherwise than the sources do.
+        Fields of `Storage` that replace those derived from the sources.
 
     Raises
     ------
     oocdata.errors.MismatchedPartsError
-        If shapes besides the axis or dtypes differ, or how the numbers are packed; the message
-        lists the shapes, with the number of parts that have each.
+        If dtypes, shapes besides the axis, or the packing of numbers differ; the message lists the
+        shapes, with the number of parts that have each.
     """
     first = sources[0]
     if len(sources) == 1 and not changes:
         return first
     storages = [part.storage() for part in sources]
-    wheres = zip(sources, storages, strict=True)
-    check_alike([(part.shape, part.dtype, one.path, one.key) for part, one in wheres], axis)
+    pairs = zip(sources, storages, strict=True)
+    check_alike([(part.shape, part.dtype, stored.path, stored.key) for part, stored in pairs], axis)
     check_packed(sources)
-    # A part without rows owns nothing, and would share its start with the next; but where parts
-    # are datasets of several keys, each is known by its name.
-    opened = {"opened": opened_together([one.opened for one in storages])}
+    # Empty parts are dropped, because their start would be that of the next part; unless parts are
+    # datasets of several keys, which are selected by name.
+    opened = {"opened": opened_together([stored.opened for stored in storages])}
     keyed = bool(changes) or are_keyed(opened["opened"]) or any(one.episodes for one in storages)
-    filled = list(sources) if keyed else [part for part in sources if part.shape[axis]]
-    if len(filled) < 2 and not keyed:
-        return (filled or sources)[0]
-    parts, table = flattened(filled, axis)
+    nonempty = list(sources) if keyed else [part for part in sources if part.shape[axis]]
+    if len(nonempty) < 2 and not keyed:
+        return (nonempty or sources)[0]
+    parts, table = flattened(nonempty, axis)
     return Concat(parts, axis, table, {**opened, "episodes": keyed, **(changes or {})})
 
 
 def are_keyed(opened: Mapping[str, Any] | None) -> bool:
-    """Return whether what is opened together are datasets of several keys."""
+    """Return whether arguments of `oocdata.open` name datasets of several keys."""
     return isinstance((opened or {}).get("key"), list)
 
 
 def flattened(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...], PartTable]:
-    """Return sources, those of others that lie end to end taken by themselves, and their parts."""
+    """Return sources with concatenations along the axis replaced by their parts, and the table."""
     flat: list[Source] = []
     tables: list[PartTable] = []
     for part in sources:
@@ -386,39 +389,40 @@ def flattened(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...],
         tables.append(replace(table, owners=table.owners + len(flat)))
         flat += joined.parts if joined else [part]
     table = PartTable(
-        np.concatenate([one.lengths for one in tables]),
-        np.concatenate([one.owners for one in tables]),
-        np.concatenate([one.within for one in tables]),
-        tuple(name for one in tables for name in one.names),
+        np.concatenate([each.lengths for each in tables]),
+        np.concatenate([each.owners for each in tables]),
+        np.concatenate([each.within for each in tables]),
+        tuple(name for each in tables for name in each.names),
     )
     return tuple(flat), table
 
 
 def check_packed(sources: Sequence[Source]) -> None:
-    """Raise if the numbers of sources are not packed alike, or are dates of unlike units."""
+    """Raise if sources differ in how numbers are packed, or in the unit of their dates."""
 
-    def said(storage: Storage) -> str:
+    def packing(storage: Storage) -> str:
         return storage.packed or storage.unit or "none packed"
 
     first = sources[0].storage()
     for number, part in enumerate(sources):
-        where = part.storage()
-        if (where.packed, where.unit) != (first.packed, first.unit):
+        storage = part.storage()
+        if (storage.packed, storage.unit) != (first.packed, first.unit):
             hint = "decode=True decodes each part by its own attributes."
-            if first.unit or where.unit:
+            if first.unit or storage.unit:
                 hint = "Open each by itself, and bring its dates to one unit."
             raise MismatchedPartsError(
                 "parts must hold numbers that are packed alike, because they are delivered as "
-                f"stored; part 0 has {said(first)}, part {number} has {said(where)}. {hint}",
-                path=where.path,
-                key=where.key,
+                f"stored; part 0 has {packing(first)}, part {number} has {packing(storage)}. "
+                f"{hint}",
+                path=storage.path,
+                key=storage.key,
             )
 
 
 def check_alike(
     parts: Sequence[tuple[tuple[int, ...], np.dtype[Any], str | None, str | None]], axis: int
 ) -> None:
-    """Raise if parts of these shapes and dtypes don't make one array.
+    """Raise if parts of these shapes and dtypes can't be concatenated.
 
     Examples
     --------
@@ -432,21 +436,21 @@ def check_alike(
     fill rows up to one shape, ooc.open(…, pad=0); or open them one by one, cut them to one shape,
     such as view[:, :8], and join them by ooc.concat. [file 'a.h5', dataset 'v']
     """
-    kinds: dict[tuple[Any, ...], list[int]] = {}
+    groups: dict[tuple[Any, ...], list[int]] = {}
     for number, (shape, dtype, _, _) in enumerate(parts):
         kind = dtype.kind if dtype.kind in "SU" else dtype  # text is as long as the longest
-        kinds.setdefault((_beside(shape, axis), kind), []).append(number)
-    if len(kinds) < 2:
+        groups.setdefault((_other_lengths(shape, axis), kind), []).append(number)
+    if len(groups) < 2:
         return
-    said = []
-    for numbers in kinds.values():
+    counted = []
+    for numbers in groups.values():
         shape, dtype, path, key = parts[numbers[0]]
         lengths = ", ".join("*" if at == axis else str(n) for at, n in enumerate(shape))
         count = f"{len(numbers)} part{'s' if len(numbers) > 1 else ''}"
         named = f", the first {(key or path)!r}" if numbers[0] and (key or path) else ""
-        said.append(f"({lengths}{',' if len(shape) == 1 else ''}) {dtype} ({count}{named})")
-    _, _, path, key = parts[list(kinds.values())[1][0]]
-    shapes, fill = {shape for shape, _ in kinds}, ""
+        counted.append(f"({lengths}{',' if len(shape) == 1 else ''}) {dtype} ({count}{named})")
+    _, _, path, key = parts[list(groups.values())[1][0]]
+    shapes, fill = {shape for shape, _ in groups}, ""
     if len(shapes) == 1:
         hint = "give them one dtype by `.astype`, and join them by ooc.concat"
     elif len({len(shape) for shape in shapes}) == 1:
@@ -456,12 +460,12 @@ def check_alike(
         hint = "and pair rows that belong together by ooc.zip"
     raise MismatchedPartsError(
         f"parts must have one dtype, and one shape besides axis {axis}; they have "
-        f"{', '.join(said[:-1])} and {said[-1]}. Leave some out; or {fill}open them one by one, "
-        f"{hint}.",
+        f"{', '.join(counted[:-1])} and {counted[-1]}. Leave some out; or {fill}open them one by "
+        f"one, {hint}.",
         path=path,
         key=key,
     )
 
 
-def _beside(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+def _other_lengths(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
     return shape[:axis] + shape[axis + 1 :] if axis < len(shape) else (len(shape),)

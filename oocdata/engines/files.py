@@ -1,7 +1,7 @@
-"""Files that sources read from: which version of a file it is, and its open descriptor.
+"""Open the files that sources read, and detect whether a file has changed.
 
-A source opens its files when it first reads, and they are closed with it. Read later, the bytes of
-a file mean the same or are not delivered: its version is compared before and after each read.
+A source opens its files at the first read, and closes them with itself. The version of a file is
+compared before and after each read, so that bytes of another version are never delivered.
 """
 
 from __future__ import annotations
@@ -26,40 +26,40 @@ __all__ = [
 
 
 class Version(Protocol):
-    """What tells one version of a file, or of an object in a store, from another; hashable."""
+    """Identity of one version of a file, or of an object in a store; hashable."""
 
     @property
     def path(self) -> str:
-        """Absolute, or a URL."""
+        """Absolute path, or URL."""
         ...
 
     @property
     def nbytes(self) -> int:
-        """How long it is."""
+        """Size of the file."""
         ...
 
     @property
     def modified(self) -> int | None:
-        """Nanoseconds since the epoch; None where whoever opened the file may also write to it."""
+        """Nanoseconds since the epoch; None for a file that the process may itself write to."""
         ...
 
     @property
     def cache(self) -> str:
-        """The folder in which what is fetched of it is kept; empty without one."""
+        """Path of the folder that caches data fetched from the file; empty without one."""
         ...
 
 
 class Readable(Protocol):
-    """What a read holds of a file: its bytes stay readable for as long as it is referred to."""
+    """An open file; it stays readable for as long as the object is referenced."""
 
     @property
     def number(self) -> int:
-        """The kernel's descriptor; -1 where it has none, and only the methods read."""
+        """The file descriptor; -1 if there is none, and the methods must be used."""
         ...
 
     @property
     def held_bytes(self) -> int:
-        """How long the file is now."""
+        """Current size of the file."""
         ...
 
     def unchanged(self) -> bool:
@@ -67,7 +67,7 @@ class Readable(Protocol):
         ...
 
     def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
-        """Raise `SourceError` if it is not."""
+        """Raise `SourceError` if the file is another version."""
         ...
 
     def read_runs(
@@ -90,36 +90,36 @@ class File(Protocol):
 
     @property
     def version(self) -> Version:
-        """Which one."""
+        """Version that the file must have."""
         ...
 
     def opened(self) -> Readable:
-        """Return what reads it."""
+        """Return the open file."""
         ...
 
     def check(self, key: str | None = None) -> None:
-        """Raise `SourceError` if it is another version by now."""
+        """Raise `SourceError` if the file has changed."""
         ...
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is worth while to ask for bytes before they are read."""
+        """Whether the file is behind a slow link, so that prefetching pays."""
         ...
 
     def soon(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Soon]:
-        """Return what says that runs of bytes will be read; nothing of what is not remote."""
+        """Return the fetches for runs of bytes; none for a local file."""
         ...
 
 
 def version_number(status: os.stat_result) -> int:
-    """Return a number that tells a version of a file from others in every process; never 0."""
+    """Return a number that identifies the version of a file in all processes; never 0."""
     size, times = status.st_size, (status.st_mtime_ns, status.st_ctime_ns)
     return hash((status.st_dev, status.st_ino, size, *times)) or 1
 
 
 @dataclass(frozen=True, slots=True)
 class FileVersion:
-    """What tells one version of a file from another.
+    """Identity of one version of a local file.
 
     Attributes
     ----------
@@ -128,8 +128,8 @@ class FileVersion:
     device, inode : int
     nbytes : int
     modified, changed : int or None
-        Of the contents and of the inode, in nanoseconds since the epoch; None where whoever opened
-        the file may also write to it.
+        Times of the last change of the contents and of the inode, in nanoseconds since the epoch;
+        None for a file that the process may itself write to.
 
     Examples
     --------
@@ -148,7 +148,7 @@ class FileVersion:
 
     @classmethod
     def of(cls, path: str, status: os.stat_result | None = None) -> FileVersion:
-        """Return the version of the file as it is now, or by the status that it has where open."""
+        """Return the current version of a file, or the version that its status describes."""
         now = os.stat(path) if status is None else status
         return cls(
             os.path.abspath(path),
@@ -161,11 +161,11 @@ class FileVersion:
 
     @property
     def cache(self) -> str:
-        """None: it lies on this machine."""
+        """Empty: a local file has no cache."""
         return ""
 
     def writable(self) -> FileVersion:
-        """Return the version for a file that its user writes to: it may change and grow."""
+        """Return this version for a file that its user writes to: the file may change and grow."""
         return replace(self, modified=None, changed=None)
 
     def matches(self, status: os.stat_result) -> bool:
@@ -175,7 +175,7 @@ class FileVersion:
         return (
             status.st_mtime_ns == self.modified
             and status.st_size == self.nbytes
-            # Deleted while it is open, it has another ctime but the same bytes.
+            # Deleting an open file changes its ctime, but not its bytes.
             and (status.st_ctime_ns == self.changed or not status.st_nlink)
             and status.st_ino == self.inode
             and status.st_dev == self.device
@@ -189,10 +189,10 @@ class FileVersion:
         Parameters
         ----------
         status : os.stat_result
-            Of whatever has the file open.
+            Status of the open file.
         key : str, optional
         rows : iterable of int, optional
-            The rows that are read, for the message.
+            The rows being read, for the message.
 
         Raises
         ------
@@ -217,13 +217,13 @@ class FileVersion:
 
 
 class Descriptor:
-    """A file descriptor, by default open for reading, which closes with the last reference to it.
+    """A file descriptor that is closed with the last reference to it; by default for reading.
 
     Attributes
     ----------
     number : int
     version : FileVersion
-        That the file must be; by default, the one that is opened.
+        Version that the file must have; by default, the version when it is opened.
     """
 
     __slots__ = ("number", "version")
@@ -247,7 +247,7 @@ class Descriptor:
         return self.number
 
     def __exit__(self, *error: object) -> None:
-        return None  # the `with` statement holds a reference until here, which is the whole point
+        return None  # entered only so that the `with` statement keeps a reference until here
 
     def __del__(self) -> None:
         if self.number >= 0:
@@ -255,11 +255,11 @@ class Descriptor:
 
     @property
     def held_bytes(self) -> int:
-        """How long the file is now."""
+        """Current size of the file."""
         return os.fstat(self.number).st_size
 
     def unchanged(self) -> bool:
-        """Return whether the file is still the version that it must be."""
+        """Return whether the file still has the required version."""
         return self.version.matches(os.fstat(self.number))
 
     def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
@@ -277,7 +277,7 @@ class Descriptor:
         read_runs(self.number, offsets, addresses, lengths, target)
 
     def read_into(self, memory: memoryview, offset: int) -> None:
-        """Fill memory with the bytes from an offset on; one call reads 2 GiB at most."""
+        """Fill memory with the bytes from an offset on; one system call reads at most 2 GiB."""
         done = 0
         while done < len(memory):
             try:
@@ -290,10 +290,10 @@ class Descriptor:
 
 
 class OpenFile:
-    """One version of a file, opened when it is first read; picklable.
+    """One version of a file, opened at the first read; picklable.
 
-    Few descriptors are open at a time in the process. The one that was opened first is given up for
-    another file, and closes when no read uses it any more; its file opens again when it is needed.
+    The number of open descriptors in the process is bounded. Beyond the bound, the oldest
+    descriptor is released, and closes once no read uses it; its file is opened again when needed.
 
     Parameters
     ----------
@@ -323,31 +323,31 @@ class OpenFile:
         return (OpenFile, (self.version,))
 
     def opened(self) -> Descriptor:
-        """Return the descriptor, which stays open for as long as it is referred to.
+        """Return the descriptor, which stays open while it is referenced.
 
         Raises
         ------
         oocdata.errors.MissingFileError, oocdata.errors.SourceError
-            If the file is gone, or at its path lies another version.
+            If the file is gone, or another version is at its path.
         """
-        found = self._descriptor
-        return self._open() if found is None else found
+        descriptor = self._descriptor
+        return self._open() if descriptor is None else descriptor
 
     def _open(self) -> Descriptor:
-        # No lock: of two threads that open the file at once, one closes its descriptor after use.
-        opened = Descriptor(self.version.path, self.version, self._flags)
+        # No lock: if two threads open the file at once, one descriptor is closed after its use.
+        descriptor = Descriptor(self.version.path, self.version, self._flags)
         try:
-            self._accept(opened)
+            self._accept(descriptor)
         except SourceError:
-            del opened  # or the error's traceback would keep it open
+            del descriptor  # else the error's traceback would keep it open
             raise
         _make_room()
-        self._descriptor = opened
+        self._descriptor = descriptor
         _opened[id(self)] = weakref.ref(self)
-        return opened
+        return descriptor
 
     def _accept(self, descriptor: Descriptor) -> None:
-        """Raise if what was opened is another version."""
+        """Raise if another version was opened."""
         descriptor.compare()
 
     def check(self, key: str | None = None) -> None:
@@ -355,7 +355,7 @@ class OpenFile:
         self.opened().compare(key)
 
     def soon(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Soon]:
-        """Return nothing."""
+        """Return nothing: the file is local."""
         return []
 
     def __del__(self) -> None:
@@ -363,27 +363,28 @@ class OpenFile:
 
 
 _opened: dict[int, weakref.ref[OpenFile]] = {}
-"""Files that have a descriptor, by identity, in the order in which they were opened. Each change is
-one step of the interpreter, so no lock is needed: none to wait for, and none to be forked."""
+"""Files with an open descriptor, by identity, oldest first. Each change is one atomic step of the
+interpreter, so no lock is needed that threads wait for or that a fork copies."""
 
 
 _MOST_OPEN = 4096
-"""Rows drawn from 625 chunk files of Zarr take 1.4 times as long where 512 may be open."""
+"""Open descriptors, at most. With 512, rows drawn from 625 Zarr chunk files take 1.4 times as
+long."""
 
 
 def _most_open() -> int:
-    """Return how many descriptors may be open: the user and the libraries need some too."""
+    """Return how many descriptors may be open; the user and other libraries need some too."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MOST_OPEN if soft == resource.RLIM_INFINITY else max(1, min(_MOST_OPEN, soft // 4))
 
 
 def _make_room() -> None:
-    """Give up the descriptors that were opened first, until one more may be opened."""
+    """Release the oldest descriptors until one more may be opened."""
     most = _most_open()
     while len(_opened) >= most:
         try:
             file = _opened.pop(next(iter(_opened)))()
-        except (KeyError, RuntimeError, StopIteration):  # other threads give up some too
+        except (KeyError, RuntimeError, StopIteration):  # another thread released one meanwhile
             continue
         if file is not None:
             file._descriptor = None

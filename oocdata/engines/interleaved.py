@@ -1,7 +1,7 @@
-"""Sources side by side, some of which are places of one array: the components of a vector.
+"""Stack sources of which several are components of one array, such as those of a vector.
 
-By itself each component would be read as every other number of the array, all of which the disk
-gives. They are read together into small memory, and copied from there to where they go.
+Read alone, each component is every n-th number of the array, and the disk delivers all of them each
+time. So components are read together into scratch memory, and copied from there to their channels.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from oocdata.engines.source import Source
 __all__ = ["Interleaved"]
 
 _PIECE_BYTES = 1 << 20
-"""Of the places of one array that are read at a time. Beside places by themselves, The Well's 8
-channels of 4 fields take 1 / 1.6 of the processor's time by NumPy iteration, 1 / 1.5 through
+"""Bytes of components that are read at a time. Compared with reading each component alone, The
+Well's 8 channels of 4 fields take 1 / 1.6 of the processor time by NumPy iteration, 1 / 1.5 through
 `to_tf`."""
 
 _SPARSE = 2
-"""Places of an array are read together where they are at most this many times those wanted."""
+"""Components are read together if the array has at most this many times the requested ones."""
 
 Ints = NDArray[np.int64]
 
 _Wholes: TypeAlias = dict[Source, tuple[Placed, tuple[int, ...]]]
-"""For a part, the array that it is a place of, and which one."""
+"""For each part, the array of which it is a component, and the component's index."""
 
 
 class Interleaved(Concat):
-    """Sources side by side along an axis of their elements.
+    """Sources stacked along an axis of their elements.
 
     Parameters
     ----------
     parts : tuple of Placed
-        Alike but for their length along the axis, which is not 0.
+        Of equal shape except for their length along the axis, which is not 0.
     axis : int
     """
 
@@ -56,16 +56,16 @@ class Interleaved(Concat):
         return Interleaved, (self.parts, self.axis)
 
     def _read_across(self, origins: Ints, extent: Extent, out: NDArray[Any], boxes: Ints) -> None:
-        wanted: dict[Placed | None, list[Any]] = defaultdict(list)
+        groups: dict[Placed | None, list[Any]] = defaultdict(list)
         for share in self._cut(origins, extent):
             whole, place = self._wholes.get(share[0], (None, ()))
-            wanted[whole if len(boxes) == len(out) else None].append((share, place))
-        for whole, some in wanted.items():
-            if whole is None or len(some) == 1:
-                for (part, within, own, where), _ in some:
-                    read_to(part, within, own, out[where], boxes)
+            groups[whole if len(boxes) == len(out) else None].append((share, place))
+        for whole, shares in groups.items():
+            if whole is None or len(shares) == 1:
+                for (part, part_origins, part_extent, region), _ in shares:
+                    read_to(part, part_origins, part_extent, out[region], boxes)
             else:
-                places = [(where[-1], place) for (*_, where), place in some]
+                places = [(region[-1], place) for (*_, region), place in shares]
                 self._read_places(whole, places, origins, extent, out)
 
     def _read_places(
@@ -76,64 +76,64 @@ class Interleaved(Concat):
         extent: Extent,
         out: NDArray[Any],
     ) -> None:
-        """Read places of one array together, each to where it goes along the axis."""
+        """Read components of one array together, and copy each to its region along the axis."""
         axis, ndim = self.axis + 1, len(self.shape)
-        further = whole.shape[ndim:]
+        component_shape = whole.shape[ndim:]
         lengths = [1 if at == axis else length for at, length in enumerate(out.shape)]
-        most = max(1, _PIECE_BYTES // (whole.dtype.itemsize * prod(further)))
+        most = max(1, _PIECE_BYTES // (whole.dtype.itemsize * prod(component_shape)))
         for cut in blocks(lengths, [*map(abs, out.strides)], most):
             starts, stops = zip(*((along.start, along.stop) for along in cut), strict=True)
-            own = Extent(
-                (*np.subtract(stops[1:], starts[1:]).tolist(), *further),
-                (*extent.with_axis(self.axis, 1).strides, *[1] * len(further)),
+            block_extent = Extent(
+                (*np.subtract(stops[1:], starts[1:]).tolist(), *component_shape),
+                (*extent.with_axis(self.axis, 1).strides, *[1] * len(component_shape)),
             )
-            moved = np.zeros((stops[0] - starts[0], ndim + len(further)), np.int64)
-            moved[:, :ndim] = origins[cut[0]] + np.array(starts[1:]) * extent.strides
-            moved[:, self.axis] = 0
-            read = empty((len(moved), *own.lengths), whole.dtype)
-            whole.read(moved, own, read)
-            for where, place in places:
-                taken: Any = (..., *place)
-                out[(*cut[:axis], where, *cut[axis + 1 :])] = read[taken]
+            block_origins = np.zeros((stops[0] - starts[0], ndim + len(component_shape)), np.int64)
+            block_origins[:, :ndim] = origins[cut[0]] + np.array(starts[1:]) * extent.strides
+            block_origins[:, self.axis] = 0
+            block = empty((len(block_origins), *block_extent.lengths), whole.dtype)
+            whole.read(block_origins, block_extent, block)
+            for region, place in places:
+                component: Any = (..., *place)
+                out[(*cut[:axis], region, *cut[axis + 1 :])] = block[component]
 
 
 def _wholes(parts: Iterable[Placed], axis: int) -> _Wholes:
-    """Return for parts that are places of one array, close together: that array, and the place."""
-    alike: dict[Any, list[Placed]] = defaultdict(list)
+    """Find parts that are components of one array and stored close together."""
+    groups: dict[Any, list[Placed]] = defaultdict(list)
     for part in parts:
-        along = [at for at, _ in part.lines]
+        axes = [at for at, _ in part.lines]
         ranges = all(isinstance(places, range | int) for _, places in part.lines)
-        # Chunks are decoded once, however often numbers are taken of them.
-        if ranges and axis not in along and part.storage().chunks is None:
+        # Chunked parts are left out: a chunk is decoded once, however many components it has.
+        if ranges and axis not in axes and part.storage().chunks is None:
             lines = tuple(line if line[0] is not None else None for line in part.lines)
-            alike[id(part.source), lines].append(part)
-    found: _Wholes = {}
-    for some in alike.values():
-        if len(some) > 1:
-            found.update(_together(some))
-    return found
+            groups[id(part.source), lines].append(part)
+    wholes: _Wholes = {}
+    for group in groups.values():
+        if len(group) > 1:
+            wholes.update(_common_array(group))
+    return wholes
 
 
-def _together(some: list[Placed]) -> _Wholes:
-    """Return for places of one array the array of all of them, and which place each is.
+def _common_array(parts: list[Placed]) -> _Wholes:
+    """Return the array of all given components, and the index of each in it.
 
-    Its further axes are those of storage along which the places differ. Nothing where other places
-    would be read for them, or where numbers of one place lie side by side in storage.
+    Further axes are those of storage along which the components differ. Empty if too many other
+    components would be read too, or if the numbers of one component are adjacent in storage.
     """
-    first = some[0]
+    first = parts[0]
     lines, lengths = list(first.lines), list(first.shape)
-    own: list[list[int]] = []
+    indices: list[list[int]] = []
     for at, (axis, _) in enumerate(first.lines):
-        numbers: list[Any] = [part.lines[at][1] for part in some]
+        numbers: list[Any] = [part.lines[at][1] for part in parts]
         if axis is None and len(set(numbers)) > 1:
             low, high = min(numbers), max(numbers)
             lines[at] = len(lengths), range(low, high + 1)
             lengths.append(high + 1 - low)
-            own.append([number - low for number in numbers])
-        elif own and axis is not None and first.shape[axis] > 1:
+            indices.append([number - low for number in numbers])
+        elif indices and axis is not None and first.shape[axis] > 1:
             return {}
-    if prod(lengths[len(first.shape) :]) > _SPARSE * len(some):
+    if prod(lengths[len(first.shape) :]) > _SPARSE * len(parts):
         return {}
     whole = replace(first, lines=tuple(lines), shape=tuple(lengths))
-    places = zip(*own, strict=True) if own else [()] * len(some)
-    return {part: (whole, place) for part, place in zip(some, places, strict=True)}
+    places = zip(*indices, strict=True) if indices else [()] * len(parts)
+    return {part: (whole, place) for part, place in zip(parts, places, strict=True)}

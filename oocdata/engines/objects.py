@@ -1,7 +1,7 @@
-"""Anything that slices, and sources of the user's own: objects with shape, dtype and a way to read.
+"""Read objects that can be sliced, and user-defined sources.
 
-Such an object is called by one thread at a time: many of them (files of other libraries, lazy
-arrays) are not made for more.
+Each object is called by one thread at a time, because many (files of other libraries, lazy arrays)
+are not thread-safe.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from oocdata.errors import SourceError
 __all__ = ["RowReader", "Sliced", "regular_chunks"]
 
 _MOST_BYTES = 8 << 20
-"""Of neighbouring boxes that are asked for as one."""
+"""Bytes of adjacent boxes that are read by one slice, at most."""
 
 _SCRATCH_BYTES = 1 << 20
 
 
 class _Lock:
-    """One for each object, however often it was opened."""
+    """The lock of an object, shared by all sources that read it."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
 
 
 _locks: WeakValueDictionary[int, _Lock] = WeakValueDictionary()
-_finding = threading.RLock()
-"""`setdefault` takes several steps: two threads would find a lock each."""
+_locks_guard = threading.RLock()
+"""Lock of `_locks`: `setdefault` is not atomic, and two threads could get different locks."""
 
 
 def _lock_of(target: object) -> _Lock:
-    # Whoever has the lock holds its object too, so the identity stays that object's.
-    with _finding:
+    # A source refers to both lock and object, so the identity is not reused meanwhile.
+    with _locks_guard:
         return _locks.setdefault(id(target), _Lock())
 
 
 def _renew_after_fork() -> None:
-    global _finding
-    _finding = threading.RLock()
-    for one in list(_locks.values()):
-        one.lock = threading.Lock()  # a thread that is not here may have held it
+    global _locks_guard
+    _locks_guard = threading.RLock()
+    for shared in list(_locks.values()):
+        shared.lock = threading.Lock()  # a thread of the parent may have held the old one
 
 
 if hasattr(os, "register_at_fork"):
@@ -60,7 +60,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def regular_chunks(target: Any) -> tuple[int, ...] | None:
-    """Return an object's ``chunks`` where it has regular ones, at most as long as its axes.
+    """Return an object's ``chunks`` if they are regular, clipped to its shape; else None.
 
     Examples
     --------
@@ -76,15 +76,15 @@ def regular_chunks(target: Any) -> tuple[int, ...] | None:
 
 
 class Sliced:
-    """Any object with shape, dtype and slicing.
+    """An object with shape, dtype and slicing.
 
     Parameters
     ----------
     target : object
-        ``target[slice, slice, …]`` gives an array.
+        ``target[slice, slice, …]`` returns an array.
     storage : Storage
     axis : int
-        The axis whose places errors call rows.
+        The axis whose positions are called rows in errors.
     """
 
     def __init__(self, target: Any, storage: Storage, *, axis: int = 0) -> None:
@@ -104,25 +104,25 @@ class Sliced:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        # In order and each once: what a foreign object does for a slice may take long.
-        wanted, which = np.unique(origins, axis=0, return_inverse=True)
-        which = which.ravel()
-        order = which.argsort(kind="stable")
-        ordered = which[order]
+        # Sorted and without duplicates, because a slice of an unknown object may be slow.
+        unique, inverse = np.unique(origins, axis=0, return_inverse=True)
+        inverse = inverse.ravel()
+        order = inverse.argsort(kind="stable")
+        ordered = inverse[order]
         most = max(1, _MOST_BYTES // (prod(extent.spans) * self.dtype.itemsize))
-        axis, borders = _neighbours(wanted, extent, most)
-        for start, stop in pairwise(borders):
-            boxes = self._read_neighbours(wanted[start:stop], extent, axis)
+        axis, bounds = _neighbours(unique, extent, most)
+        for start, stop in pairwise(bounds):
+            boxes = self._read_neighbours(unique[start:stop], extent, axis)
             places = order[ordered.searchsorted(start) : ordered.searchsorted(stop)]
             if len(places) == 1:
                 out[places[0]] = boxes[0]
             else:
-                out[places] = boxes[which[places] - start]
+                out[places] = boxes[inverse[places] - start]
 
     def _read_neighbours(
         self, origins: NDArray[np.int64], extent: Extent, axis: int
     ) -> NDArray[Any]:
-        """Return boxes that follow on one another along an axis, read as one."""
+        """Return boxes that are adjacent along an axis, read by one slice."""
         count, length = len(origins), extent.lengths[axis]
         spans, strides = list(extent.spans), list(extent.strides)
         if count > 1:
@@ -132,56 +132,56 @@ class Sliced:
             for start, span in zip(origins[0].tolist(), spans, strict=True)
         )
         try:
-            found = self.found(box)
+            data = self.found(box)
         except SourceError as error:
             error.concern(covered(origins, extent, self.axis))
             raise
-        found = found[tuple(slice(None, None, stride) for stride in strides)]
-        split = found.reshape(*found.shape[:axis], count, length, *found.shape[axis + 1 :])
+        data = data[tuple(slice(None, None, stride) for stride in strides)]
+        split = data.reshape(*data.shape[:axis], count, length, *data.shape[axis + 1 :])
         return np.moveaxis(split, axis, 0)
 
     def found(self, box: tuple[slice, ...]) -> NDArray[Any]:
-        """Return the numbers of a box, checked: what a foreign object gives may be anything.
+        """Return the numbers of a box, checked, because an unknown object may return anything.
 
         Raises
         ------
         oocdata.errors.SourceError
-            If the object raises, or gives another shape, another dtype or masked numbers.
+            If the object raises, or returns another shape, another dtype or masked numbers.
         """
         target, name = self.target, type(self.target).__name__
         try:
             with self._lock.lock:
-                found = target[box]
-                read = np.asarray(found)
+                result = target[box]
+                numbers = np.asarray(result)
         except Exception as error:
             raise SourceError(
-                f"{name} must give {_said(box)}; it raised {type(error).__name__}: {error}.",
+                f"{name} must give {_slice_text(box)}; it raised {type(error).__name__}: {error}.",
                 path=self._storage.path,
                 key=self._storage.key,
             ) from error
         shape = tuple(part.stop - part.start for part in box)
         problem = ""
-        if read.shape != shape or read.dtype.newbyteorder("=") != self.dtype:
+        if numbers.shape != shape or numbers.dtype.newbyteorder("=") != self.dtype:
             problem = (
-                f"{name} must give {self.dtype} of shape {shape} for {_said(box)}; got "
-                f"{read.dtype} of shape {read.shape}."
+                f"{name} must give {self.dtype} of shape {shape} for {_slice_text(box)}; got "
+                f"{numbers.dtype} of shape {numbers.shape}."
             )
-        elif np.ma.is_masked(found):
+        elif np.ma.is_masked(result):
             problem = (
-                f"{name} must give numbers for {_said(box)}; some are masked, and batches have no "
-                "mask. Fill them first, or turn masking off."
+                f"{name} must give numbers for {_slice_text(box)}; some are masked, and batches "
+                "have no mask. Fill them first, or turn masking off."
             )
         if problem:
             raise SourceError(problem, path=self._storage.path, key=self._storage.key)
-        return read
+        return numbers
 
 
-def _said(box: tuple[slice, ...]) -> str:
+def _slice_text(box: tuple[slice, ...]) -> str:
     return "[" + ", ".join(f"{part.start}:{part.stop}" for part in box) + "]"
 
 
 def _neighbours(origins: NDArray[np.int64], extent: Extent, most: int) -> tuple[int, list[int]]:
-    """Return an axis along which boxes follow on one another, and where such runs begin and end.
+    """Return the axis along which most boxes are adjacent, and the bounds of such runs of boxes.
 
     Examples
     --------
@@ -189,23 +189,23 @@ def _neighbours(origins: NDArray[np.int64], extent: Extent, most: int) -> tuple[
     (0, [0, 3, 4])
     """
     steps = origins[1:] - origins[:-1]
-    best, alone = 0, np.ones(len(steps), np.bool_)
+    best, separate = 0, np.ones(len(steps), np.bool_)
     for axis, (length, stride) in enumerate(zip(extent.lengths, extent.strides, strict=True)):
         if length == 1 or stride == 1:
-            next_one = np.zeros(len(extent.lengths), np.int64)
-            next_one[axis] = length
-            others = (steps != next_one).any(axis=1)
-            if np.count_nonzero(others) < np.count_nonzero(alone):
-                best, alone = axis, others
-    borders = [0]
-    for border in [*(alone.nonzero()[0] + 1).tolist(), len(origins)]:
-        borders.extend(range(borders[-1] + most, border, most))
-        borders.append(border)
-    return best, borders
+            next_box = np.zeros(len(extent.lengths), np.int64)
+            next_box[axis] = length
+            breaks = (steps != next_box).any(axis=1)
+            if np.count_nonzero(breaks) < np.count_nonzero(separate):
+                best, separate = axis, breaks
+    bounds = [0]
+    for bound in [*(separate.nonzero()[0] + 1).tolist(), len(origins)]:
+        bounds.extend(range(bounds[-1] + most, bound, most))
+        bounds.append(bound)
+    return best, bounds
 
 
 class RowReader:
-    """A user's `oocdata.engines.source.RowSource`, which reads whole rows alone.
+    """An adapter of a user's `oocdata.engines.source.RowSource`, which reads whole rows only.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ class RowReader:
         return RowReader, (self.rows,)
 
     def storage(self) -> Storage:
-        """Return what can be said of it."""
+        """Return a description without a file."""
         return Storage(
             format=type(self.rows).__name__,
             layout="single rows",
@@ -249,10 +249,10 @@ class RowReader:
             rows = (origins[:, :1] + np.arange(length) * extent.strides[0]).ravel()
             self.rows.read_rows(rows, out.reshape(len(rows), *element))
             return
-        # Whole rows, of which a box begins at 0 along the first axis.
+        # Read whole rows, then copy boxes that begin at 0 along the first axis of these.
         whole_rows = Extent((length, *element), (extent.strides[0], *[1] * len(element)))
         within = Extent(extent.lengths, (1, *extent.strides[1:]))
         first, inner = origins.copy(), origins.copy()
         first[:, 1:], inner[:, 0] = 0, 0
-        for some, read in read_through(self, first, whole_rows, self.dtype, _SCRATCH_BYTES):
-            copy_boxes(read, inner[some], within, out[some])
+        for batch, rows_read in read_through(self, first, whole_rows, self.dtype, _SCRATCH_BYTES):
+            copy_boxes(rows_read, inner[batch], within, out[batch])

@@ -1,4 +1,4 @@
-"""Rows of unequal length as rows of one length: what is missing is filled."""
+"""Pad rows of unequal length to one length."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ __all__ = ["OfRows", "PaddedRows", "RowLengths", "RowMask", "described", "held_v
 Ints = NDArray[np.int64]
 
 _PIECE = 4 << 20
-"""Bytes that are made at a time, unless a row is larger."""
+"""Bytes that are read and padded at a time, unless a row is larger."""
 
 
 def held_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return what an array of a dtype is filled up with.
+    """Return a padding value as a scalar of a dtype.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If the dtype can't hold it.
+        If the dtype can't represent it.
 
     Examples
     --------
@@ -41,49 +41,49 @@ def held_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     """
     with np.errstate(all="ignore"):
         try:
-            held = np.array(value).astype(dtype)
-            same = bool(held == value) or (held != held and value != value)
-            same &= bool(np.isfinite(held) == np.isfinite(value))
+            converted = np.array(value).astype(dtype)
+            same = bool(converted == value) or (converted != converted and value != value)
+            same &= bool(np.isfinite(converted) == np.isfinite(value))
         except (TypeError, ValueError, OverflowError):
             same = False
     if not same:
         raise ArgumentError(f"`{name}` must be a number that {dtype} holds; got {value!r}.")
-    return held.item()
+    return converted.item()
 
 
 @dataclass(frozen=True, eq=False)
 class OfRows:
-    """A source that says something of the rows of another one.
+    """A source derived from the rows of another source.
 
     Attributes
     ----------
     rows : Source
-        Here one for which `oocdata.engines.ragged_rows.is_ragged` holds.
+        In this module, a source for which `oocdata.engines.ragged_rows.is_ragged` holds.
     """
 
     rows: Source
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """That of the rows."""
+        """Shape of the rows."""
         return self.rows.shape
 
     @property
     def row_source(self) -> Source:
-        """Whose rows these are, however they are padded: no two parts of a split share one."""
+        """The source that identifies the rows: no two parts of a split share a row of it."""
         return self.rows
 
 
 @dataclass(frozen=True, eq=False)
 class PaddedRows(OfRows):
-    """Rows of unequal length, each filled up to one length; a `Source`.
+    """Rows of unequal length, padded or cut to one length; a `Source`.
 
     Attributes
     ----------
     length : int
-        Of the rows as delivered: what is beyond is left out.
+        Length of the rows as delivered; longer rows are cut.
     value : number
-        What is missing reads as.
+        Value of the padding.
     """
 
     length: int
@@ -96,7 +96,7 @@ class PaddedRows(OfRows):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the values."""
+        """Dtype of the values."""
         return self.rows.dtype
 
     def storage(self) -> Storage:
@@ -105,22 +105,22 @@ class PaddedRows(OfRows):
 
     @cached_property
     def _storage(self) -> Storage:
-        found = self.rows.storage()
+        stored = self.rows.storage()
         return replace(
-            found,
-            reading=f"{found.reading}; filled up to {self.length}",
+            stored,
+            reading=f"{stored.reading}; filled up to {self.length}",
             opened=None,
-            chunks=found.chunks and (*found.chunks, *(max(1, n) for n in self.shape[1:])),
+            chunks=stored.chunks and (*stored.chunks, *(max(1, n) for n in self.shape[1:])),
         )
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        each = max(1, out[0].size * self.dtype.itemsize)
-        some = max(1, _PIECE // each)
-        for start in range(0, len(origins), some):
-            self._read(origins[start : start + some], extent, out[start : start + some])
+        box_bytes = max(1, out[0].size * self.dtype.itemsize)
+        step = max(1, _PIECE // box_bytes)
+        for start in range(0, len(origins), step):
+            self._read(origins[start : start + step], extent, out[start : start + step])
 
     def _read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Read boxes that fit into memory together."""
@@ -128,46 +128,46 @@ class PaddedRows(OfRows):
         located, first, counts, spans = self._runs(origins, extent)
         numbers = empty((int(spans.sum()), *self.shape[2:]), self.dtype)
         located.read(first, spans, numbers)
-        held = np.arange(width) < counts[:, None]
+        stored = np.arange(width) < counts[:, None]
         if step > 1 or numbers.shape[1:] != (*inner,):
             boxes = np.empty((int(counts.sum()), numbers.ndim), np.int64)
             boxes[:, 0] = np.repeat(np.cumsum(spans) - spans, counts)
             boxes[:, 0] += spread(np.zeros_like(counts), counts) * step
-            boxes[:, 1:] = np.repeat(origins[:, 2:], rows_of, axis=0)[np.nonzero(held)[0]]
-            read = MemoryArray(numbers)
+            boxes[:, 1:] = np.repeat(origins[:, 2:], rows_of, axis=0)[np.nonzero(stored)[0]]
+            unpadded = MemoryArray(numbers)
             numbers = np.empty((len(boxes), *inner), self.dtype)
-            read.read(boxes, Extent((1, *inner), (1, *steps)), numbers[:, None])
-        found = np.full((len(counts), width, *inner), self.value, self.dtype)
-        found[held] = numbers
-        out[...] = found.reshape(out.shape)
+            unpadded.read(boxes, Extent((1, *inner), (1, *steps)), numbers[:, None])
+        padded = np.full((len(counts), width, *inner), self.value, self.dtype)
+        padded[stored] = numbers
+        out[...] = padded.reshape(out.shape)
 
     def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of stores; reads how long rows are."""
+        """Return the fetches that reading boxes needs; reads the lengths of rows."""
         located, first, _, spans = self._runs(origins, extent)
         return located.soon(first, spans)
 
     def _runs(self, origins: Ints, extent: Extent) -> tuple[Located, Ints, Ints, Ints]:
-        """Return the rows of boxes: which run is read of each, its places, and how far it goes."""
+        """Return the rows of boxes, and first position, count and span of the run read of each."""
         (rows_of, width), (row_step, step) = extent.lengths[:2], extent.strides[:2]
         rows = (origins[:, :1] + np.arange(rows_of) * row_step).ravel()
         located = locate(self.rows, rows)
         first = np.repeat(origins[:, 1], rows_of)
-        left = np.minimum(located.lengths, self.length) - first
-        counts = np.clip(-(-left // step), 0, width)
+        remaining = np.minimum(located.lengths, self.length) - first
+        counts = np.clip(-(-remaining // step), 0, width)
         return located, first, counts, np.where(counts > 0, (counts - 1) * step + 1, 0)
 
 
 @dataclass(frozen=True, eq=False)
 class RowLengths(OfRows):
-    """How long each row is; a `Source` of int64."""
+    """Length of each row; a `Source` of int64."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """int64."""
+        """Always int64."""
         return np.dtype(np.int64)
 
     def storage(self) -> Storage:
-        """Return that the lengths are known from where rows lie."""
+        """Return the storage of the offsets, or of the rows."""
         return described(self.rows, "lengths of rows")
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
@@ -179,7 +179,7 @@ class RowLengths(OfRows):
 
 @dataclass(frozen=True, eq=False)
 class RowMask(OfRows):
-    """Where padded rows hold values; a `Source` of bool.
+    """Mask of stored elements of padded rows; a `Source` of bool.
 
     Attributes
     ----------
@@ -195,11 +195,11 @@ class RowMask(OfRows):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of bools."""
+        """Always bool."""
         return np.dtype(np.bool_)
 
     def storage(self) -> Storage:
-        """Return that the lengths are known from where rows lie."""
+        """Return the storage of the offsets, or of the rows."""
         return described(self.rows, "where rows hold values")
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
@@ -212,6 +212,6 @@ class RowMask(OfRows):
 
 
 def described(rows: Source, layout: str) -> Storage:
-    """Return the storage of what is known of rows without their values."""
-    known = rows.offsets if isinstance(rows, RaggedRows) else rows
-    return replace(known.storage(), layout=layout, strides=None, opened=None, chunks=None)
+    """Return the storage description of an array derived from rows without their values."""
+    source = rows.offsets if isinstance(rows, RaggedRows) else rows
+    return replace(source.storage(), layout=layout, strides=None, opened=None, chunks=None)

@@ -1,8 +1,8 @@
-"""Datasets of one file that one source reads: where each begins, and what it is called.
+"""Read many datasets of one file as one source: where each begins, and its key.
 
-Ten thousand short datasets as so many sources would be read by a loop over them. As one source
-they are a table of numbers beside it: contiguous ones are rows at known offsets (`RowOffsets`), and
-chunks are numbered on from one dataset to the next, each of which begins with a chunk of its own.
+With one source per dataset, ten thousand short datasets would be read in a Python loop. Here one
+source reads them all with a table of numbers: rows of contiguous datasets are at known offsets
+(`RowOffsets`), and chunks are numbered across datasets, each of which begins with a new chunk.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ __all__ = ["JoinedParts", "RowOffsets"]
 
 @dataclass(frozen=True, eq=False)
 class JoinedParts:
-    """Datasets of one file along an axis of the array that a source reads.
+    """Datasets of one file, along one axis of the array that a source reads.
 
     Attributes
     ----------
     keys : tuple of str
     lengths : ndarray of int64, shape (parts,)
-        Places along the axis.
+        Length of each part along the axis.
     axis : int
     unit : int
-        Each part begins at a multiple of it: the places of a chunk, or 1.
+        Each part begins at a multiple of it: the length of a chunk, or 1.
     steps : ndarray of int64, shape (parts,), or None
-        Places of a stored chunk along the axis, where that differs: each part is one chunk then.
+        Lengths of the stored chunks along the axis, if they differ; each part is then one chunk.
 
     Examples
     --------
@@ -58,13 +58,13 @@ class JoinedParts:
 
     @cached_property
     def _digest(self) -> bytes:
-        """What tells these parts from others."""
+        """Identifies these parts."""
         names = "\0".join(self.keys).encode("utf-8", "surrogateescape")
         from hashlib import blake2b  # not for `import oocdata`
 
-        made = blake2b(names, digest_size=16)
-        made.update(self.lengths.tobytes() + b"%d %d" % (self.axis, self.unit))
-        return made.digest()
+        digest = blake2b(names, digest_size=16)
+        digest.update(self.lengths.tobytes() + b"%d %d" % (self.axis, self.unit))
+        return digest.digest()
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
@@ -73,20 +73,20 @@ class JoinedParts:
 
     @cached_property
     def starts(self) -> NDArray[np.int64]:
-        """Where each part begins along the axis, shape (parts,)."""
+        """Position along the axis at which each part begins, shape (parts,)."""
         return np.concatenate(([0], self._ends[:-1]))
 
     @property
     def stop(self) -> int:
-        """Places along the axis, with those between parts, which hold nothing."""
+        """Length along the axis, including the unused positions between parts."""
         return int(self._ends[-1])
 
     def of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the number of the part at places along the axis."""
+        """Return the part number at positions along the axis."""
         return self._ends.searchsorted(places, side="right")
 
     def concern(self, error: SourceError) -> SourceError:
-        """Say which part an error is about: the first, with those of its rows that lie in it."""
+        """Set an error's key to the first part concerned, and its rows to those of that part."""
         if error.rows:
             rows = np.array(error.rows, np.int64)
             part = int(self.of(rows[:1])[0])
@@ -98,18 +98,18 @@ class JoinedParts:
 
 @dataclass(frozen=True, eq=False)
 class RowOffsets:
-    """Where the rows of contiguous datasets lie; a `oocdata.engines.strided.ChunkOffsets`.
+    """Byte offsets of rows of contiguous datasets; a `oocdata.engines.strided.ChunkOffsets`.
 
-    Each row is a chunk of its own, so that parts may have any length.
+    Each row is one chunk, so that parts may have any length.
 
     Attributes
     ----------
     parts : JoinedParts
         Of unit 1, along the slowest axis.
     offset_of : ndarray of int64, shape (parts,)
-        Of the first byte of each.
+        Byte offset of each part.
     chunk_shape : tuple of int
-        Of one place along the axis.
+        Shape of one row.
     step : int
         Bytes from one row to the next.
     """
@@ -120,7 +120,7 @@ class RowOffsets:
     step: int
 
     BYTES: ClassVar[int] = 24
-    """For each part: its offset, length and end."""
+    """Bytes per part: its offset, length and end."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RowOffsets) and self._key() == other._key()
@@ -136,10 +136,10 @@ class RowOffsets:
         return self.offset_of - self.parts.starts * self.step
 
     def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the byte offset of each row, given as the place of a chunk."""
+        """Return the byte offsets of rows, given as positions in the grid of chunks."""
         return self.of_rows(places[:, self.parts.axis])
 
     def of_rows(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the byte offset of each row."""
-        found: NDArray[np.int64] = self._shift[self.parts.of(rows)] + rows * self.step
-        return found
+        """Return the byte offsets of rows."""
+        offsets: NDArray[np.int64] = self._shift[self.parts.of(rows)] + rows * self.step
+        return offsets

@@ -1,4 +1,4 @@
-"""Boxes read a few at a time through small memory, and copies that suit the processor's cache."""
+"""Read boxes through scratch memory, and copy arrays between orders of axes in small blocks."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["blocks", "copy_across", "copy_boxes", "read_through", "read_to"]
 _SCRATCH_BYTES = 4 << 20
 
 _BLOCK_BYTES = 256 << 10
-"""Copied at a time where the order of axes changes. NumPy follows the order of `out`: 13 frames out
-of (384, 384, 49) took 13 passes over all bytes, three times as long."""
+"""Bytes copied at a time where the order of axes changes. NumPy follows the order of `out`, so that
+13 frames out of (384, 384, 49) took 13 passes over all bytes, three times as long."""
 
 _LEAST_BYTES = 32 << 10
-"""The processor's first cache holds as many, in whatever order."""
+"""Size of the processor's first-level cache, below which any order of copying is fast."""
 
 _FAR, _MANY, _LINE = 512, 16, 64
-"""Numbers a multiple of so many bytes apart share few places of that cache, each of fewer lines
-than so many; so they are moved apart by a line first. Frames of 4 KiB, time moved last (PDEBench's
-advection), take 1 / 2.0 of the processor's time by NumPy iteration, 1 / 1.8 through `to_tf`; of
-64 KiB, four variables between one another, 1 / 1.2."""
+"""Numbers whose addresses differ by a multiple of `_FAR` bytes share few sets of that cache, each
+of fewer than `_MANY` lines. So they are first copied to memory padded by a line of `_LINE` bytes.
+Frames of 4 KiB with time as the last axis (PDEBench's advection) take 1 / 2.0 of the processor time
+by NumPy iteration, 1 / 1.8 through `to_tf`; four interleaved variables of 64 KiB, 1 / 1.2."""
 
 _APART_BYTES = 1 << 20
-"""Copied at a time there."""
+"""Bytes copied at a time by way of such padded memory."""
 
 
 def read_to(
@@ -44,19 +44,18 @@ def read_to(
 ) -> None:
     """Write ``out[places[i]] = the box at origins[i]``; `places` ascend.
 
-    Sources that write boxes wherever they go have a method `read_to`, so that none is copied once
-    more.
+    Sources that can write boxes to any positions have a method `read_to`, which saves a copy.
     """
     if out.size == 0 or len(places) == 0:
         return
     first, last = int(places[0]), int(places[-1]) + 1
     if last - first == len(places):
         source.read(origins, extent, out[first:last])
-    elif scattering := getattr(source, "read_to", None):
-        scattering(origins, extent, out, places)
+    elif method := getattr(source, "read_to", None):
+        method(origins, extent, out, places)
     else:
-        for some, boxes in read_through(source, origins, extent, out.dtype, _SCRATCH_BYTES):
-            out[places[some]] = boxes
+        for batch, boxes in read_through(source, origins, extent, out.dtype, _SCRATCH_BYTES):
+            out[places[batch]] = boxes
 
 
 def read_through(
@@ -66,36 +65,36 @@ def read_through(
     dtype: DTypeLike,
     nbytes: int,
 ) -> Iterator[tuple[slice, NDArray[Any]]]:
-    """Yield which boxes were read, and the boxes; a few at a time, in memory that is used again.
+    """Read boxes a few at a time into reused memory; yield a slice of their numbers, and the boxes.
 
     Parameters
     ----------
     source : Source
     origins : ndarray of int64, shape (n, N)
     extent : Extent
-        Of at least one number.
+        Not empty.
     dtype : dtype_like
-        By which the boxes are read.
+        Dtype in which the boxes are read.
     nbytes : int
-        Of the memory, unless a single box is larger.
+        Size of the memory, unless a single box is larger.
 
     Examples
     --------
     >>> from oocdata.engines.memory_array import Numbers
     >>> origins = np.array([[7], [2], [5]])
-    >>> for some, boxes in read_through(Numbers(9), origins, Extent.of((2,)), "i8", 32):
-    ...     print(some, boxes.tolist())
+    >>> for batch, boxes in read_through(Numbers(9), origins, Extent.of((2,)), "i8", 32):
+    ...     print(batch, boxes.tolist())
     slice(0, 2, None) [[7, 8], [2, 3]]
     slice(2, 3, None) [[5, 6]]
     """
-    kind, count = np.dtype(dtype), len(origins)
-    few = max(1, min(count, nbytes // (extent.size * kind.itemsize)))
-    scratch = empty((few, *extent.lengths), kind)
-    for start in range(0, count, few):
-        some = slice(start, min(start + few, count))
-        boxes = scratch[: some.stop - start]
-        source.read(origins[some], extent, boxes)
-        yield some, boxes
+    box_dtype, count = np.dtype(dtype), len(origins)
+    at_once = max(1, min(count, nbytes // (extent.size * box_dtype.itemsize)))
+    scratch = empty((at_once, *extent.lengths), box_dtype)
+    for start in range(0, count, at_once):
+        batch = slice(start, min(start + at_once, count))
+        boxes = scratch[: batch.stop - start]
+        source.read(origins[batch], extent, boxes)
+        yield batch, boxes
 
 
 def copy_boxes(
@@ -107,7 +106,7 @@ def copy_boxes(
     ----------
     arrays : ndarray, shape (n, …)
     origins : ndarray of int64, shape (n, N), n > 0
-        By the axes of one array.
+        Along the axes of one array.
     extent : Extent
     out : ndarray, shape ``(n, *extent.lengths)``
 
@@ -118,21 +117,21 @@ def copy_boxes(
     >>> out.tolist()
     [[0, 2], [7, 9]]
     """
-    alike = bool((origins == origins[0]).all())
-    for number in range(1 if alike else len(origins)):
-        some = slice(None) if alike else slice(number, number + 1)
+    same_origin = bool((origins == origins[0]).all())
+    for number in range(1 if same_origin else len(origins)):
+        which = slice(None) if same_origin else slice(number, number + 1)
         steps = zip(origins[number].tolist(), extent.spans, extent.strides, strict=True)
         cut = (slice(first, first + span, stride) for first, span, stride in steps)
-        out[some] = arrays[(some, *cut)]
+        out[which] = arrays[(which, *cut)]
 
 
 def copy_across(array: NDArray[Any], out: NDArray[Any]) -> None:
-    """Write ``out[...] = array`` in blocks that stay in cache, if the axes lie in another order.
+    """Write ``out[...] = array``, in blocks that stay in cache if the order of axes differs.
 
     Parameters
     ----------
     array, out : ndarray, shape (…)
-        Any strides, of memory that they do not share.
+        Any strides; they share no memory.
 
     Examples
     --------
@@ -145,52 +144,52 @@ def copy_across(array: NDArray[Any], out: NDArray[Any]) -> None:
     if array.nbytes <= _LEAST_BYTES or _fastest(array) == fast:
         out[...] = array
         return
-    crowded = array.strides[fast] % _FAR == 0 and array.shape[fast] >= _MANY
-    # Cut where neighbours are far apart in both: elsewhere two blocks would share cache lines.
+    collides = array.strides[fast] % _FAR == 0 and array.shape[fast] >= _MANY
+    # Cut along axes of large strides in both arrays; else two blocks would share cache lines.
     steps = [min(abs(a), abs(b)) for a, b in zip(array.strides, out.strides, strict=True)]
-    most = _APART_BYTES if crowded else _BLOCK_BYTES
-    for block in blocks(array.shape, steps, max(1, most // array.itemsize)):
-        out[block] = _moved_apart(array[block], fast) if crowded else array[block]
+    nbytes = _APART_BYTES if collides else _BLOCK_BYTES
+    for block in blocks(array.shape, steps, max(1, nbytes // array.itemsize)):
+        out[block] = _copy_padded(array[block], fast) if collides else array[block]
 
 
-def _moved_apart(array: NDArray[Any], axis: int) -> NDArray[Any]:
-    """Return a copy with the axes in the same order, and a gap from place to place along one.
+def _copy_padded(array: NDArray[Any], axis: int) -> NDArray[Any]:
+    """Return a copy with the same order of axes, and a gap between positions along one axis.
 
     Examples
     --------
-    >>> _moved_apart(np.zeros((3, 4, 128), "f4"), 1).strides
+    >>> _copy_padded(np.zeros((3, 4, 128), "f4"), 1).strides
     (2304, 576, 4)
     """
     order = sorted(range(array.ndim), key=lambda at: -abs(array.strides[at]))
-    turned = array.transpose(order)
-    outer = turned.shape[: order.index(axis) + 1]
-    inner = prod(turned.shape[len(outer) :])
-    spread = empty((*outer, inner + -(-_LINE // array.itemsize)), array.dtype)
-    copied = spread[..., :inner].reshape(turned.shape)
-    copied[...] = turned
+    ordered = array.transpose(order)
+    outer = ordered.shape[: order.index(axis) + 1]
+    inner = prod(ordered.shape[len(outer) :])
+    padded = empty((*outer, inner + -(-_LINE // array.itemsize)), array.dtype)
+    copied = padded[..., :inner].reshape(ordered.shape)
+    copied[...] = ordered
     return copied.transpose(np.argsort(order))
 
 
 def blocks(lengths: Sequence[int], steps: Sequence[int], most: int) -> Iterator[tuple[slice, ...]]:
-    """Yield blocks of at most so many numbers, halved along the axis with the largest steps.
+    """Yield blocks of at most `most` numbers; halves an array along the axis of the largest steps.
 
     Examples
     --------
     >>> list(blocks((5, 4), (1, 8), 10))
     [(slice(0, 5, None), slice(0, 2, None)), (slice(0, 5, None), slice(2, 4, None))]
     """
-    cut = list(lengths)
-    while prod(cut) > most:
-        long = (axis for axis, length in enumerate(cut) if length > 1)
-        axis = max(long, key=lambda axis: (steps[axis], cut[axis]))
-        cut[axis] = -(-cut[axis] // 2)
-    cuts = zip(lengths, cut, strict=True)
+    block = list(lengths)
+    while prod(block) > most:
+        divisible = (axis for axis, length in enumerate(block) if length > 1)
+        axis = max(divisible, key=lambda axis: (steps[axis], block[axis]))
+        block[axis] = -(-block[axis] // 2)
+    pairs = zip(lengths, block, strict=True)
     yield from product(
-        *[[slice(at, min(at + n, end)) for at in range(0, end, n)] for end, n in cuts]
+        *[[slice(at, min(at + n, end)) for at in range(0, end, n)] for end, n in pairs]
     )
 
 
 def _fastest(array: NDArray[Any]) -> int:
-    """Return the axis along which neighbours lie closest together; 0 of a single number."""
-    long = (axis for axis, length in enumerate(array.shape) if length > 1)
-    return min(long, key=lambda axis: abs(array.strides[axis]), default=0)
+    """Return the axis of the smallest stride; 0 for a single number."""
+    axes = (axis for axis, length in enumerate(array.shape) if length > 1)
+    return min(axes, key=lambda axis: abs(array.strides[axis]), default=0)

@@ -1,8 +1,8 @@
-"""Runs of unequal length along axis 0: what rows of sparse matrices and of text are stored as.
+"""Read runs of unequal length along axis 0, which store rows of sparse matrices, text and the like.
 
-`Source.read` takes boxes of one extent. A row of a sparse matrix is a run of as many numbers as it
-has, so an engine that can read runs of any lengths does, by a method `read_runs`; for all others,
-each place of a run is a box.
+`Source.read` takes boxes of one extent, but a row of a sparse matrix is a run as long as it has
+stored numbers. An engine that can read runs of any lengths has a method `read_runs`; for other
+sources, each position of a run is read as a box.
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ __all__ = [
 Ints = NDArray[np.int64]
 
 _ITEM = 32
-"""Numbers that are copied as one."""
+"""Numbers that are copied as one item."""
 
 
 def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-    """Write runs of places along axis 0 one after the other.
+    """Read runs along axis 0, and write them one after the other.
 
     Parameters
     ----------
     source : Source
     starts, lengths : ndarray of int64, shape (n,)
-        Runs within the array; any order, overlapping or empty as they may be.
+        Runs within the array; any order, may overlap or be empty.
     out : ndarray, shape (lengths.sum(), …)
         C-contiguous, of the source's dtype.
 
     Raises
     ------
     oocdata.errors.SourceError
-        When storage can't deliver them.
+        If storage can't deliver them.
 
     Examples
     --------
@@ -63,44 +63,44 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
 
 
 def soon_ragged(source: Source, starts: Ints, lengths: Ints) -> list[Soon]:
-    """Return what `read_ragged` will take out of stores."""
+    """Return the fetches that `read_ragged` needs."""
     if not lengths.any():
         return []
     return list(getattr(source, "soon_runs", partial(soon_points, source))(starts, lengths))
 
 
 def read_points(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-    """Write runs, each place of which is read as a box; see `read_ragged`."""
+    """Read runs position by position, each as a box; see `read_ragged`."""
     source.read(*_points(source, starts, lengths), out[:, None])
 
 
 def soon_points(source: Source, starts: Ints, lengths: Ints) -> list[Soon]:
-    """Return what `read_points` will take out of stores."""
+    """Return the fetches that `read_points` needs."""
     return soon(source, *_points(source, starts, lengths))
 
 
 def _points(source: Source, starts: Ints, lengths: Ints) -> tuple[Ints, Extent]:
-    """Return each place of runs as a box."""
+    """Return the positions of runs as boxes."""
     origins = np.zeros((int(lengths.sum()), len(source.shape)), np.int64)
     origins[:, 0] = spread(starts, lengths)
     return origins, Extent.of((1, *source.shape[1:]))
 
 
 def read_bounds(offsets: Source, rows: Ints, most: int) -> tuple[Ints, Ints]:
-    """Return where rows begin and end; those that follow on one another are asked for at once.
+    """Return where rows begin and end; offsets of consecutive rows are read together.
 
     Parameters
     ----------
     offsets : Source
-        Whole numbers, of one axis: where each row begins, and where the last one ends.
+        Integers, of one axis: where each row begins, and where the last one ends.
     rows : ndarray of int64, shape (n,), n > 0
     most : int
-        Where the last row may end.
+        Largest valid end of a row.
 
     Raises
     ------
     oocdata.errors.SourceError
-        If they end before they begin, or beyond `most`; and when storage can't deliver them.
+        If a row ends before it begins, or beyond `most`; or if storage can't deliver the offsets.
 
     Examples
     --------
@@ -110,12 +110,12 @@ def read_bounds(offsets: Source, rows: Ints, most: int) -> tuple[Ints, Ints]:
     """
     firsts = np.flatnonzero(np.diff(rows, prepend=-2) != 1)
     counts = np.diff(firsts, append=len(rows)) + 1
-    read = np.empty(int(counts.sum()), offsets.dtype)
-    read_ragged(offsets, rows[firsts], counts, read)
-    found = read.astype(np.int64, copy=False)
-    last = np.zeros(len(found), np.bool_)
+    stored = np.empty(int(counts.sum()), offsets.dtype)
+    read_ragged(offsets, rows[firsts], counts, stored)
+    bounds = stored.astype(np.int64, copy=False)
+    last = np.zeros(len(bounds), np.bool_)
     last[np.cumsum(counts) - 1] = True
-    starts, stops = found[~last], found[np.flatnonzero(~last) + 1]
+    starts, stops = bounds[~last], bounds[np.flatnonzero(~last) + 1]
     wrong = (starts < 0) | (stops < starts) | (stops > most)
     if wrong.any():
         raise SourceError(
@@ -127,12 +127,12 @@ def read_bounds(offsets: Source, rows: Ints, most: int) -> tuple[Ints, Ints]:
 
 
 def concerned_rows(error: SourceError, rows: Ints, starts: Ints, stops: Ints) -> Ints:
-    """Return which of some rows an error about places in a 1-D array concerns; all, if unknown.
+    """Return the rows that an error about positions in a 1-D array concerns; all rows if unknown.
 
     Parameters
     ----------
     error : SourceError
-        Its count is forgotten: it is one of places.
+        Its count of positions is reset.
     rows : ndarray of int64, shape (n,)
     starts, stops : ndarray of int64, shape (n,)
         Where each row begins and ends in the array.
@@ -147,11 +147,11 @@ def concerned_rows(error: SourceError, rows: Ints, starts: Ints, stops: Ints) ->
 def copy_runs(
     memory: NDArray[Any], starts: Ints, out: NDArray[Any], targets: Ints, lengths: Ints
 ) -> None:
-    """Copy runs of one array to places in another; both of one axis and dtype, C-contiguous.
+    """Copy runs between two arrays of one axis and the same dtype, both C-contiguous.
 
-    Long runs are copied as opaque items of many numbers, the last one of each moved back to where
-    the run ends: an eighth of the time of copying number by number, and of batches of rows of 20 to
-    600 numbers 1 / 2.6 by NumPy iteration, 1 / 1.5 through `to_tf`.
+    Long runs are copied as opaque items of many numbers; the last item of each is shifted back to
+    end with the run. This takes an eighth of the time of copying single numbers; batches of rows of
+    20 to 600 numbers take 1 / 2.6 by NumPy iteration, 1 / 1.5 through `to_tf`.
 
     Examples
     --------
@@ -162,8 +162,8 @@ def copy_runs(
     """
     short = lengths < _ITEM
     if short.any():
-        some = lengths[short]
-        out[spread(targets[short], some)] = memory[spread(starts[short], some)]
+        counts = lengths[short]
+        out[spread(targets[short], counts)] = memory[spread(starts[short], counts)]
         starts, targets, lengths = starts[~short], targets[~short], lengths[~short]
     if not len(lengths):
         return
@@ -181,16 +181,16 @@ def read_apart(
     out: NDArray[Any],
     targets: Ints,
 ) -> None:
-    """Read runs, which come one after the other in a dtype, to where each goes, converted.
+    """Read consecutive runs of a dtype, and write each to its position in `out`, converted.
 
     Parameters
     ----------
     read : callable
-        Writes all of them to C-contiguous memory.
+        Writes all runs, one after the other, to C-contiguous memory.
     counts, targets : ndarray of int64, shape (n,)
-        How long each is, and where it begins in `out`.
+        Length of each run, and its position in `out`.
     dtype : numpy.dtype
-    out : ndarray, shape (places, …)
+    out : ndarray, shape (positions, …)
         C-contiguous.
     """
     ends = np.cumsum(counts)
@@ -207,7 +207,7 @@ def read_apart(
 
 
 def as_items(array: NDArray[Any]) -> NDArray[Any]:
-    """Return a C-contiguous array as one axis of opaque items, one for each place along axis 0.
+    """Return a C-contiguous array as a 1-D array of opaque items, one per position along axis 0.
 
     Examples
     --------
@@ -219,17 +219,17 @@ def as_items(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _items(array: NDArray[Any]) -> NDArray[Any]:
-    """Return an item of many numbers from each place of an array on; they overlap."""
+    """Return overlapping items of `_ITEM` numbers, one from each position of an array on."""
     count, item = len(array) - _ITEM + 1, f"V{_ITEM * array.itemsize}"
     return np.ndarray((count,), item, array, strides=(array.itemsize,))
 
 
 def pieces(lengths: Ints, most: int) -> Iterator[slice]:
-    """Yield rows, a few at a time: they hold at most so much together, unless one holds more.
+    """Yield slices of rows that together hold at most `most` numbers, or a single longer row.
 
     Examples
     --------
-    >>> [(some.start, some.stop) for some in pieces(np.array([3, 4, 9, 1, 0]), 8)]
+    >>> [(batch.start, batch.stop) for batch in pieces(np.array([3, 4, 9, 1, 0]), 8)]
     [(0, 2), (2, 3), (3, 5)]
     """
     ends = np.cumsum(lengths)
@@ -242,7 +242,7 @@ def pieces(lengths: Ints, most: int) -> Iterator[slice]:
 
 
 def spread(starts: Ints, lengths: Ints) -> Ints:
-    """Return the places of runs, one run after the other.
+    """Return the positions of runs, one run after the other.
 
     Examples
     --------
@@ -250,18 +250,18 @@ def spread(starts: Ints, lengths: Ints) -> Ints:
     array([7, 8, 9, 4, 5])
     """
     ends = np.cumsum(lengths)
-    places = np.repeat(starts - (ends - lengths), lengths)
-    places += np.arange(len(places))
-    return places
+    positions = np.repeat(starts - (ends - lengths), lengths)
+    positions += np.arange(len(positions))
+    return positions
 
 
 def cut_runs(starts: Ints, lengths: Ints, chunk: int) -> tuple[Ints, Ints, Ints]:
-    """Cut runs at the borders of chunks; the pieces of each follow one another.
+    """Cut runs at the borders of chunks; the pieces of each run stay in order.
 
     Returns
     -------
     chunks, within, lengths : ndarray of int64, shape (pieces,)
-        The chunk that each piece lies in, where it begins there, and its length.
+        Chunk number of each piece, its position in the chunk, and its length.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""Rows of unequal length: a source that says how long each row is, and reads whole rows.
+"""Read rows of unequal length: a source reports the length of rows, and then reads them whole.
 
-Its array has one axis, of the rows; what a box of it would hold has no one shape, so it is located
-(`locate`) and then read, once the caller has memory for as many places as there are. Rows that lie
-one after the other in an array (`RaggedRows`) are located by offsets; a format may have its own.
+Its array has one axis, the rows. A box of it has no single shape, so rows are first located
+(`locate`), which gives their lengths, and then read into memory of that size. Rows that are
+consecutive in an array (`RaggedRows`) are located by offsets; a format may have another way.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Located:
-    """Rows whose lengths are known.
+    """Rows of known lengths, ready to be read.
 
     Attributes
     ----------
     lengths : ndarray of int64, shape (rows,)
-        How long each row is.
+        Length of each row.
     dtype : numpy.dtype
-        That of the source.
+        Dtype of the source.
     read : callable
-        ``read(firsts, counts, out)`` writes a run of each row, one after the other: the run begins
-        at a place of its row, and has so many. `out` has shape (counts.sum(), …), is C-contiguous
-        and of `dtype`. It raises `SourceError` when storage can't deliver them.
+        ``read(firsts, counts, out)`` reads a run of each row, from position ``firsts[i]`` of row i
+        on and of length ``counts[i]``, and writes the runs one after the other. `out` has shape
+        (counts.sum(), …), is C-contiguous and of `dtype`. Raises `SourceError` if storage can't
+        deliver the rows.
     soon : callable
-        ``soon(firsts, counts)`` returns what `read` will take out of stores.
+        ``soon(firsts, counts)`` returns the fetches that `read` needs.
     shares : sequence of (Located, places)
-        Where they are rows of several sources: those of each, and their places among all.
+        If the rows are of several sources: the rows of each source, and their positions among all.
     """
 
     lengths: Ints
@@ -72,26 +73,26 @@ class Locating(ABC):
     @property
     @abstractmethod
     def inner(self) -> tuple[int, ...]:
-        """Shape of one place of a row."""
+        """Shape of one position of a row."""
 
     @abstractmethod
     def locate(self, rows: Ints) -> Located:
-        """Return rows whose lengths are known; any order, repeats allowed."""
+        """Return rows with their lengths; any order, repeats allowed."""
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
-        """Raise: rows have no one shape."""
+        """Raise, because rows have no single shape."""
         raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
 
 
 def is_ragged(source: Source) -> bool:
-    """Return whether rows of a source are of unequal length, so that `locate` takes it."""
+    """Return whether rows of a source are of unequal length, so that `locate` accepts it."""
     if isinstance(source, Concat):
         return source.axis == 0 and all(map(is_ragged, source.parts))
     return isinstance(source, Locating)
 
 
 def inner_shape(source: Source) -> tuple[int, ...]:
-    """Return the shape of one place of a row."""
+    """Return the shape of one position of a row."""
     while isinstance(source, Concat):
         source = source.parts[0]
     assert isinstance(source, Locating)
@@ -99,16 +100,16 @@ def inner_shape(source: Source) -> tuple[int, ...]:
 
 
 def locate(source: Source, rows: Ints) -> Located:
-    """Return rows of a source for which `is_ragged` holds.
+    """Locate rows of a source for which `is_ragged` holds.
 
     Examples
     --------
     >>> from oocdata.engines.memory_array import MemoryArray
     >>> values, offsets = MemoryArray(np.arange(9)), MemoryArray(np.array([0, 3, 3, 9]))
-    >>> found = locate(RaggedRows(values, offsets), np.array([2, 1]))
+    >>> located = locate(RaggedRows(values, offsets), np.array([2, 1]))
     >>> out = np.empty(2, np.int64)
-    >>> found.read(np.array([1, 0]), np.array([2, 0]), out)
-    >>> found.lengths, out
+    >>> located.read(np.array([1, 0]), np.array([2, 0]), out)
+    >>> located.lengths, out
     (array([6, 0]), array([4, 5]))
     """
     if isinstance(source, Locating):
@@ -121,53 +122,58 @@ def locate(source: Source, rows: Ints) -> Located:
     return shares[0][0] if len(shares) == 1 else joined(len(rows), shares)
 
 
-def read_to(found: Located, firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
-    """Write a run of each row where it goes, converted to the dtype of the memory.
+def read_to(located: Located, firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
+    """Write a run of each row to its position in `out`, converted to its dtype.
 
     Parameters
     ----------
-    found : Located
+    located : Located
     firsts, counts : ndarray of int64, shape (rows,)
-        Where the run begins in its row, and its places.
+        Position in its row at which the run begins, and its length.
     out : ndarray, shape (n, …)
         C-contiguous.
     targets : ndarray of int64, shape (rows,)
-        Where the run begins in `out`.
+        Position of the run in `out`.
     """
-    for share, places in found.shares:
+    for share, places in located.shares:
         read_to(share, firsts[places], counts[places], out, targets[places])
-    if found.shares:
+    if located.shares:
         return
-    read_apart(partial(found.read, firsts, counts), counts, found.dtype, out, targets)
+    read_apart(partial(located.read, firsts, counts), counts, located.dtype, out, targets)
 
 
 def joined(count: int, shares: Sequence[tuple[Located, Ints]]) -> Located:
-    """Return rows of several sources as one: those of each, and their places among all."""
+    """Return rows of several sources as one; `shares` has the rows of each and their positions."""
     lengths = np.zeros(count, np.int64)
-    for found, places in shares:
-        lengths[places] = found.lengths
+    for located, places in shares:
+        lengths[places] = located.lengths
 
     def read(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
         targets = np.cumsum(counts) - counts
-        for found, at in shares:
-            read_to(found, firsts[at], counts[at], out, targets[at])
+        for located, places in shares:
+            read_to(located, firsts[places], counts[places], out, targets[places])
 
     def soon(firsts: Ints, counts: Ints) -> list[Soon]:
-        return [one for found, at in shares for one in found.soon(firsts[at], counts[at])]
+        return [
+            fetch
+            for located, places in shares
+            for fetch in located.soon(firsts[places], counts[places])
+        ]
 
     return Located(lengths, shares[0][0].dtype, read, soon, shares)
 
 
 @dataclass(frozen=True, eq=False)
 class RaggedRows(Locating):
-    """Rows that lie one after the other in an array; a `Source`.
+    """Rows that are consecutive in an array; a `Source`.
 
     Attributes
     ----------
     values : Source
-        Shape (n, …): what all rows hold.
+        Shape (n, …): all rows, one after the other.
     offsets : Source
-        int64, of one axis: where each row begins in `values`, and where the last one ends.
+        int64, of one axis: position in `values` at which each row begins, and the end of the last
+        row.
     """
 
     values: Source
@@ -178,27 +184,28 @@ class RaggedRows(Locating):
 
     @property
     def row_source(self) -> Source:
-        """Whose rows these are, however they are read: no two parts of a split share one."""
+        """The source that identifies the rows: no two parts of a split share a row of it."""
         return self.offsets
 
     @property
-    def _kept_bytes(self) -> int:
-        """Bytes of offsets in a store that are kept; 0 where they don't fit, or are not far."""
+    def _cached_bytes(self) -> int:
+        """Bytes of cached offsets; 0 if the offsets are local, or exceed the budget for tables."""
         nbytes = self.offsets.shape[0] * self.offsets.dtype.itemsize
         fits = nbytes <= scratch_share() // 4
         return nbytes if fits and self.offsets.storage().is_remote else 0
 
     @cached_property
-    def _begins(self) -> Source:
-        """The offsets; those in a store are read once, where they fit into memory for tables.
+    def _cached_offsets(self) -> Source:
+        """The offsets; those in a store are read once and cached, if they fit the table budget.
 
-        Before values can be asked for, they must be there: a round trip for each run of batches.
+        Values can only be requested once their offsets are there; without the cache, that is a
+        round trip per run of batches.
         """
-        if not self._kept_bytes:
+        if not self._cached_bytes:
             return self.offsets
-        found = np.empty(self.offsets.shape, self.offsets.dtype)
-        read_ragged(self.offsets, np.zeros(1, np.int64), np.array(self.offsets.shape), found)
-        return MemoryArray(found)
+        offsets = np.empty(self.offsets.shape, self.offsets.dtype)
+        read_ragged(self.offsets, np.zeros(1, np.int64), np.array(self.offsets.shape), offsets)
+        return MemoryArray(offsets)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -207,22 +214,22 @@ class RaggedRows(Locating):
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """Shape of one place of a row."""
+        """Shape of one position of a row."""
         return self.values.shape[1:]
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """That of the values."""
+        """Dtype of the values."""
         return self.values.dtype
 
     def storage(self) -> Storage:
-        """Return how the values are stored; chunks are as many rows as one holds on average."""
+        """Return how the values are stored; a chunk is the average number of rows per chunk."""
         return self._storage
 
     @cached_property
     def _storage(self) -> Storage:
         values, offsets = self.values.storage(), self.offsets.storage()
-        found = replace(
+        combined = replace(
             values,
             layout=f"rows of unequal length in {values.layout}",
             strides=None,
@@ -232,31 +239,31 @@ class RaggedRows(Locating):
             dimensions=(),
             files=tuple(dict.fromkeys((*values.files, *offsets.files))),
             opened=None,
-            table_bytes=values.table_bytes + offsets.table_bytes + self._kept_bytes,
+            table_bytes=values.table_bytes + offsets.table_bytes + self._cached_bytes,
             cached_whole=values.cached_whole + offsets.cached_whole,
         )
         rows, stored = self.shape[0], self.values.shape[0]
         if values.chunks is None or not rows or not stored:
-            return replace(found, chunks=None)
-        # Rows are of unlike lengths, so this is so on average.
-        together = min(rows, max(1, round(values.chunks[0] * rows / stored)))
+            return replace(combined, chunks=None)
+        # Averages, because the lengths of rows differ.
+        chunk_rows = min(rows, max(1, round(values.chunks[0] * rows / stored)))
         nbytes = values.chunk_bytes
         if nbytes is None:
             lengths = map(min, values.chunks, self.values.shape)
             nbytes = int(np.prod(list(lengths))) * self.dtype.itemsize
-        return replace(found, chunks=(together,), chunk_bytes=nbytes)
+        return replace(combined, chunks=(chunk_rows,), chunk_bytes=nbytes)
 
     def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
-        """Return what reading rows will take out of stores; reads where they begin."""
-        found = self.locate(origins[:, 0])
-        return found.soon(np.zeros_like(found.lengths), found.lengths)
+        """Return the fetches that reading rows needs; reads their offsets."""
+        located = self.locate(origins[:, 0])
+        return located.soon(np.zeros_like(located.lengths), located.lengths)
 
     def locate(self, rows: Ints) -> Located:
-        """Return rows whose lengths are known; see `Locating`."""
+        """Return rows with their lengths; see `Locating`."""
         starts, stops = rows, rows
         try:
             if len(rows):
-                starts, stops = read_bounds(self._begins, rows, self.values.shape[0])
+                starts, stops = read_bounds(self._cached_offsets, rows, self.values.shape[0])
         except SourceError as error:
             storage = self.values.storage()
             error.path, error.key = storage.path, storage.key

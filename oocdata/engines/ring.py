@@ -1,18 +1,19 @@
-"""Many reads in one call, outside the GIL: Linux's io_uring.
+"""Submit many reads in one system call, outside the GIL, with Linux's io_uring.
 
-A shuffled batch is dozens of reads at scattered offsets. One call for each gives up and takes back
-the GIL each time, and every taking back waits for whichever thread has it by then. Here all reads
-of a batch are handed to the kernel at once: it copies what is cached and fetches the rest, many at
-a time, while Python's other threads run. Against a loop, through `to_tf`: 1.2 times (batches of 32)
-to 2.1 times (of 256) as fast for shuffled rows of 200 bytes, 1.0 to 1.25 times for rows of 60 KB.
+A shuffled batch is dozens of reads at scattered offsets. With one call per read, the GIL is
+released and reacquired each time, and each time waits for whichever thread holds it. io_uring takes
+all reads of a batch at once: the kernel copies cached pages and fetches the others, many at a time,
+while other Python threads run. Compared with a loop, through `to_tf`: 1.2 times (batches of 32) to
+2.1 times (of 256) as fast for shuffled rows of 200 bytes, 1.0 to 1.25 times for rows of 60 KB.
 
-The interface is the kernel's own (io_uring(7), io_uring_setup(2), io_uring_enter(2); structures in
-linux/io_uring.h), by ctypes. Where there is none (an older kernel, a container that forbids it,
-another system, ``OOCDATA_IO_URING=0``) `read_many` returns None, and the caller reads one by one.
+The kernel's interface (io_uring(7), io_uring_setup(2), io_uring_enter(2); structures in
+linux/io_uring.h) is called by ctypes. Where io_uring is unavailable (an older kernel, a container
+that forbids it, another system, ``OOCDATA_IO_URING=0``), `read_many` returns None, and the caller
+reads one run at a time.
 
-Ctrl-C may raise an exception between any two instructions. What has been handed to the kernel is
-waited for all the same; and if a second one ends that waiting too, the ring is never used again,
-but keeps the memory that the kernel may still write to.
+Ctrl-C may raise an exception between any two instructions. Submitted reads are waited for even so.
+If a second Ctrl-C ends that wait too, the ring is never used again, but keeps a reference to the
+memory that the kernel may still write to.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ _READ, _GET_EVENTS, _SINGLE_MMAP = 22, 1, 1
 _ENTRIES_OFFSET = 0x10000000
 _ENTRIES = 512
 
-# Where numbers lie in `struct io_uring_params`, in units of 4 bytes; the last six are byte offsets
-# into the mapping of both queues.
+# Positions of fields in `struct io_uring_params`, in units of 4 bytes. The fields in the last line
+# are byte offsets into the mapping of both queues.
 _SQ_ENTRIES, _CQ_ENTRIES, _FEATURES, _PARAMETERS = 0, 1, 5, 30
 _SQ_HEAD, _SQ_TAIL, _SQ_ARRAY, _CQ_HEAD, _CQ_TAIL, _CQ_ENTRIES_AT = 10, 11, 16, 20, 21, 25
 
@@ -50,7 +51,7 @@ _COMPLETION = np.dtype([("user_data", "i8"), ("result", "i4"), ("flags", "u4")])
 
 
 class _Ring:
-    """One submission and one completion queue; used by one thread at a time."""
+    """A submission queue and a completion queue, used by one thread at a time."""
 
     def __init__(self) -> None:
         self._call = ctypes.CDLL(None, use_errno=True).syscall
@@ -59,31 +60,31 @@ class _Ring:
         self._number = self._call(_SETUP, _ENTRIES, ctypes.c_void_p(parameters.ctypes.data))
         if self._number < 0:
             raise OSError(ctypes.get_errno(), "no io_uring")
-        found = parameters.tolist()
-        if not found[_FEATURES] & _SINGLE_MMAP:  # before Linux 5.4
+        fields = parameters.tolist()
+        if not fields[_FEATURES] & _SINGLE_MMAP:  # before Linux 5.4
             os.close(self._number)
             raise OSError("this kernel's io_uring is too old")
-        count, completions = found[_SQ_ENTRIES], found[_CQ_ENTRIES]
-        end = found[_CQ_ENTRIES_AT] + _COMPLETION.itemsize * completions
+        count, completions = fields[_SQ_ENTRIES], fields[_CQ_ENTRIES]
+        end = fields[_CQ_ENTRIES_AT] + _COMPLETION.itemsize * completions
         flags = mmap.MAP_SHARED | mmap.MAP_POPULATE
-        queue = mmap.mmap(self._number, max(found[_SQ_ARRAY] + 4 * count, end), flags=flags)
+        queue = mmap.mmap(self._number, max(fields[_SQ_ARRAY] + 4 * count, end), flags=flags)
         entries = mmap.mmap(
             self._number, _SUBMISSION.itemsize * count, flags=flags, offset=_ENTRIES_OFFSET
         )
 
         def words(at: int, count: int = 1) -> NDArray[np.uint32]:
-            return np.frombuffer(queue, np.uint32, count, found[at])
+            return np.frombuffer(queue, np.uint32, count, fields[at])
 
         self._taken, self.submitted = words(_SQ_HEAD), words(_SQ_TAIL)
         self._read, self.completed = words(_CQ_HEAD), words(_CQ_TAIL)
         words(_SQ_ARRAY, count)[:] = np.arange(count)
         submissions = np.frombuffer(entries, _SUBMISSION, count)
         submissions["opcode"] = _READ
-        # The place of a read in its queue tells which one has ended.
-        submissions["user_data"] = self._places = np.arange(count)
+        # The position in the submission queue identifies a read in the completion queue.
+        submissions["user_data"] = self._entries = np.arange(count)
         self._file, self._offset = submissions["file"], submissions["offset"]
         self._address, self._length = submissions["address"], submissions["length"]
-        done = np.frombuffer(queue, _COMPLETION, completions, found[_CQ_ENTRIES_AT])
+        done = np.frombuffer(queue, _COMPLETION, completions, fields[_CQ_ENTRIES_AT])
         self._done, self._result = done["user_data"], done["result"]
         self.target: object = None
 
@@ -95,13 +96,13 @@ class _Ring:
         lengths: NDArray[np.int64] | int,
         results: NDArray[np.int64],
     ) -> None:
-        """Read at most `_ENTRIES` runs; write to `results` what `read_many` returns."""
+        """Read at most `_ENTRIES` runs; write the result of each to `results`, see `read_many`."""
         count = offsets.size
         first = int(self.submitted[0])
-        places = (self._places[:count] + first) % _ENTRIES
-        self._file[places] = file
-        self._offset[places], self._address[places] = offsets, addresses
-        self._length[places] = lengths
+        entries = (self._entries[:count] + first) % _ENTRIES
+        self._file[entries] = file
+        self._offset[entries], self._address[entries] = offsets, addresses
+        self._length[entries] = lengths
         try:
             self.submitted[0] = (first + count) & 0xFFFFFFFF
             self._wait()
@@ -111,29 +112,29 @@ class _Ring:
         finally:
             head = int(self._read[0])
             self._read[0] = self.completed[0]
-        ended = (self._places[:count] + head) % self._done.size
-        results[(self._done[ended] - first) % _ENTRIES] = self._result[ended]
+        completed = (self._entries[:count] + head) % self._done.size
+        results[(self._done[completed] - first) % _ENTRIES] = self._result[completed]
 
     def _wait(self) -> None:
-        """Hand over what is in the queue, and wait until all of it has been read."""
+        """Submit the queued reads, and wait until all of them are complete."""
         while True:
             end = int(self.submitted[0])
-            left = (end - int(self.completed[0])) & 0xFFFFFFFF
-            if not left:
+            pending = (end - int(self.completed[0])) & 0xFFFFFFFF
+            if not pending:
                 return
-            handed = (end - int(self._taken[0])) & 0xFFFFFFFF
-            got = self._call(
-                _ENTER, self._number, handed, left, _GET_EVENTS, None, ctypes.c_size_t(0)
+            queued = (end - int(self._taken[0])) & 0xFFFFFFFF
+            status = self._call(
+                _ENTER, self._number, queued, pending, _GET_EVENTS, None, ctypes.c_size_t(0)
             )
-            if got < 0 and ctypes.get_errno() not in (4, 11, 16):  # EINTR, EAGAIN, EBUSY
-                # Nothing was taken: what was handed over before has ended by then, or is waited for
-                # in the next turn.
+            if status < 0 and ctypes.get_errno() not in (4, 11, 16):  # EINTR, EAGAIN, EBUSY
+                # Withdraw the reads that were not submitted. Earlier ones are complete by now, or
+                # the caller waits for them in its next call of `_wait`.
                 self.submitted[0] = self._taken[0]
                 raise OSError(ctypes.get_errno(), "io_uring failed")
 
 
 _rings: list[_Ring] = []
-"""All of them: one that was lost to Ctrl-C must not close while the kernel writes for it."""
+"""All rings; a ring that Ctrl-C interrupted must not be closed while the kernel writes for it."""
 
 _idle: list[_Ring] = []
 _usable = sys.platform == "linux" and os.environ.get("OOCDATA_IO_URING", "1") != "0"
@@ -146,24 +147,24 @@ def read_many(
     lengths: NDArray[np.int64] | int,
     target: Any,
 ) -> NDArray[np.int64] | None:
-    """Read runs of bytes into memory, all in a few calls.
+    """Read runs of bytes into memory, in a few system calls.
 
     Parameters
     ----------
     file : int or ndarray of int, shape (n,)
-        A descriptor, or that of each run.
+        The descriptor of all runs, or of each run.
     offsets, addresses : ndarray of int64, shape (n,)
-        Where each run lies in the file, and where it goes in memory.
+        Position of each run in the file and in memory.
     lengths : ndarray of int64, shape (n,), or int
         Bytes of each run.
     target : object
-        Whose memory it is: stays referred to for as long as the kernel may write there.
+        Owner of the memory; referenced for as long as the kernel may write there.
 
     Returns
     -------
     ndarray of int64, shape (n,), or None
-        Bytes read of each run, fewer than asked for at the end of the file; minus an error number
-        where one failed. None where this system has no io_uring.
+        Bytes read per run, fewer than requested at the end of the file; a negative error number
+        for a run that failed. None where this system has no io_uring.
 
     Examples
     --------
@@ -180,8 +181,8 @@ def read_many(
     global _usable
     if not _usable:
         return None
-    # As they lie in the file, and so in the kernel's tables of what is cached: shuffled rows of 784
-    # bytes of 784 MB take 1 / 1.2 of the processor's time by NumPy iteration.
+    # In order of offset, which is the order of the kernel's page cache: shuffled rows of 784 bytes
+    # from a file of 784 MB take 1 / 1.2 of the processor time by NumPy iteration.
     order = offsets.argsort() if offsets.size > _ENTRIES and type(file) is int else None
     if order is not None:
         offsets, addresses = offsets[order], addresses[order]
@@ -199,11 +200,11 @@ def read_many(
     ring.target = target
     try:
         for start in range(0, offsets.size, _ENTRIES):
-            part = slice(start, start + _ENTRIES)
-            # Not by `isinstance`: a batch is read with few calls.
-            some = lengths if type(lengths) is int else lengths[part]  # type: ignore[index]
-            files = file if type(file) is int else file[part]  # type: ignore[index]
-            ring.read(files, offsets[part], addresses[part], some, results[part])
+            batch = slice(start, start + _ENTRIES)
+            # `type(…) is int` is faster than `isinstance`, in code that runs for every batch.
+            nbytes = lengths if type(lengths) is int else lengths[batch]  # type: ignore[index]
+            files = file if type(file) is int else file[batch]  # type: ignore[index]
+            ring.read(files, offsets[batch], addresses[batch], nbytes, results[batch])
     except OSError:
         _usable = False
         return None
@@ -217,7 +218,7 @@ def read_many(
 
 
 def _forget_after_fork() -> None:
-    # The queues are shared with the parent, who goes on using them; the child makes its own.
+    # The parent goes on using these queues; the child makes its own.
     _idle.clear()
 
 

@@ -1,8 +1,7 @@
-"""Runs of bytes from a file into memory: neighbours joined, many handed to the kernel at once.
+"""Read runs of bytes from files into memory, with adjacent runs joined and many in one system call.
 
-Reading is by the kernel's copy, never from a mapping of the file: no page of it is mapped (resident
-memory stays flat), the GIL is released, and a file that is cut short gives a short read, never
-SIGBUS.
+The kernel copies the bytes; files are not mapped. So resident memory stays flat, the GIL is
+released, and a truncated file gives a short read instead of SIGBUS.
 """
 
 from __future__ import annotations
@@ -20,26 +19,26 @@ from oocdata.engines.ring import read_many
 __all__ = ["UnfinishedError", "announce", "join", "read_runs", "write_memory"]
 
 _MANY = 8
-"""Runs from which on handing them to the kernel together costs less than it gains."""
+"""Number of runs from which one io_uring call is faster than single reads."""
 
 _LONGEST = 1 << 30
-"""Bytes that the kernel reads in one go."""
+"""Bytes that the kernel reads in one call, at most."""
 
 _CACHED_ONLY = getattr(os, "RWF_NOWAIT", 0)
 
 _MEMORY = memoryview((ctypes.c_ubyte * sys.maxsize).from_address(0)).cast("B")
-"""All of memory, by address: parts of it are made quickly, with no look for where they begin."""
+"""The address space of the process; slicing it makes a buffer at an address cheaply."""
 
 
 class UnfinishedError(Exception):
-    """A run that could not be read to its end; the caller tells it in words.
+    """Raised when a run can't be read to its end; the caller turns it into a message.
 
     Attributes
     ----------
     run : int
-        Its place among the runs given.
+        Number of the run among those passed.
     cause : OSError or None
-        None where the file ends.
+        None if the file ends early.
     """
 
     def __init__(self, run: int, cause: OSError | None) -> None:
@@ -53,19 +52,19 @@ def join(
     lengths: NDArray[np.int64] | int,
     file: int | NDArray[np.int64] = 0,
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | int]:
-    """Join runs that follow on one another in the file and in memory.
+    """Join runs that are adjacent both in the file and in memory.
 
     Parameters
     ----------
     offsets, addresses : ndarray of int64, shape (n,), n > 0
     lengths : ndarray of int64, shape (n,), or int
     file : int or ndarray of int64, shape (n,)
-        One number for all of them, or that of each run's file.
+        The descriptor of all runs, or of each run.
 
     Returns
     -------
     firsts : ndarray of int64 or None
-        The run that each joined one begins with; None where there is nothing to join.
+        First run of each joined run; None if no runs are adjacent.
     lengths : ndarray of int64 or int
         Bytes of each joined run.
 
@@ -75,18 +74,20 @@ def join(
     >>> firsts.tolist(), lengths.tolist()
     ([0, 3, 4], [30, 10, 10])
     """
-    each = lengths if type(lengths) is int else np.asarray(lengths)[:-1]
-    alone = (offsets[1:] - offsets[:-1] != each) | (addresses[1:] - addresses[:-1] != each)
+    previous_lengths = lengths if type(lengths) is int else np.asarray(lengths)[:-1]
+    separate = (offsets[1:] - offsets[:-1] != previous_lengths) | (
+        addresses[1:] - addresses[:-1] != previous_lengths
+    )
     if type(file) is not int:
-        alone |= file[1:] != file[:-1]  # type: ignore[index]
-    breaks = alone.nonzero()[0]
-    if breaks.size == alone.size:
+        separate |= file[1:] != file[:-1]  # type: ignore[index]
+    breaks = separate.nonzero()[0]
+    if breaks.size == separate.size:
         return None, lengths
-    borders = np.empty(breaks.size + 2, np.int64)
-    borders[0], borders[1:-1], borders[-1] = 0, breaks + 1, offsets.size
-    firsts = borders[:-1]
+    bounds = np.empty(breaks.size + 2, np.int64)
+    bounds[0], bounds[1:-1], bounds[-1] = 0, breaks + 1, offsets.size
+    firsts = bounds[:-1]
     if isinstance(lengths, int):
-        return firsts, (borders[1:] - firsts) * lengths
+        return firsts, (bounds[1:] - firsts) * lengths
     joined: NDArray[np.int64] = np.add.reduceat(lengths, firsts)
     return firsts, joined
 
@@ -103,18 +104,18 @@ def read_runs(
     Parameters
     ----------
     file : int or ndarray of int, shape (n,)
-        A descriptor, or that of each run.
+        The descriptor of all runs, or of each run.
     offsets, addresses : ndarray of int64, shape (n,), n > 0
-        Where each run lies in the file, and where it goes in memory.
+        Position of each run in the file and in memory.
     lengths : ndarray of int64, shape (n,), or int
         Bytes of each run.
     target : object
-        Whose memory it is.
+        Owner of the memory.
 
     Raises
     ------
     UnfinishedError
-        At the first run that the file does not hold, or that can't be read.
+        At the first run that ends beyond the file, or that can't be read.
 
     Examples
     --------
@@ -134,16 +135,16 @@ def read_runs(
         file = file if isinstance(file, int) else file[firsts]
     longest = lengths if type(lengths) is int else int(np.maximum.reduce(lengths))
     if offsets.size >= _MANY and longest <= _LONGEST:
-        found = read_many(file, offsets, addresses, lengths, target)
-        if found is not None:
-            left = (found != lengths).nonzero()[0]
-            if not left.size:
+        counts = read_many(file, offsets, addresses, lengths, target)
+        if counts is not None:
+            unfinished = (counts != lengths).nonzero()[0]
+            if not unfinished.size:
                 return
-            # Runs that fell short or failed are read again one by one, where errors are told.
-            offsets, addresses = offsets[left], addresses[left]
-            lengths = lengths if isinstance(lengths, int) else lengths[left]
-            file = file if isinstance(file, int) else file[left]
-            firsts = left if firsts is None else firsts[left]
+            # Short or failed runs are read again one by one, which raises the error.
+            offsets, addresses = offsets[unfinished], addresses[unfinished]
+            lengths = lengths if isinstance(lengths, int) else lengths[unfinished]
+            file = file if isinstance(file, int) else file[unfinished]
+            firsts = unfinished if firsts is None else firsts[unfinished]
     try:
         _read_each(file, offsets, addresses, lengths)
     except UnfinishedError as error:
@@ -158,35 +159,35 @@ def _read_each(
     lengths: NDArray[np.int64] | int,
 ) -> None:
     """Read runs one after the other."""
-    each = [lengths] * offsets.size if isinstance(lengths, int) else lengths.tolist()
+    counts = [lengths] * offsets.size if isinstance(lengths, int) else lengths.tolist()
     files = [file] * offsets.size if isinstance(file, int) else file.tolist()
-    # What is cached is read at once. From the first run that is not, the kernel is told of all the
-    # rest, so that it fetches many at a time; else each would wait for the disk in turn.
-    flags = _CACHED_ONLY if len(each) > 1 else 0
-    for run, (offset, place, length) in enumerate(
-        zip(offsets.tolist(), addresses.tolist(), each, strict=True)
+    # Pages in the kernel's cache are read at once. From the first run that is not cached, announce
+    # all remaining runs, so that the kernel reads many at a time instead of one after the other.
+    flags = _CACHED_ONLY if len(counts) > 1 else 0
+    for run, (offset, address, length) in enumerate(
+        zip(offsets.tolist(), addresses.tolist(), counts, strict=True)
     ):
         done = 0
         while done < length:
-            part = _MEMORY[place + done : place + length]
+            memory = _MEMORY[address + done : address + length]
             try:
-                got = os.preadv(files[run], [part], offset + done, flags)
+                got = os.preadv(files[run], [memory], offset + done, flags)
             except OSError as error:
                 if not flags:
                     raise UnfinishedError(run, error) from error
                 flags = 0
-                announce(files[run:], offsets[run:].tolist(), each[run:])
+                announce(files[run:], offsets[run:].tolist(), counts[run:])
                 continue
             if got == 0 and not flags:
                 raise UnfinishedError(run, None)
             if got < length - done and flags:
                 flags = 0
-                announce(files[run:], offsets[run:].tolist(), each[run:])
+                announce(files[run:], offsets[run:].tolist(), counts[run:])
             done += got
 
 
 def write_memory(address: int, data: memoryview) -> None:
-    """Copy bytes to an address of this process; whose memory it is must be held meanwhile.
+    """Copy bytes to an address of this process; the caller keeps its owner referenced meanwhile.
 
     Examples
     --------
@@ -199,7 +200,7 @@ def write_memory(address: int, data: memoryview) -> None:
 
 
 def announce(files: list[int], offsets: list[int], lengths: list[int]) -> None:
-    """Tell the kernel which bytes of files, given by their descriptors, will be read soon."""
+    """Advise the kernel that ranges of open files, by their descriptors, will be read soon."""
     if hasattr(os, "posix_fadvise"):
         for file, offset, length in zip(files, offsets, lengths, strict=True):
             os.posix_fadvise(file, offset, length, os.POSIX_FADV_WILLNEED)

@@ -1,8 +1,8 @@
-"""What will be read soon, so that bytes that take long to come are asked for together.
+"""Prefetch bytes over a link: request all ranges that a batch needs before any of it is read.
 
-A read does its work piece by piece, and may wait for each. Where the bytes lie in a store, a piece
-is a round trip. So all that a batch takes is asked for before any of it is read; whoever reads then
-finds it under way, or there. Sources that read files of this machine say nothing here.
+A read works piece by piece, and over a link each piece costs a round trip. So all ranges of a batch
+are requested before the first is read; the reads then find them in flight, or fetched. Sources that
+read local files return no fetches.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from oocdata.box import Extent
 __all__ = ["GAP", "Asks", "Cost", "Soon", "asked", "by_file", "cost_of", "soon"]
 
 GAP = 32 << 10
-"""Bytes between two ranges of a store that cost less to fetch than a request of their own does."""
+"""Largest gap, in bytes, between two ranges that is cheaper to fetch than a second request."""
 
 
 class Cost(NamedTuple):
-    """What it takes to fetch some bytes.
+    """Cost of fetching some bytes.
 
     Attributes
     ----------
     requests : int
     nbytes : int
-        That are sent; more than are used where neighbouring ranges are joined.
+        Bytes sent; more than are used where neighbouring ranges are joined.
     exact : bool
-        False where objects are fetched whole whose lengths are not known.
+        False if objects of unknown length are fetched whole.
     """
 
     requests: int = 0
@@ -40,39 +40,39 @@ class Cost(NamedTuple):
 
 
 class Asks(Hashable, Protocol):
-    """A file that takes long to answer; equal for all that is of one version of it."""
+    """A file behind a slow link. Two objects are equal if they stand for the same version of it."""
 
-    def asking(self, wanted: Sequence[Soon]) -> AbstractContextManager[Any]:
-        """Have the bytes under way for as long as a block takes."""
+    def asking(self, requests: Sequence[Soon]) -> AbstractContextManager[Any]:
+        """Fetch bytes in the background during a block."""
         ...
 
     def has_room(self) -> bool:
-        """Return whether asking for more now has it under way now."""
+        """Return whether further requests would be sent at once, within the budget."""
         ...
 
     def is_cold(self) -> bool:
-        """Return whether connections are yet to be opened, and to become fast."""
+        """Return whether connections are still to be opened and to reach their speed."""
         ...
 
-    def cost(self, wanted: Sequence[Soon]) -> Cost:
-        """Return what it takes to ask for it."""
+    def cost(self, requests: Sequence[Soon]) -> Cost:
+        """Return the cost of requests."""
         ...
 
-    def fetch_all(self, wanted: Sequence[Soon]) -> int:
-        """Fetch it for nobody, and return how many bytes came; of what the link can do."""
+    def fetch_all(self, requests: Sequence[Soon]) -> int:
+        """Fetch and discard bytes, to measure the link; return how many arrived."""
         ...
 
 
 class Soon(NamedTuple):
-    """Bytes that will be read.
+    """Bytes of a remote file that will be read.
 
     Attributes
     ----------
     file : Asks
     wanted : object
-        As the file takes it.
+        The ranges or objects, in a form of the file's own.
     cached : bool
-        True where whoever reads it first caches it: nobody asks for it again meanwhile.
+        True if the first reader caches what it decodes, so that no other requests it meanwhile.
     """
 
     file: Asks
@@ -81,62 +81,60 @@ class Soon(NamedTuple):
 
 
 def soon(source: Any, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-    """Return what reading boxes of a source will take out of stores; see `Source.read`.
+    """Return the fetches that reading boxes of a source will need; see `Source.read`.
 
-    A source says it by a method `soon`; one that is made of others, by `read_boxes`, which returns
-    the boxes of these that it reads.
+    A source implements this by a method `soon`; a source made of others by `read_boxes`, which
+    returns the boxes of the others that it reads.
     """
     if not len(origins) or 0 in extent.lengths:
         return []
-    if ask := getattr(source, "soon", None):
-        return list(ask(origins, extent))
+    if method := getattr(source, "soon", None):
+        return list(method(origins, extent))
     below = getattr(source, "read_boxes", None)
-    return [one for boxes in below(origins, extent) for one in soon(*boxes)] if below else []
+    return [fetch for boxes in below(origins, extent) for fetch in soon(*boxes)] if below else []
 
 
 @contextmanager
-def asked(all_soon: Iterable[Soon]) -> Iterator[Sequence[Asks]]:
-    """Have bytes under way for as long as a block takes; those of one file are asked for once.
-
-    Provides the files that were asked.
+def asked(fetches: Iterable[Soon]) -> Iterator[Sequence[Asks]]:
+    """Fetch bytes in the background during a block, with one call per file; provide the files.
 
     Examples
     --------
     >>> class File:
-    ...     def asking(self, wanted):
-    ...         print("asked for", [one.wanted for one in wanted])
+    ...     def asking(self, requests):
+    ...         print("requested", [request.wanted for request in requests])
     ...         return ExitStack()
     >>> file = File()
     >>> with asked([Soon(file, "a"), Soon(file, "b")]):
     ...     pass
-    asked for ['a', 'b']
+    requested ['a', 'b']
     """
-    files = by_file(all_soon)
+    files = by_file(fetches)
     with ExitStack() as stack:
-        for file, wanted in files.items():
-            stack.enter_context(file.asking(wanted))
+        for file, requests in files.items():
+            stack.enter_context(file.asking(requests))
         yield list(files)
 
 
-def by_file(all_soon: Iterable[Soon]) -> dict[Asks, list[Soon]]:
-    """Return what is wanted of each file."""
+def by_file(fetches: Iterable[Soon]) -> dict[Asks, list[Soon]]:
+    """Group fetches by file."""
     files: dict[Asks, list[Soon]] = {}
-    for one in all_soon:
-        files.setdefault(one.file, []).append(one)
+    for fetch in fetches:
+        files.setdefault(fetch.file, []).append(fetch)
     return files
 
 
-def cost_of(all_soon: Iterable[Soon]) -> Cost:
-    """Return what it costs to ask for bytes together, as `asked` does.
+def cost_of(fetches: Iterable[Soon]) -> Cost:
+    """Return the cost of fetching bytes together, as `asked` does.
 
     Examples
     --------
     >>> cost_of([])
     Cost(requests=0, nbytes=0, exact=True)
     """
-    each = [file.cost(wanted) for file, wanted in by_file(all_soon).items()]
+    costs = [file.cost(requests) for file, requests in by_file(fetches).items()]
     return Cost(
-        sum(one.requests for one in each),
-        sum(one.nbytes for one in each),
-        all(one.exact for one in each),
+        sum(cost.requests for cost in costs),
+        sum(cost.nbytes for cost in costs),
+        all(cost.exact for cost in costs),
     )

@@ -1,7 +1,7 @@
-"""What a source is: the one boundary between storage and everything above it.
+"""Define `Source`, the interface between storage and datasets.
 
-A source reads boxes into the caller's memory, and says how its array is stored. Datasets say which
-boxes. Nobody outside this folder and `oocdata.formats` asks a source for its class.
+A source reads boxes into the caller's memory and describes how its array is stored; datasets choose
+the boxes. No module outside this folder and `oocdata.formats` tests for a source's class.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Annotations:
-    """What storage says of an array beside its layout, read when it is asked for.
+    """Metadata of a stored array, read on demand.
 
     Attributes
     ----------
     attributes : mapping of str
-        As the format's library gives them, names of dimensions left out; None for one that can't
-        be read, or that is not true of what is delivered.
+        As the format's library returns them, without names of dimensions. None for an attribute
+        that can't be read, or that does not hold for the numbers as delivered.
     fill_value : number or None
-        What was never written reads as.
+        Value of elements that were never written.
     """
 
     attributes: Mapping[str, Any] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Annotations:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """How an array is stored: all that anyone outside the engines and formats may ask.
+    """How an array is stored: all that code outside the engines and formats may know of it.
 
     Attributes
     ----------
@@ -58,59 +58,61 @@ class Storage:
     codec : str
         ``"none"``, ``"shuffle, gzip 4"``, …
     stored_bytes : int or None
-        Bytes on disk; None where that is not cheap to know.
+        Bytes on disk; None where finding out is expensive.
     reading : str
         How oocdata reads it, in words.
     chunks : tuple of int or None
-        The grid of what is decoded together, one length an axis as stored; None where every byte
-        has an address, so that any box costs only its own bytes.
+        Shape of the chunks that are decoded as a whole, one length per axis as stored. None where
+        every byte is addressable, so that a box costs only its own bytes.
     chunk_bytes : int or None
-        Bytes that are decoded for one place of that grid, where they are not those of its numbers.
-        Of sparse rows the grid and these are averages: neighbours in it share a decoded chunk.
+        Bytes decoded per chunk, where that is not the size of its numbers. For sparse rows,
+        `chunks` and `chunk_bytes` are averages, because neighbouring rows share a decoded chunk.
     strides : tuple of int or None
-        Bytes from one place to the next along each axis, where the whole array is one strided
+        Bytes from one position to the next along each axis, where the whole array is one strided
         block of one file.
     offset : int
-        Where that block begins in the file, in bytes.
+        Byte offset of that block in the file.
     parts : tuple of int
-        Where each part (a file, a dataset of a file) of several begins along `parts_axis`; ``(0,)``
-        for one. A part without rows begins where the next one does.
+        Position along `parts_axis` at which each part (a file, or a dataset of a file) begins;
+        ``(0,)`` for one part. An empty part begins where the next part does.
     parts_axis : int
     part_names : tuple of (str or None, str or None)
-        File and dataset of each part; empty where there is one.
+        File and dataset of each part; empty for a single part.
     episodes : bool
-        Whether each part is an episode unless something else is said: datasets of several keys are,
-        files of a list are not.
+        Whether each part is an episode by default: datasets of several keys are, files of a list
+        are not.
     dimensions : tuple of str
-        Names of the axes as stored, empty for an axis without; empty where none has a name.
+        Names of the axes as stored, ``""`` for an axis without a name; empty if no axis has one.
     packed : str
         ``"scale_factor 0.01, add_offset 280.0, _FillValue -9999"`` where the numbers are packed or
-        missing by the CF conventions; they are delivered as stored.
+        masked by the CF conventions; they are delivered as stored.
     unit : str
-        ``"datetime64[ns]"`` where dates are delivered as the integers that they are stored as;
-        ``array.view(unit)`` makes them dates.
+        ``"datetime64[ns]"`` where dates are delivered as the integers that are stored;
+        ``array.view(unit)`` converts them to dates.
     files : tuple of Version
-        The files whose bytes are read, as they were when opened; empty for objects.
+        Versions of the files that are read, as of opening; empty for objects in memory.
     version : str
-        What tells this content from an earlier one where `files` are not all that is read (a Zarr
-        array is a folder of objects); empty where they are, or nothing does.
+        Identifies the content where `files` does not cover all of it (a Zarr array is a folder of
+        objects); empty where it does, or where nothing identifies the content.
     opened : mapping or None
-        Keyword arguments of `oocdata.open` (JSON) that open the array again in any process, without
-        ``axis``; None for what lives in this process alone.
+        Keyword arguments of `oocdata.open` (JSON), without ``axis``, that open the array again in
+        any process; None for an array that exists in this process only.
     chunk_scratch : int
-        Bytes that decoding one chunk may take besides it; 0: twice those of the chunk.
+        Bytes of scratch memory for decoding one chunk, besides the chunk; 0: twice the chunk's
+        size.
     row_files : sequence of str
-        Where each row is a file of its own, their paths; empty where it is not.
+        Paths of the rows' files, where each row is a file of its own; else empty.
     table_bytes : int
-        Bytes of tables (where chunks lie) that the source keeps once it was read.
+        Bytes of tables (such as chunk offsets) that the source keeps in memory after its first
+        read.
     row_sizes : tuple of int
-        Of rows of bytes of unequal length, how many there are of each size class; see
+        For rows of bytes of unequal length, the number of rows in each size class; see
         `oocdata.engines.byte_rows.size_counts`. Empty for other rows.
     cached_whole : tuple of int
-        Bytes of arrays that are cached besides what `chunks` says, each as a whole where it fits;
+        Sizes in bytes of arrays that are cached besides `chunks`, each as a whole if it fits;
         see `oocdata.engines.blocked.fits`.
     scratch_bytes : int
-        Bytes that a read takes besides the memory that it writes to, where they are many.
+        Bytes of scratch memory that a read takes besides `out`, where that is much.
     annotations : callable
         Reads the attributes and the fill value.
     """
@@ -146,12 +148,12 @@ class Storage:
 
     @property
     def cache(self) -> str:
-        """The folder in which what is fetched of a store is kept; empty without one."""
+        """Path of the folder that caches data fetched from a store; empty without one."""
         return next((file.cache for file in self.files if file.cache), "")
 
     @property
     def is_remote(self) -> bool:
-        """Whether bytes lie in a store, from where it takes long to have them."""
+        """Whether the bytes are in a store, behind a slow link."""
         return any("://" in file.path for file in self.files)
 
 
@@ -159,25 +161,18 @@ class Storage:
 class Source(Protocol):
     """Random access by box to one array in storage.
 
-    Immutable, picklable where its file has a path, safe to use from several threads. It opens its
-    files lazily in each process, and they are closed with it.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        Of the array as stored: N axes.
-    dtype : numpy.dtype
-        In native byte order, as delivered.
+    Immutable, picklable where its file has a path, and thread-safe. Files are opened lazily in each
+    process, and closed with the source.
     """
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array as stored."""
+        """Shape of the array as stored, with N axes."""
         ...
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
+        """As delivered, in native byte order."""
         ...
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
@@ -188,16 +183,16 @@ class Source(Protocol):
         origins : ndarray of int64, shape (n, N)
             Every box lies within the array; any order, repeats allowed.
         extent : Extent
-            Of all boxes.
+            Extent of all boxes.
         out : ndarray, shape ``(n, *extent.lengths)``
-            The caller's memory: axes in the order of storage, of any strides (a transposed or
-            reversed view), of any numeric dtype (the rules of NumPy's assignment).
+            The caller's memory: axes in the order of storage, any strides (a transposed or reversed
+            view), any numeric dtype (NumPy's rules of assignment).
 
         Raises
         ------
         oocdata.errors.SourceError
-            With file, dataset and rows (places along the first axis on which boxes differ, or
-            axis 0), when storage can't deliver them. What `out` holds then is undefined.
+            If storage can't deliver the boxes; names file, dataset and rows (positions along the
+            first axis on which boxes differ, or axis 0). The content of `out` is then undefined.
         """
         ...
 
@@ -208,15 +203,7 @@ class Source(Protocol):
 
 @runtime_checkable
 class RowSource(Protocol):
-    """A source of the user's own: rows along axis 0, and nothing else.
-
-    Attributes
-    ----------
-    shape : tuple of int
-        ``(rows, *element)``.
-    dtype : numpy.dtype
-        Native byte order.
-    """
+    """A user-defined source that reads rows along axis 0 and nothing else."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -225,7 +212,7 @@ class RowSource(Protocol):
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
+        """In native byte order."""
         ...
 
     def read_rows(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
@@ -234,13 +221,13 @@ class RowSource(Protocol):
 
 
 Boxes: TypeAlias = tuple[Source, NDArray[np.int64], Extent]
-"""Boxes of a source: their origins, and their extent."""
+"""A source, the origins of boxes in it, and their extent."""
 
 
 def stored_boxes(source: Source, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
-    """Yield the boxes of the arrays as stored that are read for boxes of a source.
+    """Yield the boxes of stored arrays that reading boxes of a source reads.
 
-    Of what is put together from several, those of each; of a field, the rows that hold it.
+    For a source made of others, these are boxes of the others; for a field, the rows that hold it.
     """
     if not hasattr(source, "below"):
         yield source, origins, extent
@@ -250,21 +237,21 @@ def stored_boxes(source: Source, origins: NDArray[np.int64], extent: Extent) -> 
 
 
 def stored_sources(sources: Iterable[Source]) -> list[Source]:
-    """Return the arrays as stored that sources are put together from, each once."""
-    found: dict[int, Source] = {}
+    """Return the stored arrays that sources are made of, without duplicates."""
+    unique: dict[int, Source] = {}
     for source in sources:
         below = getattr(source, "below", None)
         stored = [source] if below is None else stored_sources(below)
-        found.update((id(one), one) for one in stored)
-    return list(found.values())
+        unique.update((id(array), array) for array in stored)
+    return list(unique.values())
 
 
 def check_dtype(
     dtype: np.dtype[Any], path: str | None = None, key: str | None = None
 ) -> np.dtype[Any]:
-    """Return a dtype that batches can hold: bool, numbers, text of fixed length.
+    """Return a dtype if batches can hold it: bool, numbers, or text of fixed length.
 
-    Of floats, bfloat16 and float8_e4m3fn of ml_dtypes too.
+    bfloat16 and float8_e4m3fn of ml_dtypes are accepted too.
 
     Raises
     ------
@@ -285,7 +272,7 @@ def check_dtype(
         )
     if (dtype.kind in "SU" and dtype.itemsize) or is_small_float(dtype):
         return dtype
-    # Long double has no TensorFlow type and its size is the platform's.
+    # TensorFlow has no long double, whose size depends on the platform.
     long = dtype.itemsize > (16 if dtype.kind == "c" else 8)
     if dtype.kind not in "biufc" or dtype.isbuiltin == 2 or long:
         hint = (
@@ -311,14 +298,14 @@ def check_dtype(
 def check_stored(
     dtype: np.dtype[Any], path: str | None = None, key: str | None = None
 ) -> np.dtype[Any]:
-    """Return a dtype that can be opened: one that batches can hold, or rows with such a field.
+    """Return the dtype of an array that can be opened: batches can hold it, or one of its fields.
 
     Dates become integers; see `unit_of`.
 
     Raises
     ------
     oocdata.errors.UnsupportedDtypeError
-        For any other.
+        For any other dtype.
 
     Examples
     --------
@@ -340,7 +327,7 @@ def check_stored(
 
 
 def unit_of(dtype: np.dtype[Any]) -> str:
-    """Return the dtype of dates or spans of time in native byte order; empty for any other.
+    """Return the name of a datetime64 or timedelta64 dtype in native byte order; else ``""``.
 
     Examples
     --------
@@ -351,7 +338,7 @@ def unit_of(dtype: np.dtype[Any]) -> str:
 
 
 def _has_numbers(dtype: np.dtype[Any]) -> bool:
-    """Return whether rows have a field, or a field of a field, that batches can hold."""
+    """Return whether a dtype, or one of its fields at any depth, is one that batches can hold."""
     if dtype.fields is None:
         try:
             check_dtype(np.dtype(np.int64) if unit_of(dtype) else dtype.base)

@@ -1,9 +1,9 @@
-"""The strided engine: an offset and a stride an axis, in one file.
+"""Read arrays whose elements lie at an offset plus a stride per axis in one file.
 
-``.npy``, raw binary, stored ``.npz`` members, contiguous HDF5 and unfiltered chunks are all the
-same thing. A box is runs of bytes: the runs of all boxes of a batch, neighbours joined, are read
-straight into the batch; or through a small block of memory where the batch has another dtype or
-another order of axes.
+This covers ``.npy``, raw binary, stored ``.npz`` members, contiguous HDF5 and unfiltered chunks. A
+box is a set of runs of bytes. The runs of all boxes of a batch, adjacent runs joined, are read
+directly into the batch, or through a small scratch buffer if the batch has another dtype or order
+of axes.
 """
 
 from __future__ import annotations
@@ -35,19 +35,20 @@ __all__ = ["ChunkOffsets", "Strided", "contiguous_strides"]
 
 
 class ChunkOffsets(Protocol):
-    """Where the chunks of an array lie in a file, if each is stored as it is, in C order."""
+    """Byte offsets of an array's chunks in a file, each stored uncompressed and in C order."""
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """Places along each axis; chunks at the end of an axis are stored whole too."""
+        """Shape of every chunk; chunks at the end of an axis are stored in full."""
         ...
 
     def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the byte offset of the chunks at places in their grid.
+        """Return the byte offsets of chunks.
 
         Parameters
         ----------
         places : ndarray of int64, shape (n, N)
+            Positions in the grid of chunks.
 
         Returns
         -------
@@ -66,24 +67,24 @@ class Strided:
         As stored, with its byte order.
     shape : tuple of int
     strides : tuple of int
-        Bytes from one place to the next along each axis; may be negative or 0.
+        Bytes from one position to the next along each axis; may be negative or 0.
     offset : int
         Byte offset of the number at (0, …, 0).
     storage : Storage
     chunk_offsets : ChunkOffsets, optional
-        For unfiltered chunks: `strides` then hold within a chunk, and `offset` is added to that of
-        each chunk.
+        For unfiltered chunks. `strides` then hold within a chunk, and `offset` is added to the
+        offset of each chunk.
     axis : int
-        The axis whose places errors call rows.
+        The axis whose positions are called rows in errors.
 
     Attributes
     ----------
     dtype : numpy.dtype
-        Native byte order.
+        In native byte order.
     """
 
     _read_files: ClassVar[Callable[..., None] | None] = None
-    """Reads runs, as `Readable.read_runs` does, where chunks are files, which it finds itself."""
+    """Replaces `Readable.read_runs` in a subclass whose chunks are files that it opens itself."""
 
     def __init__(
         self,
@@ -112,10 +113,10 @@ class Strided:
         return self._storage
 
     def described(self, **changes: Any) -> Strided:
-        """Return the same array, of which `storage` says something else."""
-        same = copy(self)
-        same._storage = replace(self._storage, **changes)
-        return same
+        """Return the same array with fields of its storage description replaced."""
+        array = copy(self)
+        array._storage = replace(self._storage, **changes)
+        return array
 
     def read(
         self,
@@ -133,12 +134,12 @@ class Strided:
         except SourceError as error:
             error.key = self._storage.key
             error.concern(covered(origins, extent, self.axis))
-            self._told(error)
+            self._for_part(error)
             raise
         boxes = origins.shape[0]
         if not opened.unchanged():
             raise self._changed(opened, origins, extent)
-        if boxes > plan.boxes and opened.number < 0:  # in a store: as they were asked for
+        if boxes > plan.boxes and opened.number < 0:  # in a store: in the order of the requests
             order = origins.dot(self.steps).argsort(kind="stable")
             origins, places = origins[order], order if places is None else places[order]
         if plan.parts is not None:
@@ -156,12 +157,12 @@ class Strided:
             self._read_one(opened, origins, extent, out)
         else:
             for start in range(0, boxes, plan.boxes):
-                some = slice(start, start + plan.boxes)
+                batch = slice(start, start + plan.boxes)
                 if places is None:
-                    self._fill(opened, plan, origins[some], extent, out[some])
+                    self._fill(opened, plan, origins[batch], extent, out[batch])
                 else:
-                    self._fill(opened, plan, origins[some], extent, out, places[some])
-        # Nor is delivered what was written over while it was being read.
+                    self._fill(opened, plan, origins[batch], extent, out, places[batch])
+        # Compared again, so that a file overwritten during the read is an error.
         if not opened.unchanged():
             raise self._changed(opened, origins, extent)
 
@@ -172,7 +173,7 @@ class Strided:
         self.file.check(self._storage.key)
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-        """Return what reading boxes will take out of a store; see `oocdata.engines.soon`."""
+        """Return the fetches that reading boxes needs; see `oocdata.engines.soon`."""
         if not self.file.is_remote:
             return []
         plan = plan_box(
@@ -186,41 +187,41 @@ class Strided:
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
-        """Write runs of places along axis 0 one after the other; see `ragged.read_ragged`."""
-        if not self._holds_runs:
+        """Write runs of positions along axis 0 one after the other; see `ragged.read_ragged`."""
+        if not self._is_contiguous:
             read_points(self, starts, lengths, out)
             return
         starts, lengths, offsets = self._located(starts, lengths)
         nbytes = lengths * self.strides[0]
         addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
-        one = Extent.of((1, *self.shape[1:]))
+        single = Extent.of((1, *self.shape[1:]))
         opened = self.file.opened()
         if not opened.unchanged():
-            raise self._changed(opened, self._origins(starts), one)
+            raise self._changed(opened, self._origins(starts), single)
         try:
             opened.read_runs(offsets, addresses, nbytes, out)
         except UnfinishedError as error:
-            place = self._origins(starts[error.run : error.run + 1])
+            origin = self._origins(starts[error.run : error.run + 1])
             extent = Extent.of((int(lengths[error.run]), *self.shape[1:]))
-            raise self._unfinished(opened, place, extent, error.cause) from error.cause
+            raise self._unfinished(opened, origin, extent, error.cause) from error.cause
         if not opened.unchanged():
-            raise self._changed(opened, self._origins(starts), one)
+            raise self._changed(opened, self._origins(starts), single)
         if self.stored != self.dtype:
             out[...] = out.view(self.stored)
 
     def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
-        """Return what `read_runs` will take out of a store; see `ragged.soon_ragged`."""
+        """Return the fetches that `read_runs` needs; see `ragged.soon_ragged`."""
         if not self.file.is_remote:
             return []
-        if not self._holds_runs:
+        if not self._is_contiguous:
             return soon_points(self, starts, lengths)
         _, lengths, offsets = self._located(starts, lengths)
-        some = lengths > 0
-        return self.file.soon(offsets[some], lengths[some] * self.strides[0])
+        nonempty = lengths > 0
+        return self.file.soon(offsets[nonempty], lengths[nonempty] * self.strides[0])
 
     @property
-    def _holds_runs(self) -> bool:
-        """Whether places along axis 0 follow on one another, in the file or in each chunk."""
+    def _is_contiguous(self) -> bool:
+        """Whether a run along axis 0 is contiguous bytes, in the file or within each chunk."""
         chunk = self.shape if self.chunk_offsets is None else self.chunk_offsets.chunk_shape
         strides = contiguous_strides(chunk, self.stored.itemsize)
         return chunk[1:] == self.shape[1:] and self.strides == strides
@@ -228,7 +229,7 @@ class Strided:
     def _located(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """Return runs of places, cut where a chunk ends, and the byte offset of each."""
+        """Return the runs cut at chunk borders, and the byte offset of each."""
         step = self.strides[0]
         if self.chunk_offsets is None:
             return starts, lengths, starts * step + self.offset
@@ -238,14 +239,14 @@ class Strided:
         return chunks * length + within, lengths, offsets + self.offset
 
     def _origins(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the origins of places along axis 0."""
+        """Return the origins of positions along axis 0."""
         origins = np.zeros((len(places), len(self.shape)), np.int64)
         origins[:, 0] = places
         return origins
 
     def plan(self, extent: Extent, out: NDArray[Any]) -> Plan:
-        """Return how boxes are read into memory."""
-        if not out.flags.writeable:  # the kernel would not ask
+        """Plan how boxes of an extent are read into `out`."""
+        if not out.flags.writeable:  # the kernel writes regardless of NumPy's flag
             raise ValueError("`out` must be writable; it is read-only.")
         return plan_box(
             extent.lengths,
@@ -259,24 +260,24 @@ class Strided:
     def _read_one(
         self, opened: Readable, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
     ) -> None:
-        """Read one box that is one run, without tables.
+        """Read one box that is one run, without building tables of runs.
 
-        An element of a map-style dataset takes 19 µs of the processor's time so for 60 KB, 9 for
-        784 bytes; with tables 28 and 18.
+        An element of a map-style dataset then takes 19 µs of processor time for 60 KB and 9 µs for
+        784 bytes, against 28 and 18 µs with tables.
         """
         offset = self.offset + int(origins[0].dot(self.steps))
-        rest: Any = out
+        remaining: Any = out
         done, nbytes = 0, out.nbytes
         while done < nbytes:
             try:
-                got = os.preadv(opened.number, [rest], offset + done)
+                got = os.preadv(opened.number, [remaining], offset + done)
             except OSError as error:
                 raise self._unfinished(opened, origins, extent, error) from error
             if got == 0:
                 raise self._unfinished(opened, origins, extent, None)
             done += got
             if done < nbytes:  # the kernel reads at most 2 GiB at a time
-                rest = out.reshape(-1).view(np.uint8)[done:]
+                remaining = out.reshape(-1).view(np.uint8)[done:]
 
     def _read_through(
         self,
@@ -287,18 +288,18 @@ class Strided:
         out: NDArray[Any],
         places: NDArray[np.int64] | None,
     ) -> None:
-        """Read boxes through scratch memory that keeps their bytes in the order of storage."""
+        """Read boxes through a scratch buffer that has their bytes in the order of storage."""
         scratch = empty((min(len(origins), plan.boxes), plan.nbytes), np.uint8)
         for start in range(0, len(origins), plan.boxes):
-            some = origins[start : start + plan.boxes]
-            self._fill(opened, plan, some, extent, scratch[: len(some)])
-            shape, strides = (len(some), *extent.lengths), (plan.nbytes, *plan.strides)
+            batch = origins[start : start + plan.boxes]
+            self._fill(opened, plan, batch, extent, scratch[: len(batch)])
+            shape, strides = (len(batch), *extent.lengths), (plan.nbytes, *plan.strides)
             read = np.ndarray(shape, self.stored, scratch, plan.origin, strides)
-            where = slice(start, start + plan.boxes)
+            region = slice(start, start + plan.boxes)
             if places is None:
-                copy_across(read, out[where])
+                copy_across(read, out[region])
             else:
-                out[places[where]] = read
+                out[places[region]] = read
 
     def _read_parts(
         self,
@@ -308,12 +309,12 @@ class Strided:
         out: NDArray[Any],
         places: NDArray[np.int64] | None,
     ) -> None:
-        """Read large boxes a part at a time, cut along one axis."""
+        """Read large boxes in parts, cut along one axis."""
         axis, length = parts
         for start in range(0, extent.lengths[axis], length):
             stop = min(start + length, extent.lengths[axis])
-            moved, part, where = cut_boxes(origins, extent, axis, start, stop)
-            self.read_to(moved, part, out[where], places)
+            moved, part, region = cut_boxes(origins, extent, axis, start, stop)
+            self.read_to(moved, part, out[region], places)
 
     def _fill(
         self,
@@ -322,46 +323,45 @@ class Strided:
         origins: NDArray[np.int64],
         extent: Extent,
         memory: NDArray[Any],
-        where: NDArray[np.int64] | None = None,
+        places: NDArray[np.int64] | None = None,
     ) -> None:
-        """Read boxes into memory, one after another or at places of it."""
-        places = (np.arange(origins.shape[0]) if where is None else where) * memory.strides[0]
-        places += memory.__array_interface__["data"][0]
-        starts, places, lengths, boxes = plan.runs(
-            origins, extent, self.steps, places, self.chunk_offsets
+        """Read boxes into memory, consecutively or at `places` along its first axis."""
+        addresses = (np.arange(origins.shape[0]) if places is None else places) * memory.strides[0]
+        addresses += memory.__array_interface__["data"][0]
+        starts, addresses, lengths, boxes = plan.runs(
+            origins, extent, self.steps, addresses, self.chunk_offsets
         )
         starts += self.offset
         try:
-            (self._read_files or opened.read_runs)(starts, places, lengths, memory)
+            (self._read_files or opened.read_runs)(starts, addresses, lengths, memory)
         except UnfinishedError as error:
             run = error.run
             box = run // len(plan.file_offsets) if boxes is None else int(boxes[run])
-            some = origins[box : box + 1]
-            raise self._unfinished(opened, some, extent, error.cause) from error.cause
+            failed = origins[box : box + 1]
+            raise self._unfinished(opened, failed, extent, error.cause) from error.cause
 
     def _unfinished(
         self, opened: Readable, origins: NDArray[np.int64], extent: Extent, cause: OSError | None
     ) -> SourceError:
-        """Return the error of a read that did not come to its end."""
+        """Return the error for a read that ended early."""
         key, rows = self._storage.key, covered(origins, extent, self.axis)
-        if isinstance(cause, SourceError):  # which says what is wrong, but for the rows
-            where: Any = {"path": cause.path, "key": key, "rows": rows}
-            return self._told(type(cause)(cause.message, **where))
+        if isinstance(cause, SourceError):  # its message is complete but for dataset and rows
+            return self._for_part(type(cause)(cause.message, path=cause.path, key=key, rows=rows))
         if not opened.unchanged():
             return self._changed(opened, origins, extent)
-        about: Any = {"path": self.file.version.path, "key": key, "rows": rows}
+        context: Any = {"path": self.file.version.path, "key": key, "rows": rows}
         if cause is not None:
-            return self._told(SourceError(f"could not be read: {cause}.", **about))
-        return self._told(
+            return self._for_part(SourceError(f"could not be read: {cause}.", **context))
+        return self._for_part(
             TruncatedFileError(
                 "the file must hold the bytes of these rows; it ends before. It was cut short "
                 "after it was opened.",
-                **about,
+                **context,
             )
         )
 
     def _changed(self, opened: Readable, origins: NDArray[np.int64], extent: Extent) -> SourceError:
-        """Return the error of a file that is another version; with the rows that are cut off."""
+        """Return the error for a changed file, with the rows beyond its end if it was cut short."""
         chunks = self.chunk_offsets
         if chunks is None or isinstance(chunks, RowOffsets):
             last = origins + (np.array(extent.spans) - 1) * (self.steps > 0)
@@ -375,8 +375,8 @@ class Strided:
         try:
             opened.compare(self._storage.key, rows)
         except SourceError as error:
-            return self._told(error)
-        return self._told(
+            return self._for_part(error)
+        return self._for_part(
             SourceError(
                 "the file must stay as it is while it is read; it changed, and changed back.",
                 path=self.file.version.path,
@@ -385,8 +385,8 @@ class Strided:
             )
         )
 
-    def _told(self, error: SourceError) -> SourceError:
-        """Return an error about rows of this source; where it has several datasets, of one."""
+    def _for_part(self, error: SourceError) -> SourceError:
+        """Return an error with its rows mapped to one of the datasets, if there are several."""
         parts: JoinedParts | None = getattr(self.chunk_offsets, "parts", None)
         return error if parts is None else parts.concern(error)
 

@@ -1,8 +1,8 @@
-"""Runs of many files read at once: a row of each of a thousand files costs no call for each.
+"""Read runs of many files in one call, so that a row of each of a thousand files is cheap.
 
-Files are often alike: a thousand ``.npy`` files of a few samples each, a file a year. A batch has
-one or two rows of each of many. The rows that are wanted of all become runs by arithmetic on
-arrays, and go to the kernel together.
+A data set is often many similar files: a thousand ``.npy`` files of a few samples each, or a file
+per year. A batch has one or two rows of each of many files. The runs of all these rows are computed
+with array arithmetic, and submitted to the kernel together.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["Together", "read_files"]
 Ints = NDArray[np.int64]
 
 _FILES_AT_ONCE = 64
-"""Open while their runs are read."""
+"""Files that are open while their runs are read."""
 
 
 def read_files(
@@ -36,48 +36,50 @@ def read_files(
     lengths: Ints | int,
     target: NDArray[Any],
 ) -> None:
-    """Read runs of several files into memory, of a few files at a time.
+    """Read runs of several files into memory, a few files at a time.
 
     Parameters
     ----------
     files : sequence or mapping of OpenFile
     which : ndarray of int64, shape (n,)
-        The number of each run's file. Runs of one file had best follow on one another.
+        File number of each run. Fastest if runs of one file are consecutive.
     offsets, addresses, lengths, target
-        As `oocdata.engines.runs.read_runs` takes them.
+        See `oocdata.engines.runs.read_runs`.
 
     Raises
     ------
     UnfinishedError
-        At a run that its file does not hold, or that can't be read, or whose file has changed.
+        At a run that ends beyond its file, that can't be read, or whose file has changed.
     oocdata.errors.SourceError
-        If a file can't be opened, or lies there in another version.
+        If a file can't be opened, or has another version.
     """
     firsts = np.flatnonzero(np.diff(which, prepend=-1))
     for start in range(0, len(firsts), _FILES_AT_ONCE):
-        few = firsts[start : start + _FILES_AT_ONCE]
-        after = start + len(few)
-        some = slice(int(few[0]), int(firsts[after]) if after < len(firsts) else len(which))
-        numbers = which[few].tolist()
+        batch_firsts = firsts[start : start + _FILES_AT_ONCE]
+        after = start + len(batch_firsts)
+        batch = slice(
+            int(batch_firsts[0]), int(firsts[after]) if after < len(firsts) else len(which)
+        )
+        numbers = which[batch_firsts].tolist()
         opened = [files[number].opened() for number in numbers]
-        counts = np.diff(few, append=some.stop)
-        each = np.repeat(np.array([one.number for one in opened]), counts)
-        nbytes = lengths if isinstance(lengths, int) else lengths[some]
+        counts = np.diff(batch_firsts, append=batch.stop)
+        descriptors = np.repeat(np.array([file.number for file in opened]), counts)
+        nbytes = lengths if isinstance(lengths, int) else lengths[batch]
         try:
-            read_runs(each, offsets[some], addresses[some], nbytes, target)
+            read_runs(descriptors, offsets[batch], addresses[batch], nbytes, target)
         except UnfinishedError as error:
-            raise UnfinishedError(some.start + error.run, error.cause) from error.cause
-        # Asked after the read, a version tells of what was written before it and meanwhile.
-        for first, number, one in zip(few.tolist(), numbers, opened, strict=True):
-            if not files[number].version.matches(os.fstat(one.number)):
+            raise UnfinishedError(batch.start + error.run, error.cause) from error.cause
+        # One comparison after the read detects changes both before and during it.
+        for first, number, file in zip(batch_firsts.tolist(), numbers, opened, strict=True):
+            if not files[number].version.matches(os.fstat(file.number)):
                 raise UnfinishedError(first, None)
 
 
 class Together:
-    """Arrays in several files that are alike but for their file, offset and length.
+    """Arrays in several files that differ only in file, offset and length.
 
-    Beside a read for each file, a shuffled batch of 64 rows of 64 KB out of a thousand files takes
-    1 / 2.0 of the processor's time by NumPy iteration, 1 / 1.8 through `to_tf`.
+    Compared with one read per file, a shuffled batch of 64 rows of 64 KB out of a thousand files
+    takes 1 / 2.0 of the processor time by NumPy iteration, 1 / 1.8 through `to_tf`.
 
     Parameters
     ----------
@@ -91,7 +93,7 @@ class Together:
 
     @classmethod
     def of(cls, parts: Sequence[object]) -> Together | None:
-        """Return arrays as one of these; None where they are not alike."""
+        """Return the arrays as one reader; None if they differ in layout."""
         strided = [
             part
             for part in parts
@@ -99,8 +101,8 @@ class Together:
             and part.chunk_offsets is None
             and isinstance(part.file, OpenFile)
         ]
-        alike = {(part.stored, part.strides) for part in strided}
-        return cls(strided) if len(strided) == len(parts) and len(alike) == 1 else None
+        layouts = {(part.stored, part.strides) for part in strided}
+        return cls(strided) if len(strided) == len(parts) and len(layouts) == 1 else None
 
     def read(
         self, owners: Ints, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints
@@ -110,22 +112,22 @@ class Together:
         Returns
         -------
         bool
-            False where that can't be done, in this way or at all: then boxes are to be read from
-            one array after the other, each of which tells what is wrong.
+            False if this is impossible, in this way or at all. The caller then reads one array
+            after the other, which raises the error, if any.
         """
-        like = self._first
-        plan = like.plan(extent, out)
+        array = self._first
+        plan = array.plan(extent, out)
         if plan.parts is not None or not plan.direct:
             return False
         order = owners.argsort(kind="stable")
         owners, origins, places = owners[order], origins[order], places[order]
         addresses = places * out.strides[0] + out.__array_interface__["data"][0]
         for start in range(0, len(owners), plan.boxes):
-            some = slice(start, start + plan.boxes)
+            batch = slice(start, start + plan.boxes)
             starts, targets, lengths, _ = plan.runs(
-                origins[some], extent, like.steps, addresses[some]
+                origins[batch], extent, array.steps, addresses[batch]
             )
-            which = np.repeat(owners[some], len(plan.file_offsets))
+            which = np.repeat(owners[batch], len(plan.file_offsets))
             starts += self._offsets[which]
             try:
                 read_files(self._files, which, starts, targets, lengths, out)

@@ -1,8 +1,8 @@
-"""Parts whose rows differ in shape, end to end: filled up to one shape, or of unequal length.
+"""Concatenate parts whose rows differ in shape, by padding them or as ragged rows.
 
-A part is one array, so all of its rows have one shape. What it holds of a box is therefore a
-smaller box, and the rest is filled (`Filled`); and where the first axis of the rows alone differs,
-they are rows of unequal length (`PartRows`), as `oocdata.engines.ragged_rows` has them.
+Each part is an array, so its own rows are of one shape. When padded (`Filled`), a part holds a
+smaller box of each requested box, and the rest is filled. If rows differ only in their first axis,
+they can be rows of unequal length (`PartRows`); see `oocdata.engines.ragged_rows`.
 """
 
 from __future__ import annotations
@@ -45,90 +45,90 @@ def joined(
     pad: float | None,
     changes: Mapping[str, Any] | None = None,
 ) -> Source:
-    """Return sources end to end, also where their rows differ in shape.
+    """Concatenate sources whose rows may differ in shape.
 
     Parameters
     ----------
     sources : sequence of Source
     axis : int
-        Of the arrays as stored.
+        Axis of the arrays as stored.
     pad : number or None
-        What rows are filled up with, to the longest of each axis. None: rows that differ in their
-        first axis alone, along axis 0, become rows of unequal length.
+        Value that rows are padded with, to the longest of each axis. None: rows that differ only in
+        their first axis become rows of unequal length, if `axis` is 0.
     changes : mapping, optional
-        As `oocdata.engines.concat.concatenate` takes them.
+        See `oocdata.engines.concat.concatenate`.
 
     Raises
     ------
     oocdata.errors.MismatchedPartsError
-        If the rows differ otherwise.
+        If the rows differ in another way.
     oocdata.errors.ArgumentError
-        If the dtype can't hold the number.
+        If the dtype can't represent the number.
     """
     parts, table = flattened([_plain(source) for source in sources], axis)
-    beside = [part.shape[:axis] + part.shape[axis + 1 :] for part in parts]
-    lengths = list(zip(*beside, strict=False))
-    unlike = [at for at, each in enumerate(lengths) if len(set(each)) > 1]
-    alone = axis == 0 and unlike == [0]
-    if len(set(map(len, beside))) > 1 or not unlike or (pad is None and not alone):
+    row_shapes = [part.shape[:axis] + part.shape[axis + 1 :] for part in parts]
+    lengths = list(zip(*row_shapes, strict=False))
+    differing = [number for number, each in enumerate(lengths) if len(set(each)) > 1]
+    ragged = axis == 0 and differing == [0]
+    if len(set(map(len, row_shapes))) > 1 or not differing or (pad is None and not ragged):
         return concatenate(sources, axis, changes)
     check_packed(parts)
     make: Callable[[Source], Source] = PartRows
     if pad is not None:
-        make = partial(_filled, axis=axis, lengths=list(map(max, lengths)), value=pad)
-    # Those of one shape are one array, so that they are read together.
+        make = partial(_padded, axis=axis, lengths=list(map(max, lengths)), value=pad)
+    # Parts of equal shape become one array, so that they are read together.
     groups: dict[tuple[int, ...], list[int]] = {}
-    for number, shape in enumerate(beside):
+    for number, shape in enumerate(row_shapes):
         groups.setdefault(shape, []).append(number)
     owners, starts = np.zeros((2, len(parts)), np.int64)
     for owner, numbers in enumerate(groups.values()):
         ends = np.cumsum([parts[number].shape[axis] for number in numbers])
         owners[numbers], starts[numbers[1:]] = owner, ends[:-1]
-    each = [
+    stacks = [
         make(concatenate([parts[number] for number in numbers], axis))
         for numbers in groups.values()
     ]
-    check_alike([(one.shape, one.dtype, *_named(one)) for one in each], axis)
+    check_alike([(stack.shape, stack.dtype, *_location(stack)) for stack in stacks], axis)
     table = replace(table, owners=owners[table.owners], within=table.within + starts[table.owners])
-    said = {} if pad is None else {"pad": pad}
+    padding = {} if pad is None else {"pad": pad}
     storages = [source.storage() for source in sources]
-    opened = opened_together([one.opened and {**one.opened, **said} for one in storages])
-    told: dict[str, Any] = {
+    opened = opened_together([each.opened and {**each.opened, **padding} for each in storages])
+    described: dict[str, Any] = {
         "opened": opened,
-        "episodes": are_keyed(opened) or any(one.episodes for one in storages),
+        "episodes": are_keyed(opened) or any(each.episodes for each in storages),
         **(changes or {}),
     }
-    told["opened"] = told["opened"] and {**told["opened"], **said}
-    return Concat(tuple(each), axis, table, told)
+    described["opened"] = described["opened"] and {**described["opened"], **padding}
+    return Concat(tuple(stacks), axis, table, described)
 
 
 def _plain(source: Source) -> Source:
-    """Return the source of parts as they are stored; of these, shapes may differ."""
-    if type(source) is Concat and any(isinstance(one, Filled | PartRows) for one in source.parts):
+    """Return the source without padding and ragged rows; its parts may differ in shape."""
+    if type(source) is Concat and any(isinstance(part, Filled | PartRows) for part in source.parts):
         return source.with_parts([_plain(part) for part in source.parts])
     return source.source if isinstance(source, Filled | PartRows) else source
 
 
-def _named(source: Source) -> tuple[str | None, str | None]:
+def _location(source: Source) -> tuple[str | None, str | None]:
     storage = source.storage()
     return storage.path, storage.key
 
 
-def _filled(source: Source, axis: int, lengths: Sequence[int], value: float) -> Filled:
+def _padded(source: Source, axis: int, lengths: Sequence[int], value: float) -> Filled:
     shape = (*lengths[:axis], source.shape[axis], *lengths[axis:])
     return Filled(source, shape, held_value("pad", value, source.dtype))
 
 
 @dataclass(frozen=True, eq=False)
 class Filled(Wrapped):
-    """An array that is filled up to a larger shape; a `Source`.
+    """An array padded to a larger shape; a `Source`.
 
     Attributes
     ----------
     lengths : tuple of int
-        The shape as delivered; the array lies at its beginning.
+        The shape as delivered, with the array at its beginning.
     value : number
-        What is missing reads as.
+        Value of the padding.
     """
 
     lengths: tuple[int, ...]
@@ -136,48 +136,48 @@ class Filled(Wrapped):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """As delivered."""
+        """The shape as delivered."""
         return self.lengths
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
-        found = self.source.storage()
+        stored = self.source.storage()
         return replace(
-            found,
-            reading=f"{found.reading}; filled up with {self.value}",
+            stored,
+            reading=f"{stored.reading}; filled up with {self.value}",
             strides=None,
-            opened=found.opened and {**found.opened, "pad": self.value},
+            opened=stored.opened and {**stored.opened, "pad": self.value},
         )
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        for boxes, held in self._held(origins, extent):
-            if held != extent:
+        for boxes, stored in self._stored_parts(origins, extent):
+            if stored != extent:
                 out[boxes] = np.array(self.value, self.dtype)
-            where = (slice(None), *map(slice, held.lengths))
-            read_to(self.source, origins[boxes], held, out[where], boxes)
+            region = (slice(None), *map(slice, stored.lengths))
+            read_to(self.source, origins[boxes], stored, out[region], boxes)
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
         """Yield the boxes that are read; see `oocdata.engines.soon.soon`."""
-        for boxes, held in self._held(origins, extent):
-            yield self.source, origins[boxes], held
+        for boxes, stored in self._stored_parts(origins, extent):
+            yield self.source, origins[boxes], stored
 
-    def _held(self, origins: Ints, extent: Extent) -> Iterator[tuple[Ints, Extent]]:
-        """Yield boxes of which the array holds as much, and the extent of that."""
+    def _stored_parts(self, origins: Ints, extent: Extent) -> Iterator[tuple[Ints, Extent]]:
+        """Group boxes by how much of them is stored; yield their numbers and the stored extent."""
         steps, lengths = np.array(extent.strides), np.array(extent.lengths)
         counts = np.clip(-(-(np.array(self.source.shape) - origins) // steps), 0, lengths)
-        left = np.arange(len(origins))
-        while len(left):
-            first = counts[left[0]]
-            alike = (counts[left] == first).all(axis=1)
-            yield left[alike], Extent(tuple(first.tolist()), extent.strides)
-            left = left[~alike]
+        remaining = np.arange(len(origins))
+        while len(remaining):
+            first = counts[remaining[0]]
+            same = (counts[remaining] == first).all(axis=1)
+            yield remaining[same], Extent(tuple(first.tolist()), extent.strides)
+            remaining = remaining[~same]
 
 
 def filled_axes(source: Source) -> set[int]:
-    """Return the axes along which parts are filled up."""
+    """Return the axes along which parts are padded."""
     if isinstance(source, Concat):
         return {axis for part in source.parts for axis in filled_axes(part)}
     if not isinstance(source, Filled):
@@ -188,31 +188,31 @@ def filled_axes(source: Source) -> set[int]:
 
 @dataclass(frozen=True)
 class _Ones:
-    """True at every place; a `Source`."""
+    """An array of True; a `Source`."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any] = np.dtype(np.bool_)  # noqa: RUF009  # immutable
 
     def storage(self) -> Storage:
-        """Return that nothing is stored."""
+        """Return a description without a file."""
         return Storage("computed", layout="computed", codec="none", reading="computed")
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ones."""
+        """Fill `out` with True."""
         out[...] = True
 
 
 @dataclass(frozen=True, eq=False)
 class PaddingMask(OfRows):
-    """Where rows hold what is stored, and not what they were filled up with; a `Source` of bool."""
+    """Mask of stored elements, False where rows are padded; a `Source` of bool."""
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Of bools."""
+        """Always bool."""
         return np.dtype(np.bool_)
 
     def storage(self) -> Storage:
-        """Return that nothing is stored, but which parts there are."""
+        """Return the storage of the rows, described as a mask."""
         return replace(described(self.rows, "where rows hold values"), packed="", unit="")
 
     @cached_property
@@ -231,15 +231,15 @@ def _mask(source: Source) -> Source:
         return Filled(_Ones(source.source.shape), source.shape, False)
     if hasattr(source, "views") or isinstance(source, PaddedRows):
         raise ArgumentError(
-            "`mask` must be taken of an array as it was opened. Take it of what this view was made "
-            "from, and make another view of that in the same way."
+            "`mask` must be taken from an array as it was opened. Take it from the view that this "
+            "one was made from, and select from it in the same way."
         )
     return _Ones(source.shape)
 
 
 @dataclass(frozen=True, eq=False)
 class PartRows(Locating, Wrapped):
-    """The rows of a part, of which others are longer or shorter; a `Source`.
+    """Rows of one part of rows of unequal length; a `Source`.
 
     Attributes
     ----------
@@ -254,39 +254,39 @@ class PartRows(Locating, Wrapped):
 
     @property
     def inner(self) -> tuple[int, ...]:
-        """Shape of one place of a row."""
+        """Shape of one position of a row."""
         return self.source.shape[2:]
 
     def storage(self) -> Storage:
-        """Return how the rows are stored; a chunk is as many whole rows as share one."""
-        found = self.source.storage()
-        changes: dict[str, Any] = {"strides": None, "dimensions": found.dimensions[:1]}
-        if found.chunks is not None:
-            lengths = (found.chunks[0], *self.source.shape[1:])
-            changes["chunks"] = found.chunks[:1]
+        """Return how the rows are stored; a chunk is the rows that share one."""
+        stored = self.source.storage()
+        changes: dict[str, Any] = {"strides": None, "dimensions": stored.dimensions[:1]}
+        if stored.chunks is not None:
+            lengths = (stored.chunks[0], *self.source.shape[1:])
+            changes["chunks"] = stored.chunks[:1]
             changes["chunk_bytes"] = int(np.prod(lengths)) * self.dtype.itemsize
-        return replace(found, **changes)
+        return replace(stored, **changes)
 
     def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
-        """Return the rows that are read; see `oocdata.engines.soon.soon`."""
-        whole = np.zeros((len(origins), len(self.source.shape)), np.int64)
-        whole[:, :1] = origins
+        """Return the boxes of whole rows; see `oocdata.engines.soon.soon`."""
+        row_origins = np.zeros((len(origins), len(self.source.shape)), np.int64)
+        row_origins[:, :1] = origins
         lengths, steps = self.source.shape[1:], (1,) * len(self.source.shape[1:])
         rows = Extent((*extent.lengths, *lengths), (*extent.strides, *steps))
-        return [(self.source, whole, rows)]
+        return [(self.source, row_origins, rows)]
 
     def locate(self, rows: Ints) -> Located:
-        """Return rows whose lengths are known; see `oocdata.engines.ragged_rows.Locating`."""
+        """Return rows with their lengths; see `oocdata.engines.ragged_rows.Locating`."""
 
         def read(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
             if not out.size:
                 return
-            each, width = rows, int(counts[0])
-            if (counts != width).any():  # place by place
-                each, firsts, width = np.repeat(rows, counts), spread(firsts, counts), 1
-            origins = np.zeros((len(each), out.ndim + 1), np.int64)
-            origins[:, 0], origins[:, 1] = each, firsts
+            run_rows, width = rows, int(counts[0])
+            if (counts != width).any():  # read position by position
+                run_rows, firsts, width = np.repeat(rows, counts), spread(firsts, counts), 1
+            origins = np.zeros((len(run_rows), out.ndim + 1), np.int64)
+            origins[:, 0], origins[:, 1] = run_rows, firsts
             lengths = (1, width, *out.shape[1:])
-            self.source.read(origins, Extent.of(lengths), out.reshape(len(each), *lengths))
+            self.source.read(origins, Extent.of(lengths), out.reshape(len(run_rows), *lengths))
 
         return Located(np.full(len(rows), self.source.shape[1]), self.dtype, read)

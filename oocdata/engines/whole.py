@@ -1,4 +1,4 @@
-"""Files that get their name when they are whole: whoever is killed leaves none of that name."""
+"""Write files atomically: a file appears under its name only once it is complete."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from typing import IO
 __all__ = ["EXCHANGE", "NO_REPLACE", "renamed", "sync_file", "whole_file"]
 
 NO_REPLACE, EXCHANGE = 1, 2
-"""Of `renamed`: only a name that is free; or two files or folders change places."""
+"""Flags of `renamed`: fail if the name is taken; exchange two files or folders."""
 
 _HERE = -100
-"""The current folder, of ``renameat2``."""
+"""The current folder, for ``renameat2``."""
 
 
 @contextmanager
 def whole_file(
     path: str,
-    unfinished: str = "",
+    temporary: str = "",
     *,
     sync: bool = True,
     replaces: bool = True,
     mode: int = 0o666,
 ) -> Iterator[IO[bytes]]:
-    """Write a file in a block; it has its name after that, unless the block raises.
+    """Write a file in a block; it gets its name at the end, unless the block raises.
 
     Parameters
     ----------
     path : str
-    unfinished : str, optional
-        Its path until then, where one process at a time writes it; by default one of its own.
+    temporary : str, optional
+        Temporary path, if only one process at a time writes it; by default a unique one.
     sync : bool
-        The disk has it when it gets its name.
+        Whether the file is on disk before it gets its name.
     replaces : bool
-        It takes the place of a file of that name; if not, that one stays.
+        Whether a file of that name is replaced; if False, it stays and the new file is dropped.
     mode : int
-        Who may read and write it, as ``os.open`` takes it.
+        Permissions, as for ``os.open``.
 
     Examples
     --------
@@ -52,39 +52,39 @@ def whole_file(
     ...     os.listdir(folder), Path(folder, "a").read_text()
     (['a'], 'one')
     """
-    unfinished = unfinished or f"{path}.{os.urandom(8).hex()}.new"
+    temporary = temporary or f"{path}.{os.urandom(8).hex()}.new"
     try:
-        with open(unfinished, "wb", opener=partial(os.open, mode=mode)) as file:
+        with open(temporary, "wb", opener=partial(os.open, mode=mode)) as file:
             yield file
             if sync:
                 file.flush()
                 os.fsync(file.fileno())
         if replaces:
-            os.replace(unfinished, path)
+            os.replace(temporary, path)
         else:
-            _name_if_free(unfinished, path)
+            _rename_if_free(temporary, path)
         if sync:
-            sync_file(os.path.dirname(path) or ".")  # a file's own fsync does not save its name
+            sync_file(os.path.dirname(path) or ".")  # fsync of a file does not save its name
     finally:
         with suppress(FileNotFoundError):
-            os.unlink(unfinished)
+            os.unlink(temporary)
 
 
-def _name_if_free(unfinished: str, path: str) -> None:
-    # Not by a link: who opened the file meanwhile would find it changed when the other name goes.
-    if not renamed(unfinished, path, NO_REPLACE) and not os.path.lexists(path):
-        os.rename(unfinished, path)
+def _rename_if_free(temporary: str, path: str) -> None:
+    # Not by a hard link: removing its other name changes the ctime of a file, and so its version.
+    if not renamed(temporary, path, NO_REPLACE) and not os.path.lexists(path):
+        os.rename(temporary, path)
 
 
 def renamed(source: str, target: str, flag: int) -> bool:
-    """Rename by Linux's ``renameat2``; return False where it can't be, or the name is taken."""
+    """Rename with Linux's ``renameat2``; return False if it is missing or fails."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     names = os.fsencode(source), os.fsencode(target)
     return rename is not None and rename(_HERE, names[0], _HERE, names[1], flag) == 0
 
 
 def sync_file(path: str | os.PathLike[str]) -> None:
-    """Wait until the disk has a file, or the names in a folder."""
+    """Wait until a file, or the names in a folder, are on disk."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

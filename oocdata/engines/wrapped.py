@@ -1,4 +1,4 @@
-"""A source made of another one."""
+"""Base class for sources made of another source."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Relabelled", "Wrapped"]
 
 @dataclass(frozen=True, eq=False)
 class Wrapped:
-    """A source that is as another one in all that its subclass does not say.
+    """A source that behaves like another one, except for what its subclass overrides.
 
     Attributes
     ----------
@@ -28,12 +28,12 @@ class Wrapped:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array as stored."""
+        """Shape of the array as stored."""
         return self.source.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
+        """In native byte order."""
         return self.source.dtype
 
     def storage(self) -> Storage:
@@ -51,7 +51,7 @@ class Wrapped:
 
 @dataclass(frozen=True, eq=False)
 class Relabelled(Wrapped):
-    """A source with another storage to tell of: it may be part of something larger.
+    """A source with another storage description, for example as a part of a larger array.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Relabelled(Wrapped):
 
     @property
     def below(self) -> tuple[Source]:
-        """What is read."""
+        """The wrapped source."""
         return (self.source,)
 
     def storage(self) -> Storage:

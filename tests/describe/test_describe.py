@@ -1,4 +1,4 @@
-"""Loaders as JSON: what travels, what does not, and what is refused on arrival."""
+"""Descriptions of loaders: what can be described, what can't, and what decoding refuses."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ from oocdata.errors import (
 from oocdata.testing import RecordingSource, sample_array
 
 HERE = (__name__,)
-"""What is defined in this module may be imported."""
+"""Decoding may import names of this module."""
 
 ROWS = sample_array((60, 3, 5), "<f4")
 
 
 def sent(loader: ooc.Loader, allow: tuple[str, ...] = HERE) -> ooc.Loader:
-    """Return a loader as whoever gets its description as text has it."""
+    """Return the loader that is decoded from the description of a loader."""
     return from_json(as_json(loader), allow=allow)
 
 
@@ -100,7 +100,7 @@ def zarr_array(folder: Path, *, array: NDArray[Any] = ROWS, **options: Any) -> o
 
 
 def write(store: Any, array: NDArray[Any], **options: Any) -> Any:
-    """Write a Zarr array in one piece, in chunks of 7 rows if not told otherwise."""
+    """Write a Zarr array, by default in chunks of 7 rows."""
     options = {"chunks": (7, *array.shape[1:]), **options}
     stored = zarr.create_array(
         str(store) if isinstance(store, Path) else store,
@@ -189,7 +189,7 @@ def noisy(x: NDArray[Any], *, rng: np.random.Generator) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Scale:
-    """A function with numbers of its own."""
+    """A function with parameters."""
 
     mean: NDArray[Any]
     factor: float = 1.0
@@ -200,7 +200,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class Backwards:
-    """An order of the user's own."""
+    """A user-defined order."""
 
     start: int = 0
 
@@ -212,7 +212,7 @@ class Backwards:
 
 @dataclass(frozen=True)
 class Ramp:
-    """A source of the user's own."""
+    """A user-defined source."""
 
     rows: int
 
@@ -226,7 +226,7 @@ class Ramp:
         out[...] = rows
 
 
-def test_a_source_of_ones_own() -> None:
+def test_a_user_defined_source() -> None:
     loader = ooc.open(Ramp(100)).batches(7, shuffle=True)
     assert_same_batches(loader, sent(loader))
     with pytest.raises(DescriptionError, match="is not allowed"):
@@ -274,7 +274,7 @@ def test_every_composition(tmp_path: Path, make: Callable[[ooc.View], ooc.Datase
             assert describe(again) == describe(one)
 
 
-def test_rows_chosen_by_a_mask_are_small() -> None:
+def test_rows_selected_by_a_mask_are_small() -> None:
     rows = np.flatnonzero(np.random.default_rng(0).random(100_000) < 0.5)
     assert len(json.dumps(encode_integers(rows))) < 1.4 * len(rows)
     assert_array_equal(decode_integers(encode_integers(rows)), rows)
@@ -305,7 +305,7 @@ print(as_json(pairs))
 """
 
 
-def test_another_process_describes_it_alike(tmp_path: Path) -> None:
+def test_another_process_writes_the_same_description(tmp_path: Path) -> None:
     npy(tmp_path)
     hdf5(tmp_path, chunks=(7, 3, 5), compression="gzip")
     zarr_array(tmp_path)
@@ -318,7 +318,7 @@ def test_another_process_describes_it_alike(tmp_path: Path) -> None:
         text=True,
         check=True,
         timeout=120,
-        env={**os.environ, "PYTHONHASHSEED": "1"},  # another one than here
+        env={**os.environ, "PYTHONHASHSEED": "1"},  # not that of this process
     ).stdout
     both = ooc.zip({path[-3:]: view for path, view in zip(paths, views, strict=True)})
     here = as_json(both[np.arange(50) % 3 > 0].batches(8, shuffle=True))
@@ -386,19 +386,19 @@ def replaced(x: NDArray[Any]) -> NDArray[Any]:  # type: ignore[no-redef]
         (closure(), "a lambda has no name"),
         (inner(), "defined inside a function"),
         (partial(closure()), "a lambda has no name"),
-        (Own().method, "gives something else"),
+        (Own().method, "gives another object"),
         (script_function, "the script itself"),
-        (before, "gives something else"),
+        (before, "gives another object"),
         (Melting(), "have no import path"),
         (Holding([threading.Lock()]), "lock"),
         (Holding({1, 2}), "Make its class a frozen dataclass"),
         (Holding(b"bytes"), "Make its class a frozen dataclass"),
         (Holding(np.array([None])), "numbers"),
-        (Holding(lambda: 0), "`loader.dataset.fn.held` can't: a lambda"),
+        (Holding(lambda: 0), "`loader.dataset.fn.held` is not: a lambda"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_functions_that_nobody_else_can_import(tmp_path: Path, fn: Any, said: str) -> None:
+def test_functions_that_can_not_be_imported(tmp_path: Path, fn: Any, said: str) -> None:
     with pytest.raises(DescriptionError, match=said) as caught:
         describe(npy(tmp_path).map(fn).batches(4))
     assert "loader.dataset.fn" in str(caught.value)
@@ -442,7 +442,7 @@ class Sliceable:
     ],
     ids=["array", "h5py", "zarr", "xarray", "object"],
 )
-def test_data_that_nobody_else_can_open(
+def test_data_that_can_not_be_opened_again(
     tmp_path: Path, target: Callable[[Path], Any], said: str
 ) -> None:
     opened = target(tmp_path)
@@ -457,10 +457,10 @@ def test_only_loaders_are_described() -> None:
         describe(ROWS)  # type: ignore[arg-type]
 
 
-# ---- what is allowed on arrival ----
+# ---- imports while decoding ----
 
 
-def test_nothing_is_imported_that_is_not_allowed(tmp_path: Path) -> None:
+def test_only_allowed_modules_are_imported(tmp_path: Path) -> None:
     (tmp_path / "spoiled.py").write_text("raise SystemExit('imported')")
     description = describe(npy(tmp_path).map(double).batches(4))
     text = json.dumps(description)
@@ -479,9 +479,9 @@ def test_nothing_is_imported_that_is_not_allowed(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "said"),
     [
-        (f"{__name__}:os.system", "at home at posix:system"),
-        (f"{__name__}:subprocess.run", "at home at subprocess:run"),
-        (f"{__name__}:before", "gives something else"),
+        (f"{__name__}:os.system", "defined at posix:system"),
+        (f"{__name__}:subprocess.run", "defined at subprocess:run"),
+        (f"{__name__}:before", "gives another object"),
         (f"{__name__}:nothing", "has no 'nothing'"),
         (f"{__name__}:", "has no ''"),
         (f"{__name__}:HERE", "no import path"),
@@ -490,14 +490,16 @@ def test_nothing_is_imported_that_is_not_allowed(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_an_allowed_module_gives_its_own_only(tmp_path: Path, path: Any, said: str) -> None:
+def test_an_allowed_module_provides_only_its_definitions(
+    tmp_path: Path, path: Any, said: str
+) -> None:
     description = json.loads(as_json(npy(tmp_path).map(double).batches(4)))
     _loader(description)["dataset"]["fn"] = {"import": path}
     with pytest.raises(DescriptionError, match=said):
         from_json(description, allow=HERE)
 
 
-def test_a_package_is_allowed_with_all_that_is_in_it(tmp_path: Path) -> None:
+def test_a_package_is_allowed_with_all_its_modules(tmp_path: Path) -> None:
     loader = npy(tmp_path).map(np.ma.anom, spec=ROWS[0]).batches(4)
     for allow in (("numpy",), ("numpy.ma",), ("os", "numpy.ma.core")):
         assert_same_batches(loader, sent(loader, allow))
@@ -506,12 +508,12 @@ def test_a_package_is_allowed_with_all_that_is_in_it(tmp_path: Path) -> None:
             sent(loader, allow)
 
 
-def test_what_is_allowed_is_a_list() -> None:
+def test_allow_must_be_a_list() -> None:
     with pytest.raises(DescriptionError, match="must be a list of modules"):
         from_json({"format": FORMAT, "loader": None}, allow="os")
 
 
-# ---- what is no description ----
+# ---- invalid descriptions ----
 
 
 def _loader(description: dict[str, Any]) -> dict[str, Any]:
@@ -556,11 +558,11 @@ def _view(description: dict[str, Any]) -> dict[str, Any]:
             lambda d: _view(d).update(rows={"int64": encode_integers(np.array([3, 99, 4]))}),
             "array",
         ),
-        (lambda d: _view(d)["cuts"].__setitem__(0, {"range": [0, 120, 2]}), "lie in the array"),
-        (lambda d: _view(d)["cuts"].__setitem__(1, {"range": [0, 4, 1]}), "lie in"),
+        (lambda d: _view(d)["cuts"].__setitem__(0, {"range": [0, 120, 2]}), "within the array"),
+        (lambda d: _view(d)["cuts"].__setitem__(1, {"range": [0, 4, 1]}), "within the array"),
     ],
 )
-def test_what_is_no_description(
+def test_invalid_descriptions(
     tmp_path: Path, change: Callable[[dict[str, Any]], Any], said: str
 ) -> None:
     description = json.loads(as_json(npy(tmp_path).batches(4)))
@@ -603,7 +605,7 @@ def descriptions(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 @settings(max_examples=100)
 @given(st.data())
-def test_whatever_arrives_is_a_loader_or_a_clear_error(
+def test_any_input_gives_a_loader_or_a_clear_error(
     descriptions: list[str], data: st.DataObject
 ) -> None:
     description = json.loads(data.draw(st.sampled_from(descriptions)))
@@ -632,7 +634,7 @@ def test_deep_nesting_is_a_clear_error() -> None:
         nested = nested[0]
 
 
-# ---- the files behind it ----
+# ---- files ----
 
 
 def test_a_copy_of_a_file_is_the_same_data(tmp_path: Path) -> None:
@@ -690,10 +692,10 @@ def test_a_file_that_is_not_there(tmp_path: Path, make: Callable[[Path], ooc.Vie
     assert str(folder) in str(caught.value)
 
 
-# ---- with objects beside it, for worker processes ----
+# ---- objects for worker processes ----
 
 
-def test_what_cannot_travel_goes_beside() -> None:
+def test_leaves_are_collected_in_a_list() -> None:
     table = np.arange(3.0)
     source = RecordingSource(ROWS)
     view = ooc.View.of(source)
@@ -701,7 +703,7 @@ def test_what_cannot_travel_goes_beside() -> None:
     beside: list[Any] = []
     text = as_json(loader, beside=beside)
     assert len(text) < 1200
-    assert [value for value in beside if value is source] == [source]  # once for both
+    assert [value for value in beside if value is source] == [source]  # once, for both datasets
     again = from_json(text, beside=beside)
     assert again.dataset.sources()[0] is source
     assert_same_batches(loader, again)

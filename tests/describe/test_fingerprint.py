@@ -1,4 +1,4 @@
-"""Fingerprints: the same for the same batches, another for others, whatever the names are."""
+"""Fingerprints are equal for the same batches and differ for others, whatever the names."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_another_loader_is_refused(
     assert " (in the file)" in str(caught.value)
 
 
-def test_the_same_is_not_refused(folder: Path, tmp_path: Path) -> None:
+def test_an_equal_loader_is_accepted(folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "rows.npy", tmp_path)
     os.utime(tmp_path / "rows.npy", (1, 1))
     one = fingerprint(usual(folder))
@@ -63,14 +63,14 @@ def test_the_same_is_not_refused(folder: Path, tmp_path: Path) -> None:
         refuse_other(one, fingerprint(same))
 
 
-def test_what_else_must_be_the_same(folder: Path) -> None:
+def test_other_fields_that_must_be_equal(folder: Path) -> None:
     one, other = (fingerprint(usual(folder), steps=steps) for steps in ("20", "30"))
     with pytest.raises(RestoreError, match="`steps` was 20, and is 30"):
         refuse_other(one, other)
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "7", "{"])
-def test_what_is_no_fingerprint(folder: Path, text: str) -> None:
+def test_invalid_fingerprints(folder: Path, text: str) -> None:
     with pytest.raises(RestoreError, match="another version"):
         refuse_other(text, fingerprint(usual(folder)))
 
@@ -78,7 +78,7 @@ def test_what_is_no_fingerprint(folder: Path, text: str) -> None:
 # ---- data ----
 
 
-def test_which_part_of_the_rows_is_meant(folder: Path) -> None:
+def test_the_selected_rows_matter(folder: Path) -> None:
     one, two = (parts(rows_of(folder)[:, part].batches(10)) for part in (slice(3), slice(1, 4)))
     assert differences(one, two) == ["`dataset.cuts` was 0:660:1, 0:3:1, and is 0:660:1, 1:4:1"]
 
@@ -197,7 +197,7 @@ UNLIKE: dict[str, tuple[Any, Any]] = {
 
 
 @pytest.mark.parametrize(("one", "other"), UNLIKE.values(), ids=UNLIKE)
-def test_other_functions_or_arguments_are_told_apart(folder: Path, one: Any, other: Any) -> None:
+def test_other_functions_or_arguments_differ(folder: Path, one: Any, other: Any) -> None:
     rows = rows_of(folder)
     found = [parts(rows.map(fn, spec=SPEC).batches(10)) for fn in (one, one, other)]
     assert found[0] == found[1]
@@ -253,7 +253,7 @@ def test_a_function_that_calls_itself(folder: Path) -> None:
 
 
 class Node:
-    """An object of a graph in which each holds all others, and what no file has a place for."""
+    """An object of a graph in which each refers to all others, a logger, a module and a lock."""
 
     def __init__(self, by: float, others: list[Node]) -> None:
         self.log, self.module, self.lock = logging.getLogger(__name__), np, threading.Lock()
@@ -278,8 +278,8 @@ def importing(by: float) -> Callable[..., np.ndarray]:
 
 
 @pytest.mark.parametrize("make", [graph, importing])
-def test_objects_that_hold_each_other_loggers_and_modules(folder: Path, make: Any) -> None:
-    """Each is looked at once; of what belongs to the process, the name counts."""
+def test_cyclic_objects_loggers_and_modules(folder: Path, make: Any) -> None:
+    """Each is visited once; loggers and modules count by name."""
     rows = rows_of(folder)
     one, two, other = (parts(rows.map(make(by), spec=SPEC).batches(4)) for by in (1.0, 1.0, 2.0))
     logging.getLogger(f"{__name__}.another").debug("")
@@ -287,7 +287,7 @@ def test_objects_that_hold_each_other_loggers_and_modules(folder: Path, make: An
     assert differences(one, other)
 
 
-def test_where_a_function_stands_makes_no_difference(folder: Path) -> None:
+def test_the_position_of_a_function_makes_no_difference(folder: Path) -> None:
     names: list[dict[str, Any]] = [{}, {}]
     exec("f = lambda x: x + 1", names[0])
     exec("\n\n\nf = lambda x: x + 1", names[1])
@@ -304,7 +304,7 @@ def test_whether_a_spec_was_tried_makes_no_difference(folder: Path) -> None:
 # ---- text ----
 
 
-def test_a_long_one_still_fits_and_still_differs() -> None:
+def test_a_long_fingerprint_is_shortened_and_still_differs() -> None:
     def loader(last: int) -> ooc.Loader:
         rows = ooc.open(np.arange(3000.0))
         several = [rows[number : 2000 + number] for number in range(99)]
@@ -316,7 +316,7 @@ def test_a_long_one_still_fits_and_still_differs() -> None:
         refuse_other(one, two)
 
 
-def test_what_was_shortened_is_compared_with_what_was_not(folder: Path) -> None:
+def test_shortened_and_full_text_compare(folder: Path) -> None:
     text = "x" * 100
     short = json.loads(fingerprint(usual(folder), a=text, b="y" * 3000))["a"]
     assert short != text
@@ -333,7 +333,7 @@ def test_a_closure_counts_by_its_names() -> None:
 
 
 def test_data_in_memory_are_digested_in_bounded_memory() -> None:
-    """Of what lies in no file every number counts: some rows at a time, not in one more copy."""
+    """Data without a file are digested whole, a few rows at a time, without a copy."""
     data = np.arange(4 << 20, dtype="f8")
     found = {}
     for name, change in (("same", 0), ("again", 0), ("other", 1)):

@@ -1,4 +1,4 @@
-"""Several arrays end to end as one."""
+"""Concatenation of several arrays."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_any_parts(data: st.DataObject) -> None:
     assert_array_equal(out, boxes_of(array, origins, extent))
 
 
-def test_each_part_is_asked_once_for_its_rows() -> None:
+def test_each_part_is_read_once() -> None:
     parts = [RecordingSource(sample_array((4, 2)) + 100 * n) for n in range(3)]
     view = View.of(concatenate(parts, 0))
     view.take([9, 0, 1, 11, 3, 0])
@@ -67,7 +67,7 @@ def test_a_box_across_parts_is_read_from_each() -> None:
     assert [part.rows for part in parts] == [[[0, 2], [1]], [[1], [0, 2]], [[0], [1]], []]
 
 
-def test_boxes_that_begin_at_one_place_are_read_together() -> None:
+def test_boxes_of_the_same_start_are_read_together() -> None:
     parts = [RecordingSource(sample_array((5, 2)) + 100 * n) for n in range(3)]
     whole = np.concatenate([part.array for part in parts], 1)
     out = np.empty((4, 1, 3), "f4")
@@ -77,7 +77,7 @@ def test_boxes_that_begin_at_one_place_are_read_together() -> None:
     assert [part.rows for part in parts] == [[[4, 3, 1]], [[4, 3, 1], [0]], [[0]]]
 
 
-def test_ten_thousand_parts_are_not_walked_through() -> None:
+def test_ten_thousand_parts_take_no_loop() -> None:
     asked = []
 
     class Part:
@@ -100,7 +100,7 @@ def test_ten_thousand_parts_are_not_walked_through() -> None:
 
 
 @pytest.mark.parametrize("scratch", [1, 30, 1 << 20])
-def test_scattered_rows_pass_through_small_memory(
+def test_scattered_rows_pass_through_scratch_memory(
     monkeypatch: pytest.MonkeyPatch, scratch: int
 ) -> None:
     monkeypatch.setattr(places, "_SCRATCH_BYTES", scratch)
@@ -137,7 +137,7 @@ def test_parts_of_parts_are_parts() -> None:
     ],
     ids=["dtype", "width", "axes"],
 )
-def test_parts_that_do_not_fit(tmp_path: Path, odd: np.ndarray, hint: str) -> None:
+def test_parts_of_other_shapes_are_refused(tmp_path: Path, odd: np.ndarray, hint: str) -> None:
     for number, array in enumerate([np.zeros((5, 3), "f4"), np.zeros((1, 3), "f4"), odd]):
         np.save(tmp_path / f"{number}.npy", array)
     with pytest.raises(
@@ -154,7 +154,7 @@ def test_byte_orders_may_differ() -> None:
     assert_array_equal(np.asarray(View.of(source)), range(5))
 
 
-def test_what_it_says_of_itself(tmp_path: Path) -> None:
+def test_storage(tmp_path: Path) -> None:
     for number in range(3):
         np.save(tmp_path / f"{number}.npy", np.zeros((5, 3)))
     source = concatenate([open_npy(str(tmp_path / f"{n}.npy")) for n in range(3)], 0)
@@ -169,7 +169,7 @@ def test_what_it_says_of_itself(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(source)).storage().parts == (0, 5, 10)
 
 
-def test_how_to_open_several_arrays_of_a_file_again(tmp_path: Path) -> None:
+def test_arguments_that_open_several_arrays_of_a_file_again(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", u=np.zeros((5, 3)), v=np.ones((2, 3)))
     parts = [ooc.open(tmp_path / "a.npz", key).source for key in ("u", "v")]
     opened = concatenate(parts, 0).storage().opened

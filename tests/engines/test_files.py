@@ -1,4 +1,4 @@
-"""Descriptors: few are open, none is closed while it is used, and no thread waits for another."""
+"""Open files: descriptors are few, stay open while in use, and no thread waits for another."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def test_a_file_is_opened_once(tmp_path: Path) -> None:
     assert file.opened() is file.opened()
 
 
-def test_few_are_open_and_the_oldest_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_few_are_open_and_the_oldest_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(files, "_most_open", lambda: 3)
     some = [opened(tmp_path, name) for name in "abcdef"]
     pinned = some[0].opened()
@@ -53,7 +55,7 @@ def test_few_are_open_and_the_oldest_goes(tmp_path: Path, monkeypatch: pytest.Mo
         file.opened()
         assert len(open_files(tmp_path)) <= 3 + 1
     assert str(tmp_path / "b") not in open_files(tmp_path)
-    assert os.pread(pinned.number, 3, 0) == b"abc"  # given up, yet the reader still has it
+    assert os.pread(pinned.number, 3, 0) == b"abc"  # released, but the reader still has it
     assert some[0].opened() is not pinned
 
 
@@ -96,7 +98,7 @@ def test_no_file_waits_for_another_to_open(tmp_path: Path, monkeypatch: pytest.M
     thread = threading.Thread(target=slow.opened)
     thread.start()
     assert inside.wait(60)
-    with quick.opened() as number:  # before the other one goes on
+    with quick.opened() as number:  # before the other file is opened
         assert os.pread(number, 3, 0) == b"abc"
     go.set()
     thread.join()
@@ -144,7 +146,7 @@ def test_a_child_reads_from_what_is_open(tmp_path: Path) -> None:
     assert view[5] == 5
 
 
-def test_nothing_open_is_pickled(tmp_path: Path) -> None:
+def test_descriptors_are_not_pickled(tmp_path: Path) -> None:
     file = opened(tmp_path, "a")
     before = pickle.dumps(file)
     file.opened()
@@ -152,7 +154,7 @@ def test_nothing_open_is_pickled(tmp_path: Path) -> None:
     assert pickle.loads(before).version == file.version
 
 
-def test_a_file_that_another_thread_gives_up_is_compared_all_the_same(
+def test_a_file_that_another_thread_releases_is_still_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file, status = opened(tmp_path, "a"), os.fstat

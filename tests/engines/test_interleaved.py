@@ -1,4 +1,4 @@
-"""Variables as channels of one tensor: against NumPy in pieces of any size, with reads counted."""
+"""Variables as channels of one tensor, compared with NumPy in blocks of any size; counts reads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def elements_read(source: RecordingSource) -> int:
 def test_any_channels_in_pieces_of_any_size(data: st.DataObject) -> None:
     shape = (5, *data.draw(st.lists(st.integers(1, 9), min_size=1, max_size=3)))
     arrays = [sample_array((*shape, 2, 3)) + 1000, sample_array((3, *shape)) + 5000]
-    # One source for all of its places.
+    # All components are of one source.
     tensor, variables = ooc.open(arrays[0]), ooc.open(arrays[1], axis=1)
     views: list[Any] = []
     expected = []
@@ -59,7 +59,7 @@ def test_any_channels_in_pieces_of_any_size(data: st.DataObject) -> None:
 
 
 def test_components_of_one_array_are_read_once() -> None:
-    """As The Well lies: a scalar, a vector and a tensor."""
+    """The layout of The Well: a scalar, a vector and a tensor."""
     p, u, c = (RecordingSource(sample_array((6, 4, 5, *more))) for more in [(), (2,), (2, 2)])
     vector, tensor = ooc.open(u), ooc.open(c)
     view = ooc.stack([
@@ -74,7 +74,7 @@ def test_components_of_one_array_are_read_once() -> None:
     assert [elements_read(source) for source in (p, u, c)] == [40, 80, 160]
 
 
-def test_places_that_are_far_apart_are_read_by_themselves() -> None:
+def test_components_far_apart_are_read_one_by_one() -> None:
     source = RecordingSource(sample_array((6, 4, 9)))
     view = ooc.open(source)
     batch = ooc.stack([view[..., 0], view[..., 8]]).take([3])
@@ -86,19 +86,19 @@ def test_places_that_are_far_apart_are_read_by_themselves() -> None:
     assert elements_read(source) == 12
 
 
-def test_each_number_is_read_once_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_number_is_read_once_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interleaved, "_PIECE_BYTES", 256)
     source = RecordingSource(sample_array((6, 8, 16, 2)))
     view = ooc.open(source)
     batch = ooc.stack([view[..., 1], view[..., 0]]).take([5, 2])
     assert_array_equal(batch, source.array[[5, 2]][..., ::-1])
     assert elements_read(source) == 2 * 8 * 16 * 2
-    assert len(source.reads) == 8  # pieces of 32 places of 2 float32
+    assert len(source.reads) == 8  # blocks of 32 positions of 2 float32
     assert {len(r) * e.size for r, e in zip(source.reads, source.extents, strict=True)} == {64}
 
 
 def test_a_stack_within_a_stack() -> None:
-    """Of which parts are the parts' own: two of one array that are not its places."""
+    """Parts that are stacks: two parts of one array that are not its components."""
     arrays = [sample_array((6, 4, 5)) + 1000 * n for n in range(3)]
     vector = np.stack(arrays[1:], -1)
     inner = ooc.stack(list(map(ooc.open, arrays[:2])))

@@ -1,4 +1,4 @@
-"""Copies between layouts: every number arrives, in blocks that stay in cache."""
+"""Copies between layouts: all numbers, in blocks that stay in cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oocdata.engines.places import copy_across
 
 
 class Recording(np.ndarray[Any, Any]):
-    """An array that notes the shape of each block written to it, or to a view of it."""
+    """An array that records the shape of each block written to it, or to a view of it."""
 
     written: list[tuple[int, ...]]
     steps: list[tuple[int, ...]]
@@ -30,14 +30,14 @@ class Recording(np.ndarray[Any, Any]):
 
 
 def recorded(array: np.ndarray[Any, Any], axes: tuple[int, ...]) -> Recording:
-    """Return memory whose axes lie in this order, with those of `array`."""
+    """Return memory of the shape of `array`, with its axes stored in this order."""
     out = np.zeros([array.shape[axis] for axis in axes], array.dtype)
     made = out.transpose(np.argsort(axes)).view(Recording)
     made.written, made.steps = [], []
     return made
 
 
-def test_time_last_is_cut_where_no_line_of_cache_is_shared():
+def test_time_last_is_cut_between_cache_lines():
     movie = np.arange(384 * 384 * 49).astype("u1").reshape(384, 384, 49)
     frames = movie[..., 5:18]
     out = recorded(frames, (2, 0, 1))
@@ -50,7 +50,7 @@ def test_time_last_is_cut_where_no_line_of_cache_is_shared():
 @pytest.mark.parametrize(
     ("shape", "axes"), [((512, 512, 3), (0, 1, 2)), ((64, 96, 128), (1, 0, 2)), ((9, 8), (1, 0))]
 )
-def test_one_copy_where_runs_stay_runs_and_of_small_ones(
+def test_one_copy_of_contiguous_runs_and_of_small_arrays(
     shape: tuple[int, ...], axes: tuple[int, ...]
 ):
     array = np.random.default_rng(0).random(shape)
@@ -66,10 +66,10 @@ def test_one_copy_where_runs_stay_runs_and_of_small_ones(
         ((201, 1024), (1, 0), 1024 * 4 + 64),
         ((21, 128, 128), (1, 2, 0), 128 * 128 * 4 + 64),
         ((201, 1000), (1, 0), 1000 * 4),
-        ((12, 64, 128), (1, 2, 0), 64 * 128 * 4),  # as many lines as each place of a cache has
+        ((12, 64, 128), (1, 2, 0), 64 * 128 * 4),  # as many lines as a cache set has
     ],
 )
-def test_numbers_that_share_few_lines_of_cache_are_moved_apart(
+def test_numbers_that_share_few_cache_sets_are_padded(
     shape: tuple[int, ...], axes: tuple[int, ...], step: int
 ):
     array = np.random.default_rng(0).random(shape, "f4")

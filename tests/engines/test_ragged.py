@@ -1,4 +1,4 @@
-"""Runs of unequal length: each engine against NumPy, and what is asked of storage."""
+"""Runs of unequal length, compared with NumPy for each engine; counts reads of storage."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_runs_are_cut_at_borders(pairs: list[tuple[int, int]], chunk: int) -> No
 
 
 @given(runs)
-def test_runs_are_copied_to_their_places(pairs: list[tuple[int, int]]) -> None:
+def test_runs_are_copied_to_their_targets(pairs: list[tuple[int, int]]) -> None:
     starts, lengths = np.array(pairs, np.int64).reshape(-1, 2).T
     targets = np.cumsum(lengths) - lengths
     order = np.argsort(starts, kind="stable")
@@ -145,7 +145,7 @@ def test_runs_are_copied_to_their_places(pairs: list[tuple[int, int]]) -> None:
     assert_array_equal(out[:-2], expected(starts, lengths))
 
 
-def test_each_chunk_is_decoded_once_also_where_few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_chunk_is_decoded_once_even_if_few_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     decoded: Counter[tuple[int, ...]] = Counter()
     source = Chunked(Decoder(ARRAY, (10,), decoded))
     starts = np.random.default_rng(0).permutation(990)[:200]
@@ -168,7 +168,7 @@ def test_neighbouring_runs_are_read_as_one(tmp_path: Path, monkeypatch: pytest.M
     )
     source = SOURCES["npy"](tmp_path)
     read(source, [10, 500, 3], [5, 100, 7])
-    assert calls == [4 * 112]  # in one call, and nothing besides
+    assert calls == [4 * 112]  # one call and no other
 
 
 @pytest.mark.parametrize("name", ["npy", "chunks as they are", "filtered chunks"])
@@ -181,7 +181,7 @@ def test_a_file_that_is_cut_short(tmp_path: Path, name: str) -> None:
         read(source, [0, 900], [1, 100])
 
 
-def test_apart_in_the_file(tmp_path: Path) -> None:
+def test_runs_apart_in_the_file(tmp_path: Path) -> None:
     np.save(tmp_path / "b.npy", np.arange(20.0).reshape(10, 2))
     column = open_array(np.load(tmp_path / "b.npy", mmap_mode="r")[:, 1])
     assert isinstance(column, strided.Strided)
@@ -189,7 +189,7 @@ def test_apart_in_the_file(tmp_path: Path) -> None:
 
 
 def test_the_cache_shrinks_while_runs_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it does where batches of another loader borrow of it."""
+    """Another loader's batches may take memory of the cache."""
     budgets = [4000]
     monkeypatch.setattr(cache.cache, "budget", lambda: budgets[0])
 

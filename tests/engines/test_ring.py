@@ -1,4 +1,4 @@
-"""Many reads in one call: the same bytes as one by one, whatever ends early."""
+"""Many reads in one call: the same bytes as single reads, also after failures."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ def test_the_bytes_are_those_of_the_file(number: int, requests: list[tuple[int, 
         assert_array_equal(out[place : place + got], HELD[offset : offset + got])
 
 
-def test_many_reads_are_made_as_they_lie_in_the_file(
+def test_many_reads_are_made_in_order_of_offset(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each gets its own bytes, and its own number of them, all the same."""
+    """Each run still gets its own bytes and result."""
     random = np.random.default_rng(0)
     offsets, lengths = random.integers(0, 101_000, 2000), random.integers(1, 200, 2000)
     out, places = np.zeros(400_000, np.uint8), 200 * random.permutation(2000)
@@ -83,7 +83,7 @@ def test_errors_are_numbers(number: int) -> None:
     assert (done == -9).all()  # EBADF
 
 
-def test_threads_have_queues_of_their_own(number: int) -> None:
+def test_each_thread_has_its_queues(number: int) -> None:
     def work(seed: int) -> None:
         rng = np.random.default_rng(seed)
         for _ in range(50):
@@ -102,7 +102,7 @@ def test_threads_have_queues_of_their_own(number: int) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_makes_queues_of_its_own(number: int) -> None:
+def test_a_child_process_makes_new_queues(number: int) -> None:
     child = os.fork()
     if child == 0:
         out = np.zeros(100, np.uint8)
@@ -112,10 +112,10 @@ def test_a_child_makes_queues_of_its_own(number: int) -> None:
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-def test_an_interrupt_leaves_no_read_under_way(
+def test_an_interrupt_leaves_no_read_in_flight(
     number: int, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    """Ctrl-C may come between any two instructions: the queue is finished all the same."""
+    """Ctrl-C may come between any two instructions; submitted reads are still completed."""
     monkeypatch.setattr(ring, "_idle", [])
     out = np.zeros((40, 1000), np.uint8)
     offsets, at = np.arange(40) * 1000, out.ctypes.data + np.arange(40) * 1000
@@ -135,7 +135,7 @@ def test_an_interrupt_leaves_no_read_under_way(
     out[...] = 0
     with pytest.raises(KeyboardInterrupt):
         ring.read_many(number, offsets, at, 1000, out)
-    assert_array_equal(out.ravel(), HELD[:40_000])  # nothing is written from here on
+    assert_array_equal(out.ravel(), HELD[:40_000])  # nothing is written after this
     assert ring._idle == [used]
     assert used.target is None
     out[...] = 0
@@ -146,7 +146,7 @@ def test_an_interrupt_leaves_no_read_under_way(
 def test_a_queue_that_is_lost_is_never_used_again(
     number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of two Ctrl-C, the second may end the waiting too: then the memory must stay."""
+    """A second Ctrl-C may end the wait too; the memory must then stay referenced."""
     monkeypatch.setattr(ring, "_idle", [])
     out = np.zeros((40, 1000), np.uint8)
     offsets, at = np.arange(40) * 1000, out.ctypes.data + np.arange(40) * 1000
@@ -168,7 +168,7 @@ def test_a_queue_that_is_lost_is_never_used_again(
     ring._rings.remove(used)
 
 
-def test_a_system_without_it_reads_one_by_one(
+def test_a_system_without_io_uring_reads_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused() -> Any:
@@ -184,7 +184,7 @@ def test_a_system_without_it_reads_one_by_one(
     assert not ring._usable
 
 
-def test_it_can_be_switched_off() -> None:
+def test_io_uring_can_be_switched_off() -> None:
     code = "from oocdata.engines import ring; print(ring._usable)"
     environment = {**os.environ, "OOCDATA_IO_URING": "0"}
     done = subprocess.run(
@@ -193,7 +193,7 @@ def test_it_can_be_switched_off() -> None:
     assert done.stdout == "False\n"
 
 
-def test_what_falls_short_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_reads_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A signal may end a read early, and a disk may fail for a moment."""
     asked = []
 
@@ -233,16 +233,14 @@ def test_the_end_of_the_file_names_the_run(number: int, count: int) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "RWF_NOWAIT"), reason="needs preadv2")
-def test_what_is_cached_is_not_announced_and_the_rest_is_at_once(
-    number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_uncached_runs_are_announced_together(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ring, "_usable", False)
     asked: list[tuple[int, int]] = []
     monkeypatch.setattr(
         os, "posix_fadvise", lambda file, offset, length, advice: asked.append((offset, length))
     )
     real, offsets = os.preadv, [9000, 0, 50_000, 20_000]
-    read(number, offsets, 10)  # in memory from here on
+    read(number, offsets, 10)  # cached after this
     asked.clear()
     assert_array_equal(read(number, offsets, 10)[2], HELD[50_000:50_010])
     assert asked == []

@@ -1,4 +1,4 @@
-"""Sparse rows as dense boxes: SciPy as the oracle, and what is decoded, counted."""
+"""Sparse rows as dense boxes, compared with SciPy; counts decoded chunks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def counted(matrix: Any, chunk: int) -> tuple[SparseRows, list[Counter[tuple[int
 
 @st.composite
 def matrices(draw: st.DrawFn) -> Any:
-    """Any CSR: empty rows, no rows, columns in any order and more than once."""
+    """Any CSR matrix: empty rows, no rows, unsorted and duplicate columns."""
     rows, columns = draw(st.integers(0, 8)), draw(st.integers(1, 7))
     lengths = [draw(st.integers(0, 9)) for _ in range(rows)]
     indptr = np.concatenate(([0], np.cumsum(lengths))).astype(draw(st.sampled_from(["i4", "i8"])))
@@ -123,7 +123,9 @@ def test_any_entries_of_any_columns(data: st.DataObject) -> None:
         first = 0
         for some in found:
             places = some.rows(first) * len(columns) + some.columns
-            assert (np.diff(places) > 0).all()  # each once, as TensorFlow wants them
+            assert (
+                np.diff(places) > 0
+            ).all()  # ascending without duplicates, as TensorFlow requires
             made.reshape(-1)[places] = some.values
             first += len(some.counts)
         assert first == len(rows)
@@ -149,7 +151,7 @@ def test_no_column_is_chosen_twice() -> None:
         choose_columns(source_of(random_csr(5, 4)), 1, np.array([1, 1]))
 
 
-def test_few_numbers_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_few_numbers_at_a_time_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix = random_csr(60, 30, 0.5)
     view = View.of(source_of(matrix))
     for most in (1, 7, 100):
@@ -157,7 +159,7 @@ def test_few_numbers_at_a_time_give_the_same(monkeypatch: pytest.MonkeyPatch) ->
         assert_array_equal(np.asarray(view), matrix.toarray())
 
 
-def test_reading_asks_each_array_once_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_reads_each_array_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """No Python for each row."""
     calls = Counter()
     usual = sparse.read_ragged
@@ -218,7 +220,7 @@ def test_ranks_decode_their_share() -> None:
     assert Counter(rows) == Counter(row.tobytes() for row in matrix.toarray())
 
 
-def test_chunks_are_as_many_rows_as_fill_one() -> None:
+def test_chunks_are_the_average_rows_of_one() -> None:
     source, _ = counted(random_csr(4000, 60, 0.2), 64)
     storage = source.storage()
     mean = source.data.shape[0] / 4000
@@ -226,7 +228,7 @@ def test_chunks_are_as_many_rows_as_fill_one() -> None:
     assert chunk_bytes(source, storage) == storage.chunk_bytes == 64 * (4 + 4)
     assert storage.table_bytes == 8 * 4001
     longer, _ = counted(random_csr(40, 60, 0.8), 2)
-    assert longer.storage().chunks == (1, 60)  # a row has many
+    assert longer.storage().chunks == (1, 60)  # a row has several
     assert View.of(longer).blocks == ADDRESSABLE
 
 
@@ -245,12 +247,12 @@ def test_a_block_is_a_run_of_chunks_because_neighbours_share_one(
     assert amplification(view.batches(40, shuffle="global")) < 2 * view.blocks.length
 
 
-def test_rows_with_addresses_have_no_chunks() -> None:
+def test_addressable_rows_have_no_chunks() -> None:
     assert source_of(random_csr(40, 6)).storage().chunks is None
 
 
 @pytest.mark.parametrize("indptr", [[1, 2, 4], [0, 3, 2], [0, 2, 3], [0, -1, 4]])
-def test_an_indptr_that_makes_no_sense(indptr: list[int]) -> None:
+def test_an_invalid_indptr(indptr: list[int]) -> None:
     arrays = [MemoryArray(np.array(one)) for one in ([1.0] * 4, [0, 1, 0, 1], indptr)]
     source = SparseRows(*arrays, (2, 2), Storage("CSR", path="a.h5ad", key="X"))
     with pytest.raises(SourceError, match=r"`indptr` that ascends from 0 to 4.*'X'"):
@@ -258,7 +260,7 @@ def test_an_indptr_that_makes_no_sense(indptr: list[int]) -> None:
 
 
 @pytest.mark.parametrize("wrong", [-1, 2, 2**33])
-def test_a_column_that_does_not_exist_is_told_with_its_row(wrong: int) -> None:
+def test_an_invalid_column_is_reported_with_its_row(wrong: int) -> None:
     arrays = [MemoryArray(np.array(one)) for one in ([1.0] * 4, [0, 1, 0, wrong], [0, 2, 4])]
     view = View.of(SparseRows(*arrays, (2, 2), Storage("CSR", path="a.h5ad")))
     assert view[0].tolist() == [1, 1]
@@ -267,13 +269,13 @@ def test_a_column_that_does_not_exist_is_told_with_its_row(wrong: int) -> None:
 
 
 @pytest.mark.parametrize("lengths", [(4, 3, 3), (4, 4, 4)])
-def test_arrays_that_do_not_fit_together(lengths: tuple[int, ...]) -> None:
+def test_arrays_of_inconsistent_lengths(lengths: tuple[int, ...]) -> None:
     arrays = [MemoryArray(np.zeros(n, "i4")) for n in lengths]
     with pytest.raises(SourceError, match="of one length, and 3 `indptr`"):
         SparseRows(*arrays, (2, 2), Storage("CSR"))
 
 
-def test_a_damaged_chunk_is_told_with_the_rows_that_lie_in_it(tmp_path: Path) -> None:
+def test_a_damaged_chunk_is_reported_with_its_rows(tmp_path: Path) -> None:
     matrix = random_csr(200, 40, 0.5)
     path = write_file(tmp_path / "a.h5ad", matrix, chunks=(100,), compression="gzip")
     with h5py.File(path) as file:
@@ -304,7 +306,7 @@ def test_a_file_that_changes_is_noticed(tmp_path: Path) -> None:
         view.take([1])
 
 
-def test_a_source_travels_without_its_tables(tmp_path: Path) -> None:
+def test_a_source_is_pickled_without_its_tables(tmp_path: Path) -> None:
     matrix = random_csr(5000, 8)
     view = ooc.open(write_file(tmp_path / "a.h5ad", matrix), "X")[:, [3, 1]]
     view.take([0])

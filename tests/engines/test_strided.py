@@ -1,4 +1,4 @@
-"""Boxes at byte offsets: which bytes are asked for, in how many requests, and faults."""
+"""Boxes at byte offsets: which bytes are read, in how many requests, and failures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from oocdata.testing import SourceConformance, boxes_of, sample_array
 
 
 class Grid:
-    """Chunks that lie in a file in any order, with other bytes between them."""
+    """Chunks in any order in a file, with other bytes between them."""
 
     def __init__(self, chunk_shape: tuple[int, ...], table: np.ndarray) -> None:
         self.chunk_shape, self.table = chunk_shape, table
@@ -74,7 +74,7 @@ def test_boxes_of_chunks(tmp_path: Path, chunk: tuple[int, ...]) -> None:
 
 @pytest.fixture
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-    """Record (offset, bytes) of every request to the kernel, none of them through the ring."""
+    """Record (offset, bytes) of every request to the kernel; io_uring is switched off."""
     seen: list[tuple[int, int]] = []
     real = os.preadv
 
@@ -115,7 +115,7 @@ def test_neighbours_are_joined(tmp_path: Path, requests: Any, rows: Any, expecte
     assert requests == expected
 
 
-def test_a_cut_asks_for_its_bytes_alone(tmp_path: Path, requests: Any) -> None:
+def test_a_cut_reads_only_its_bytes(tmp_path: Path, requests: Any) -> None:
     array = sample_array((10, 100, 500))
     view = View.of(saved(tmp_path, array))
     assert_array_equal(view[:, 7].take([2]), array[[2], 7])
@@ -151,7 +151,7 @@ def test_a_patch_reads_its_own_bytes(tmp_path: Path, requests: Any, dtype: str) 
 
 
 def test_rows_in_parts_of_a_batch_are_read_without_a_copy(tmp_path: Path, requests: Any) -> None:
-    """As one of several variables that are stacked, or the targets of a window."""
+    """As for one of several stacked variables, or the targets of a window."""
     array = sample_array((20, 6, 50))
     source = saved(tmp_path, array)
     out = np.zeros((3, 4, 6, 50), "f4")
@@ -213,7 +213,9 @@ def test_large_boxes_are_read_in_parts(
 
 
 @pytest.mark.parametrize("most", [1, 3, 1000])
-def test_short_reads_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int) -> None:
+def test_short_reads_are_continued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
     array = sample_array((20, 30), ">f4")
     source = saved(tmp_path, array)
     real = os.preadv
@@ -289,7 +291,7 @@ def test_every_arrangement(tmp_path_factory: pytest.TempPathFactory, data: st.Da
     assert_array_equal(out, expected)
 
 
-def test_strides_of_nothing() -> None:
+def test_strides_of_an_empty_array() -> None:
     assert contiguous_strides((), 4) == ()
     assert contiguous_strides((0, 3), 4) == (12, 4)
 
@@ -316,7 +318,7 @@ def test_a_batch_takes_few_calls(tmp_path: Path) -> None:
         assert len(calls) <= 25
 
 
-def test_plans_of_many_extents_are_not_kept(tmp_path: Path) -> None:
+def test_plans_of_many_extents_are_not_cached(tmp_path: Path) -> None:
     source = saved(tmp_path, sample_array((10, 300)))
     for length in range(1, 300):
         source.read(np.array([[3, 0]]), Extent.of((1, length)), np.empty((1, 1, length), "f4"))
@@ -326,7 +328,7 @@ def test_plans_of_many_extents_are_not_kept(tmp_path: Path) -> None:
 # --- files that change
 
 
-def test_all_rows_of_boxes_that_are_cut_off_are_named(tmp_path: Path) -> None:
+def test_all_rows_beyond_the_end_are_named(tmp_path: Path) -> None:
     for starts, extent, rows in (
         ([60], Extent((4, 25), (2, 1)), (60, 62, 64, 66)),
         ([3, 70, 68], Extent.of((4, 25)), (68, 69, 70, 71, 72, 73)),
@@ -349,7 +351,7 @@ def test_a_file_cut_short_while_it_is_open(tmp_path: Path) -> None:
     with pytest.raises(TruncatedFileError) as raised:
         rows_of(source, [3, 48, 49, 50, 51, 52])
     assert raised.value.rows == (50, 51, 52)
-    # What is left may be the start of another array: not even that is delivered.
+    # The remaining bytes may be the start of another array, so none are delivered.
     with pytest.raises(TruncatedFileError, match=r"rows 3, 4\]"):
         rows_of(source, [3, 4])
     assert raised.value.path == str(tmp_path / "a.bin")
@@ -375,7 +377,7 @@ def test_a_file_that_is_replaced_is_never_read_as_the_old_one(
     np.save(tmp_path / "b.npy", np.arange(100, dtype="<f4"))
     os.utime(tmp_path / "b.npy", ns=(before.st_atime_ns, before.st_mtime_ns))
     os.replace(tmp_path / "b.npy", tmp_path / "a.npy")
-    if read_first:  # the descriptor is still of the old file
+    if read_first:  # the descriptor is that of the old file
         assert rows_of(source, [7]) == [7]
         close_files()  # as when thousands of other files were read in between
     with pytest.raises(SourceError, match=r"changed.*Open it again.*a\.npy"):
@@ -384,8 +386,8 @@ def test_a_file_that_is_replaced_is_never_read_as_the_old_one(
 
 
 @pytest.mark.parametrize("after", [1, -1])
-def test_a_file_of_another_time_is_another_version(tmp_path: Path, after: int) -> None:
-    """Also of an earlier time, as `rsync -t` and `tar` write it."""
+def test_another_modification_time_is_another_version(tmp_path: Path, after: int) -> None:
+    """Also an earlier time, as `rsync -t` and `tar` set it."""
     source = saved(tmp_path, sample_array((10, 2)))
     now = os.stat(tmp_path / "a.bin").st_mtime_ns
     os.utime(tmp_path / "a.bin", ns=(now, now + after * 10**9))
@@ -419,7 +421,7 @@ def test_a_file_that_is_deleted_while_it_is_open(tmp_path: Path) -> None:
     assert rows_of(source, [4]).tolist() == [[8, 9]]
 
 
-def test_a_symlink_that_is_turned(tmp_path: Path) -> None:
+def test_a_symlink_to_another_file(tmp_path: Path) -> None:
     for name, dtype in (("a", "<i4"), ("b", "<f4")):
         np.save(tmp_path / f"{name}.npy", np.arange(9, dtype=dtype))
     (tmp_path / "link.npy").symlink_to("a.npy")
@@ -483,7 +485,7 @@ def test_a_file_written_over_during_a_read_is_noticed(
         view.take(range(3, 3 + count))
 
 
-def test_a_source_travels_without_what_is_open(tmp_path: Path) -> None:
+def test_a_source_is_pickled_without_open_files(tmp_path: Path) -> None:
     array = sample_array((10, 2))
     source = saved(tmp_path, array)
     before = pickle.dumps(source)

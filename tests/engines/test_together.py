@@ -1,4 +1,4 @@
-"""Boxes of several files read at once: the same numbers in few calls, and the same errors."""
+"""Boxes of several files in few calls, with the same numbers and errors as file by file."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_rows_of_many_files_are_read_in_few_calls(tmp_path: Path, calls: Any) ->
     assert calls == {"several": [256, 144], "one": []}  # 64 files, then 36
     assert_array_equal(view.take([7, 8, 5, 5]), array[[7, 8, 5, 5]])
     assert calls["several"][2:] == [4]
-    assert_array_equal(view.take([4, 7, 6]), array[[4, 7, 6]])  # of one file
+    assert_array_equal(view.take([4, 7, 6]), array[[4, 7, 6]])  # rows of one file
     assert calls["one"] == [3]
 
 
@@ -99,13 +99,13 @@ def test_windows_within_a_file_are_read_with_those_of_others(tmp_path: Path, cal
     assert calls == {"several": [4], "one": []}
 
 
-def test_files_that_are_not_alike_are_read_one_by_one(tmp_path: Path, calls: Any) -> None:
+def test_files_of_other_layouts_are_read_one_by_one(tmp_path: Path, calls: Any) -> None:
     parts = [sample_array((4, 3)), np.asfortranarray(sample_array((5, 3)))]
     assert_array_equal(View.of(saved(tmp_path, parts)).take([5, 0]), np.concatenate(parts)[[5, 0]])
     assert not calls["several"]
 
 
-def test_numbers_that_begin_at_another_place_of_each_file(tmp_path: Path) -> None:
+def test_numbers_at_another_offset_in_each_file(tmp_path: Path) -> None:
     array, parts = sample_array((30, 4)), []
     for number, part in enumerate(np.split(array, 3)):
         path = tmp_path / str(number)
@@ -150,7 +150,9 @@ def test_errors_name_the_file_and_its_rows(
     change(tmp_path / "2.npy")
     assert_array_equal(view.take([0, 9, 17]), array[[0, 9, 17]])
     if opened and expected is MissingFileError:
-        assert_array_equal(view.take([0, 14]), array[[0, 14]])  # of the file that is still open
+        assert_array_equal(
+            view.take([0, 14]), array[[0, 14]]
+        )  # rows of the file that is still open
         return
     with pytest.raises(expected) as raised:
         view.take([14, 0, 13, 6])
