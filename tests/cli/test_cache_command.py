@@ -58,7 +58,7 @@ def test_what_is_shown(folder: Path) -> None:
         f"folder {folder}", "objects 2: 1.0 MiB, of at most 1.0 GiB", f"datasets 1: {elements}"
     ]  # fmt: skip
     header, *table = lines[4:]
-    assert header == "kept of last used"
+    assert header == "cached of last used"
     # The one used last comes first.
     assert [line.split(" 19")[0] for line in table[:2]] == [
         f"{PLACE} {large} 5.0 MiB", f"https://host/[a].h5 {small} 48.8 KiB"
@@ -104,7 +104,7 @@ def test_a_dataset_that_is_written_is_left(folder: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = run("kept", "--clear")
     assert found.exit_code == 3
-    assert f"left {path}: a process writes it" in " ".join(words(found.output))
+    assert f"left {path}: a process is writing it" in " ".join(words(found.output))
     assert np.load(path / "0.npy").shape == (20_000,)
 
 
@@ -124,7 +124,7 @@ def test_a_limit(folder: Path) -> None:
     [
         ([], 2, "FOLDER must be given, or be the environment variable OOCDATA_CACHE."),
         (["nowhere"], 1, "No such folder."),
-        (["."], 2, "holds none. To make it a cache folder, set its limit."),
+        (["."], 2, "is none. To make it one, set its limit."),
         (["kept", "--limit", "much"], 2, "no number of bytes, such as 100G"),
         (["kept", "--limit", "0"], 2, "no number of bytes"),
         (["ds.npy", "--limit", "1G"], 2, "FOLDER must be a folder that can be written"),

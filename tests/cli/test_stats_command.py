@@ -117,7 +117,7 @@ def test_rows_of_unlike_shapes_are_filled_up(
         for number in range(3):
             rows[number] = np.ones(number + 2)
     said = " ".join(run("part0.npy", "part1.npy").stderr.split())
-    assert said.endswith("Fill them up: --pad 0.")
+    assert said.endswith("Pad them: --pad 0.")
     assert "; or fill rows up to one shape, --pad 0; or" in run("part*.npy").stderr.replace(
         "\n", " "
     )

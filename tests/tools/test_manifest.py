@@ -51,7 +51,7 @@ def test_the_format_is_what_is_documented(path: Path) -> None:
 def test_it_is_not_written_over(path: Path) -> None:
     check(path, write_manifest=True)
     before = Path(f"{path}.manifest").read_bytes()
-    with pytest.raises(ArgumentError, match=r"must not be there yet"):
+    with pytest.raises(ArgumentError, match=r"must not exist yet"):
         check(path, write_manifest=True)
     assert Path(f"{path}.manifest").read_bytes() == before
     check(path, "u", write_manifest=True, overwrite=True)

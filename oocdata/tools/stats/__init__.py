@@ -15,7 +15,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
-from oocdata.tools.opening import OpenArguments, Opening, which_rows
+from oocdata.tools.opening import OpenArguments, Opening, describe_rows
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
 from oocdata.tools.stats.moments import Summary
 from oocdata.tools.stats.result import RowsFound, Stats
@@ -137,7 +137,7 @@ def stats(
     total = (whole if number else Summary.of_nothing(1, whole.low.dtype)).together()
     return Stats(
         name=given.name,
-        read=which_rows(dataset),
+        read=describe_rows(dataset),
         shape=shape,
         dtype=str(spec.dtype),
         axis=axis,
