@@ -82,7 +82,7 @@ def test_raw_binary_and_a_key(tmp_path: Path) -> None:
     assert "--key NAME, or FILE::NAME" in " ".join(run(tmp_path / "a.h5").stderr.split())
     assert json.loads(run(f"{tmp_path}/a.h5::u", "--json").stdout)["shape"] == [50, 3, 8, 9]
     said = run(f"{tmp_path}/a.h5::packed").stdout
-    assert "scale_factor 0.5: all here is of the numbers as stored" in said
+    assert "scale_factor 0.5: statistics are of the numbers as stored" in said
 
 
 @pytest.mark.parametrize(

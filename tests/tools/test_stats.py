@@ -222,7 +222,7 @@ def test_complex_numbers_are_taken_apart() -> None:
     [
         ((), None, "a row is one number"),
         ((7,), 1, "column, by the axes' lengths"),
-        ((5000,), None, "taken for signals"),
+        ((5000,), None, "taken for a signal"),
         ((1000, 3), 2, "channel, by the axes' lengths"),  # a curve of each of three
         ((3, 50, 40), 1, "channel, by the axes' lengths"),
         ((50, 40, 3), 3, "channel, by the axes' lengths"),
@@ -368,7 +368,7 @@ def test_the_text_fits_eighty_columns_and_says_what_was_done() -> None:
     values[:4, 7] = np.nan
     said = str(stats(ooc.open(values), channels=1))
     assert max(map(len, said.splitlines())) <= 80
-    assert "channels   40, along axis 1 (as asked)" in said
+    assert "channels   40, along axis 1 (as given)" in said
     assert "12,000 NaN, 50 infinite" in said
     assert "24 more channels" in said
     assert "of the population" in said
