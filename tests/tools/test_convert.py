@@ -274,7 +274,7 @@ def test_the_source_is_never_the_destination(tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="apart"):
             convert(tmp_path / source, tmp_path / target, overwrite=True)
     both = ooc.open([tmp_path / "b.npy", tmp_path / "a.npy"]).astype("f8")
-    with pytest.raises(ArgumentError, match="lie apart"):
+    with pytest.raises(ArgumentError, match="must be apart"):
         convert(both, tmp_path / "a.npy", overwrite=True)
     assert len(np.load(tmp_path / "a.npy")) == 4
 

@@ -136,7 +136,7 @@ def test_what_is_there_is_never_replaced(s3: S3, source: Path) -> None:
             convert(source, f"s3://data/{name}", to_key=key)
     with pytest.raises(ArgumentError, match="`overwrite`"):
         convert(source, "s3://data/there.zarr", overwrite=True)
-    with pytest.raises(ArgumentError, match="apart from what is read"):
+    with pytest.raises(ArgumentError, match="apart from the source"):
         convert("s3://data/there.zarr", "s3://data/there.zarr/b.zarr")
     assert objects(s3, "there.zarr") == before
     assert left_here(source) == []
