@@ -216,7 +216,7 @@ def test_rows_are_those_in_storage_or_the_first_ones() -> None:
         ({"count": 0}, ArgumentError, "`count`"),
         ({"rows": 5}, ArgumentError, "in one dimension; got int64 of shape"),
         ({"rows": [1.5]}, ArgumentError, "positions must be integers"),
-        ({"rows": [3, 7], "count": 2}, ArgumentError, "`count` must be left out where `rows`"),
+        ({"rows": [3, 7], "count": 2}, ArgumentError, "`count` must be left out if `rows`"),
         ({"channel": [1.5]}, ArgumentError, "`channel` must be a whole number"),
         ({"channel": "red"}, ArgumentError, "`channel` must be a whole number"),
         ({"layout": None}, ArgumentError, "`layout` must be 'auto' or a letter for each axis"),
@@ -225,7 +225,7 @@ def test_rows_are_those_in_storage_or_the_first_ones() -> None:
         ({"limits": (1, np.inf)}, ArgumentError, "must be two numbers"),
         ({"colormap": "virids"}, ArgumentError, "Near: viridis"),
         ({"layout": "CHW"}, ArgumentError, "`layout`"),
-        ({"channel": 0}, ArgumentError, "no channel axis"),
+        ({"channel": 0}, ArgumentError, "without a channel axis"),
     ],
 )
 def test_wrong_arguments_are_refused(
@@ -521,7 +521,7 @@ def test_the_unit_of_packed_numbers_is_left_out(tmp_path: Path) -> None:
         file["u"].attrs.update(units="K", scale_factor=0.5)
     found = preview(tmp_path / "a.h5", "u")
     assert found.unit is None
-    assert "packed (scale_factor 0.5): as stored" in found.notes
+    assert "packed (scale_factor 0.5): shown as stored" in found.notes
 
 
 def test_cut_rows_keep_the_names_of_their_axes(tmp_path: Path) -> None:
