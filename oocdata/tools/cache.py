@@ -40,9 +40,9 @@ class Cache(Report):
 
     def text(self, show: int = 20) -> str:
         """Return lines for a terminal, with at most `show` objects and `show` datasets."""
-        limit = "" if self.limit is None else f", of at most {size(self.limit)}"
+        limit = "" if self.limit is None else f" of at most {size(self.limit)}"
         objects, datasets = (
-            f"{len(entries):,}: {size(sum(entry.nbytes for entry in entries))}"
+            f"{len(entries):,}, {size(sum(entry.nbytes for entry in entries))}"
             for entries in (self.objects, self.datasets)
         )
         lines = [
@@ -89,7 +89,7 @@ def cache(
     path = os.fspath(folder) if folder is not None else os.environ.get(_ENVIRONMENT)
     if not path:
         raise ArgumentError(
-            f"`folder` must be given, or be the environment variable {_ENVIRONMENT}."
+            f"`folder` must be given, or set by the environment variable {_ENVIRONMENT}."
         )
     path = os.path.abspath(os.path.expanduser(path))
     if limit is not None:

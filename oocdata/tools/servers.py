@@ -42,7 +42,7 @@ def dispatch(port: int, host: str | None, journal: Path | None, say: Say) -> NoR
     """Run a dispatcher; with a folder for its `journal`, a restart resumes its state."""
     own_port = free_port(port)
     service = import_tensorflow("the cluster works").data.experimental.service
-    end = asked_to_end()
+    end = end_event()
     server = service.DispatchServer(
         service.DispatcherConfig(
             port=own_port,
@@ -103,7 +103,7 @@ def work(
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     server.start()
-    end = asked_to_end()
+    end = end_event()
     text = f"oocdata worker listens on {{}}, for the dispatcher {address}"
     _keep(server, end, own_port, host, lambda at: say(text.format(at)))
 
@@ -176,7 +176,7 @@ def _sockets(port: int) -> Iterator[socket.socket]:
                 yield found
 
 
-def asked_to_end() -> threading.Event:
+def end_event() -> threading.Event:
     """Return an event that Ctrl-C and SIGTERM set from now on."""
     end = threading.Event()
     for number in _SIGNALS:

@@ -55,7 +55,7 @@ def test_what_is_shown(folder: Path) -> None:
     assert found.exit_code == 0, found.output
     lines = words(found.output)
     assert lines[:3] == [
-        f"folder {folder}", "objects 2: 1.0 MiB, of at most 1.0 GiB", f"datasets 1: {elements}"
+        f"folder {folder}", "objects 2, 1.0 MiB of at most 1.0 GiB", f"datasets 1, {elements}"
     ]  # fmt: skip
     header, *table = lines[4:]
     assert header == "cached of last used"
@@ -115,14 +115,14 @@ def test_a_limit(folder: Path) -> None:
     # The least recently used went first, and then the other one, which is larger than the limit.
     assert (found["objects"], len(found["datasets"])) == ([], 1)
     assert (
-        words(run("new", "--limit", "100G").output)[1] == "objects 0: 0 bytes, of at most 100.0 GiB"
+        words(run("new", "--limit", "100G").output)[1] == "objects 0, 0 bytes of at most 100.0 GiB"
     )
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        ([], 2, "FOLDER must be given, or be the environment variable OOCDATA_CACHE."),
+        ([], 2, "FOLDER must be given, or set by the environment variable"),
         (["nowhere"], 1, "No such folder."),
         (["."], 2, "is none. To make it one, set its limit."),
         (["kept", "--limit", "much"], 2, "no number of bytes, such as 100G"),

@@ -269,12 +269,12 @@ def test_the_text_and_the_json() -> None:
         "decoding                 0     67%          25",
         "disk                     0     67%           2",
         "",
-        "way           batch  reader  elements/s  spread  decoded  of its limit",
+        "order         batch  reader  elements/s  spread  decoded  of the limit",
         "sequential       32  NumPy           10    150%     1.0×  500% disk",
         "full shuffle    256  to_tf            2     67%     7.0×  75% disk",
         "",
         "what to change",
-        "- Nothing stands out: sequential reaches 100% of the limit of disk.",
+        "- Nothing stands out: sequential reaches 100% of its limit (disk).",
     ]
 
     found = json.loads(json.dumps(MADE.to_json(), allow_nan=False))

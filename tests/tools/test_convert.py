@@ -24,7 +24,7 @@ from oocdata.errors import ArgumentError, DamagedChunkError, MissingKeyError
 from oocdata.tools.convert import choosing as convert_choosing
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import work as convert_work
-from oocdata.tools.convert.carry import carried
+from oocdata.tools.convert.carry import metadata_for
 from oocdata.tools.convert.choosing import plan_of
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
@@ -355,7 +355,7 @@ def test_attributes_that_hdf5_can_not_hold_are_named(tmp_path: Path) -> None:
     }  # fmt: skip
     zarr.create_array(tmp_path / "a.zarr", shape=(3,), dtype="i4", attributes=attributes)[:] = 1
     done = convert(tmp_path / "a.zarr", tmp_path / "b.h5")
-    assert sorted(done.plan.carried.lost) == ["long", "mixed", "ragged", "zero"]
+    assert sorted(done.plan.metadata.lost) == ["long", "mixed", "ragged", "zero"]
     with h5py.File(tmp_path / "b.h5") as file:
         assert sorted(file["data"].attrs) == ["good", "text", "words"]
 
@@ -379,9 +379,9 @@ def test_names_of_axes_of_which_some_places_are_left_out(
         for axis, name in enumerate("abc"):
             dataset.dims[axis].label = name
     view = ooc.open(tmp_path / "a.h5")[:, :, ::7]
-    assert carried(view, "zarr").dimension_names == ("a", "b", "c")
+    assert metadata_for(view, "zarr").dimension_names == ("a", "b", "c")
     view = ooc.open(tmp_path / "a.h5", axis=1)[:, ::-1, ::7]
-    assert carried(view, "zarr").dimension_names == ("b", "a", "c")
+    assert metadata_for(view, "zarr").dimension_names == ("b", "a", "c")
 
 
 def test_shards_of_long_chunks_are_no_larger_than_the_memory(tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def test_trajectories_are_noticed(
     monkeypatch.setattr(demo, "_measured", lambda *_: None)  # they are told of before
     np.save(tmp_path / "runs.npy", np.random.default_rng(0).random((10, 12, 9, 9), np.float32))
     demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "runs.npy"))
-    assert "look like trajectory × time: axis=(0, 1)" in capsys.readouterr().out
+    assert "look like trajectory × time; choose" in capsys.readouterr().out
     demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "runs.npy", axis=(0, 1)))
     said = capsys.readouterr().out
     assert "look like" not in said
@@ -319,7 +319,7 @@ def test_demo_on_any_shape(
 @pytest.mark.parametrize(
     ("values", "options", "words"),
     [
-        (np.zeros((30, 4), "c8"), [], "must be real numbers"),
+        (np.zeros((30, 4), "c8"), [], "must hold real numbers"),
         (np.full(30, "a"), [], "must be numbers"),
         (np.zeros((30, 0)), [], "hold none"),
         (np.zeros((3, 4)), [], "must"),

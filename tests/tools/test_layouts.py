@@ -281,7 +281,8 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
         "AnnData: 400 cells × 60 genes, sparse", made.write_anndata, {"kind": "zarr"}, anndata,
     ),
     "pcam": (
-        "PCam: 60 images, labels in a second file", made.write_pcam, {"size": 32, "chunks": True}, pcam,
+        "PCam: 60 images, labels in a second file",
+        made.write_pcam, {"size": 32, "chunks": True}, pcam,
     ),
     "dlio": (
         "One sample per file, as DLIO: 12 files, the first of 1 sample", made.write_dlio, {}, dlio,

@@ -86,7 +86,9 @@ def test_all_are_counted_and_the_first_hundred_listed() -> None:
     assert (found.constant, found.repeats) == (1000, 999)
     assert found.constant_shown == tuple(range(100))
     assert found.repeats_shown == tuple((row, 0) for row in range(1, 101))
-    assert "999 rows are bit for bit the same as an earlier row: 1 (as 0)" in str(stats(ooc.open(values)))
+    assert "999 rows are bit for bit the same as an earlier row: 1 (as 0)" in str(
+        stats(ooc.open(values))
+    )
 
 
 def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -109,7 +109,7 @@ class Bench(Report):
         )
         bound = self.bound
         ways = table(
-            ["way", "batch", "reader", "elements/s", "spread", "decoded", "of its limit"],
+            ["order", "batch", "reader", "elements/s", "spread", "decoded", "of the limit"],
             [
                 (
                     *(way.order, f"{way.batch_size:,}", way.reader, f"{way.rate:,.0f}"),
@@ -122,7 +122,7 @@ class Bench(Report):
         )
         best = max(self.ways, key=lambda way: way.rate)
         share = min(1.0, best.rate / bound.elements)
-        reached = f"{best.order} reaches {share:.0%} of the limit of {LIMITS[bound.name]}"
+        reached = f"{best.order} reaches {share:.0%} of its limit ({LIMITS[bound.name]})"
         advice = [str(advice) for advice in self.advice]
         advice = advice or [wrapped(f"Nothing stands out: {reached}.", "- ", "  ")]
         blocks = map(wrapped, head), [limits], [ways], ["what to change", *advice]

@@ -14,10 +14,10 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError
 from oocdata.formats.verified import manifest_of
 from oocdata.tools.check.file import Checks, health_of
-from oocdata.tools.check.result import KINDS, NOTES, Checked, Finding, Health
+from oocdata.tools.check.result import KINDS, NOTES, CheckedDataset, Finding, Health
 from oocdata.tools.opening import OpenArguments, Opening, describe_rows
 
-__all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health", "check"]
+__all__ = ["KINDS", "NOTES", "CheckedDataset", "Finding", "Health", "check"]
 
 
 def check(

@@ -29,7 +29,7 @@ from oocdata.formats.patterns import is_pattern, matches_of
 from oocdata.formats.stored import is_url
 from oocdata.tools.check.manifest import TableWriter, manifest_writer
 from oocdata.tools.check.opening import opened
-from oocdata.tools.check.result import KINDS, Checked, Finding, Health
+from oocdata.tools.check.result import KINDS, CheckedDataset, Finding, Health
 from oocdata.tools.check.rows import check_rows, kind_of
 from oocdata.tools.opening import Opening
 
@@ -58,7 +58,7 @@ class _Discarded(Exception):  # noqa: N818  # not an error: it ends the writing 
 
 def health_of(view: View, name: str, *, progress: bool) -> Health:
     """Check the rows of a view, by their positions in it."""
-    checked = Checked(name, None, view.shape, view.spec.kind, view.nbytes)
+    checked = CheckedDataset(name, None, view.shape, view.spec.kind, view.nbytes)
     findings = check_rows(view, label=f"checking {name}" if progress else "")
     for finding in findings:
         finding.path, finding.reason = name, finding.reason + _files_of(view, finding.rows)
@@ -83,7 +83,7 @@ class Checks:
 
     def __init__(self, progress: bool) -> None:
         self._progress = progress
-        self.datasets: list[Checked] = []
+        self.datasets: list[CheckedDataset] = []
         self.findings: list[Finding] = []
         self.compared: list[str] = []
         self.written: list[str] = []
@@ -197,7 +197,9 @@ class Checks:
         table: TableWriter | None,
     ) -> None:
         key = view.storage.key
-        self.datasets.append(Checked(self._path, key, view.shape, view.spec.kind, view.nbytes))
+        self.datasets.append(
+            CheckedDataset(self._path, key, view.shape, view.spec.kind, view.nbytes)
+        )
         self._note(key, *findings)
         expected = checksums = None
         if known is not None:
@@ -212,8 +214,8 @@ class Checks:
                 if not not_in_manifest:
                     return  # a damaged shape may claim more rows than can be read in any time
         label = f"checking {key or os.path.basename(self._path)}" if self._progress else ""
-        cut = [one.rows[0].start for one in findings if one.kind == "truncated" and one.rows]
-        rows = view[: cut[0]] if cut else view
+        truncated = [one.rows for one in findings if one.kind == "truncated" and one.rows]
+        rows = view[: truncated[0][0].start] if truncated else view
         with nullcontext() if table is None else table(view) as append:
             in_rows = check_rows(rows, expected=expected, append=append, label=label)
         self._note(key, *in_rows)

@@ -33,11 +33,11 @@ def manifest_writer(target: str, path: str, *, overwrite: bool) -> Iterator[Tabl
     """Write a manifest; the file appears, complete and synced, unless the context raises."""
     full_path, data = os.path.abspath(path), os.path.realpath(target)
     if os.path.join(os.path.realpath(path), "").startswith(os.path.join(data, "")):
-        raise ArgumentError(f"a manifest must lie beside the data, not in it; got '{path}'.")
+        raise ArgumentError(f"a manifest must be beside the data, not in it; got '{path}'.")
     if not overwrite and os.path.lexists(full_path):
         raise ArgumentError(
             f"the manifest '{full_path}' must not exist yet; it does. Pass overwrite=True to "
-            "write over it."
+            "replace it."
         )
     datasets: list[RowChecksums] = []
     with ExitStack() as stack:

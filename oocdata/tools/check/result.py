@@ -9,11 +9,11 @@ from typing import Any
 from oocdata.explain import size
 from oocdata.tools.lines import Report, labelled, wrapped
 
-__all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health"]
+__all__ = ["KINDS", "NOTES", "CheckedDataset", "Finding", "Health"]
 
 KINDS = {
     "truncated": "bytes that must be there are beyond the end of a file",
-    "missing": "a file, or a part of one, is not there",
+    "missing": "a file, or a part of one, does not exist",
     "damaged": "bytes do not decode, or fail the checksum of their format",
     "unreadable": "the system, or the format's library, can't read it",
     "trailing": "a file is longer than it must be",
@@ -66,7 +66,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckedDataset:
     """A dataset that was checked."""
 
     path: str
@@ -87,7 +87,7 @@ class Health(Report):
 
     name: str  #: the target
     #: Path, key, shape, dtype and nbytes of each dataset.
-    datasets: tuple[Checked, ...] = ()
+    datasets: tuple[CheckedDataset, ...] = ()
     #: Kind, path, key, rows (ranges), row_count, values and reason of each fault.
     findings: tuple[Finding, ...] = ()
     compared: tuple[str, ...] = ()  #: manifests that the files were compared with
@@ -118,7 +118,7 @@ class Health(Report):
         --------
         >>> finding = Finding("nan", "9 numbers are NaN.", path="a.npy")
         >>> finding.add([range(3, 5), range(7, 8)])
-        >>> checked = Checked("a.npy", None, (10, 3), "float32", 120)
+        >>> checked = CheckedDataset("a.npy", None, (10, 3), "float32", 120)
         >>> print(Health("a.npy", (checked,), findings=(finding,)))
         a.npy: 10 rows of (3,) float32, 120 bytes
           nan         3 rows: 3-4, 7
@@ -156,7 +156,7 @@ def _faults(findings: Sequence[Finding]) -> list[Finding]:
     return [finding for finding in findings if finding.kind not in NOTES]
 
 
-def _title(entry: Finding | Checked) -> str:
+def _title(entry: Finding | CheckedDataset) -> str:
     return entry.path + (f" {entry.key}" if entry.key else "")
 
 

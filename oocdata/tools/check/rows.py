@@ -56,7 +56,7 @@ def check_rows(
     with_checksums = expected is not None or append is not None
     unit = unit_rows(view.shape, view.dtype) if with_checksums else 1
     failed: dict[str, Finding] = {}
-    changed = Finding("changed", "every row must be what its checksum was made of; these are not.")
+    changed = Finding("changed", "every row must match its checksum; these do not.")
     not_finite = {
         "nan": Finding("nan", "NaN", values=0),
         "inf": Finding("inf", "infinite", values=0),

@@ -25,7 +25,7 @@ from oocdata.formats.dimensions import PACKING, VALID
 from oocdata.writers.codec import NAMES, Format
 from oocdata.writers.target import holds
 
-__all__ = ["Carried", "carried", "refuse_dtype"]
+__all__ = ["Metadata", "metadata_for", "refuse_dtype"]
 
 _UNFIT: dict[Format, str] = {"hdf5": "UMm", "zarr": "SUV"}
 """Kinds of dtypes that can't be written to a format, or can't be opened from it."""
@@ -37,7 +37,7 @@ _MISSING = ("_FillValue", "missing_value")
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
+class Metadata:
     """Metadata of the source for the result, and the names of lost metadata."""
 
     attributes: tuple[tuple[str, Any], ...] = ()
@@ -46,7 +46,7 @@ class Carried:
     lost: tuple[str, ...] = ()  # names of metadata that the result can't hold, or that don't apply
 
 
-def carried(view: View, target: Format) -> Carried:
+def metadata_for(view: View, target: Format) -> Metadata:
     """Return the metadata of a view that can be written in a format."""
     storage = view.storage
     annotations = storage.annotations()
@@ -77,7 +77,7 @@ def carried(view: View, target: Format) -> Carried:
     if any(names) and not fits:
         lost.append(_NAMES)
     fill_value = annotations.fill_value
-    return Carried(
+    return Metadata(
         attributes=tuple(attributes),
         dimension_names=names if fits else None,
         fill_value=_as_dtypes(fill_value, dtypes, view.dtype) if target != "npy" else None,

@@ -19,7 +19,7 @@ from oocdata.formats.stored import is_url
 from oocdata.index import as_count
 from oocdata.memory import DEFAULT_MEMORY
 from oocdata.threads import cores
-from oocdata.tools.convert.carry import Carried, carried, refuse_dtype
+from oocdata.tools.convert.carry import Metadata, metadata_for, refuse_dtype
 from oocdata.tools.convert.steps import PIECE_BYTES, Steps, chunk_of, steps_of
 from oocdata.tools.lines import Report, labelled
 from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
@@ -40,7 +40,7 @@ class Plan(Report):
     target: Target  # to write
     placement: Placement | Upload
     steps: Steps  # the boxes to read and write
-    carried: Carried  # attributes and other metadata
+    metadata: Metadata  # attributes and other metadata
     chosen_chunks: bool  # whether the chunks were chosen here, not by the caller
     memory_bytes: int  # the most memory that the conversion adds to that of the process
     reading_bytes: int  # the memory for reading is lowered to this; half of it for chunks
@@ -77,7 +77,7 @@ class Plan(Report):
             "order": order,
             "memory": f"at most {size(self.memory_bytes)}",
             where: f"{most}{size(self.nbytes)}",
-            "carried": self._carried(),
+            "carried": self._metadata_text(),
         }
         return "\n".join(labelled(label, text) for label, text in fields.items() if text)
 
@@ -102,7 +102,7 @@ class Plan(Report):
             "memory_bytes": self.memory_bytes,
             "attributes": [name for name, _ in target.attributes],
             "dimension_names": target.dimension_names,
-            "lost": self.carried.lost,
+            "lost": self.metadata.lost,
         }
 
     def _chunks(self) -> str:
@@ -115,7 +115,7 @@ class Plan(Report):
         if target.chunks[1:] != tuple(max(1, length) for length in target.element):
             why = f"a row is {size(row_bytes)}, too large for one chunk"
         else:
-            count = f"{rows} a chunk" if rows > 1 else "one a chunk"
+            count = f"{rows} per chunk" if rows > 1 else "one per chunk"
             why = (
                 f"whole rows, {count} ({size(rows * row_bytes)}): smaller chunks cost more "
                 "overhead, larger ones decode more rows that a shuffled batch does not use"
@@ -124,8 +124,8 @@ class Plan(Report):
             why += "; many chunks a file, for fewer files"
         return f"{target.storage}: {why}"
 
-    def _carried(self) -> str:
-        target, lost = self.target, self.carried.lost
+    def _metadata_text(self) -> str:
+        target, lost = self.target, self.metadata.lost
         parts = []
         if target.attributes:
             parts.append(f"attributes {', '.join(name for name, _ in target.attributes)}")
@@ -181,7 +181,7 @@ def plan_of(
     refuse_dtype(view, kind)
     placement_type = Upload if is_url(destination) else Placement
     placement = placement_type.of(destination, key, kind, overwrite)
-    metadata = carried(view, kind)
+    metadata = metadata_for(view, kind)
     chunk = chunk_of(view)
     stored = view.storage.chunks
     decoded = 0 if stored is None else prod(stored) * view.source.dtype.itemsize
@@ -229,7 +229,7 @@ def plan_of(
         target=target,
         placement=placement,
         steps=steps,
-        carried=metadata,
+        metadata=metadata,
         chosen_chunks=chunks is None,
         memory_bytes=_memory(
             target, steps, reading + 2 * cores() * decoded, verify, not placement.on_disk

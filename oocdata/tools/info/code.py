@@ -58,7 +58,7 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     hint, code, shape = "", opening.code(), view.source.shape
     found = trajectory_axes(shape, view.storage.dimensions)
     if found and opening.axis == 0 and not isinstance(opening.target, View):
-        hint = f"2 of {len(shape)} axes look like trajectory × time: axis={found}"
+        hint = f"2 of {len(shape)} axes look like trajectory × time; choose them by axis={found}"
         code, view = Opening.of(opening, axis=found).code(), View.of(view.source, found)
     columns = columns_of(view)
     fields = [] if columns is None else list(columns.parts)

@@ -73,7 +73,7 @@ class Preview(Report):
         ]
         not_finite = any(scale.values.finite < scale.values.count for scale in self.scales)
         values = [
-            scale.values.cells(scale.label or f"{scale.values.count:,} shown", not_finite)
+            scale.values.cells(scale.label or f"all {scale.values.count:,} shown", not_finite)
             for scale in self.scales
         ]
         header = ["values of", "mean", "std", "min", "max", *(["not finite"] * not_finite)]

@@ -18,9 +18,9 @@ from oocdata.errors import ArgumentError
 from oocdata.tools.opening import OpenArguments, Opening, describe_rows
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
 from oocdata.tools.stats.moments import Summary
-from oocdata.tools.stats.result import RowsFound, Stats
+from oocdata.tools.stats.result import NotableRows, Stats
 
-__all__ = ["RowsFound", "Stats", "constant_rows", "fingerprints", "repeats", "stats"]
+__all__ = ["NotableRows", "Stats", "constant_rows", "fingerprints", "repeats", "stats"]
 
 MOST_ROWS = 10_000_000
 """Repeats are looked for among up to so many rows: 16 bytes each while reading, then 64."""
@@ -127,7 +127,7 @@ def stats(
             constant += len(rows)
             constant_shown += rows[: _MOST_LISTED - len(constant_shown)].tolist()
     pairs = repeats(hashes)
-    found = RowsFound(
+    found = NotableRows(
         None if too_small else constant,
         tuple(constant_shown),
         None if not_compared else len(pairs),

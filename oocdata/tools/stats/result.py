@@ -21,7 +21,7 @@ _MOST_ROWS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class RowsFound:
+class NotableRows:
     """Constant rows, and rows that repeat an earlier row."""
 
     constant: int | None  # count of rows with a single value; None where a row is one number
@@ -56,7 +56,7 @@ class Stats(Report):
     axis_reason: str  #: why this axis
     channels: Summary  #: of each channel; without an axis of channels, of a single one
     overall: Summary  #: of all values, shape ``()``
-    rows: RowsFound  #: constant and repeated rows, by their position in the dataset
+    rows: NotableRows  #: constant and repeated rows, by their position in the dataset
     packed: str = ""  #: how the file packs its numbers; the statistics are of the packed numbers
 
     @property
@@ -174,7 +174,7 @@ class Stats(Report):
             ("array", f"{self.name}: {size} {self.dtype}"),
             ("read", self.read),
             ("packed", self.packed and f"{self.packed}: statistics are of the numbers as stored"),
-            ("channels", channels + ". Others: --channels AXIS, channels= in Python" * guessed),
+            ("channels", channels + ". To change: --channels AXIS (channels= in Python)" * guessed),
             ("values", values),
             ("constant", self._rows_text(rows.constant, "constant", constant)),
             (
@@ -183,7 +183,8 @@ class Stats(Report):
             ),
         ]
         lines = [labelled(label, text) for label, text in fields if text]
-        return "\n".join([*lines, "", self._table(), "", "std: of the population, divided by n."])
+        divisor = "std is that of the population (divided by n)."
+        return "\n".join([*lines, "", self._table(), "", divisor])
 
     def _rows_text(self, count: int | None, property_text: str, rows: list[str]) -> str:
         if count is None:
