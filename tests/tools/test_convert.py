@@ -1,4 +1,4 @@
-"""`convert`: nine directions, any chunks, the same bits; and what goes along with them."""
+"""Test `convert` between all formats, with any chunks: bits and metadata stay the same."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ SUFFIXES = [".npy", ".h5", ".zarr"]
 
 
 def numbers(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> NDArray[Any]:
-    """Any bits: NaN of every kind too."""
+    """Return an array of random bits, which include NaN of every kind."""
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.frombuffer(np.random.default_rng(seed).bytes(nbytes), dtype).reshape(shape)
 
 
 def store(path: Path, values: NDArray[Any], chunks: tuple[int, ...] | None = None) -> None:
-    """As others write it."""
+    """Write an array with other libraries."""
     if path.suffix == ".npy":
         np.save(path, values)
     elif path.suffix == ".h5":
@@ -68,7 +68,7 @@ def store(path: Path, values: NDArray[Any], chunks: tuple[int, ...] | None = Non
 
 
 def load(path: Path, key: str | None = None) -> NDArray[Any]:
-    """As others read it."""
+    """Read an array with other libraries."""
     if path.suffix == ".npy":
         return np.load(path)
     if path.suffix == ".h5":
@@ -385,7 +385,7 @@ def test_names_of_axes_of_which_some_places_are_left_out(
 
 
 def test_shards_of_long_chunks_are_no_larger_than_the_memory(tmp_path: Path) -> None:
-    """A shard is one block of memory; the whole array would be one otherwise."""
+    """A shard is one block of memory; without a bound it would be the whole array."""
     np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f4", (200_000, 4096))  # sparse
     plan = plan_of(ooc.open(tmp_path / "a.npy"), str(tmp_path / "b.zarr"),
                    chunks=(200_000, 8), memory=64 << 20)  # fmt: skip
@@ -393,7 +393,7 @@ def test_shards_of_long_chunks_are_no_larger_than_the_memory(tmp_path: Path) -> 
 
 
 def test_a_view_of_chunks_that_span_the_rows_is_planned_by_the_chunks(tmp_path: Path) -> None:
-    """Not by whole elements, of which none fits into memory beside the others."""
+    """Tiles span all rows, so memory holds only parts of their elements."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("u", (6000, 64, 64), "i2", chunks=(6000, 4, 4), compression="gzip",
                             fillvalue=1)  # fmt: skip
@@ -433,7 +433,7 @@ def test_rows_larger_than_the_memory(tmp_path: Path, suffix: str, shape: tuple[i
 
 
 def test_pieces_of_rows_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those of rows larger than the memory, but with pieces of a few bytes."""
+    """Like rows larger than memory, but with pieces of a few bytes."""
     from oocdata.tools.convert import steps as reading
 
     values = numbers((5, 12, 10), "int16")
@@ -525,7 +525,7 @@ def test_elements_in_another_order_of_axes(tmp_path: Path) -> None:
 def test_verifying_decodes_the_source_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was damaged between file and memory would be compared with itself otherwise."""
+    """The source must be read again, or damage between file and memory stays unseen."""
     from oocdata.formats.hdf5.filtered import FilteredChunks
 
     store(tmp_path / "a.h5", numbers((40, 64)), (10, 64))

@@ -1,4 +1,4 @@
-"""What goes along with the numbers: xarray must read of the result what it reads of the source."""
+"""Test converted metadata: xarray must read the same from the result and from the source."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ KINDS = ["nc", "zarr2", "zarr3"]
 
 
 def write(path: Path, encoding: Any = PACKED, values: Any = VALUES, **attributes: Any) -> Path:
-    """Write an array as netCDF4 or Zarr, by xarray."""
+    """Write an array as netCDF4 or Zarr with xarray."""
     data = xarray.Dataset({"u": (NAMES, values, {"units": "K", **attributes})})
     if path.suffix == ".nc":
         data.to_netcdf(path, encoding={"u": encoding})
@@ -40,7 +40,7 @@ def write(path: Path, encoding: Any = PACKED, values: Any = VALUES, **attributes
 
 
 def read(path: Path, **options: Any) -> Any:
-    """Return the array as xarray shows it."""
+    """Read the array with xarray."""
     if "zarr" in path.suffix:
         return xarray.open_zarr(path, consolidated=False, **{"chunks": None, **options})["u"]
     return xarray.open_dataset(path, engine="h5netcdf", phony_dims="access", **options)["u"]

@@ -1,6 +1,6 @@
-"""The demonstration: its data and physics, its memory, its model, and the whole of it.
+"""Test the demonstration: its data, memory, model and output.
 
-All that reads goes through `to_tf`.
+All reading goes through `to_tf`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_more_memory_than_stated_is_an_error(
 
 
 TINY = demo.Plan(10, 2, 16 << 20, read_seconds=0.1, train_seconds=0.1, seed=1)
-"""As little as shows that all is done."""
+"""The smallest plan that runs everything."""
 
 
 # --- the model
@@ -238,7 +238,7 @@ def test_large_rows_are_cut() -> None:
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train without graphs, which take longer to make than these steps."""
+    """Train eagerly, because tracing takes longer than these steps."""
     build = demo_training.build
 
     def build_eager(*arguments: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What `oocdata.tools.info` says of an array, against what was written."""
+"""Test the description of arrays against what was written."""
 
 from __future__ import annotations
 

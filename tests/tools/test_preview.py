@@ -1,4 +1,4 @@
-"""What a preview shows, against NumPy: which rows, which values, with which colours."""
+"""Test previews against NumPy: rows, values and colours."""
 
 from __future__ import annotations
 
@@ -246,7 +246,7 @@ def test_nothing_can_be_shown_of_nothing() -> None:
 
 @dataclass(frozen=True)
 class Boundless:
-    """An array of any size, of which every value is its column; counts the bytes asked for."""
+    """An array of any size whose values are their columns; counts the bytes read."""
 
     shape: tuple[int, ...]
     chunks: tuple[int, ...] | None = None
@@ -609,7 +609,7 @@ def test_no_text_of_a_sheet_lies_on_other_text(number: int) -> None:
 
 
 def texts_of(figure: Any) -> list[Any]:
-    """The texts that are drawn: without the labels of ticks outside of an axis."""
+    """Return the drawn texts, without labels of ticks outside their axis."""
     texts = list(figure.texts)
     for axes in figure.axes:
         texts += [axes.title, axes.xaxis.label, axes.yaxis.label]

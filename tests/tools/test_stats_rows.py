@@ -1,4 +1,4 @@
-"""Rows that are constant or like another one, against NumPy's unique."""
+"""Test constant and repeated rows against `numpy.unique`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RNG = np.random.default_rng(11)
 
 
 def repeats_of(values: NDArray[Any]) -> list[tuple[int, int]]:
-    """Return each row whose bytes came before, with the first that has them."""
+    """Return each repeated row with the first row of the same bytes."""
     first: dict[bytes, int] = {}
     found = []
     for place, row in enumerate(values):

@@ -1,4 +1,4 @@
-"""Scaling by statistics, against NumPy and against Keras's own layer."""
+"""Test scaling by statistics against NumPy and Keras's layer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The one pass over all rows: each once, in order, in a bounded memory, and on after faults."""
+"""Test the pass over all rows: each once, in order, in bounded memory, also after read errors."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_blocks_are_whole_chunks(tmp_path: Path, start: int, one_mib: None) -> N
 
 
 def test_memory_is_bounded_by_the_budget(one_mib: None) -> None:
-    """Blocks that exist at a time take half of the memory for batches, a quarter of all."""
+    """Blocks that exist at a time take half of the memory for batches."""
     lock, there, most = threading.Lock(), [0], [0]
 
     def work(block: Block) -> int:
@@ -91,7 +91,7 @@ def test_memory_is_bounded_by_the_budget(one_mib: None) -> None:
 
 
 class Failing:
-    """A source whose bad rows can't be read; it counts what is asked for."""
+    """A source with unreadable rows, which records the rows requested."""
 
     def __init__(self, rows: int, bad: set[int], error: Exception) -> None:
         self.shape, self.dtype = (rows, 2), np.dtype("f4")
