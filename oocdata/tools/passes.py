@@ -32,7 +32,7 @@ BLOCK_BYTES = 8 << 20
 
 _MOST_THREADS = 8
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,12 +46,12 @@ class Block:
 
 def each_block(
     dataset: Dataset,
-    work: Callable[[Block], Made],
+    work: Callable[[Block], Result],
     *,
     continue_on_error: bool = False,
     unit: int = 1,
     label: str = "",
-) -> Generator[Made]:
+) -> Generator[Result]:
     """Read a dataset once, and yield the result of `work` for each block, in row order.
 
     A block is whole chunks of about 8 MiB, and a multiple of `unit` rows. Several threads read and
@@ -75,7 +75,7 @@ def each_block(
     first = rows - (chunks.length - chunks.first if rows % chunks.length == 0 else 0)
     edges = chain([0] * (total > 0), range(first, total, rows), [total])
 
-    def read(edges: tuple[int, int]) -> tuple[int, Made]:
+    def read(edges: tuple[int, int]) -> tuple[int, Result]:
         block = range(*edges)
         values = _empty(dataset, block)
         failed = _fill(dataset, block, values, continue_on_error)
@@ -84,10 +84,10 @@ def each_block(
     with (
         bar(label, total * row_bytes, shown=bool(label)) as advance,
         ThreadPoolExecutor(threads, "oocdata-pass") as pool,
-        closing(in_order(pool, read, pairwise(edges), threads + 1)) as each,
+        closing(in_order(pool, read, pairwise(edges), threads + 1)) as results,
     ):
-        for count, made in each:
-            yield made
+        for count, result in results:
+            yield result
             advance(count * row_bytes)
 
 
@@ -112,14 +112,14 @@ def _sizes(dataset: Dataset, unit: int) -> tuple[int, int]:
     """Return the rows of a block, and the number of threads."""
     row_bytes = max(1, spec_of_one_array(dataset).nbytes)
     threads = max(2, min(_MOST_THREADS, cores()))
-    room = batch_share() // 2  # `work` takes memory as well
-    rows = max(1, min(BLOCK_BYTES, room // threads) // row_bytes)
+    budget = batch_share() // 2  # `work` takes memory as well
+    rows = max(1, min(BLOCK_BYTES, budget // threads) // row_bytes)
     aligned = lcm(_chunk_rows(dataset).length, unit)
     if aligned > rows:  # one chunk, or as many of its rows as memory allows
-        rows = min(aligned, max(rows, room // row_bytes))
+        rows = min(aligned, max(rows, budget // row_bytes))
     step = aligned if rows >= aligned else unit
     rows = min(max(rows - rows % step, unit), max(1, len(dataset)))
-    return rows, max(1, min(threads, room // (rows * row_bytes)))
+    return rows, max(1, min(threads, budget // (rows * row_bytes)))
 
 
 def _empty(dataset: Dataset, rows: range) -> NDArray[Any]:

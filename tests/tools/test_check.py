@@ -511,7 +511,7 @@ def test_empty_arrays(tmp_path: Path) -> None:
 
 
 def test_files_of_others(tmp_path: Path) -> None:
-    """Write a file as netCDF4 does: dimension scales, packed numbers, fill value, unlimited axis."""
+    """Write as netCDF4 does: dimension scales, packed numbers, fill value, unlimited axis."""
     netcdf4 = pytest.importorskip("netCDF4")
     with netcdf4.Dataset(tmp_path / "a.nc", "w") as file:
         file.createDimension("time", None)
