@@ -77,7 +77,7 @@ class Plan(Report):
             "order": order,
             "memory": f"at most {size(self.memory_bytes)}",
             where: f"{most}{size(self.nbytes)}",
-            "carried": self._metadata_text(),
+            "metadata": self._metadata_text(),
         }
         return "\n".join(labelled(label, text) for label, text in fields.items() if text)
 
