@@ -152,7 +152,7 @@ class Health(Report):
 
 
 def _faults(findings: Sequence[Finding]) -> list[Finding]:
-    """Return the findings that are no notes."""
+    """Return the findings that are not notes."""
     return [finding for finding in findings if finding.kind not in NOTES]
 
 
