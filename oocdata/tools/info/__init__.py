@@ -31,7 +31,7 @@ __all__ = ["Contents", "Description", "Unopened", "contents"]
 
 _MOST_DESCRIBED = 500
 _FEWEST_MERGED = 4
-"""Datasets of numbered groups are described as one array if there are at least so many."""
+"""Datasets of numbered groups are described as one array from this count on."""
 
 _OF_ONE_ARRAY = ("dtype", "format")
 """Arguments with which the whole file is opened as one array."""
