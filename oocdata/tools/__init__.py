@@ -1,1 +1,1 @@
-"""Floor 5: what people run on a file."""
+"""Tools that people run on a file; the commands print their results."""

@@ -1,4 +1,4 @@
-"""What a cache folder holds: bytes of objects that were fetched, and elements of datasets."""
+"""Show, clear or limit a cache folder, which holds fetched objects and written datasets."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENVIRONMENT = "OOCDATA_CACHE"
 
 @dataclass(frozen=True, slots=True)
 class Cache(Report):
-    """What a cache folder holds, and what was deleted of it; what `cache` returns.
+    """Contents of a cache folder, and what was deleted from it; the result of `cache`.
 
     Examples
     --------
@@ -32,18 +32,18 @@ class Cache(Report):
     """
 
     folder: str
-    limit: int | None  #: bytes that objects may take; None where none were ever kept
-    objects: tuple[CachedObject, ...]  #: of which bytes were fetched, the last used first
-    datasets: tuple[WrittenCache, ...]  #: whose elements `Dataset.cache` wrote
-    freed: int | None = None  #: bytes on the disk that came free; None where nothing was cleared
-    in_use: tuple[str, ...] = ()  #: of datasets, left because a process writes them
+    limit: int | None  #: bytes that objects may take; None if no object was ever cached
+    objects: tuple[CachedObject, ...]  #: objects with cached bytes, the last used first
+    datasets: tuple[WrittenCache, ...]  #: datasets that `Dataset.cache` wrote
+    freed: int | None = None  #: bytes freed on the disk; None if nothing was cleared
+    in_use: tuple[str, ...] = ()  #: paths of datasets that were left: a process is writing them
 
     def text(self, show: int = 20) -> str:
-        """Return it for a terminal, with so many objects and datasets at most."""
-        limit = "" if self.limit is None else f", of at most {size(self.limit)}"
+        """Return lines for a terminal, with at most `show` objects and `show` datasets."""
+        limit = "" if self.limit is None else f" of at most {size(self.limit)}"
         objects, datasets = (
-            f"{len(held):,}: {size(sum(one.nbytes for one in held))}"
-            for held in (self.objects, self.datasets)
+            f"{len(entries):,}, {size(sum(entry.nbytes for entry in entries))}"
+            for entries in (self.objects, self.datasets)
         )
         lines = [
             labelled("folder", self.folder),
@@ -52,21 +52,27 @@ class Cache(Report):
         ]
         if self.freed is not None:
             lines.append(labelled("cleared", size(self.freed)))
-        lines += [labelled("left", f"{path}: a process writes it") for path in self.in_use]
-        rows = [(one.name, one.nbytes, size(one.size), one.used) for one in self.objects[:show]]
-        rows += [
-            (one.made_of, one.nbytes, "all" if one.whole else "a part", one.used)
-            for one in self.datasets[:show]
+        lines += [labelled("left", f"{path}: a process is writing it") for path in self.in_use]
+        rows = [
+            (entry.name, size(entry.nbytes), size(entry.size), _date(entry.used))
+            for entry in self.objects[:show]
         ]
+        rows += [
+            (entry.made_of, size(entry.nbytes), "all" if entry.whole else "a part",
+             _date(entry.used))
+            for entry in self.datasets[:show]
+        ]  # fmt: skip
         if rows:
-            told = [(*(name, size(n), of), f"{datetime.fromtimestamp(used):%Y-%m-%d %H:%M}")
-                    for name, n, of, used in rows]  # fmt: skip
-            lines += ["", table(["", "kept", "of", "last used"], told)]
+            lines += ["", table(["", "cached", "of", "last used"], rows)]
         more = max(0, len(self.objects) - show) + max(0, len(self.datasets) - show)
         return "\n".join([*lines, *([f"… {more:,} more: --show, --json"] if more else [])])
 
     def __str__(self) -> str:
         return self.text()
+
+
+def _date(timestamp: float) -> str:
+    return f"{datetime.fromtimestamp(timestamp):%Y-%m-%d %H:%M}"
 
 
 def cache(
@@ -77,36 +83,36 @@ def cache(
 ) -> Cache:
     """Show what a cache folder holds; clear it, or set its limit in bytes.
 
-    The folder is that of the environment variable ``OOCDATA_CACHE`` if none is given; one that is
-    not there is made where a `limit` is set. No such folder of oocdata's is an `ArgumentError`.
+    The default folder is that of the environment variable ``OOCDATA_CACHE``. With a `limit`, the
+    folder is created if it does not exist. A folder that is no cache is an `ArgumentError`.
     """
-    place = os.fspath(folder) if folder is not None else os.environ.get(_ENVIRONMENT)
-    if not place:
+    path = os.fspath(folder) if folder is not None else os.environ.get(_ENVIRONMENT)
+    if not path:
         raise ArgumentError(
-            f"`folder` must be given, or be the environment variable {_ENVIRONMENT}."
+            f"`folder` must be given, or set by the environment variable {_ENVIRONMENT}."
         )
-    place = os.path.abspath(os.path.expanduser(place))
+    path = os.path.abspath(os.path.expanduser(path))
     if limit is not None:
-        CacheFolder.at(place).set_limit(limit)
-    if not os.path.isdir(place):
-        raise MissingFileError("No such folder.", path=place)
-    kept = CacheFolder.at(place) if CacheFolder.is_at(place) else None
-    datasets = written_caches(place)
-    if kept is None and not datasets:
+        CacheFolder.at(path).set_limit(limit)
+    if not os.path.isdir(path):
+        raise MissingFileError("No such folder.", path=path)
+    objects = CacheFolder.at(path) if CacheFolder.is_at(path) else None
+    datasets = written_caches(path)
+    if objects is None and not datasets:
         raise ArgumentError(
-            f"`folder` must hold what oocdata caches; '{place}' holds none. To make it a cache "
-            "folder, set its limit."
+            f"`folder` must be a cache folder of oocdata; '{path}' is none. To make it one, set "
+            "its limit."
         )
     freed, in_use = None, list[str]()
     if clear:
-        freed = kept.clear() if kept else 0
-        in_use = [one.path for one in datasets if not one.delete()]
-        freed += sum(one.nbytes for one in datasets if one.path not in in_use)
-        datasets = written_caches(place)
+        freed = objects.clear() if objects else 0
+        in_use = [dataset.path for dataset in datasets if not dataset.delete()]
+        freed += sum(dataset.nbytes for dataset in datasets if dataset.path not in in_use)
+        datasets = written_caches(path)
     return Cache(
-        place,
-        kept.limit if kept else None,
-        tuple(kept.show() if kept else ()),
+        path,
+        objects.limit if objects else None,
+        tuple(objects.show() if objects else ()),
         tuple(datasets),
         freed,
         tuple(in_use),

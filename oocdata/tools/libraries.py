@@ -1,6 +1,6 @@
-"""Libraries that tools import when they need them, and pictures that they write by them.
+"""Import optional libraries, and check the path of a picture, before anything is read.
 
-What is missing is told with how to install it, before anything is read or measured.
+The error for a missing library says how to install it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
 
 
 def library(module: str, use: str, install: str) -> Any:
-    """Import a module, or say what it is for, and what to give to pip."""
+    """Import a module; if that fails, raise an error with its use and the pip command."""
     try:
         return import_module(module)
     except ImportError as error:
@@ -31,13 +31,13 @@ def library(module: str, use: str, install: str) -> Any:
 
 
 def matplotlib(module: str = "") -> Any:
-    """Import matplotlib, or a module of it."""
+    """Import matplotlib, or one of its modules."""
     name = f"matplotlib.{module}".rstrip(".")
     return library(name, "pictures are drawn with matplotlib", "'oocdata[pictures]'")
 
 
 def check_picture(path: Path, suffixes: Sequence[str] = PICTURES) -> Path:
-    """Return a picture's path, the home folder put in; raise if it can't be written there."""
+    """Return a picture's path with ``~`` expanded; raise if it can't be written there."""
     path = path.expanduser()
     wrong = ""
     if path.suffix.lower() not in suffixes:
@@ -53,19 +53,19 @@ def check_picture(path: Path, suffixes: Sequence[str] = PICTURES) -> Path:
 
 
 def import_tensorflow(needed: str = "the demonstration trains") -> Any:
-    """Import TensorFlow on the CPU, without the lines it writes to standard error."""
+    """Import TensorFlow for the CPU, and discard what it writes to standard error meanwhile."""
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    # What C++ code writes before its log level is set can only be caught at the descriptor.
+    # C++ code writes before its log level is set: only the descriptor can be redirected.
     sys.stderr.flush()
-    usual = os.dup(2)
-    with tempfile.TemporaryFile() as written:
-        os.dup2(written.fileno(), 2)
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as discarded:
+        os.dup2(discarded.fileno(), 2)
         try:
             tensorflow = library("tensorflow", f"{needed} with TensorFlow", "tensorflow")
-            tensorflow.constant(0)  # the devices are looked for, and complained about, only now
+            tensorflow.constant(0)  # makes TensorFlow look for devices, with more warnings
         finally:
-            os.dup2(usual, 2)
-            os.close(usual)
+            os.dup2(stderr, 2)
+            os.close(stderr)
     return tensorflow

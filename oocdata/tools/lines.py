@@ -1,4 +1,4 @@
-"""Text that several tools print alike: paragraphs, labelled lines, tables, and JSON."""
+"""Format reports for the terminal (paragraphs, labelled lines, tables, progress) and as JSON."""
 
 from __future__ import annotations
 
@@ -18,7 +18,9 @@ __all__ = ["Report", "labelled", "plain", "progress", "table", "wrapped"]
 
 
 def wrapped(text: str, first: str = "", rest: str = "", width: int = 80) -> str:
-    """Return a text in lines of at most `width` where words allow it, behind `first` and `rest`.
+    """Wrap a text at `width`; prefix the first line with `first`, the others with `rest`.
+
+    Longer words are not broken.
 
     Examples
     --------
@@ -37,7 +39,7 @@ def wrapped(text: str, first: str = "", rest: str = "", width: int = 80) -> str:
 
 
 def labelled(label: str, text: str, width: int = 80, indent: int = 11) -> str:
-    """Return a text behind its label, wrapped in a column of its own where words allow it.
+    """Return a label and a text, wrapped in a column of its own.
 
     Examples
     --------
@@ -54,7 +56,7 @@ def table(
     left: Collection[int] = (0,),
     width: int = 200,
 ) -> str:
-    """Return a table without lines; columns end at one place, those named in `left` begin there.
+    """Return a table without rules; columns numbered in `left` are aligned left, others right.
 
     Examples
     --------
@@ -67,33 +69,33 @@ def table(
     from rich.table import Table
     from rich.text import Text
 
-    made = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, name in enumerate(header):
-        made.add_column(name, justify="left" if number in left else "right", overflow="fold")
+        grid.add_column(name, justify="left" if number in left else "right", overflow="fold")
     for row in rows:
-        made.add_row(*map(Text, row))  # brackets in names are no markup
+        grid.add_row(*map(Text, row))  # as Text, brackets in names are not markup
     console = Console(width=width, color_system=None, force_terminal=False)
     with console.capture() as captured:
-        console.print(made)
+        console.print(grid)
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
 class Report:
-    """What a tool found, as a dataclass that prints itself."""
+    """Base of the dataclasses that tools return; ``print`` them, or convert them to JSON."""
 
     __slots__ = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything as dicts, lists, text and numbers, for ``json.dumps``."""
+        """Return all fields as dicts, lists, text and numbers, for ``json.dumps``."""
         return _of_fields(self)
 
 
 def _of_fields(value: Any) -> dict[str, Any]:
-    return {one.name: plain(getattr(value, one.name)) for one in fields(value)}
+    return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
 
 
 def plain(value: Any) -> Any:
-    """Return what ``json.dumps`` takes; None for a number that is not finite.
+    """Convert a value for ``json.dumps``; numbers that are not finite become None.
 
     Examples
     --------
@@ -105,28 +107,28 @@ def plain(value: Any) -> Any:
     if is_dataclass(value):
         return _of_fields(value)
     if isinstance(value, dict):
-        return {name: plain(one) for name, one in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, range):
         return [value.start, value.stop]
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
+        return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 _OTHER_COLUMNS = 56
-"""Characters beside the label, which is cut short where a terminal is narrow."""
+"""Characters beside the label; on a narrow terminal the label is truncated."""
 
 
 @contextmanager
 def progress(
     label: str, total: int, unit: str = "bytes", shown: bool = True, console: Console | None = None
 ) -> Iterator[Callable[[int], None]]:
-    """Show on standard error how far a block has come; nothing where that is no terminal.
+    """Show a progress bar on standard error, if that is a terminal.
 
-    Gives what is to be called, from any thread, with what was done since the last call: bytes, or
-    whatever the `unit`, a plural, names.
+    The context is a function to call, from any thread, with the amount done since its last call:
+    bytes, or things of the `unit` (a plural noun).
 
     Examples
     --------

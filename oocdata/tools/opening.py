@@ -1,4 +1,4 @@
-"""What a tool is given: a path, several paths, or a dataset that is open already."""
+"""Define `Opening`, the target of a tool: a path, several paths, or an open dataset."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from oocdata.formats.opening import Axis, Missing, files_matching, local_path
 from oocdata.formats.patterns import Key, said
 from oocdata.formats.pictures import Pictures
 
-__all__ = ["OpenArguments", "Opening", "which_rows"]
+__all__ = ["OpenArguments", "Opening", "describe_rows"]
 
 
 _NUMBERS = "biufc"
@@ -48,9 +48,9 @@ class OpenArguments(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """What a tool was given: what `oocdata.open` takes with its arguments, or a dataset.
+    """The target of a tool: arguments of `oocdata.open`, or an open dataset.
 
-    Every tool makes one by `Opening.of`; the commands make it themselves and hand it on.
+    Each function makes an `Opening` with `Opening.of`; the commands make and pass one themselves.
 
     Examples
     --------
@@ -65,93 +65,94 @@ class Opening:
 
     target: Any
     key: Key | None = None
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # others, where not the usual ones
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # the others, without defaults
 
     @classmethod
     def of(cls, target: Any, key: Key | None = None, **arguments: Unpack[OpenArguments]) -> Opening:
-        """Return what a tool was given: an Opening, a Dataset, or what `oocdata.open` takes.
+        """Return the Opening of a target: an Opening, a Dataset, or a target of `oocdata.open`.
 
         With a Dataset, which is open already, any other argument is an ArgumentError.
         """
-        given: dict[str, Any] = dict(arguments)
-        for name in given.keys() - OpenArguments.__annotations__.keys():
-            raise TypeError(f"there must be such an argument of oocdata.open; got {name!r}.")
-        store = given.pop("store", None)
+        keywords: dict[str, Any] = dict(arguments)
+        for name in keywords.keys() - OpenArguments.__annotations__.keys():
+            raise TypeError(f"{name!r} is not an argument of oocdata.open.")
+        store = keywords.pop("store", None)
         if isinstance(target, Opening):
-            target, key, given = target.target, key or target.key, {**target.arguments, **given}
+            keywords = {**target.arguments, **keywords}
+            target, key = target.target, key or target.key
         if store is not None and not isinstance(target, Dataset):
             from oocdata.stores.given import in_store  # slow to import
 
-            several = isinstance(target, list | tuple)
-            target = (
-                [in_store(store, one) for one in target] if several else in_store(store, target)
-            )
-        if not isinstance(given.get("dtype"), str | None):
-            given["dtype"] = dtype_text(as_dtype(given["dtype"]))
-        if given.get("shape") is not None:
-            given["shape"] = tuple(map(int, given["shape"]))
-        usual = (None, False, ())
-        given = {
+            if isinstance(target, list | tuple):
+                target = [in_store(store, part) for part in target]
+            else:
+                target = in_store(store, target)
+        if not isinstance(keywords.get("dtype"), str | None):
+            keywords["dtype"] = dtype_text(as_dtype(keywords["dtype"]))
+        if keywords.get("shape") is not None:
+            keywords["shape"] = tuple(map(int, keywords["shape"]))
+        defaults = (None, False, ())
+        keywords = {
             name: value
-            for name, value in given.items()
-            if value not in usual or (name == "pad" and value is not None)
+            for name, value in keywords.items()
+            if value not in defaults or (name == "pad" and value is not None)
         }
-        opening = cls(_local(target), key, given)
+        opening = cls(_local(target), key, keywords)
         if isinstance(target, Dataset):
-            left = opening.given() if store is None else {"store": store}
-            for name, value in left.items():
+            not_allowed = opening.given() if store is None else {"store": store}
+            for name, value in not_allowed.items():
                 raise ArgumentError(
                     f"`{name}` must be left out for a {type(target).__name__}, which is open "
-                    f"already; got {value!r}. Open what it was opened from."
+                    f"already; got {value!r}. Give the path instead."
                 )
         return opening
 
     @property
     def axis(self) -> Axis:
         """The sample axes."""
-        found: Axis = self.arguments.get("axis", 0)
-        return found
+        axis: Axis = self.arguments.get("axis", 0)
+        return axis
 
     @property
     def is_paths(self) -> bool:
-        """Whether it is a path or URL, or some of them; those are text."""
-        return all(isinstance(one, str) for one in _each(self.target))
+        """Whether the target is a path or URL, or a list of them, as text."""
+        return all(isinstance(part, str) for part in _as_list(self.target))
 
     def given(self) -> dict[str, Any]:
-        """Return the arguments that differ from the usual ones, the target left out."""
+        """Return the arguments beside the target that differ from their defaults."""
         return {**({} if self.key is None else {"key": self.key}), **self.arguments}
 
     def dataset(self, *, unequal: bool = False) -> Dataset:
-        """Return the dataset, or open the file; raises what `oocdata.open` does.
+        """Return the dataset, or open the file; raise the errors of `oocdata.open`.
 
         With `unequal`, rows may be of unequal length, or sparse. Otherwise rows of unequal length
-        are filled up where `pad` is given, also those of a single array.
+        are padded if there is a `pad`, also the rows of a single array.
         """
         if isinstance(self.target, Dataset):
-            found: Dataset = self.target
+            dataset: Dataset = self.target
         elif isinstance(getattr(self.target, "dataset", None), Dataset):
             kind = type(self.target).__name__
             raise ArgumentError(f"`target` must be a Dataset; got a {kind}. Give `.dataset` of it.")
         else:
-            found = open_view(self.target, **self.given())
-        if not found.is_composed or unequal:
-            return found
-        if isinstance(found, Ragged) and "pad" in self.arguments:
-            return found.pad(value=self.arguments["pad"])
-        hint = "In Python, give what `.sparse()` was called of"
-        if isinstance(found, Ragged):
+            dataset = open_view(self.target, **self.given())
+        if not dataset.is_composed or unequal:
+            return dataset
+        if isinstance(dataset, Ragged) and "pad" in self.arguments:
+            return dataset.pad(value=self.arguments["pad"])
+        hint = "In Python, give the dataset without `.sparse()`"
+        if isinstance(dataset, Ragged):
             is_open = isinstance(self.target, Dataset)
-            hint = f"Fill them up: {'give what `.pad()` makes of them' if is_open else 'pad=0'}"
-        raise ArgumentError(f"`target` must have dense rows; got {found!r}. {hint}.")
+            hint = f"Pad them: {'give the result of its `.pad()`' if is_open else 'pad=0'}"
+        raise ArgumentError(f"`target` must have dense rows; got {dataset!r}. {hint}.")
 
     def numbers(self) -> Dataset:
-        """Return the dataset; an array of it that holds no numbers is an UnsupportedDtypeError."""
+        """Return the dataset; raise `UnsupportedDtypeError` unless all its arrays are numeric."""
         dataset = self.dataset()
         for leaf in leaves(dataset.spec):
             if leaf.dtype.kind not in _NUMBERS:
-                hint = "Make numbers of them in Python, in `.map`"
+                hint = "Convert them to numbers in Python, with `.map`"
                 if is_small_float(leaf.dtype):
-                    hint = "Convert them, by `.astype('f4')`"
+                    hint = "Convert them with `.astype('f4')`"
                 for name in leaf.dtype.names or ():
                     if leaf.dtype[name].base.kind in _NUMBERS:
                         hint = f"Give a field, such as field={name!r}"
@@ -162,30 +163,30 @@ class Opening:
         return dataset
 
     def view(self, *, unequal: bool = False) -> View:
-        """Return the view, or open the file as one; another dataset is an ArgumentError."""
+        """Return the view, or open the file as one; raise `ArgumentError` for another dataset."""
         dataset = self.dataset(unequal=unequal)
         if not isinstance(dataset, View):
             raise ArgumentError(
-                f"`target` must be a path, or a View as `oocdata.open` gives; got {dataset!r}. "
+                f"`target` must be a path, or a View from `oocdata.open`; got {dataset!r}. "
                 "Give the View that it is made from."
             )
         return dataset
 
     def paths(self) -> list[str]:
-        """Return each file by itself: of a list, or of a glob in natural order (2 before 10)."""
-        found = []
-        for one in _each(self.target):
-            if not isinstance(one, str):
-                raise ArgumentError(f"`target` must be the path of a file or folder; got {one!r}.")
-            path = local_path(one)
-            found += files_matching(path) or [path]
-        if not found:
+        """Return the path of each file; a glob gives its files in natural order (2 before 10)."""
+        paths = []
+        for part in _as_list(self.target):
+            if not isinstance(part, str):
+                raise ArgumentError(f"`target` must be the path of a file or folder; got {part!r}.")
+            path = local_path(part)
+            paths += files_matching(path) or [path]
+        if not paths:
             raise ArgumentError("`target` must name at least one file; got an empty list.")
-        return found
+        return paths
 
     @property
     def name(self) -> str:
-        """The file, as seen from the current folder, and the dataset in it: a title."""
+        """A title: the path relative to the current folder, and the key."""
         if isinstance(self.target, Dataset):
             storages = [source.storage() for source in self.target.sources()]
             key = storages[0].key if len(storages) == 1 else None
@@ -194,7 +195,7 @@ class Opening:
             paths = list(dict.fromkeys(files if len(files) > len(paths) else paths))
         else:
             key = None if self.key is None else said(self.key)
-            paths = [one for one in _each(self.target) if isinstance(one, str)]
+            paths = [part for part in _as_list(self.target) if isinstance(part, str)]
         if not paths:
             return "an array in memory"
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
@@ -202,22 +203,23 @@ class Opening:
         return f"{first}{more}" + (f" {key}" if key else "")
 
     def code(self) -> str:
-        """Return the call of `oocdata.open` in Python, with the arguments that matter."""
-        given = self.given()
-        key = given.pop("key", None)
-        words = [repr(self.target) if self.is_paths else "array"]
-        words += [] if key is None else [repr(key)]
-        return f"ooc.open({', '.join([*words, *(f'{name}={given[name]!r}' for name in given)])})"
+        """Return the call of `oocdata.open` in Python, without default arguments."""
+        keywords = self.given()
+        key = keywords.pop("key", None)
+        arguments = [repr(self.target) if self.is_paths else "array"]
+        arguments += [] if key is None else [repr(key)]
+        arguments += [f"{name}={value!r}" for name, value in keywords.items()]
+        return f"ooc.open({', '.join(arguments)})"
 
 
-def which_rows(dataset: Dataset) -> str:
-    """Return in words which rows of an array a dataset is made of.
+def describe_rows(dataset: Dataset) -> str:
+    """Describe the rows of an array that a dataset selects.
 
     Examples
     --------
     >>> import numpy as np, oocdata as ooc
     >>> train, _ = ooc.open(np.zeros((50, 3))).split(0.6, 0.4)
-    >>> which_rows(train)
+    >>> describe_rows(train)
     '30 of 50 rows: 0 to 29'
     """
     if not isinstance(dataset, View):
@@ -233,14 +235,14 @@ def which_rows(dataset: Dataset) -> str:
     return f"{number:,} rows, chosen of {total:,}"
 
 
-def _each(target: Any) -> Sequence[Any]:
+def _as_list(target: Any) -> Sequence[Any]:
     return target if isinstance(target, list | tuple) else [target]
 
 
 def _local(target: Any) -> Any:
-    """Return paths as text without ``file://``; all else as it is."""
+    """Return paths as text without ``file://``, and any other target unchanged."""
     if isinstance(target, list | tuple):
-        return [_local(one) for one in target]
+        return [_local(part) for part in target]
     target = os.fspath(target) if isinstance(target, os.PathLike) else target
     is_local = isinstance(target, str) and target.startswith("file://")
     return local_path(target) if is_local else target

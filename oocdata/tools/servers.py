@@ -1,8 +1,9 @@
-"""The servers of a cluster of readers: a dispatcher deals out the runs of an epoch, workers read.
+"""Run the servers of a cluster of readers: a dispatcher assigns the runs of an epoch to workers.
 
-Each runs until the process is asked to end, prints its address by `say`, and is reached by this
-machine alone unless a `host` says by which name others reach it. Port 0 is any that is free. A port
-that is taken, and others that can't be kept out, are a `ServiceError`.
+A server runs until Ctrl-C or SIGTERM, and prints its address with `say`. It accepts connections
+from this machine only, unless `host` gives the name by which other machines reach it. Port 0 means
+any free port. A `ServiceError` is raised if the port is taken, or if connections from other
+machines can't be refused.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from oocdata.tools.libraries import import_tensorflow
 __all__ = ["dispatch", "free_port", "is_loopback", "only_loopback", "work"]
 
 _UNUSED_SECONDS = 120
-"""After as long without a trainer an epoch is given up, with what workers keep ready for it. Who
-shares it must have begun by then."""
+"""An epoch without a trainer for this long is dropped, with the batches that workers made for it.
+All trainers that share it must have begun by then."""
 
-_LOOK_SECONDS = 10
+_CHECK_SECONDS = 10
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -38,28 +39,28 @@ Say = Callable[[str], None]
 
 
 def dispatch(port: int, host: str | None, journal: Path | None, say: Say) -> NoReturn:
-    """Run a dispatcher; with a folder for its `journal` it goes on after it was ended."""
-    own = free_port(port)
+    """Run a dispatcher; with a folder for its `journal`, a restart resumes its state."""
+    own_port = free_port(port)
     service = import_tensorflow("the cluster works").data.experimental.service
-    asked = asked_to_end()
+    end = end_event()
     server = service.DispatchServer(
         service.DispatcherConfig(
-            port=own,
+            port=own_port,
             work_dir=None if journal is None else str(journal),
             fault_tolerant_mode=journal is not None,
-            job_gc_check_interval_ms=1000 * _LOOK_SECONDS,
+            job_gc_check_interval_ms=1000 * _CHECK_SECONDS,
             job_gc_timeout_ms=1000 * _UNUSED_SECONDS,
         )
     )
-    _keep(server, asked, own, host, lambda at: say(f"oocdata dispatcher listens on {at}"))
+    _keep(server, end, own_port, host, lambda at: say(f"oocdata dispatcher listens on {at}"))
 
 
 def work(
     dispatcher: str, port: int, host: str | None, allow: Sequence[str], patience: float, say: Say
 ) -> NoReturn:
-    """Run a worker for the dispatcher at ``"HOST:PORT"``, for which it waits `patience` seconds.
+    """Run a worker for the dispatcher at ``"HOST:PORT"``, waiting up to `patience` seconds for it.
 
-    Functions are imported from the modules and packages named by `allow` alone.
+    Functions are imported only from the modules and packages in `allow`.
     """
     for name in allow:
         try:
@@ -83,7 +84,7 @@ def work(
             if time.monotonic() >= until:
                 raise
         time.sleep(0.2)
-    own = free_port(port)
+    own_port = free_port(port)
     service = import_tensorflow("the cluster works").data.experimental.service
     from oocdata.frontends.serving import answer
 
@@ -91,29 +92,29 @@ def work(
         service.WorkerConfig(
             dispatcher_address=address,
             worker_address=f"{host or LOOPBACK}:%port%",
-            port=own,
+            port=own_port,
             heartbeat_interval_ms=1000,
         ),
         start=False,
     )
     answer(allow)
-    # It asks for the dispatcher until that answers, and no handler in Python runs meanwhile: a
-    # signal ends the process.
+    # `start` blocks until the dispatcher answers, and no Python signal handler runs meanwhile, so
+    # signals get their default action: they end the process.
     for number in _SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     server.start()
-    asked = asked_to_end()
+    end = end_event()
     text = f"oocdata worker listens on {{}}, for the dispatcher {address}"
-    _keep(server, asked, own, host, lambda at: say(text.format(at)))
+    _keep(server, end, own_port, host, lambda at: say(text.format(at)))
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host's name or address is this machine's, reached by nobody else."""
+    """Return whether a host name or address is a loopback address."""
     return host in (LOOPBACK, "::1") or host.startswith("127.")
 
 
 def free_port(port: int) -> int:
-    """Return a port that nobody listens on: TensorFlow would share it with whoever does."""
+    """Return a port that no process listens on (TensorFlow would silently share a taken port)."""
     family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
     with socket.socket(family) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -130,12 +131,12 @@ def free_port(port: int) -> int:
 
 
 def only_loopback(port: int) -> None:
-    """Let nobody but this machine reach a port that this process listens on.
+    """Refuse connections from other machines to a port that this process listens on.
 
-    TensorFlow's servers listen on every interface, and can't be told otherwise. A socket that is
-    bound to the loopback device (``SO_BINDTODEVICE``, socket(7)) takes no connection that comes by
-    another one: whoever tries is refused, as if nothing listened there. Where that can't be done
-    (not Linux, or before 5.7 without the right to) it is a `ServiceError`.
+    TensorFlow's servers listen on every interface, without an option. A socket bound to the
+    loopback device (``SO_BINDTODEVICE``, socket(7)) refuses connections from other interfaces, as
+    if nothing listened there. Raise `ServiceError` where that is not possible (not Linux, or
+    before 5.7 without the privilege).
     """
     bound = 0
     try:
@@ -144,7 +145,7 @@ def only_loopback(port: int) -> None:
                 server.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
                 bound += 1
             elif not is_loopback(server.getpeername()[0].removeprefix("::ffff:")):
-                server.shutdown(socket.SHUT_RDWR)  # was quicker than this
+                server.shutdown(socket.SHUT_RDWR)  # connected before the socket was bound
     except (OSError, AttributeError) as error:
         raise ServiceError(f"{_NO_LOOPBACK}; {error}. {_HINT}") from error
     if not bound:
@@ -158,41 +159,40 @@ _HINT = (
 
 
 def _sockets(port: int) -> Iterator[socket.socket]:
-    """Yield this process's TCP sockets of a local port."""
+    """Yield this process's TCP sockets at a local port."""
     for number in os.listdir("/proc/self/fd"):
         try:
-            own = os.dup(int(number))
-        except OSError:  # gone
+            descriptor = os.dup(int(number))
+        except OSError:  # closed meanwhile
             continue
         try:
-            held = socket.socket(fileno=own)
-        except OSError:  # no socket
-            os.close(own)
+            found = socket.socket(fileno=descriptor)
+        except OSError:  # not a socket
+            os.close(descriptor)
             continue
-        with held:
-            if held.family in (socket.AF_INET, socket.AF_INET6) and held.getsockname()[1] == port:
-                yield held
+        with found:
+            is_tcp = found.family in (socket.AF_INET, socket.AF_INET6)
+            if is_tcp and found.getsockname()[1] == port:
+                yield found
 
 
-def asked_to_end() -> threading.Event:
-    """Return what is set when the process is asked to end, from now on: by Ctrl-C or SIGTERM."""
-    asked = threading.Event()
+def end_event() -> threading.Event:
+    """Return an event that Ctrl-C and SIGTERM set from now on."""
+    end = threading.Event()
     for number in _SIGNALS:
-        signal.signal(number, lambda *_: asked.set())
-    return asked
+        signal.signal(number, lambda *_: end.set())
+    return end
 
 
-def _keep(
-    server: object, asked: threading.Event, port: int, host: str | None, say: Say
-) -> NoReturn:
-    """Keep a server until the process is asked to end; then end it, with status 0."""
+def _keep(server: object, end: threading.Event, port: int, host: str | None, say: Say) -> NoReturn:
+    """Keep a server alive until the event is set; then end the process with status 0."""
     if host is None:
         only_loopback(port)
     say(f"{host or LOOPBACK}:{port}")
-    # Woken now and then: the system may give the signal to another thread, and Python's handler
-    # then runs when this one next does something.
-    while not asked.wait(0.2):
+    # The system may deliver the signal to another thread; Python's handler then runs when this
+    # thread next executes bytecode, so it must wake from time to time.
+    while not end.wait(0.2):
         pass
-    # At once: to stop TensorFlow's servers can take minutes, if one asks another that has gone.
+    # Exit at once: stopping TensorFlow's servers can take minutes if a peer has gone.
     sys.stdout.flush()
     os._exit(0)

@@ -55,11 +55,11 @@ def test_the_cache_is_listed(folder: Path) -> None:
     assert found.exit_code == 0, found.output
     lines = words(found.output)
     assert lines[:3] == [
-        f"folder {folder}", "objects 2: 1.0 MiB, of at most 1.0 GiB", f"datasets 1: {elements}"
+        f"folder {folder}", "objects 2, 1.0 MiB of at most 1.0 GiB", f"datasets 1, {elements}"
     ]  # fmt: skip
     header, *table = lines[4:]
-    assert header == "kept of last used"
-    # The most recently used comes first.
+    assert header == "cached of last used"
+    # The one used last comes first.
     assert [line.split(" 19")[0] for line in table[:2]] == [
         f"{PLACE} {large} 5.0 MiB", f"https://host/[a].h5 {small} 48.8 KiB"
     ]  # fmt: skip
@@ -104,7 +104,7 @@ def test_a_dataset_being_written_is_not_deleted(folder: Path) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = run("kept", "--clear")
     assert found.exit_code == 3
-    assert f"left {path}: a process writes it" in " ".join(words(found.output))
+    assert f"left {path}: a process is writing it" in " ".join(words(found.output))
     assert np.load(path / "0.npy").shape == (20_000,)
 
 
@@ -115,16 +115,16 @@ def test_a_limit(folder: Path) -> None:
     # The least recently used is deleted first, then the other one, which exceeds the limit.
     assert (found["objects"], len(found["datasets"])) == ([], 1)
     assert (
-        words(run("new", "--limit", "100G").output)[1] == "objects 0: 0 bytes, of at most 100.0 GiB"
+        words(run("new", "--limit", "100G").output)[1] == "objects 0, 0 bytes of at most 100.0 GiB"
     )
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "text"),
     [
-        ([], 2, "FOLDER must be given, or be the environment variable OOCDATA_CACHE."),
+        ([], 2, "FOLDER must be given, or set by the environment variable"),
         (["nowhere"], 1, "No such folder."),
-        (["."], 2, "holds none. To make it a cache folder, set its limit."),
+        (["."], 2, "is none. To make it one, set its limit."),
         (["kept", "--limit", "much"], 2, "no number of bytes, such as 100G"),
         (["kept", "--limit", "0"], 2, "no number of bytes"),
         (["ds.npy", "--limit", "1G"], 2, "FOLDER must be a folder that can be written"),

@@ -152,7 +152,7 @@ def test_ctrl_c(array: Path) -> None:
     assert "stopped" in said
     assert not target.exists()
     result = run(array, target)
-    assert "went on" in result.stdout
+    assert "continued an earlier run" in result.stdout
     assert np.load(target).shape == (1000, 20)
 
 

@@ -144,7 +144,7 @@ def test_films(folder: Path) -> None:
         (["ds.npy", "--output", "none/a.png"], "folder must exist; got 'none'"),
         (["ds.npy", "--output", "a.bmp"], "must end in .png"),
         (["ds.npy", "--rows", "50:60"], "--rows must hold a position below 40"),
-        (["ds.npy", "--rows", "3,7,9", "--count", "2"], "--count must be left out where --rows"),
+        (["ds.npy", "--rows", "3,7,9", "--count", "2"], "--count must be left out if --rows"),
         (["ds.npy", "--layout", "HW"], "--layout must be 'auto' or a letter"),
         (["six.npy"], "ooc.preview(view[:, 0])"),
         (["ds.npy", "--channel", "3"], "--channel must be below 3"),
@@ -163,7 +163,7 @@ def test_wrong_calls_name_the_option(folder: Path, arguments: list[str], words: 
 def test_notes_name_the_option(folder: Path) -> None:
     np.save("guess.npy", FRAMES[:, :, :3, :3])
     result = run("guess.npy")
-    assert "are a guess: --layout says which they are" in " ".join(result.stdout.split())
+    assert "are a guess: set them with --layout" in " ".join(result.stdout.split())
 
 
 def test_an_output_of_few_letters_is_enough(folder: Path) -> None:

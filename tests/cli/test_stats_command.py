@@ -82,7 +82,7 @@ def test_raw_binary_and_a_key(tmp_path: Path) -> None:
     assert "--key NAME, or FILE::NAME" in " ".join(run(tmp_path / "a.h5").stderr.split())
     assert json.loads(run(f"{tmp_path}/a.h5::u", "--json").stdout)["shape"] == [50, 3, 8, 9]
     said = run(f"{tmp_path}/a.h5::packed").stdout
-    assert "scale_factor 0.5: all here is of the numbers as stored" in said
+    assert "scale_factor 0.5: statistics are of the numbers as stored" in said
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,7 @@ def test_rows_of_unlike_shapes_are_filled_up(
         for number in range(3):
             rows[number] = np.ones(number + 2)
     said = " ".join(run("part0.npy", "part1.npy").stderr.split())
-    assert said.endswith("Fill them up: --pad 0.")
+    assert said.endswith("Pad them: --pad 0.")
     assert "; or fill rows up to one shape, --pad 0; or" in run("part*.npy").stderr.replace(
         "\n", " "
     )

@@ -1,4 +1,4 @@
-"""`bench`: what it measures, what it counts, its limits and its bounds."""
+"""Test `bench`: rates, counts, limits, and bounds on memory and time."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FRAMES = np.random.default_rng(0).integers(0, 9, (600, 3, 8, 8)).astype("f4")
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with files that oocdata did not write, the current one."""
+    """Change to a folder with files that were written by NumPy, h5py and others."""
     np.save(tmp_path / "ds.npy", FRAMES)
     np.save(tmp_path / "part1.npy", FRAMES[:100])
     np.save(tmp_path / "part2.npy", FRAMES[100:])
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 class Clock:
-    """Seconds that pass when somebody says so."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -264,17 +264,17 @@ def test_the_text_and_the_json() -> None:
         "A note.",
         "Measured in 3 s, within 1.0 MiB of memory.",
         "",
-        "what the machine allows  MB/s  spread  elements/s",
-        "copying in memory           0     67%         100",
-        "decoding                    0     67%          25",
-        "disk                        0     67%           2",
+        "limit of the machine  MB/s  spread  elements/s",
+        "copying in memory        0     67%         100",
+        "decoding                 0     67%          25",
+        "disk                     0     67%           2",
         "",
-        "way           batch  reader  elements/s  spread  decoded  of its limit",
+        "order         batch  reader  elements/s  spread  decoded  of the limit",
         "sequential       32  NumPy           10    150%     1.0×  500% disk",
         "full shuffle    256  to_tf            2     67%     7.0×  75% disk",
         "",
         "what to change",
-        "- Nothing stands out: sequential reaches 100% of the limit of disk.",
+        "- Nothing stands out: sequential reaches 100% of its limit (disk).",
     ]
 
     found = json.loads(json.dumps(MADE.to_json(), allow_nan=False))

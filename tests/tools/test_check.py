@@ -1,4 +1,4 @@
-"""What a check finds, against what was done to the files; and that one fault hides no other."""
+"""Test the findings of a check on damaged files, also on files with several faults."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROWS = np.random.default_rng(0).integers(0, 9, (60, 3, 40)).astype("f4")
 
 
 def found(health: Health, key: str | None = None) -> dict[str, list[int]]:
-    """Rows of each kind of finding of a dataset."""
+    """Return the rows of each kind of finding of a dataset."""
     return {
         one.kind: [row for part in one.rows for row in part]
         for one in health.findings
@@ -511,7 +511,7 @@ def test_empty_arrays(tmp_path: Path) -> None:
 
 
 def test_files_of_others(tmp_path: Path) -> None:
-    """As netCDF4 writes it: dimension scales, packed numbers, a fill value, an unlimited axis."""
+    """Write as netCDF4 does: dimension scales, packed numbers, fill value, unlimited axis."""
     netcdf4 = pytest.importorskip("netCDF4")
     with netcdf4.Dataset(tmp_path / "a.nc", "w") as file:
         file.createDimension("time", None)
@@ -589,7 +589,7 @@ def test_only_files_and_views_are_checked() -> None:
 
 
 def test_rows_never_written_without_a_fill_value(tmp_path: Path) -> None:
-    """``H5Pset_fill_value(…, NULL)``, which h5py has not, says that there is none."""
+    """Test an undefined fill value: ``H5Pset_fill_value(…, NULL)``, which h5py does not offer."""
     maps = Path("/proc/self/maps")
     words = maps.read_text().split() if maps.exists() else []
     library = next((ctypes.CDLL(word) for word in words if "h5py.libs/libhdf5-" in word), None)

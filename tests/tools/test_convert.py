@@ -1,4 +1,4 @@
-"""`convert`: nine directions, any chunks, the same bits; and what goes along with them."""
+"""Test `convert` between all formats, with any chunks: bits and metadata stay the same."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from oocdata.errors import ArgumentError, DamagedChunkError, MissingKeyError
 from oocdata.tools.convert import choosing as convert_choosing
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import work as convert_work
-from oocdata.tools.convert.carry import carried
+from oocdata.tools.convert.carry import metadata_for
 from oocdata.tools.convert.choosing import plan_of
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
@@ -33,13 +33,13 @@ SUFFIXES = [".npy", ".h5", ".zarr"]
 
 
 def numbers(shape: tuple[int, ...], dtype: str = "float32", seed: int = 0) -> NDArray[Any]:
-    """Any bits: NaN of every kind too."""
+    """Return an array of random bits, which include NaN of every kind."""
     nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
     return np.frombuffer(np.random.default_rng(seed).bytes(nbytes), dtype).reshape(shape)
 
 
 def store(path: Path, values: NDArray[Any], chunks: tuple[int, ...] | None = None) -> None:
-    """As others write it."""
+    """Write an array with other libraries."""
     if path.suffix == ".npy":
         np.save(path, values)
     elif path.suffix == ".h5":
@@ -68,7 +68,7 @@ def store(path: Path, values: NDArray[Any], chunks: tuple[int, ...] | None = Non
 
 
 def load(path: Path, key: str | None = None) -> NDArray[Any]:
-    """As others read it."""
+    """Read an array with other libraries."""
     if path.suffix == ".npy":
         return np.load(path)
     if path.suffix == ".h5":
@@ -274,7 +274,7 @@ def test_the_source_is_never_the_destination(tmp_path: Path) -> None:
         with pytest.raises(ArgumentError, match="apart"):
             convert(tmp_path / source, tmp_path / target, overwrite=True)
     both = ooc.open([tmp_path / "b.npy", tmp_path / "a.npy"]).astype("f8")
-    with pytest.raises(ArgumentError, match="lie apart"):
+    with pytest.raises(ArgumentError, match="must be apart"):
         convert(both, tmp_path / "a.npy", overwrite=True)
     assert len(np.load(tmp_path / "a.npy")) == 4
 
@@ -355,7 +355,7 @@ def test_attributes_that_hdf5_can_not_hold_are_named(tmp_path: Path) -> None:
     }  # fmt: skip
     zarr.create_array(tmp_path / "a.zarr", shape=(3,), dtype="i4", attributes=attributes)[:] = 1
     done = convert(tmp_path / "a.zarr", tmp_path / "b.h5")
-    assert sorted(done.plan.carried.lost) == ["long", "mixed", "ragged", "zero"]
+    assert sorted(done.plan.metadata.lost) == ["long", "mixed", "ragged", "zero"]
     with h5py.File(tmp_path / "b.h5") as file:
         assert sorted(file["data"].attrs) == ["good", "text", "words"]
 
@@ -379,13 +379,13 @@ def test_names_of_axes_of_which_some_places_are_left_out(
         for axis, name in enumerate("abc"):
             dataset.dims[axis].label = name
     view = ooc.open(tmp_path / "a.h5")[:, :, ::7]
-    assert carried(view, "zarr").dimension_names == ("a", "b", "c")
+    assert metadata_for(view, "zarr").dimension_names == ("a", "b", "c")
     view = ooc.open(tmp_path / "a.h5", axis=1)[:, ::-1, ::7]
-    assert carried(view, "zarr").dimension_names == ("b", "a", "c")
+    assert metadata_for(view, "zarr").dimension_names == ("b", "a", "c")
 
 
 def test_shards_of_long_chunks_are_no_larger_than_the_memory(tmp_path: Path) -> None:
-    """A shard is one block of memory; the whole array would be one otherwise."""
+    """A shard is one block of memory; without a bound it would be the whole array."""
     np.lib.format.open_memmap(tmp_path / "a.npy", "w+", "f4", (200_000, 4096))  # sparse
     plan = plan_of(ooc.open(tmp_path / "a.npy"), str(tmp_path / "b.zarr"),
                    chunks=(200_000, 8), memory=64 << 20)  # fmt: skip
@@ -393,7 +393,7 @@ def test_shards_of_long_chunks_are_no_larger_than_the_memory(tmp_path: Path) -> 
 
 
 def test_a_view_of_chunks_that_span_the_rows_is_planned_by_the_chunks(tmp_path: Path) -> None:
-    """Not by whole elements, of which none fits into memory beside the others."""
+    """Tiles span all rows, so memory holds only parts of their elements."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("u", (6000, 64, 64), "i2", chunks=(6000, 4, 4), compression="gzip",
                             fillvalue=1)  # fmt: skip
@@ -433,7 +433,7 @@ def test_rows_larger_than_the_memory(tmp_path: Path, suffix: str, shape: tuple[i
 
 
 def test_pieces_of_rows_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As those of rows larger than the memory, but with pieces of a few bytes."""
+    """Like rows larger than memory, but with pieces of a few bytes."""
     from oocdata.tools.convert import steps as reading
 
     values = numbers((5, 12, 10), "int16")
@@ -525,7 +525,7 @@ def test_elements_in_another_order_of_axes(tmp_path: Path) -> None:
 def test_verifying_decodes_the_source_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was damaged between file and memory would be compared with itself otherwise."""
+    """The source must be read again, or damage between file and memory stays unseen."""
     from oocdata.formats.hdf5.filtered import FilteredChunks
 
     store(tmp_path / "a.h5", numbers((40, 64)), (10, 64))

@@ -1,4 +1,4 @@
-"""Conversion to another dtype: what `numpy.ndarray.astype` gives where that is the same number."""
+"""Test conversion to another dtype against `numpy.ndarray.astype`, where the number is the same."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ NUMBERS = st.one_of(
 
 @given(NUMBERS, st.sampled_from(["f8", "f4", "f2", "i8", "u8", "i4", "u4", "i2", "u1", "?"]))
 def test_the_rule_is_that_of_exact_numbers(values: np.ndarray[Any, Any], dtype: str) -> None:
-    """Python's integers and floats compare exactly, whatever their size."""
+    """Compare as Python's integers and floats, which compare exactly."""
     with np.errstate(all="ignore"):
         usual = values.astype(dtype)
     fits = [

@@ -1,4 +1,4 @@
-"""A conversion that is stopped goes on; one of something else begins anew; never half a file."""
+"""Test that stopped conversions resume, that changed ones restart, and that no file is partial."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ print("done", flush=True)
 
 
 def killed_after(saves: int, source: Path, target: Path, **options: Any) -> None:
-    """Convert in a process that is killed once it has saved so many times."""
+    """Convert in a process that is killed after a number of saves."""
     with fork_server.start(SCRIPT, source, target, saves, options) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "there\n"
@@ -95,7 +95,7 @@ def test_a_killed_conversion_goes_on(
     target = tmp_path / f"b{suffix}"
     killed_after(saves, tmp_path / source, target)
     left = tmp_path / f"b{suffix}{PARTIAL}"
-    assert "goes on with it" in (left / "README.txt").read_text()
+    assert "start the same one again" in (left / "README.txt").read_text()
     before = sum(json.loads((left / "journal").read_text())["done"].values())
     assert before == saves
 
@@ -120,7 +120,7 @@ def test_a_killed_conversion_goes_on(
 
 
 def test_another_source_of_the_same_size_and_time_begins_anew(tmp_path: Path, values: Any) -> None:
-    """As ``rsync -t`` puts it there."""
+    """Replace the file as ``rsync -t`` does, with the same time."""
     path = tmp_path / "a.npy"
     np.save(path, values)
     killed_after(2, path, tmp_path / "b.npy")
@@ -135,7 +135,7 @@ def test_another_source_of_the_same_size_and_time_begins_anew(tmp_path: Path, va
 
 
 def test_bytes_in_other_files_begin_anew(tmp_path: Path, values: Any) -> None:
-    """Whether those have changed is not told by the file that names them."""
+    """The version of an HDF5 file does not change with the files that it refers to."""
     with h5py.File(tmp_path / "a.h5", "w") as file:
         layout = h5py.VirtualLayout(values.shape, "i4")
         layout[:] = h5py.VirtualSource(tmp_path / "good.h5", "u", values.shape)
@@ -148,12 +148,12 @@ def test_bytes_in_other_files_begin_anew(tmp_path: Path, values: Any) -> None:
     done = convert(view, tmp_path / "b.npy", memory=4 << 20)
     assert (np.load(tmp_path / "b.npy")[0] == 77).all()
     assert not done.resumed
-    assert "can be told from another" in done.anew
+    assert "can't be detected" in done.anew
 
 
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_source_of_many_files(tmp_path: Path, values: Any, changed: bool) -> None:
-    """A Zarr array is a folder of chunks: one that was written anew is seen."""
+    """A Zarr array is a folder of chunks; a rewritten chunk must be detected."""
     zarr.create_array(tmp_path / "a.zarr", data=values, chunks=(100, 16, 16))
     killed_after(2, tmp_path / "a.zarr", tmp_path / "b.npy")
     if changed:
@@ -173,7 +173,7 @@ def test_other_options_begin_anew(tmp_path: Path, values: Any) -> None:
 
 
 def test_a_note_that_was_cut_off(tmp_path: Path, values: Any) -> None:
-    """The last whole one holds."""
+    """The last complete journal is used."""
     killed_after(3, tmp_path / "good.h5", tmp_path / "b.npy")
     journal = tmp_path / f"b.npy{PARTIAL}" / "journal"
     journal.with_suffix(".new").write_bytes(journal.read_bytes()[:-5])
@@ -196,14 +196,14 @@ def test_a_file_stopped_while_it_was_saved_begins_anew(tmp_path: Path, values: A
     (tmp_path / f"b.h5{PARTIAL}" / "result.h5.saving").touch()
     done = convert(tmp_path / "good.h5", tmp_path / "b.h5", memory=4 << 20)
     assert not done.resumed
-    assert "not sound" in done.anew
+    assert "its result is damaged" in done.anew
     assert (load(tmp_path / "b.h5") == values).all()
 
 
 def test_hdf5_between_saves_is_what_was_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between two saves, HDF5 brings nothing but chunks to the file, behind its end."""
+    """Between two saves, HDF5 only appends chunks to the file."""
     from oocdata.writers import hdf5
     from oocdata.writers.codec import Codec
     from oocdata.writers.storage import open_storage
@@ -259,7 +259,7 @@ def test_an_error_keeps_what_was_saved(
 def test_killed_once_the_result_has_its_name(
     tmp_path: Path, values: Any, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What changed places with it is not gone on with: those are the old numbers."""
+    """The old array, exchanged with the result, must not be resumed."""
     from oocdata.writers.placement import Placement
 
     target = tmp_path / f"b{suffix}"
@@ -275,7 +275,7 @@ def test_killed_once_the_result_has_its_name(
 
 
 def test_a_file_that_changed_since_it_was_copied(tmp_path: Path, values: Any) -> None:
-    """What came to the file meanwhile stays in it."""
+    """Arrays that were added to the file meanwhile stay in it."""
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file["other"] = [1, 2]
     source = tmp_path / "good.h5"
@@ -334,7 +334,7 @@ for nbytes in (2000, 300_000, 600_000):
 def test_an_hdf5_file_that_could_not_grow_begins_anew(
     tmp_path: Path, values: Any, codec: str
 ) -> None:
-    """Not even its end may be there; then it can't be gone on with, and is not for ever."""
+    """The file may lack its end; then it can't be resumed, and must not stay for ever."""
     source, target = str(tmp_path / "good.h5"), tmp_path / "b.h5"
     done = fork_server.run(FULL, source, target, codec)
     assert done.returncode == 0, done.stderr
@@ -347,7 +347,7 @@ def test_an_hdf5_file_that_could_not_grow_begins_anew(
 def test_a_folder_deleted_in_the_middle_is_an_error(
     tmp_path: Path, values: Any, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Never what was written later alone."""
+    """The result must not hold only what was written after the deletion."""
     read, count = convert_work.read_box, 0
     left = tmp_path / f"b{suffix}{PARTIAL}"
 

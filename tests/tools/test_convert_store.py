@@ -1,4 +1,4 @@
-"""Converting to Zarr in a store: the same numbers, whole or not at all, gone on with."""
+"""Test conversion to Zarr in a store: the same numbers, complete or absent, resumable."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ def test_what_is_there_is_never_replaced(s3: S3, source: Path) -> None:
             convert(source, f"s3://data/{name}", to_key=key)
     with pytest.raises(ArgumentError, match="`overwrite`"):
         convert(source, "s3://data/there.zarr", overwrite=True)
-    with pytest.raises(ArgumentError, match="apart from what is read"):
+    with pytest.raises(ArgumentError, match="apart from the source"):
         convert("s3://data/there.zarr", "s3://data/there.zarr/b.zarr")
     assert objects(s3, "there.zarr") == before
     assert left_here(source) == []
@@ -152,14 +152,14 @@ def test_only_zarr_and_only_to_stores(source: Path, url: str) -> None:
 
 
 def long(source: Path) -> Path:
-    """Write the rows ten times, to be converted in several steps."""
+    """Write the rows ten times, so that a conversion takes several steps."""
     with h5py.File(source.with_name("long.h5"), "w") as file:
         file["u"] = np.tile(ROWS, (10, 1, 1))
     return source.with_name("long.h5")
 
 
 def failing(monkeypatch: pytest.MonkeyPatch, after: int, error: Exception) -> None:
-    """Have puts fail after some."""
+    """Let uploads fail after a number of them."""
     put, count = upload._put, 0
 
     def fails(where: Any, data: bytes) -> None:
@@ -204,7 +204,7 @@ def test_what_was_begun_is_gone_on_with(
 def test_what_was_begun_and_is_gone_is_begun_anew(
     s3: S3, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Deleted by hand, or on another server: what is noted here is not there."""
+    """Chunks in the local journal may have been deleted from the store."""
     url, options = "s3://data/again.zarr", {"chunks": 50, "shards": 0, "memory": 1 << 20}
     source = long(source)
     monkeypatch.setattr(convert_work, "SAVE_BYTES", 1)

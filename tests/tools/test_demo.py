@@ -1,6 +1,6 @@
-"""The demonstration: its data and physics, its memory, its model, and the whole of it.
+"""Test the demonstration: its data, memory, model and output.
 
-All that reads goes through `to_tf`.
+All reading goes through `to_tf`.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def test_more_memory_than_stated_is_an_error(
 
 
 TINY = demo.Plan(10, 2, 16 << 20, read_seconds=0.1, train_seconds=0.1, seed=1)
-"""As little as shows that all is done."""
+"""The smallest plan that runs everything."""
 
 
 # --- the model
@@ -238,7 +238,7 @@ def test_large_rows_are_cut() -> None:
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Train without graphs, which take longer to make than these steps."""
+    """Train eagerly, because tracing takes longer than these steps."""
     build = demo_training.build
 
     def build_eager(*arguments: Any) -> Any:
@@ -282,7 +282,7 @@ def test_trajectories_are_noticed(
     monkeypatch.setattr(demo, "_measured", lambda *_: None)  # they are told of before
     np.save(tmp_path / "runs.npy", np.random.default_rng(0).random((10, 12, 9, 9), np.float32))
     demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "runs.npy"))
-    assert "look like trajectory × time: axis=(0, 1)" in capsys.readouterr().out
+    assert "look like trajectory × time; choose" in capsys.readouterr().out
     demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "runs.npy", axis=(0, 1)))
     said = capsys.readouterr().out
     assert "look like" not in said
@@ -319,11 +319,11 @@ def test_demo_on_any_shape(
 @pytest.mark.parametrize(
     ("values", "options", "words"),
     [
-        (np.zeros((30, 4), "c8"), [], "must be real numbers"),
+        (np.zeros((30, 4), "c8"), [], "must hold real numbers"),
         (np.full(30, "a"), [], "must be numbers"),
-        (np.zeros((30, 0)), [], "none is finite"),
+        (np.zeros((30, 0)), [], "hold none"),
         (np.zeros((3, 4)), [], "must"),
-        (np.full((30, 4), np.nan), [], "none is finite"),
+        (np.full((30, 4), np.nan), [], "hold none"),
         (np.zeros((30, 4)), ["--output", "none/a.png"], "folder must exist"),
         (np.zeros((30, 4)), ["--output", "a.txt"], "must end in .png"),
         (np.zeros((30, 4)), ["--output", "mine.npy"], "must not exist yet"),

@@ -1,4 +1,4 @@
-"""What `oocdata.tools.info` says of an array, against what was written."""
+"""Test the description of arrays against what was written."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def test_the_code_decodes_packed_numbers(tmp_path: Path) -> None:
 def test_axes_that_look_like_trajectories(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.zeros((6, 20, 16, 24)))
     found = one(tmp_path / "a.npy")
-    assert found.axes == "2 of 4 axes look like trajectory × time: axis=(0, 1)"
+    assert found.axes == "2 of 4 axes look like trajectory × time; choose them by axis=(0, 1)"
     assert "axis=(0, 1)" in found.code[1]
     for usual in (one(tmp_path / "a.npy", axis=1), one(tmp_path / "a.npy", axis=(0, 1))):
         assert usual.axes == ""

@@ -1,7 +1,7 @@
-"""Layouts of public data sets: the code that `info` prints, against h5py, zarr, NumPy and xarray.
+"""Test layouts of public data sets: the code that `info` prints, against h5py, zarr and xarray.
 
-Files are written as their makers write them (`layout_files`). The code is run as it is printed, and
-an epoch of its training part, shuffled, is compared with elements that an oracle made of the file.
+Files are written as their publishers write them (`layout_files`). The code is run as printed, and a
+shuffled epoch of its training part is compared with elements that an oracle reads from the file.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def windows(rows: np.ndarray, inputs: int, targets: int) -> Iterator[Element]:
 
 
 def chunk(rows: np.ndarray, first: int, count: int) -> np.ndarray:
-    """Return `count` rows from `first` on, the last and the first one repeated at the ends."""
+    """Return `count` rows from `first` on, padded with the first and the last row."""
     return rows[np.clip(np.arange(first, first + count), 0, len(rows) - 1)]
 
 
@@ -281,23 +281,24 @@ CASES: dict[str, tuple[str, Callable[..., str], dict[str, Any], Callable[[str], 
         "AnnData: 400 cells × 60 genes, sparse", made.write_anndata, {"kind": "zarr"}, anndata,
     ),
     "pcam": (
-        "PCam: 60 images with labels beside", made.write_pcam, {"size": 32, "chunks": True}, pcam,
+        "PCam: 60 images, labels in a second file",
+        made.write_pcam, {"size": 32, "chunks": True}, pcam,
     ),
     "dlio": (
-        "A sample a file, as DLIO: 12 files, the first of 1 sample", made.write_dlio, {}, dlio,
+        "One sample per file, as DLIO: 12 files, the first of 1 sample", made.write_dlio, {}, dlio,
     ),
     "dlio_hdf5": (
-        "A sample a file, as DLIO: 12 files, the first of 1 sample",
+        "One sample per file, as DLIO: 12 files, the first of 1 sample",
         made.write_dlio, {"kind": "hdf5"}, dlio,
     ),
 }  # fmt: skip
 
 SPLIT = {"robomimic", "robomimic_gzip"}
-"""Parts that the file names: together they are all elements."""
+"""Layouts whose file names the parts of a split; together they hold all elements."""
 
 
 def digest(element: Element) -> bytes:
-    """Return all bytes of an element, with names, dtypes and shapes."""
+    """Return a digest of an element: bytes, names, dtypes and shapes."""
     if isinstance(element, dict):
         return b"".join(name.encode() + digest(element[name]) for name in sorted(element))
     if isinstance(element, tuple):
@@ -321,7 +322,7 @@ def elements(dataset: ooc.Dataset) -> Iterator[Element]:
 
 
 def run(target: str) -> dict[str, Any]:
-    """Run the code that is printed for a target; return its names."""
+    """Run the code that `info` prints for a target; return its variables."""
     found = recognise(Opening.of(target))
     assert found is not None
     names: dict[str, Any] = {}
@@ -330,7 +331,7 @@ def run(target: str) -> dict[str, Any]:
 
 
 def claimed_by_one(target: Any) -> None:
-    """Fail if a second layout claims the same file: their order decides nothing."""
+    """Fail if several layouts match the same file, because their order must not matter."""
 
     def found(layout: Callable[[Any], Any], listing: Any) -> Any:
         try:
@@ -379,7 +380,7 @@ def rows_of(element: Element) -> Iterator[bytes]:
     "name", ["seeds", "arco", "anemoi", "makani", "moving_mnist", "sevir", "robomimic"]
 )
 def test_parts_share_no_row(tmp_path: Path, name: str) -> None:
-    """Rows are noise: no two are alike."""
+    """Rows are noise, so all differ."""
     _, write, options, _ = CASES[name]
     names = run(write(tmp_path, **options))
     train, val = (
@@ -439,7 +440,7 @@ def test_one_of_several_files(tmp_path: Path, name: str) -> None:
 
 
 def chunks_decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[Any, ...]]:
-    """Count the chunks that are decoded, by table of chunks and place in it."""
+    """Count the chunks that are decoded, by chunk table and position in it."""
     decoded: Counter[tuple[Any, ...]] = Counter()
     read = FilteredChunks.read_chunks
 
@@ -452,7 +453,7 @@ def chunks_decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[tuple[Any, ...]]:
 
 
 def stored_chunks(path: str, keys: list[str]) -> int:
-    """Return how many chunks h5py finds in all of some datasets."""
+    """Return the number of chunks of datasets, from h5py."""
     with h5py.File(path) as file:
         return sum(file[key].id.get_num_chunks() for key in keys)
 
@@ -509,7 +510,7 @@ def test_no_advice_where_patches_want_cut_rows(tmp_path: Path) -> None:
 
 
 def test_few_datasets_are_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of many demos that are alike one is looked at, twice: for its names and to describe it."""
+    """One of many demos is opened, twice: for its names, and to describe it."""
     path = tmp_path / "many.hdf5"
     with h5py.File(path, "w") as file:
         for number in range(400):

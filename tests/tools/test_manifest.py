@@ -1,4 +1,4 @@
-"""What a manifest holds, and how it comes to be there: complete or not at all."""
+"""Test the content of manifests, and that they are written atomically."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_the_format_is_what_is_documented(path: Path) -> None:
 def test_it_is_not_written_over(path: Path) -> None:
     check(path, write_manifest=True)
     before = Path(f"{path}.manifest").read_bytes()
-    with pytest.raises(ArgumentError, match=r"must not be there yet"):
+    with pytest.raises(ArgumentError, match=r"must not exist yet"):
         check(path, write_manifest=True)
     assert Path(f"{path}.manifest").read_bytes() == before
     check(path, "u", write_manifest=True, overwrite=True)
@@ -181,7 +181,7 @@ def test_what_its_permissions_are(path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["a.npy", "a.zarr", "a.h5"])
 def test_rows_are_compared_along_the_axis_of_the_manifest(tmp_path: Path, name: str) -> None:
-    """As `oocdata.open` compares them; rows of both axes have one shape here."""
+    """Compare as `oocdata.open` does; rows along both axes have the same shape here."""
     values, path = np.random.default_rng(0).random((20, 20, 80)), tmp_path / name
 
     def write() -> None:

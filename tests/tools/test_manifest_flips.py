@@ -1,4 +1,4 @@
-"""A manifest notices any flipped bit of the data that changes a number, and names its rows."""
+"""Test that a manifest detects every flipped bit that changes a number, and names its rows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def npz(path: Path) -> None:
 
 
 def hdf5(path: Path) -> None:
-    """Contiguous, compressed, text, attributes, dead space."""
+    """Write a file with contiguous and compressed data, text, attributes and unused space."""
     with h5py.File(path, "w", userblock_size=512) as file:
         file["flow/plain"] = ROWS
         file["flow/plain"].attrs["unit"] = "m/s"
@@ -88,7 +88,7 @@ def written(folder: Path, name: str) -> Path:
 
 
 def files_of(path: Path) -> list[tuple[str, int]]:
-    """Name and length of every file, hidden ones too."""
+    """Return name and length of every file, including hidden files."""
     if path.is_file():
         return [("", path.stat().st_size)]
     files = (one for one in path.rglob("*") if one.is_file())
@@ -96,7 +96,7 @@ def files_of(path: Path) -> list[tuple[str, int]]:
 
 
 def flip(path: Path, files: list[tuple[str, int]], bit: int) -> Callable[[], None]:
-    """Flip one bit of all bytes of some files; return what flips it back."""
+    """Flip one bit in the bytes of files; return a function that flips it back."""
     byte, place = divmod(bit, 8)
     starts = np.cumsum([0, *(nbytes for _, nbytes in files)])
     number = int(np.searchsorted(starts, byte, side="right")) - 1
@@ -115,7 +115,7 @@ def flip(path: Path, files: list[tuple[str, int]], bit: int) -> Callable[[], Non
 
 
 def named(health: Health, key: str | None) -> set[int]:
-    """Rows of a dataset that findings name; all of them where they name the dataset alone."""
+    """Return the rows of a dataset that findings name; all rows if they name the dataset only."""
     rows: set[int] = set()
     for finding in health.findings:
         if finding.key == key or (finding.kind == "unreadable" and finding.key is None):
@@ -124,7 +124,7 @@ def named(health: Health, key: str | None) -> set[int]:
 
 
 def rows_that_differ(path: Path) -> dict[str | None, set[int]]:
-    """Which rows other libraries read otherwise now; they may not be able to."""
+    """Return the rows that other libraries read differently, or can't read."""
     found: dict[str | None, set[int]] = {}
     try:
         if path.suffix == ".npy":

@@ -1,4 +1,4 @@
-"""What a preview shows, against NumPy: which rows, which values, with which colours."""
+"""Test previews against NumPy: rows, values and colours."""
 
 from __future__ import annotations
 
@@ -216,7 +216,7 @@ def test_rows_are_those_in_storage_or_the_first_ones() -> None:
         ({"count": 0}, ArgumentError, "`count`"),
         ({"rows": 5}, ArgumentError, "in one dimension; got int64 of shape"),
         ({"rows": [1.5]}, ArgumentError, "positions must be integers"),
-        ({"rows": [3, 7], "count": 2}, ArgumentError, "`count` must be left out where `rows`"),
+        ({"rows": [3, 7], "count": 2}, ArgumentError, "`count` must be left out if `rows`"),
         ({"channel": [1.5]}, ArgumentError, "`channel` must be a whole number"),
         ({"channel": "red"}, ArgumentError, "`channel` must be a whole number"),
         ({"layout": None}, ArgumentError, "`layout` must be 'auto' or a letter for each axis"),
@@ -225,7 +225,7 @@ def test_rows_are_those_in_storage_or_the_first_ones() -> None:
         ({"limits": (1, np.inf)}, ArgumentError, "must be two numbers"),
         ({"colormap": "virids"}, ArgumentError, "Near: viridis"),
         ({"layout": "CHW"}, ArgumentError, "`layout`"),
-        ({"channel": 0}, ArgumentError, "no channel axis"),
+        ({"channel": 0}, ArgumentError, "without a channel axis"),
     ],
 )
 def test_wrong_arguments_are_refused(
@@ -246,7 +246,7 @@ def test_nothing_can_be_shown_of_nothing() -> None:
 
 @dataclass(frozen=True)
 class Boundless:
-    """An array of any size, of which every value is its column; counts the bytes asked for."""
+    """An array of any size whose values are their columns; counts the bytes read."""
 
     shape: tuple[int, ...]
     chunks: tuple[int, ...] | None = None
@@ -521,7 +521,7 @@ def test_the_unit_of_packed_numbers_is_left_out(tmp_path: Path) -> None:
         file["u"].attrs.update(units="K", scale_factor=0.5)
     found = preview(tmp_path / "a.h5", "u")
     assert found.unit is None
-    assert "packed (scale_factor 0.5): as stored" in found.notes
+    assert "packed (scale_factor 0.5): shown as stored" in found.notes
 
 
 def test_cut_rows_keep_the_names_of_their_axes(tmp_path: Path) -> None:
@@ -609,7 +609,7 @@ def test_no_text_of_a_sheet_lies_on_other_text(number: int) -> None:
 
 
 def texts_of(figure: Any) -> list[Any]:
-    """The texts that are drawn: without the labels of ticks outside of an axis."""
+    """Return the drawn texts, without labels of ticks outside their axis."""
     texts = list(figure.texts)
     for axes in figure.axes:
         texts += [axes.title, axes.xaxis.label, axes.yaxis.label]

@@ -1,6 +1,6 @@
-"""`Loader.profile`: whether it is the model or the data, and what to change.
+"""Test `Loader.profile`: the verdict, the rates and the advice.
 
-Rates are measured by a clock of the test's own, which moves when batches are made or used.
+Rates are measured by a clock of the tests, which advances when batches are made or used.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ ROWS = np.random.default_rng(0).normal(0, 1, (4000, 256)).astype("f4")
 
 
 class Clock:
-    """Seconds that pass when somebody says so."""
+    """A clock that tests advance."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -185,7 +185,7 @@ def test_batches_are_those_of_the_loader(loader: Loader) -> None:
 
 
 class Model:
-    """What Keras's `train_on_batch` looks like."""
+    """A step like Keras's `train_on_batch`."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
@@ -196,14 +196,14 @@ class Model:
 
 
 class Loss:
-    """What PyTorch's loss looks like: it has a gradient, so it refuses to be read."""
+    """A result like PyTorch's loss, which can't be converted to NumPy because it has a gradient."""
 
     def numpy(self) -> None:
         raise RuntimeError("Can't call numpy() on Tensor that requires grad.")
 
 
 class Promised:
-    """What JAX gives before it is there: what failed is told when it is waited for."""
+    """A result like JAX's, which is computed later; an error is raised when it is awaited."""
 
     def block_until_ready(self) -> None:
         raise RuntimeError("out of memory")

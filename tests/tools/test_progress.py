@@ -1,4 +1,4 @@
-"""Bars on a terminal, nothing elsewhere."""
+"""Test that progress bars are shown on a terminal only."""
 
 from __future__ import annotations
 

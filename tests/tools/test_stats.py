@@ -1,4 +1,4 @@
-"""`ooc.stats` against NumPy in float64, and against exact fractions where NumPy loses digits."""
+"""Test `ooc.stats` against NumPy in float64, or exact fractions where NumPy loses digits."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ FLOATS = st.floats(-1e6, 1e6, width=32) | st.sampled_from([np.nan, np.inf, -np.i
 def test_any_array(
     values: NDArray[Any], axis: int | None, times: int, wide: bool, memory: int
 ) -> None:
-    """Of one block, and of many; rows of one piece, and of many."""
+    """One block, and many; rows of one piece, and of many."""
     axis = axis if axis is not None and axis < values.ndim else None
     values = np.repeat(values, times, axis=values.ndim - 1 if wide else 0)
     try:
@@ -137,7 +137,7 @@ def test_channels_that_begin_with_nan_keep_their_digits(one_mib: None) -> None:
 
 @pytest.mark.long
 def test_a_hundred_million_rows() -> None:
-    """In two orders, against sums of whole numbers, which are exact."""
+    """Compare in two orders with integer sums, which are exact."""
     values = (np.arange(100_000_000, dtype=np.int64) * 48_271 % 2_147_483_647).astype("i4")
     total = squares = 0
     for part in np.split(values, 100):
@@ -222,7 +222,7 @@ def test_complex_numbers_are_taken_apart() -> None:
     [
         ((), None, "a row is one number"),
         ((7,), 1, "column, by the axes' lengths"),
-        ((5000,), None, "taken for signals"),
+        ((5000,), None, "taken for a signal"),
         ((1000, 3), 2, "channel, by the axes' lengths"),  # a curve of each of three
         ((3, 50, 40), 1, "channel, by the axes' lengths"),
         ((50, 40, 3), 3, "channel, by the axes' lengths"),
@@ -368,7 +368,7 @@ def test_the_text_fits_eighty_columns_and_says_what_was_done() -> None:
     values[:4, 7] = np.nan
     said = str(stats(ooc.open(values), channels=1))
     assert max(map(len, said.splitlines())) <= 80
-    assert "channels   40, along axis 1 (as asked)" in said
+    assert "channels   40, along axis 1 (as given)" in said
     assert "12,000 NaN, 50 infinite" in said
     assert "24 more channels" in said
     assert "of the population" in said

@@ -1,4 +1,4 @@
-"""Rows that are constant or like another one, against NumPy's unique."""
+"""Test constant and repeated rows against `numpy.unique`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RNG = np.random.default_rng(11)
 
 
 def repeats_of(values: NDArray[Any]) -> list[tuple[int, int]]:
-    """Return each row whose bytes came before, with the first that has them."""
+    """Return each repeated row with the first row of the same bytes."""
     first: dict[bytes, int] = {}
     found = []
     for place, row in enumerate(values):
@@ -86,13 +86,15 @@ def test_all_are_counted_and_the_first_hundred_listed() -> None:
     assert (found.constant, found.repeats) == (1000, 999)
     assert found.constant_shown == tuple(range(100))
     assert found.repeats_shown == tuple((row, 0) for row in range(1, 101))
-    assert "999 rows are bit for bit like an earlier one: 1 (as 0)" in str(stats(ooc.open(values)))
+    assert "999 rows are bit for bit the same as an earlier row: 1 (as 0)" in str(
+        stats(ooc.open(values))
+    )
 
 
 def test_what_was_not_looked_for_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     plain = stats(ooc.open(np.zeros((5, 3))), duplicates=False)
     assert (plain.rows.repeats, plain.rows.constant) == (None, 5)
-    assert "repeated   not looked for: as asked" in str(plain)
+    assert "repeated   not looked for: turned off" in str(plain)
     single = stats(ooc.open(np.zeros(5)))
     assert (single.rows.repeats, single.rows.constant) == (None, None)
     assert str(single).count("not looked for: a row is one number") == 2

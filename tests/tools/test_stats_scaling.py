@@ -1,4 +1,4 @@
-"""Scaling by statistics, against NumPy and against Keras's own layer."""
+"""Test scaling by statistics against NumPy and Keras's layer."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def test_it_may_be_kept_sent_and_described(tmp_path: Any) -> None:
 def test_labels_are_not_scaled_with_the_images() -> None:
     images, labels = ooc.open(NCHW), ooc.open(np.arange(200))
     scaling = stats(images).standardize
-    with pytest.raises(ArgumentError, match="made of rows"):
+    with pytest.raises(ArgumentError, match="consist of rows"):
         ooc.zip(images, labels).map(scaling)[0]
     masks = ooc.open(np.zeros((200, 3, 8, 9), "u1"))
     with pytest.raises(ArgumentError, match="of the same rows"):
@@ -170,5 +170,5 @@ def test_labels_are_not_scaled_with_the_images() -> None:
         scaling(np.moveaxis(NCHW, 1, -1))
     with pytest.raises(ArgumentError, match="real numbers"):
         scaling(NCHW.astype("c8"))
-    with pytest.raises(ArgumentError, match="made of rows"):
+    with pytest.raises(ArgumentError, match="consist of rows"):
         scaling(NCHW[0, 0])

@@ -1,6 +1,6 @@
-"""What the tools say of a file at a URL: what they say of the same file on the disk.
+"""Test that tools report the same of a file at a URL as of the file on the disk.
 
-And what explain, profile and bench say of the link, against what a server counts.
+And test what explain, profile and bench report of the link, against the counts of a server.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def server(folder: Path) -> Iterator[RangeServer]:
 
 
 def same(found: Any, url: str, path: str) -> Any:
-    """Return what was found as JSON, with the URL written as the path."""
+    """Return a result as JSON, with the URL replaced by the path."""
     return json.loads(json.dumps(found.to_json(), default=str).replace(url, path))
 
 
@@ -249,7 +249,7 @@ def test_profile_counts_what_went_over_the_link(server: RangeServer) -> None:
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, busy: float) -> Any:
-    """Return what a watch finds of ten batches, a second each, of which the link takes some."""
+    """Return the link use of ten batches of a second each, part of it spent on the link."""
     traffic, now = link_module.Traffic(), [0.0]
     monkeypatch.setattr(link_module, "link", lambda: SimpleNamespace(traffic=traffic))
     watch = LinkWatch(lambda: now[0])
@@ -301,7 +301,7 @@ def test_bench_measures_the_link(server: RangeServer) -> None:
 
 
 def write_grown(path: Path, width: int | None = 64, **options: Any) -> None:
-    """Write rows one by one to two datasets, so that chunks and their index lie mixed."""
+    """Write rows one by one to two datasets, so that chunks and indices are interleaved."""
     with h5py.File(path, "w", **options) as file:
         chunks = {"chunks": (1, 64, 64), "maxshape": (None, 64, width), "dtype": "u1"}
         for name in "uv":

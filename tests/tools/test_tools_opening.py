@@ -1,4 +1,4 @@
-"""What a tool is given: a path, several, or a dataset that is open."""
+"""Test `Opening` of a path, several paths, or an open dataset."""
 
 from __future__ import annotations
 

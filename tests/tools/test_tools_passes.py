@@ -1,4 +1,4 @@
-"""The one pass over all rows: each once, in order, in a bounded memory, and on after faults."""
+"""Test the pass over all rows: each once, in order, in bounded memory, also after read errors."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_blocks_are_whole_chunks(tmp_path: Path, start: int, one_mib: None) -> N
 
 
 def test_memory_is_bounded_by_the_budget(one_mib: None) -> None:
-    """Blocks that exist at a time take half of the memory for batches, a quarter of all."""
+    """Blocks that exist at a time take half of the memory for batches."""
     lock, there, most = threading.Lock(), [0], [0]
 
     def work(block: Block) -> int:
@@ -91,7 +91,7 @@ def test_memory_is_bounded_by_the_budget(one_mib: None) -> None:
 
 
 class Failing:
-    """A source whose bad rows can't be read; it counts what is asked for."""
+    """A source with unreadable rows, which records the rows requested."""
 
     def __init__(self, rows: int, bad: set[int], error: Exception) -> None:
         self.shape, self.dtype = (rows, 2), np.dtype("f4")
@@ -105,9 +105,9 @@ class Failing:
 
 
 @pytest.mark.parametrize("bad", [{0}, {3, 4, 77}, set(range(20, 60)), set(range(100))])
-def test_it_goes_on_after_faults(bad: set[int]) -> None:
+def test_it_continue_on_error_after_faults(bad: set[int]) -> None:
     source = Failing(100, bad, SourceError("no."))
-    (block,) = read(ooc.open(source), goes_on=True)
+    (block,) = read(ooc.open(source), continue_on_error=True)
     assert {row for rows, _ in block.failed for row in rows} == bad
     assert {str(error) for _, error in block.failed} == {"no."}
     good = sorted(set(range(100)) - bad)
@@ -119,7 +119,9 @@ def test_it_goes_on_after_faults(bad: set[int]) -> None:
 
 
 def test_an_error_of_the_system_is_a_fault_as_well() -> None:
-    (block,) = read(ooc.open(Failing(9, {8}, OSError(5, "Input/output error"))), goes_on=True)
+    (block,) = read(
+        ooc.open(Failing(9, {8}, OSError(5, "Input/output error"))), continue_on_error=True
+    )
     ((rows, error),) = block.failed
     assert (rows, type(error)) == (range(8, 9), SourceError)
     assert "Input/output error" in error.message
@@ -134,11 +136,11 @@ def test_a_damaged_chunk_is_named_as_a_whole(tmp_path: Path) -> None:
         raw.seek(where)
         raw.write(b"\xff" * 40)
     view = ooc.open(tmp_path / "a.h5")
-    (block,) = read(view, goes_on=True)
+    (block,) = read(view, continue_on_error=True)
     assert [(rows, type(error)) for rows, error in block.failed] == [
         (range(12, 18), DamagedChunkError)
     ]
-    (part,) = read(view[14:30], goes_on=True)
+    (part,) = read(view[14:30], continue_on_error=True)
     assert [rows for rows, _ in part.failed] == [range(4)]
     assert_array_equal(part.values[4:], array[18:30])
 

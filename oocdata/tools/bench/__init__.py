@@ -1,7 +1,7 @@
-"""`oocdata bench`: how fast a file can be read, beside what the machine allows, and what to change.
+"""Measure how fast a dataset can be read, compared with the limits of the machine.
 
-Everything is measured in one process, in rounds in which all ways and limits take turns, so that a
-busy machine slows all of them down alike. A figure is the median of the rounds.
+All ways to read and all limits are measured in one process, in alternating rounds, so that other
+load on the machine slows all of them equally. A figure is the median of the rounds.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _ORDERS: dict[str, bool | str] = {
     "block shuffle": "block",
 }
 _IN_FLIGHT = 4
-"""Batches, or runs of them, that exist at a time in plain iteration."""
+"""Batches, or runs of batches, that exist at a time in plain iteration."""
 
 _DECODED_BYTES = 32 << 20
-"""What may be decoded before the first batches come, for each second of measuring."""
+"""Bytes that may be decoded before the first batches, for each second of measuring."""
 
-_LIMIT, _WAYS = 0.03, 0.6
-"""Shares of the time: a round of a limit, and all rounds of all ways."""
+_LIMIT_SHARE, _WAYS_SHARE = 0.03, 0.6
+"""Shares of the time: for a round of a limit, and for all rounds of all ways."""
 
 
 def bench(
@@ -70,25 +70,25 @@ def bench(
     progress: bool = False,
     **arguments: Unpack[OpenArguments],
 ) -> Bench:
-    """Measure how fast elements can be read, beside what disk, decoder and memory allow.
+    """Measure how fast elements can be read, compared with disk, decoder and memory.
 
-    Nothing is written, and nothing of the dataset changes. Each epoch decodes anew.
+    Nothing is written. The cache of decoded chunks is emptied before each epoch.
 
     Parameters
     ----------
     target, key, **arguments
         As for `oocdata.open`; or a dataset, such as windows of a View.
     batch_sizes : sequence of int, optional
-        By default 32 and 256, as far as they fit into memory.
+        By default 32 and 256, if they fit into memory.
     seconds : float
-        About how long it may take; a single read that takes longer is not interrupted.
+        About how long measuring may take; a single read that takes longer is not interrupted.
     to_tf : bool
-        Measure ``to_tf`` beside plain iteration. Loads TensorFlow, on top of `seconds`.
+        Measure ``to_tf`` as well as plain iteration. Imports TensorFlow, on top of `seconds`.
     cold : bool
         Drop the files from the page cache before each epoch, and measure the disk. Other programs
-        that read them wait for the disk again. By default the page cache is left alone.
+        that read these files become slower for a while. By default the page cache is left alone.
     progress : bool
-        Show how far it is, on standard error.
+        Show a progress bar on standard error.
 
     Returns
     -------
@@ -97,12 +97,12 @@ def bench(
     Raises
     ------
     oocdata.errors.ArgumentError
-        If an argument breaks its rule, or a batch would not fit into memory or has more elements
-        than there are.
+        If an argument breaks its rule, or a batch does not fit into memory or has more elements
+        than the dataset.
     oocdata.errors.MissingDependencyError
-        If TensorFlow is asked for and not installed.
+        If TensorFlow is needed and not installed.
     oocdata.errors.SourceError
-        If the target can't be opened, or storage can't deliver a row.
+        If the target can't be opened, or a row can't be read.
 
     Examples
     --------
@@ -115,12 +115,12 @@ def bench(
     dataset = Opening.of(target, key, **arguments).dataset()
     if to_tf:
         import oocdata.frontends.tfdata  # noqa: F401  # before the clock starts
-    begun = perf_counter()
+    began = perf_counter()
     nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
     if nbytes == 0 and len(dataset):
         raise ArgumentError("elements must hold numbers to be measured; these have none.")
-    epoch = len(dataset.batches(1))  # a mixture's is shorter than the mixture
-    sizes = _batch_sizes(epoch, nbytes, batch_sizes)
+    epoch_length = len(dataset.batches(1))  # an epoch of a mixture is shorter than the mixture
+    sizes = _batch_sizes(epoch_length, nbytes, batch_sizes)
     loaders, resident, notes = _loaders(dataset, sizes, to_tf, seconds)
     files = files_of(dataset)
     state = "warm" if files else "memory"
@@ -128,25 +128,25 @@ def bench(
         files.drop()
         state = "cold" if files.are_gone() else "warm"
         if state == "warm":
-            why = "another process has mapped them, or they lie in memory"
+            why = "another process has mapped them, or they are stored in memory"
             notes.append(f"The files could not be dropped from the page cache: {why}.")
     link = link_reading(dataset)
     state = "store" if link is not None and state == "memory" else state
     allowed = {
         "memory": copying(dataset, max(sizes)),
         "link": link,
-        "decoder": decoding(dataset) if link is None else None,  # it can't be told from fetching
+        "decoder": decoding(dataset) if link is None else None,  # reading chunks also fetches them
         "disk": disk_reading(files, dataset) if state == "cold" else None,
     }
-    limits = {name: one for name, one in allowed.items() if one is not None}
+    limits = {name: limit for name, limit in allowed.items() if limit is not None}
     measures: dict[str | Way, tuple[Measure, float]] = {
-        name: (measure, _LIMIT * seconds) for name, (measure, _) in limits.items()
+        name: (measure, _LIMIT_SHARE * seconds) for name, (measure, _) in limits.items()
     }
     for way, loader in loaders.items():
         measure = partial(_measure, way, loader, files if state == "cold" else None)
         if way.order == "sequential":
-            measure(0.0, ROUNDS)  # so that none pays for what all of them load
-        measures[way] = (measure, _WAYS * seconds / (ROUNDS * len(loaders)))
+            measure(0.0, ROUNDS)  # warm up: no way is charged for work that all of them share
+        measures[way] = (measure, _WAYS_SHARE * seconds / (ROUNDS * len(loaders)))
     with shown_progress("measuring", ROUNDS * len(measures), "stretches", progress) as advance:
         rates = take_turns(measures, seconds, advance)
     storage = dataset.sources()[0].storage()
@@ -165,7 +165,7 @@ def bench(
         advice=(),
         notes=tuple(notes),
         memory_bytes=MEMORY + resident,
-        seconds=perf_counter() - begun,
+        seconds=perf_counter() - began,
     )
     reading = reading_of(dataset.batches(min(sizes), shuffle=True))
     by_order: dict[str, dict[int, tuple[float, ...]]] = {}
@@ -181,27 +181,27 @@ def bench(
 def _loaders(
     dataset: Dataset, sizes: Sequence[int], to_tf: bool, seconds: float
 ) -> tuple[dict[Way, Loader], int, list[str]]:
-    """Return the ways to be measured, the memory they take, and notes of those left out."""
-    found: dict[Way, Loader] = {}
+    """Return the loader of each way to measure, the memory they take, and notes on skipped ways."""
+    loaders: dict[Way, Loader] = {}
     resident, notes = 0, []
     for order, shuffle in _ORDERS.items():
         for batch_size in sizes:
             loader = dataset.batches(batch_size, shuffle=shuffle)
             if order == "block shuffle" and not loader.chunked:
-                continue  # as good as a full one
+                continue  # a full shuffle is as fast without chunks
             explained = loader.explain()
-            again = explained.amplification
-            decoded = _IN_FLIGHT * loader.steps_together * loader.batch_bytes * again
+            amplification = explained.amplification
+            decoded = _IN_FLIGHT * loader.steps_together * loader.batch_bytes * amplification
             if order != "sequential" and loader.chunked and decoded > _DECODED_BYTES * seconds:
                 notes.append(
-                    f"Left out: {order}, batches of {batch_size:,}. It decodes {again:,.0f} bytes "
-                    f"for each byte used, {size(decoded)} before the first batches come."
+                    f"Left out: {order}, batches of {batch_size:,}. It decodes {amplification:,.0f}"
+                    f" bytes for each byte used, {size(decoded)} before the first batches come."
                 )
                 continue
             resident = max(resident, explained.resident_bytes)
             for reader in ("NumPy", "to_tf") if to_tf else ("NumPy",):
-                found[Way(order, batch_size, reader, (), again)] = loader
-    return found, resident, notes
+                loaders[Way(order, batch_size, reader, (), amplification)] = loader
+    return loaders, resident, notes
 
 
 def _measure(way: Way, loader: Loader, cold: Files | None, seconds: float, number: int) -> float:
@@ -209,7 +209,7 @@ def _measure(way: Way, loader: Loader, cold: Files | None, seconds: float, numbe
 
     def epochs(epoch: int) -> Iterator[Any]:
         decoded_chunks.forget()
-        if cold is not None:  # before each epoch: a small file has many in a stretch
+        if cold is not None:  # a round may read a small file in many epochs
             cold.drop()
         if way.reader == "NumPy":
             return loader.epoch(epoch)
@@ -218,15 +218,15 @@ def _measure(way: Way, loader: Loader, cold: Files | None, seconds: float, numbe
     return pace(epochs, seconds, period=steps_of_a_period(loader), first=number).rate
 
 
-def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[int]:
-    """Return the batch sizes to measure: those asked for, or the usual ones that fit."""
-    room = _memory() // _IN_FLIGHT // max(1, nbytes)
-    if given is None:
-        return list(dict.fromkeys(max(1, min(one, length, room)) for one in _BATCH_SIZES))
-    sizes = [as_count("batch_sizes", one) for one in dict.fromkeys(given)]
+def _batch_sizes(length: int, nbytes: int, requested: Sequence[int] | None) -> list[int]:
+    """Return the batch sizes to measure: the requested ones, or the default ones that fit."""
+    fitting = _memory() // _IN_FLIGHT // max(1, nbytes)
+    if requested is None:
+        return list(dict.fromkeys(max(1, min(size, length, fitting)) for size in _BATCH_SIZES))
+    sizes = [as_count("batch_sizes", size) for size in dict.fromkeys(requested)]
     if not sizes:
         raise ArgumentError("`batch_sizes` must name at least one; got none.")
-    most = min(room, length or room)
+    most = min(fitting, length or fitting)
     if max(sizes) > most:
         raise ArgumentError(
             f"`batch_sizes` must be at most {most:,}: of {length:,} elements, {_IN_FLIGHT} batches "
@@ -236,5 +236,5 @@ def _batch_sizes(length: int, nbytes: int, given: Sequence[int] | None) -> list[
 
 
 def _memory() -> int:
-    """Return the bytes of the machine's memory that batches may take."""
+    """Return the bytes that batches may take: a quarter of the machine's memory."""
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4

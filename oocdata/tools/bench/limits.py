@@ -1,8 +1,7 @@
-"""What the disk, the link, the decoder and memory allow: each does nothing but that.
+"""Measure the limits of the machine: memory, decoder, link and disk, each alone.
 
-In a thread for each core, and two at least. Before the disk is measured, the files must be dropped
-from the page cache; below a virtual machine or a file server there may be other caches, which can't
-be emptied from here.
+The files are dropped from the page cache before the disk is measured. A virtual machine or a file
+server may have other caches, which can't be emptied from here.
 """
 
 from __future__ import annotations
@@ -35,114 +34,116 @@ __all__ = [
 ]  # fmt: skip
 
 _MOST_FILES = 20_000
-_LOOKED_AT = 8
-"""Files that are asked whether they are in the page cache."""
+_MOST_PROBED = 8
+"""Files that are tested for being in the page cache."""
 
 
 class Files(dict[str, int]):
-    """Local files by their paths, and the bytes of each."""
+    """Paths of local files, and the size of each in bytes."""
 
     def drop(self) -> None:
         """Ask the system to drop the files from the page cache."""
         for path in self:
             with open(path, "rb") as file:
-                with suppress(OSError):  # pages that are yet to be written can't be dropped
+                with suppress(OSError):  # dirty pages can't be dropped
                     os.fsync(file.fileno())
                 if hasattr(os, "posix_fadvise"):
                     os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
     def are_gone(self) -> bool:
-        """Return whether they are gone from the page cache, as a few of the largest tell.
+        """Return whether a few of the largest files are no longer in the page cache.
 
-        A file that another process has mapped stays, and so does one that lies in memory.
+        Files that another process has mapped, or that are stored in memory, stay.
         """
-        largest = sorted(self.items(), key=itemgetter(1), reverse=True)[:_LOOKED_AT]
+        largest = sorted(self.items(), key=itemgetter(1), reverse=True)[:_MOST_PROBED]
         for path, size in largest:
             with open(path, "rb") as file:
-                try:  # preadv2(2): an error if the system would have to wait for the disk
+                try:  # preadv2(2) fails with this flag if the read would wait for the disk
                     flags = getattr(os, "RWF_NOWAIT", 0)
                     if os.preadv(file.fileno(), [bytearray(1)], size // 2, flags):
                         return False
                 except BlockingIOError:
                     continue
-                except OSError:  # of no use with this file system
+                except OSError:  # not supported by this file system
                     return False
         return True
 
 
 def files_of(dataset: Dataset) -> Files:
-    """Return the local files that a dataset is read from; none for memory and for URLs."""
-    found = Files()
+    """Return the local files that a dataset is read from; none for arrays in memory and URLs."""
+    files = Files()
     for source in dataset.sources() if len(dataset) else []:
         storage = source.storage()
-        named = [file.path for file in storage.files] or [*storage.row_files]
-        named = named or [storage.path or ""]
+        paths = [file.path for file in storage.files] or [*storage.row_files]
+        paths = paths or [storage.path or ""]
         if storage.path and os.path.isdir(storage.path):  # Zarr: a folder of chunks
             keys = [key for _, key in storage.part_names] or [storage.key]
             folders = [Path(storage.path, (key or "").strip("/")) for key in keys]
             below = chain.from_iterable(folder.rglob("*") for folder in folders)
-            named = [str(file) for file in islice(below, _MOST_FILES) if file.is_file()]
-        for path in named:
+            paths = [str(file) for file in islice(below, _MOST_FILES) if file.is_file()]
+        for path in paths:
             with suppress(OSError):
-                found[path] = os.stat(path).st_size
-    return found
+                files[path] = os.stat(path).st_size
+    return files
 
 
 THREADS = max(2, cores())
 
 MEMORY = 256 << 20
-"""Bytes that measuring a limit takes, at most, unless a single chunk is larger."""
+"""The most bytes that measuring a limit takes, unless a single chunk is larger."""
 
 _DECODED_BYTES = 32 << 20
 _RUNS = 16
 _MOST_ROWS = 4096
 _COPIED_BYTES = 128 << 20
-"""Memory that rows are copied from: larger than the processor's cache, however small the file."""
+"""Memory that rows are copied from: larger than the processor's cache, for any size of file."""
 
 _FETCHED_BYTES, _FETCHES = 8 << 20, 4
-"""Of elements, so much is asked of stores at a time, by so many threads."""
+"""Bytes of elements that a thread requests from stores at a time, and the number of threads."""
 
 _IN_FLIGHT = 8
 _BLOCK = 512 << 10
-"""Larger reads are slower: the system reads ahead less for them than for several at a time."""
+"""Bytes of a read. Larger reads are slower: the system reads ahead more for several reads."""
 
 
 Limited: TypeAlias = tuple[Measure, float]
-"""What measures bytes a second, and the bytes that an epoch needs for each element, each once."""
+"""A measure in bytes a second, and the bytes that an epoch reads once, divided by its elements."""
 
 
 def copying(dataset: Dataset, batch_size: int) -> Limited:
-    """Return the measuring of rows copied from memory, at random, into buffers that are reused."""
+    """Return a measure that copies random rows from memory into reused buffers."""
     sources = dataset.sources()
     row = max(prod(source.shape[1:]) * source.dtype.itemsize for source in sources)
     row = min(max(1, row), _COPIED_BYTES // 8)
-    at_once = max(1, min(batch_size, _MOST_ROWS, _DECODED_BYTES // row))
+    rows = max(1, min(batch_size, _MOST_ROWS, _DECODED_BYTES // row))
     items = np.ones(_COPIED_BYTES // row * row, np.uint8).view(f"V{row}")
-    buffers = np.empty((THREADS, at_once), items.dtype)
-    draws = np.random.default_rng(3).spawn(THREADS)
+    buffers = np.empty((THREADS, rows), items.dtype)
+    generators = np.random.default_rng(3).spawn(THREADS)
 
-    def work(number: int) -> int:
-        for some in draws[number].integers(len(items), size=(64, at_once)):
-            np.take(items, some, out=buffers[number], mode="clip")
-        return 64 * at_once * row
+    def work(thread: int) -> int:
+        for positions in generators[thread].integers(len(items), size=(64, rows)):
+            np.take(items, positions, out=buffers[thread], mode="clip")
+        return 64 * rows * row
 
     nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
     return (lambda seconds, _: _together(work, THREADS, seconds)), nbytes
 
 
 def decoding(dataset: Dataset) -> Limited | None:
-    """Return the measuring of reading whole chunks, none of them cached; None without chunks."""
+    """Return a measure that reads whole chunks with an empty cache; None without chunks."""
     chunked = [source for source in dataset.sources() if source.storage().chunks is not None]
     if not chunked or not all(prod(source.shape) for source in chunked):
         return None
-    source = max(chunked, key=lambda one: prod(one.storage().chunks or ()) * one.dtype.itemsize)
+    source = max(
+        chunked, key=lambda source: prod(source.storage().chunks or ()) * source.dtype.itemsize
+    )
     chunk = tuple(map(min, source.storage().chunks or (), source.shape))
-    whole = [length // step for length, step in zip(source.shape, chunk, strict=True)]
+    grid = [length // step for length, step in zip(source.shape, chunk, strict=True)]
     fitting = _DECODED_BYTES // (prod(chunk) * source.dtype.itemsize)
     numbers = np.random.default_rng(2).choice(
-        prod(whole), max(1, min(fitting, prod(whole))), replace=False
+        prod(grid), max(1, min(fitting, prod(grid))), replace=False
     )
-    origins = np.stack(np.unravel_index(numbers, whole), axis=1) * np.array(chunk)
+    origins = np.stack(np.unravel_index(numbers, grid), axis=1) * np.array(chunk)
     out = np.empty((len(origins), *chunk), source.dtype)
 
     def work(_: int) -> int:
@@ -155,45 +156,50 @@ def decoding(dataset: Dataset) -> Limited | None:
 
 
 def link_reading(dataset: Dataset) -> Limited | None:
-    """Return the measuring of elements fetched from stores, and the bytes of one; None without.
+    """Return a measure that fetches elements from stores; None without remote data.
 
-    Those of a few random runs are asked for together; chunks come whole, and nothing is decoded.
+    The elements of a few random runs are requested together. Whole chunks are fetched, and none is
+    decoded.
     """
     if not dataset.is_remote or not len(dataset):
         return None
     nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
     count = max(1, min(len(dataset), _FETCHED_BYTES // max(1, nbytes)))
     run = max(1, count // _RUNS)
-    draws = np.random.default_rng(4).spawn(_FETCHES)
+    generators = np.random.default_rng(4).spawn(_FETCHES)
 
     def fetch(thread: int) -> int:
-        starts = draws[thread].integers(0, len(dataset) - run + 1, max(1, count // run))
+        starts = generators[thread].integers(0, len(dataset) - run + 1, max(1, count // run))
         positions = (starts[:, None] + np.arange(run)).ravel()
         requests = of_sources(dataset.requests(positions, Draw(positions=positions)))
         cache.forget()
-        wanted = (one for own in requests for one in soon(own.source, own.origins, own.extent))
-        return sum(file.fetch_all(each) for file, each in by_file(wanted).items())
+        ranges = (
+            item
+            for request in requests
+            for item in soon(request.source, request.origins, request.extent)
+        )
+        return sum(file.fetch_all(items) for file, items in by_file(ranges).items())
 
-    each = fetch(0) / (count // run * run)
-    return (lambda seconds, _: _together(fetch, _FETCHES, seconds)), each
+    element_bytes = fetch(0) / (count // run * run)
+    return (lambda seconds, _: _together(fetch, _FETCHES, seconds)), element_bytes
 
 
 def disk_reading(files: Files, dataset: Dataset) -> Limited:
-    """Return the measuring of large reads from the files, one after the other, several in flight.
+    """Return a measure that reads the files in order, in large reads, several in flight.
 
-    Each place is read once in a round.
+    Every block is read at most once in a round.
     """
     buffers = [bytearray(_BLOCK) for _ in range(_IN_FLIGHT)]
 
     def measure(seconds: float, number: int) -> float:
         files.drop()
-        places = ((path, at) for path, size in files.items() for at in range(0, size, _BLOCK))
+        blocks = ((path, at) for path, size in files.items() for at in range(0, size, _BLOCK))
         lock = threading.Lock()
 
         def work(thread: int) -> int | None:
             with lock:
-                place = next(places, None)
-            return None if place is None else _read(*place, buffers[thread])
+                block = next(blocks, None)
+            return None if block is None else _read(*block, buffers[thread])
 
         return _together(work, _IN_FLIGHT, seconds)
 
@@ -211,22 +217,22 @@ def _read(path: str, offset: int, buffer: bytearray) -> int:
 
 
 def _together(work: Callable[[int], int | None], threads: int, seconds: float) -> float:
-    """Call ``work(thread)`` in threads until time is over or one has no more; return bytes/s."""
-    began, until = perf_counter(), [perf_counter() + seconds]
+    """Repeat ``work(thread)`` in threads until time is over or it returns None; return bytes/s."""
+    began, end = perf_counter(), [perf_counter() + seconds]
 
     def repeat(thread: int) -> int:
         done = 0
-        while not done or perf_counter() < until[0]:  # once, at least: no limit is 0
-            more = work(thread)
-            if more is None:
+        while not done or perf_counter() < end[0]:  # at least once, so that no limit is 0
+            nbytes = work(thread)
+            if nbytes is None:
                 break
-            done += more
+            done += nbytes
         return done
 
     with ThreadPoolExecutor(threads, "oocdata-limit") as pool:
         try:
             done = sum(pool.map(repeat, range(threads)))
-        except BaseException:  # Ctrl-C: the threads, which are waited for, go no further
-            until[0] = began
+        except BaseException:  # after Ctrl-C, the pool waits for its threads: let them end now
+            end[0] = began
             raise
     return done / max(perf_counter() - began, 1e-9)

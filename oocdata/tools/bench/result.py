@@ -1,4 +1,4 @@
-"""What `bench` found: limits, ways to read, and what to change."""
+"""Define the result of `bench`: limits, ways to read, and advice."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["LIMITS", "Bench", "Limit", "Way"]
 _STATES = {
     "warm": "The page cache was left as it is (--cold: dropped before each epoch).",
     "cold": "The file was dropped from the page cache before each epoch.",
-    "memory": "The data are not in a file that is here, so neither warm nor cold.",
-    "store": "The data lie in a store: each epoch fetches them anew.",
+    "memory": "The data are not in a local file, so neither warm nor cold.",
+    "store": "The data are in a store: each epoch fetches them again.",
 }
 
 LIMITS = {
@@ -24,25 +24,25 @@ LIMITS = {
     "link": "link to the store",
     "disk": "disk",
 }
-"""What each limit is called, by its name."""
+"""Titles of the limits, by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What one part of the machine allows."""
+    """The limit that one part of the machine sets."""
 
     name: str  # "memory", "decoder", "link" or "disk"
-    rounds: tuple[float, ...]  # bytes a second: of what is stored, decoded or delivered
-    element_bytes: float  # that an epoch needs for each element, if it asks for each once
+    rounds: tuple[float, ...]  # bytes a second, as stored, decoded or delivered
+    element_bytes: float  # bytes of an epoch that reads each once, divided by its elements
 
     @property
     def rate(self) -> float:
-        """Bytes a second: the best round, for other programs take their part of the machine."""
+        """Bytes a second in the best round, as other programs may slow down the others."""
         return max(self.rounds)
 
     @property
     def elements(self) -> float:
-        """Elements a second: no epoch can be faster."""
+        """Elements a second; no epoch can be faster."""
         return self.rate / max(self.element_bytes, 1e-9)
 
 
@@ -58,34 +58,33 @@ class Way:
 
     @property
     def rate(self) -> float:
-        """The median, in elements a second."""
+        """Elements a second; the median of the rounds."""
         return median(self.rounds)
 
 
 @dataclass(frozen=True, slots=True)
 class Bench(Report):
-    """What was measured; ``print`` it."""
+    """The result of `bench`; ``print`` it."""
 
     name: str  # the file and the dataset in it
     format: str
-    storage: str  # how the array lies in the file
+    storage: str  # the layout of the array in the file
     codec: str
     stored_bytes: int | None
     elements: int  # in an epoch
     element: str  # shape and dtype of an element's arrays
     element_bytes: int  # as delivered
-    # The page cache: "warm" (left as it was) or "cold"; "memory" or "store" without a file here.
-    cache: str
+    cache: str  # page cache: "warm" (as it was) or "cold"; "memory" or "store" without local files
     limits: tuple[Limit, ...]
     ways: tuple[Way, ...]
     advice: tuple[Advice, ...]
     notes: tuple[str, ...]
-    memory_bytes: int  # what measuring may take, at most
-    seconds: float  # how long it took
+    memory_bytes: int  # the most that measuring may take
+    seconds: float  # how long measuring took
 
     @property
     def bound(self) -> Limit:
-        """The limit that reading comes up against first."""
+        """The lowest limit."""
         return min(self.limits, key=lambda limit: limit.elements)
 
     def __str__(self) -> str:
@@ -98,16 +97,19 @@ class Bench(Report):
             *self.notes,
             f"Measured in {self.seconds:.0f} s, within {size(self.memory_bytes)} of memory.",
         ]
-        allowed = table(
-            ["what the machine allows", "MB/s", "spread", "elements/s"],
+        limits = table(
+            ["limit of the machine", "MB/s", "spread", "elements/s"],
             [
-                (LIMITS[one.name], f"{one.rate / 1e6:,.0f}", _spread(one), f"{one.elements:,.0f}")
-                for one in self.limits
+                (
+                    *(LIMITS[limit.name], f"{limit.rate / 1e6:,.0f}"),
+                    *(_spread(limit), f"{limit.elements:,.0f}"),
+                )
+                for limit in self.limits
             ],
         )
         bound = self.bound
         ways = table(
-            ["way", "batch", "reader", "elements/s", "spread", "decoded", "of its limit"],
+            ["order", "batch", "reader", "elements/s", "spread", "decoded", "of the limit"],
             [
                 (
                     *(way.order, f"{way.batch_size:,}", way.reader, f"{way.rate:,.0f}"),
@@ -120,25 +122,25 @@ class Bench(Report):
         )
         best = max(self.ways, key=lambda way: way.rate)
         share = min(1.0, best.rate / bound.elements)
-        reached = f"{best.order} reaches {share:.0%} of the limit of {LIMITS[bound.name]}"
-        advice = [str(one) for one in self.advice]
+        reached = f"{best.order} reaches {share:.0%} of its limit ({LIMITS[bound.name]})"
+        advice = [str(advice) for advice in self.advice]
         advice = advice or [wrapped(f"Nothing stands out: {reached}.", "- ", "  ")]
-        blocks = map(wrapped, head), [allowed], [ways], ["what to change", *advice]
+        blocks = map(wrapped, head), [limits], [ways], ["what to change", *advice]
         return "\n\n".join(map("\n".join, blocks))
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything for ``json.dumps``, with medians beside the rounds."""
-        found = Report.to_json(self)
-        for limit, told in zip(self.limits, found["limits"], strict=True):
-            told |= {"bytes_per_second": limit.rate, "elements_per_second": limit.elements}
-        for way, told in zip(self.ways, found["ways"], strict=True):
-            share = way.rate / self.bound.elements
-            told |= {"elements_per_second": way.rate, "share_of_limit": share}
-            told["limit"] = self.bound.name
+        """Return a dict for ``json.dumps``, with rates in addition to the rounds."""
+        bound, found = self.bound, Report.to_json(self)
+        for limit, entry in zip(self.limits, found["limits"], strict=True):
+            entry |= {"bytes_per_second": limit.rate, "elements_per_second": limit.elements}
+        for way, entry in zip(self.ways, found["ways"], strict=True):
+            share = way.rate / bound.elements
+            entry |= {"elements_per_second": way.rate, "share_of_limit": share}
+            entry["limit"] = bound.name
         return found
 
 
-def _spread(one: Limit | Way) -> str:
-    """Return from the slowest round to the fastest, as a share of the median."""
-    rounds, middle = one.rounds, median(one.rounds)
+def _spread(measured: Limit | Way) -> str:
+    """Return the range of the rounds as a share of the median."""
+    rounds, middle = measured.rounds, median(measured.rounds)
     return f"{(max(rounds) - min(rounds)) / middle:.0%}" if middle and len(rounds) > 1 else "-"

@@ -1,7 +1,7 @@
-"""`oocdata check`: read everything once, and say what is wrong with which rows.
+"""Check files for damage: read all rows once, and report what is wrong with which rows.
 
-A check goes on after each fault, and does not change anything. With a manifest it compares every
-row with the checksum that was made of it.
+A check continues after each fault, and changes nothing. With a manifest, it compares every row with
+its checksum.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError
 from oocdata.formats.verified import manifest_of
 from oocdata.tools.check.file import Checks, health_of
-from oocdata.tools.check.result import KINDS, NOTES, Checked, Finding, Health
-from oocdata.tools.opening import OpenArguments, Opening, which_rows
+from oocdata.tools.check.result import KINDS, NOTES, CheckedDataset, Finding, Health
+from oocdata.tools.opening import OpenArguments, Opening, describe_rows
 
-__all__ = ["KINDS", "NOTES", "Checked", "Finding", "Health", "check"]
+__all__ = ["KINDS", "NOTES", "CheckedDataset", "Finding", "Health", "check"]
 
 
 def check(
@@ -30,27 +30,27 @@ def check(
     progress: bool = False,
     **opening: Unpack[OpenArguments],
 ) -> Health:
-    """Read everything once and say what is wrong with which rows.
+    """Read all rows once, and report what is wrong with which rows.
 
     Parameters
     ----------
     target : path, URL, glob, list of them, or View
-        Of several files, each is checked for itself. Of a View the rows are read, and named by
-        their positions: what else is wrong with its file is found by the path.
+        Several files are checked one by one. Of a View only the rows are checked, and named by
+        their positions in it; give the path to check the file itself.
     key : str, optional
-        The dataset in it; all of them otherwise.
+        The dataset in the file; by default, all datasets.
     manifest : bool or path, optional
-        Compare every row with its checksum in this manifest, or (True) in the one beside the file:
-        along the axis that it was written for.
+        Compare every row with its checksum in this manifest, or (True) in the one beside the file,
+        along the axis that the manifest was written for.
     write_manifest : bool or path, optional
-        Write one, unless the data are damaged.
+        Write a manifest, unless the data are damaged.
     overwrite : bool
         Write over an existing manifest.
     progress : bool
         Show a bar on standard error.
     **opening
-        `axis` (of several, places along the first are rows), `dtype`, `shape`, `offset` and
-        `external` as in `oocdata.open`.
+        `axis` (of several, only the first numbers rows), `dtype`, `shape`, `offset` and `external`
+        as in `oocdata.open`.
 
     Returns
     -------
@@ -59,17 +59,17 @@ def check(
     Raises
     ------
     oocdata.errors.MissingFileError, oocdata.errors.UnknownFormatError
-        If there is no such file, or it is of no format that is known; among several files, the
-        latter is a finding, as is one that holds no array of numbers.
+        If there is no such file, or its format is not known. Among several files, an unknown
+        format is a finding, as is a file without an array of numbers.
     oocdata.errors.ManifestError
         If the manifest can't be read.
     oocdata.errors.ArgumentError
-        If the arguments don't fit together, or the manifest to be written is there already.
+        If the arguments don't fit together, or the manifest to be written exists.
 
     Notes
     -----
-    Memory: blocks of 8 MiB, within half of the memory for batches (see `oocdata.set_memory`), or
-    one row; and the decoded chunks that reading keeps.
+    Memory: blocks of 8 MiB, or one row, within half of the memory for batches (see
+    `oocdata.set_memory`), and the cache of decoded chunks.
 
     Examples
     --------
@@ -82,39 +82,41 @@ def check(
     >>> [(finding.kind, finding.rows, finding.values) for finding in health.findings]
     [('nan', (range(3, 4), range(7, 9)), 24)]
     """
-    given = Opening.of(target, key, **opening)
+    source = Opening.of(target, key, **opening)
     if manifest and write_manifest:
         raise ArgumentError("`manifest` and `write_manifest` must not be given together.")
-    if isinstance(given.target, Dataset):
-        view = given.view()
+    if isinstance(source.target, Dataset):
+        view = source.view()
         for argument, value in (("manifest", manifest), ("write_manifest", write_manifest)):
             if value:
                 raise ArgumentError(
                     f"`{argument}` must be left out for {view!r}, whose rows are read; got "
                     f"{value!r}. Give the path."
                 )
-        return health_of(view, f"{given.name} ({which_rows(view)})", progress=progress)
-    hints = {"missing": "A check tells it", "verify": "Give `manifest`"}
+        return health_of(view, f"{source.name} ({describe_rows(view)})", progress=progress)
+    hints = {"missing": "A check reports missing chunks", "verify": "Give `manifest`"}
     if manifest or write_manifest:
         stored = "A manifest is of rows as they are stored"
         hints |= dict.fromkeys(("field", "decode", "pad", "pictures"), stored)
     for argument, hint in hints.items():
-        if argument in given.arguments:
-            value = given.arguments[argument]
+        if argument in source.arguments:
+            value = source.arguments[argument]
             raise ArgumentError(f"`{argument}` must be left out; got {value!r}. {hint}.")
-    axes = [given.axis] if isinstance(given.axis, int | str) else list(given.axis)
-    given = Opening.of(given, axis=axes[0] if axes else 0)
-    paths = given.paths()
-    if len(paths) > 1 and any(one not in (None, True, False) for one in (manifest, write_manifest)):
+    axes = [source.axis] if isinstance(source.axis, int | str) else list(source.axis)
+    source = Opening.of(source, axis=axes[0] if axes else 0)
+    paths = source.paths()
+    has_path = any(isinstance(one, str | os.PathLike) for one in (manifest, write_manifest))
+    if len(paths) > 1 and has_path:
         raise ArgumentError(
-            "a manifest must be of one file; several have theirs beside each. Leave its path out."
+            "a manifest must be of one file; several files have one beside each. Leave its path "
+            "out."
         )
-    found = Checks(progress)
+    checks = Checks(progress)
     for path in paths:
         compared = manifest_of(manifest, path, "manifest")
         written = manifest_of(write_manifest, path, "write_manifest")
-        found.add(replace(given, target=path), compared, written, overwrite)
-    if len(found.refused) == len(paths):
-        raise found.refused[0]
-    arrays, wrong = tuple(found.datasets), tuple(found.findings)
-    return Health(given.name, arrays, wrong, tuple(found.compared), tuple(found.written))
+        checks.add(replace(source, target=path), compared, written, overwrite)
+    if len(checks.refused) == len(paths):
+        raise checks.refused[0]
+    datasets, findings = tuple(checks.datasets), tuple(checks.findings)
+    return Health(source.name, datasets, findings, tuple(checks.compared), tuple(checks.written))

@@ -1,4 +1,4 @@
-"""Opening HDF5 of which chunks were never written, and which rows these are."""
+"""Open HDF5 datasets with chunks that were never written, and find the rows in these chunks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["opened_hdf5"]
 
 
 def opened_hdf5(opening: Opening) -> Opened:
-    """Open a dataset whether or not all its chunks were written."""
+    """Open a dataset; report its unwritten chunks, or the missing files that it refers to."""
     path, key, external = opening.target, opening.key, bool(opening.arguments.get("external"))
     assert key is None or isinstance(key, str)
     with ExitStack() as stack, readable(path, key):
@@ -38,18 +38,18 @@ def opened_hdf5(opening: Opening) -> Opened:
         except (MissingChunkError, MissingFileError) as error:
             if is_one_array(group_attributes(file, name)):
                 raise
-            found = Finding("missing", error.message)
-            found.add(range(row, row + 1) for row in sorted(set(error.rows or ())))
+            missing = Finding("missing", error.message)
+            missing.add(range(row, row + 1) for row in sorted(set(error.rows or ())))
         view = Opening.of(opening, missing="fill").view()
         (axis,) = view.axes
         dataset, _ = find_dataset(file, name, external, stack)
         unwritten = Finding("unwritten", "")
         unwritten.add(_unwritten(dataset, axis))
         unwritten.reason = (
-            f"every chunk must have been written; {unwritten.row_count:,} rows lie in chunks that "
-            f"never were. They read as the fill value {fill_value(dataset, undefined=0)}."
+            f"every chunk must have been written; {unwritten.row_count:,} rows are in chunks that "
+            f"were not. They read as the fill value {fill_value(dataset, undefined=0)}."
         )
-    return view, [unwritten if unwritten.row_count else found]
+    return view, [unwritten if unwritten.row_count else missing]
 
 
 def _unwritten(dataset: Any, axis: int) -> Iterator[range]:
@@ -57,13 +57,13 @@ def _unwritten(dataset: Any, axis: int) -> Iterator[range]:
     plist, shape, steps = dataset.id.get_create_plist(), dataset.shape, dataset.chunks
     if plist.get_layout() == h5d.CHUNKED:
         grid = grid_of(shape, steps)
-        missing = np.ones(grid, np.bool_)
+        absent = np.ones(grid, np.bool_)
         if dataset.size:
-            missing.flat[present_chunks(dataset).numbers] = False
-        others = tuple(place for place in range(len(grid)) if place != axis)
-        along = np.asarray(missing.any(axis=others))
-        yield from ranges_of(along, 0, steps[axis], shape[axis])
+            absent.flat[present_chunks(dataset).numbers] = False
+        other_axes = tuple(other for other in range(len(grid)) if other != axis)
+        along_axis = np.asarray(absent.any(axis=other_axes))
+        yield from ranges_of(along_axis, 0, steps[axis], shape[axis])
         return
-    one_run = plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count()
-    if one_run and dataset.size and offset_of(dataset.id) is None:
+    is_contiguous = plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count()
+    if is_contiguous and dataset.size and offset_of(dataset.id) is None:
         yield range(shape[axis])

@@ -1,7 +1,4 @@
-"""A manifest is written: into a new file, which takes its name when it is complete.
-
-See `oocdata.formats.manifest` for the format.
-"""
+"""Write a manifest atomically; see `oocdata.formats.manifest` for the format."""
 
 from __future__ import annotations
 
@@ -28,29 +25,29 @@ __all__ = ["TableWriter", "manifest_writer"]
 TableWriter: TypeAlias = Callable[
     [View], AbstractContextManager[Callable[[NDArray[np.uint64]], object]]
 ]
-"""Begins the table of a view; what its block gets is called with the checksums, in order."""
+"""Open the table of a view; the context is a function to call with the checksums, in order."""
 
 
 @contextmanager
 def manifest_writer(target: str, path: str, *, overwrite: bool) -> Iterator[TableWriter]:
-    """Write a manifest: it is there, complete and on the disk, unless the block raises."""
-    place, data = os.path.abspath(path), os.path.realpath(target)
+    """Write a manifest; the file appears, complete and synced, unless the context raises."""
+    full_path, data = os.path.abspath(path), os.path.realpath(target)
     if os.path.join(os.path.realpath(path), "").startswith(os.path.join(data, "")):
-        raise ArgumentError(f"a manifest must lie beside the data, not in it; got '{path}'.")
-    if not overwrite and os.path.lexists(place):
+        raise ArgumentError(f"a manifest must be beside the data, not in it; got '{path}'.")
+    if not overwrite and os.path.lexists(full_path):
         raise ArgumentError(
-            f"the manifest '{place}' must not be there yet; it is. Pass "
-            "overwrite=True to write over it."
+            f"the manifest '{full_path}' must not exist yet; it does. Pass overwrite=True to "
+            "replace it."
         )
     datasets: list[RowChecksums] = []
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(whole_file(place))
+            file = stack.enter_context(whole_file(full_path))
         except OSError as error:
             raise SourceError(
                 f"a manifest must be written to a folder where files may be made; {error.strerror}."
                 " Give it another path.",
-                path=place,
+                path=full_path,
             ) from error
         archive = stack.enter_context(zipfile.ZipFile(file, "w", zipfile.ZIP_STORED))
 
@@ -66,11 +63,11 @@ def manifest_writer(target: str, path: str, *, overwrite: bool) -> Iterator[Tabl
             datasets.append(rows)
 
         yield table
-        about = {
+        header = {
             "format": FORMAT,
             "checksum": CHECKSUM,
             "name": os.path.basename(target.rstrip("/")),
             "written": datetime.now(UTC).isoformat(timespec="seconds"),
-            "datasets": [asdict(one) for one in datasets],
+            "datasets": [asdict(rows) for rows in datasets],
         }
-        archive.writestr("manifest.json", json.dumps(about, allow_nan=False))
+        archive.writestr("manifest.json", json.dumps(header, allow_nan=False))

@@ -1,7 +1,6 @@
-"""Opening what is damaged: as much of an array as is there, and which rows are not.
+"""Open damaged files: as much of an array as can be read, and which rows are lost.
 
-`oocdata.open` refuses a file that is not whole. A check wants to know the rest as well, so what is
-lost is told here, and a View is made of what is left.
+`oocdata.open` refuses a file that is not complete. A check goes on with the rest of it.
 """
 
 from __future__ import annotations
@@ -38,62 +37,62 @@ from oocdata.tools.opening import Opening
 __all__ = ["opened"]
 
 _PARTS = ("data", "indices", "indptr", "codes", "categories")
-"""Arrays of groups that are one array: of a sparse matrix, of a column of categories."""
+"""Arrays of groups that are read as one array: a sparse matrix, a column of categories."""
 
 _MEMBER_STEP = 8 << 20
-"""Bytes of a member that are asked for at a time, where it lies in a store."""
+"""Bytes of a member per request to a store."""
 
 Opened: TypeAlias = tuple[View, list[Finding]]
-"""All rows, along one axis; what is known to be wrong without reading them. Of a file that was cut
-short, rows behind those of a finding "truncated" are not to be read."""
+"""A view of all rows, along one axis, and the findings that are known without reading rows. Rows
+from the first row of a finding "truncated" on must not be read."""
 
 
 def opened(opening: Opening) -> Opened:
-    """Open an array of a file as far as it is there; raise if nothing can be read."""
+    """Open an array that may be damaged; raise if nothing of it can be read."""
     kind = "npy" if "shape" in opening.arguments else format_of(opening.target)
     if kind == "hdf5":
-        from oocdata.tools.check.hdf5 import opened_hdf5  # not for other files: h5py is slow
+        from oocdata.tools.check.hdf5 import opened_hdf5  # importing h5py is slow
 
         return opened_hdf5(opening)
-    ways = {"npy": _opened_plain, "npz": _opened_npz, "zarr": _opened_zarr}
-    return ways[kind](opening) if kind in ways else (opening.view(), [])
+    openers = {"npy": _opened_plain, "npz": _opened_npz, "zarr": _opened_zarr}
+    return openers[kind](opening) if kind in openers else (opening.view(), [])
 
 
 def _opened_plain(opening: Opening) -> Opened:
-    """Open ``.npy`` or raw binary, cut short or too long as it may be."""
+    """Open ``.npy`` or raw binary, also if the file is too short or too long."""
     try:
         return opening.view(), []
     except (TruncatedFileError, TrailingBytesError) as error:
-        short = isinstance(error, TruncatedFileError)
-        found = Finding("truncated" if short else "trailing", error.message)
+        is_short = isinstance(error, TruncatedFileError)
+        finding = Finding("truncated" if is_short else "trailing", error.message)
     path, axis, field = opening.target, opening.axis, opening.arguments.get("field", ())
     names = ("dtype", "shape", "offset")
-    given = {name: value for name, value in opening.arguments.items() if name in names}
-    open_cut = open_raw if "shape" in given else open_npy
-    view = View.of(open_cut(path, **given, whole=False), axis)
-    found.add([_rows_beyond(view)])
+    arguments = {name: value for name, value in opening.arguments.items() if name in names}
+    open_damaged = open_raw if "shape" in arguments else open_npy
+    view = View.of(open_damaged(path, **arguments, whole=False), axis)
+    finding.add([_rows_beyond(view)])
     for name in [field] if isinstance(field, str) else field:
         view = view[name]
-    return view, [found]
+    return view, [finding]
 
 
 def _rows_beyond(view: View) -> range:
-    """Return the rows that reach beyond the end of an array of which only some bytes are there.
+    """Return the rows that are not complete in a truncated file.
 
-    A row's last byte lies farther the farther the row is, because strides are positive.
+    Strides are positive, so the last byte of a row follows the last bytes of all earlier rows.
     """
     (axis,), storage, shape = view.axes, view.storage, view.source.shape
     strides = storage.strides or ()
     reach = sum((n - 1) * step for n, step in zip(shape, strides, strict=True))
     reach -= (shape[axis] - 1) * strides[axis]
-    room = storage.files[0].nbytes - storage.offset - reach - view.dtype.itemsize
-    whole = room // strides[axis] + 1 if room >= 0 and strides[axis] else 0
-    return range(min(whole, shape[axis]), shape[axis])
+    last = storage.files[0].nbytes - storage.offset - reach - view.dtype.itemsize
+    complete = last // strides[axis] + 1 if last >= 0 and strides[axis] else 0
+    return range(min(complete, shape[axis]), shape[axis])
 
 
 def _opened_npz(opening: Opening) -> Opened:
-    """Open a member of an ``.npz``, which has a CRC-32 (APPNOTE 4.4.7)."""
-    view, found = opening.view(), list[Finding]()
+    """Open a member of an ``.npz``, and verify its CRC-32 (APPNOTE 4.4.7)."""
+    view, findings = opening.view(), list[Finding]()
     with (
         file_opened(opening.target, _MEMBER_STEP) as (stream, _),
         zipfile.ZipFile(stream) as archive,
@@ -102,67 +101,67 @@ def _opened_npz(opening: Opening) -> Opened:
             with archive.open(f"{view.storage.key}.npy") as file:
                 while file.read(1 << 20):
                     pass
-        except SourceError:  # a store does not answer: that says nothing of the member
+        except SourceError:  # a store does not answer; the member may be healthy
             raise
         except (zipfile.BadZipFile, zlib.error, OSError) as error:
-            found = [Finding("damaged", f"a member must match its CRC-32; {error}.")]
-            found[0].add([range(len(view))])
-    return view, found
+            findings = [Finding("damaged", f"a member must match its CRC-32; {error}.")]
+            findings[0].add([range(len(view))])
+    return view, findings
 
 
 def _opened_zarr(opening: Opening) -> Opened:
-    """Open an array whatever is the matter with its chunks: absent ones read as the fill value.
+    """Open an array with any chunks absent; absent chunks read as the fill value.
 
-    At a URL, where asking for each object would take as long as reading it, an absent chunk is
-    found when it is read.
+    At a URL, a request for each object would take as long as reading it, so an absent chunk is
+    found when its rows are read.
     """
     assert opening.key is None or isinstance(opening.key, str)
     store = store_of(opening.target)
     missing: Missing = "fill" if store.listable else "error"
     name, metadata = find_array(store, opening.key)
-    if metadata is None:  # a group that is one array
-        return Opening.of(opening, missing=missing).view(), list(_absent_below(store, name))
+    if metadata is None:  # a group that is read as one array
+        return Opening.of(opening, missing=missing).view(), list(_absent_in_group(store, name))
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
     (axis,) = sample_axes(opening.axis, len(metadata.shape), named)
     objects = Objects(store, name, metadata, axis)
-    # `oocdata.open` looks at chunks, and refuses the array where one is damaged.
+    # Not with `oocdata.open`, which refuses the array if a chunk is damaged.
     source = Chunked(reader_of(objects, missing))
     view = Opening.of(Opening(source, None, opening.arguments), axis=axis).view()
     return view, _absent(objects) if store.listable else []
 
 
-def _absent_below(store: Store, group: str) -> Iterator[Finding]:
-    """Yield what is not stored of each array of a group; which rows that concerns is not told."""
+def _absent_in_group(store: Store, group: str) -> Iterator[Finding]:
+    """Yield a finding without rows for each array of a group with absent chunks."""
     for part in _PARTS if store.listable else ():
         with suppress(MissingKeyError):
             name, metadata = find_array(store, join(group, part))
             if metadata is not None:
-                for one in _absent(Objects(store, name, metadata, 0)):
-                    yield Finding(one.kind, one.reason)
+                for finding in _absent(Objects(store, name, metadata, 0)):
+                    yield Finding(finding.kind, finding.reason)
 
 
 def _absent(objects: Objects) -> list[Finding]:
-    """Look whether each stored object, a chunk or a shard, is there."""
+    """Return a finding if a chunk, or a chunk of a shard, is not stored."""
     metadata, axis = objects.metadata, objects.axis
     count, example = 0, ""
     missing = np.zeros(metadata.grid[axis] * metadata.chunks_per_object[axis], np.bool_)
-    for place in np.ndindex(*metadata.grid):
-        chunks = objects.chunks(place)
+    for position in np.ndindex(*metadata.grid):
+        chunks = objects.chunks(position)
         try:
             chunks = chunks[objects.absent(chunks)]
-        except SourceError:  # reading it says why
+        except SourceError:  # reported when the rows are read
             continue
         if len(chunks):
             missing[chunks[:, axis]] = True
-            count, example = count + 1, example or objects.name(place)
+            count, example = count + 1, example or objects.name(position)
     if not count:
         return []
     unit = "shards, or chunks in them" if metadata.sharded else "chunks"
-    found = Finding(
+    finding = Finding(
         "unwritten",
         f"every chunk must be stored; {unit} that are not: {count}, the first {example!r}. "
         "They were never written or have been lost, and read as the fill value "
         f"{metadata.fill_value}.",
     )
-    found.add(ranges_of(missing, 0, metadata.chunk_shape[axis], metadata.shape[axis]))
-    return [found]
+    finding.add(ranges_of(missing, 0, metadata.chunk_shape[axis], metadata.shape[axis]))
+    return [finding]

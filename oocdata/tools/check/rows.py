@@ -1,4 +1,4 @@
-"""What is wrong with the rows of an array: all of them are read once."""
+"""Read all rows of an array once, and find unreadable rows, changed rows, NaN and infinities."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from oocdata.formats.manifest import checksums_of, unit_rows
 from oocdata.tools.check.result import Finding
 from oocdata.tools.passes import Block, each_block, read_rows
 
-__all__ = ["kind_of", "look_through", "ranges_of"]
+__all__ = ["check_rows", "kind_of", "ranges_of"]
 
 _KINDS: dict[type[SourceError], str] = {
     TruncatedFileError: "truncated",
@@ -37,73 +37,79 @@ _KINDS: dict[type[SourceError], str] = {
 
 
 def kind_of(error: SourceError) -> str:
-    """Return what kind of finding an error is."""
+    """Return the kind of finding for an error."""
     return next(kind for known, kind in _KINDS.items() if isinstance(error, known))
 
 
-def look_through(
+def check_rows(
     view: View,
     *,
     expected: View | None = None,
     append: Callable[[NDArray[np.uint64]], object] | None = None,
     label: str = "",
 ) -> list[Finding]:
-    """Read every row once, and say what is wrong with which.
+    """Read every row once, and return what is wrong with which rows.
 
-    With `expected`, the checksum of each unit of rows, they are compared; `append` is called with
-    the checksums of all units, block by block in order.
+    `expected` holds the checksum of each unit of rows, to compare with. `append` is called with
+    the checksums of each block, in order.
     """
-    wanted = expected is not None or append is not None
-    unit = unit_rows(view.shape, view.dtype) if wanted else 1
+    with_checksums = expected is not None or append is not None
+    unit = unit_rows(view.shape, view.dtype) if with_checksums else 1
     failed: dict[str, Finding] = {}
-    changed = Finding("changed", "every row must be what its checksum was made of; these are not.")
-    bad = {"nan": Finding("nan", "NaN", values=0), "inf": Finding("inf", "infinite", values=0)}
+    changed = Finding("changed", "every row must match its checksum; these do not.")
+    not_finite = {
+        "nan": Finding("nan", "NaN", values=0),
+        "inf": Finding("inf", "infinite", values=0),
+    }
 
-    def look(block: Block) -> tuple[Block, dict[str, _Where], NDArray[np.uint64]]:
-        checksums = checksums_of(block.values, unit) if wanted else np.empty(0, np.uint64)
-        without_rows = replace(block, values=np.empty(0))
-        return without_rows, _not_finite(block), checksums
+    def inspect(block: Block) -> tuple[Block, dict[str, _Counted], NDArray[np.uint64]]:
+        checksums = checksums_of(block.values, unit) if with_checksums else np.empty(0, np.uint64)
+        without_values = replace(block, values=np.empty(0))
+        return without_values, _not_finite(block), checksums
 
-    passed = each_block(view, look, goes_on=True, unit=unit, label=label)
-    with closing(passed) as each:
-        for block, found, checksums in each:
+    blocks = each_block(view, inspect, continue_on_error=True, unit=unit, label=label)
+    with closing(blocks):
+        for block, counted, checksums in blocks:
             for rows, error in block.failed:
                 kind = kind_of(error)
                 failed.setdefault(kind, Finding(kind, error.message)).add([rows])
-            for name, (parts, count) in found.items():
-                bad[name].values = (bad[name].values or 0) + count
-                bad[name].add(parts)
+            for name, (ranges, count) in counted.items():
+                not_finite[name].values = (not_finite[name].values or 0) + count
+                not_finite[name].add(ranges)
             if append is not None:
                 append(checksums)
             if expected is not None:
                 start = block.rows.start
                 units = range(start // unit, start // unit + len(checksums))
-                wrong = read_rows(expected, units) != checksums
-                for rows, _ in block.failed:  # nothing can be said of a unit with such a row
-                    wrong[(rows.start - start) // unit : -((start - rows.stop) // unit)] = False
-                changed.add(ranges_of(wrong, start, unit, len(view)))
-    for one in bad.values():
-        one.reason = f"{one.values:,} number{' is' if one.values == 1 else 's are'} {one.reason}."
-    return [one for one in (*failed.values(), changed, *bad.values()) if one.row_count]
+                different = read_rows(expected, units) != checksums
+                for rows, _ in block.failed:  # unreadable, which is not known to be changed
+                    first, stop = (rows.start - start) // unit, -((start - rows.stop) // unit)
+                    different[first:stop] = False
+                changed.add(ranges_of(different, start, unit, len(view)))
+    for finding in not_finite.values():
+        verb = " is" if finding.values == 1 else "s are"
+        finding.reason = f"{finding.values:,} number{verb} {finding.reason}."
+    findings = (*failed.values(), changed, *not_finite.values())
+    return [finding for finding in findings if finding.row_count]
 
 
-_Where: TypeAlias = tuple[list[range], int]
-"""Rows with a kind of number that is not finite, and how many such numbers there are."""
+_Counted: TypeAlias = tuple[list[range], int]
+"""Rows with NaN (or infinite) numbers, and the count of such numbers."""
 
 
-def _not_finite(block: Block) -> dict[str, _Where]:
-    found = [values for values in _floats(block.values) if not np.isfinite(values).all()]
-    where = {}
-    for name, is_bad in (("nan", np.isnan), ("inf", np.isinf)) if found else ():
-        each = [is_bad(values).reshape(len(block.rows), -1) for values in found]
-        mask: NDArray[np.bool_] = np.concatenate(each, axis=1)
+def _not_finite(block: Block) -> dict[str, _Counted]:
+    arrays = [values for values in _floats(block.values) if not np.isfinite(values).all()]
+    counted = {}
+    for name, test in (("nan", np.isnan), ("inf", np.isinf)) if arrays else ():
+        masks = [test(values).reshape(len(block.rows), -1) for values in arrays]
+        mask: NDArray[np.bool_] = np.concatenate(masks, axis=1)
         rows = ranges_of(np.asarray(mask.any(axis=1)), block.rows.start)
-        where[name] = (list(rows), int(mask.sum()))
-    return where
+        counted[name] = (list(rows), int(mask.sum()))
+    return counted
 
 
 def _floats(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
-    """Yield what may hold NaN: an array of floats, or each such field at any depth."""
+    """Yield the arrays of floats: the array itself, or its fields at any depth."""
     if values.dtype.kind in "fc" or is_small_float(values.dtype):
         yield values
     for name in values.dtype.names or ():
@@ -111,18 +117,18 @@ def _floats(values: NDArray[Any]) -> Iterator[NDArray[Any]]:
 
 
 def ranges_of(
-    chosen: NDArray[np.bool_], first: int = 0, step: int = 1, end: int | None = None
+    mask: NDArray[np.bool_], first: int = 0, step: int = 1, end: int | None = None
 ) -> Iterator[range]:
-    """Yield the runs of what is true, as ranges of rows below `end`.
+    """Yield the runs of true entries of a mask, as ranges of rows below `end`.
 
-    Each entry stands for `step` rows, the first of them at `first`.
+    Each entry stands for `step` rows; the first entry begins at row `first`.
 
     Examples
     --------
     >>> list(ranges_of(np.array([True, True, False, True]), first=10))
     [range(10, 12), range(13, 14)]
     """
-    edges = np.flatnonzero(np.diff(chosen, prepend=False, append=False))
+    edges = np.flatnonzero(np.diff(mask, prepend=False, append=False))
     for start, stop in edges.reshape(-1, 2).tolist():
         last = first + stop * step
         yield range(first + start * step, last if end is None else min(last, end))

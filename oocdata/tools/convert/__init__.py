@@ -1,4 +1,4 @@
-"""`convert`: an array from one format, or one way of chunking, to another."""
+"""Convert an array to another file, format or chunking."""
 
 from __future__ import annotations
 
@@ -35,38 +35,37 @@ def convert(
 ) -> Conversion:
     """Write an array of any size to another file, format or chunking.
 
-    What is read is left alone. The result is made in a folder beside its name,
-    ``<destination>.oocdata-partial``, and gets its name when it is complete (and verified, if
-    that was asked for). If this process is killed, the same call goes on where it was.
+    The source is not changed. The result is written in a folder beside it,
+    ``<destination>.oocdata-partial``, and moved to its name when it is complete (and verified, with
+    `verify`). If the process is killed, the same call resumes the conversion.
 
     Parameters
     ----------
     source : View, or what `oocdata.open` opens
-        With a View, chosen rows (``view[10:20]``), cuts of every row and another dtype
-        (``view.astype("f4")``) are possible: numbers are rounded to a floating dtype, but none is
-        turned into another one.
+        A View can select rows (``view[10:20]``), cut every row, and change the dtype
+        (``view.astype("f4")``): numbers are rounded to a floating dtype, and any other change of a
+        value is an error.
     destination : path or URL
-        Its suffix says the format: ``.npy``, ``.h5``, ``.hdf5``, ``.zarr`` (version 3). At ``s3://``,
-        ``gs://`` and ``az://`` Zarr: chunks are put as they are made, the array's metadata last, so
-        that there is no array before it is complete. What tells how far it came lies in the folder
-        for temporary files then. An array in a store is never replaced.
+        The suffix says the format: ``.npy``, ``.h5``, ``.hdf5``, ``.zarr`` (version 3). ``s3://``,
+        ``gs://`` and ``az://`` take Zarr: chunks are uploaded as they are made, and the array's
+        metadata last, so that an incomplete array is not readable. The journal is then in the
+        folder for temporary files. An array in a store is never replaced.
     key : str, optional
-        The dataset inside the source.
+        The dataset in the source.
     to_key : str, optional
-        The array's name in an HDF5 file or Zarr group. By default that of the source in HDF5, else
-        ``"/data"``; a Zarr array of its own. What else the file holds stays; in an HDF5 file also
-        the room of an array that is replaced, until ``h5repack`` takes it away.
+        The array's name in an HDF5 file or Zarr group. By default, in HDF5 the name in the source
+        or ``"/data"``; in Zarr, an array without a group. Other contents of the file stay. Space
+        of a replaced array in an HDF5 file is freed by ``h5repack``.
     chunks, shards, codec, shuffle
         As for `oocdata.create`.
     memory : int
-        Bytes for what is under way; more only where a single chunk asks for it. The plan says what
-        is taken at most.
+        Bytes for data in flight; a single larger chunk takes more. The plan says the maximum.
     verify : bool
-        Read the result back, and the source again, and compare every bit.
+        Read the result and the source again, and compare every bit.
     overwrite : bool
-        An array of that name may be replaced, when the new one is complete.
+        Replace an existing array of that name, when the new one is complete.
     progress : bool
-        Show a bar on standard error, where that is a terminal.
+        Show a bar on standard error, if that is a terminal.
 
     Returns
     -------
@@ -78,10 +77,10 @@ def convert(
         If the arguments don't fit together, or the destination may not be replaced, or is the
         source.
     oocdata.errors.SourceError
-        If the source can't be read, a number doesn't fit the view's dtype, the disk is too full, or
-        another process is at it.
+        If the source can't be read, a number does not fit the view's dtype, the disk is full, or
+        another process is converting to the same destination.
     oocdata.errors.DamagedChunkError
-        If the result is not what the source is (`verify`); then there is none.
+        If the result differs from the source (`verify`); the result is deleted.
 
     Examples
     --------
@@ -95,8 +94,8 @@ def convert(
     """
     if isinstance(source, Dataset) and not isinstance(source, View):
         raise ArgumentError(
-            f"`source` must be a View, or what oocdata.open opens; got {source!r}. Write what is "
-            "made of an array batch by batch: oocdata.create."
+            f"`source` must be a View, or what oocdata.open opens; got {source!r}. To write other "
+            "datasets batch by batch, use oocdata.create."
         )
     plan = plan_of(
         Opening.of(source, key).view(),
@@ -113,9 +112,9 @@ def convert(
     done = carry_out(plan, progress=progress)
     if done.verified is False:
         raise DamagedChunkError(
-            "the result must hold every bit of the source; some rows differ, in the file that was "
-            "written or in what the source gave twice. The result was thrown away. Is the disk or "
-            "the memory sound?",
+            "the result must hold every bit of the source; some rows differ, between the result "
+            "and the source or between two reads of the source. The result was deleted. Is the "
+            "disk or the memory faulty?",
             path=plan.placement.path,
             key=plan.target.key,
             rows=done.differing_rows,

@@ -1,8 +1,7 @@
-"""What goes along with the numbers: attributes, names of dimensions, the fill value.
+"""Carry metadata from one format to another: attributes, dimension names, the fill value.
 
-Numbers packed by the CF conventions (8.1) mean nothing without their ``scale_factor``, and
-something else with that of others. What one format has no place for, or what is not true of the
-result, is named, so that nothing is lost without a word.
+Numbers packed by the CF conventions (8.1) have no meaning without their own ``scale_factor``.
+Metadata that the target format can't hold, or that do not apply to the result, are reported.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from oocdata.formats.dimensions import PACKING, VALID
 from oocdata.writers.codec import NAMES, Format
 from oocdata.writers.target import holds
 
-__all__ = ["Carried", "carried", "refuse_dtype"]
+__all__ = ["Metadata", "metadata_for", "refuse_dtype"]
 
 _UNFIT: dict[Format, str] = {"hdf5": "UMm", "zarr": "SUV"}
-"""Kinds of elements that can't be written to a format, or not be opened again from it."""
+"""Kinds of dtypes that can't be written to a format, or can't be opened from it."""
 
 _NAMES = "the names of its dimensions"
 
@@ -38,54 +37,56 @@ _MISSING = ("_FillValue", "missing_value")
 
 
 @dataclass(frozen=True, slots=True)
-class Carried:
-    """What goes along, and what can't."""
+class Metadata:
+    """Metadata of the source for the result, and the names of lost metadata."""
 
     attributes: tuple[tuple[str, Any], ...] = ()
     dimension_names: tuple[str | None, ...] | None = None  # rows first
     fill_value: Any = None
-    lost: tuple[str, ...] = ()  # names of what the result has no place for, or is not true of it
+    lost: tuple[str, ...] = ()  # names of metadata that the result can't hold, or that don't apply
 
 
-def carried(view: View, target: Format) -> Carried:
-    """Return what goes along with an array that is written in a format."""
+def metadata_for(view: View, target: Format) -> Metadata:
+    """Return the metadata of a view that can be written in a format."""
     storage = view.storage
-    said = storage.annotations()
+    annotations = storage.annotations()
     dtypes = {view.source.dtype, view.dtype}
-    # Numbers of another dtype are those as stored, without the sign that the attribute gives them.
-    untrue = {*PACKING, *VALID} if "_Unsigned" in said.attributes and len(dtypes) > 1 else set()
-    kept: list[tuple[str, Any]] = []
+    # Another dtype holds the numbers as stored, not as unsigned numbers.
+    is_unsigned = "_Unsigned" in annotations.attributes and len(dtypes) > 1
+    not_applicable = {*PACKING, *VALID} if is_unsigned else set()
+    attributes: list[tuple[str, Any]] = []
     lost: list[str] = []
-    for name, value in said.attributes.items():
-        true = None if name in untrue else value
+    for name, stored in annotations.attributes.items():
+        value = None if name in not_applicable else stored
         if name in _MISSING:
-            true = _as_dtypes(true, dtypes, view.dtype)
-        made = None
-        if true is not None and target != "npy":
-            made = _as_hdf5(true) if target == "hdf5" else _as_json(name, true)
-        if made is None:
+            value = _as_dtypes(value, dtypes, view.dtype)
+        encoded = None
+        if value is not None and target != "npy":
+            encoded = _as_hdf5(value) if target == "hdf5" else _as_json(name, value)
+        if encoded is None:
             lost.append(name)
         else:
-            kept.append((name, made))
-    # An attribute that tells how numbers are packed may be known to the storage alone.
-    told = {name for name in PACKING if f"{name} " in storage.packed}
-    lost += [name for name in PACKING if name in told - set(said.attributes)]
+            attributes.append((name, encoded))
+    # The storage may know the packing from elsewhere than the attributes.
+    packing = {name for name in PACKING if f"{name} " in storage.packed}
+    lost += [name for name in PACKING if name in packing - set(annotations.attributes)]
     if view.unit:
         lost.append(f"the unit of its dates ({view.unit})")
     names = view.names
-    fit = any(names) and len(names) == view.ndim and target != "npy"
-    if any(names) and not fit:
+    fits = any(names) and len(names) == view.ndim and target != "npy"
+    if any(names) and not fits:
         lost.append(_NAMES)
-    return Carried(
-        attributes=tuple(kept),
-        dimension_names=names if fit else None,
-        fill_value=_as_dtypes(said.fill_value, dtypes, view.dtype) if target != "npy" else None,
+    fill_value = annotations.fill_value
+    return Metadata(
+        attributes=tuple(attributes),
+        dimension_names=names if fits else None,
+        fill_value=_as_dtypes(fill_value, dtypes, view.dtype) if target != "npy" else None,
         lost=tuple(lost),
     )
 
 
 def _as_dtypes(value: Any, through: set[np.dtype[Any]], dtype: np.dtype[Any]) -> Any:
-    """Return numbers as the array has them now; None where they are none, or others by now."""
+    """Convert numbers to `dtype`; return None if a conversion to one of `through` changes one."""
     try:
         numbers = np.ravel(value)
     except ValueError:  # lists of unequal length
@@ -93,19 +94,19 @@ def _as_dtypes(value: Any, through: set[np.dtype[Any]], dtype: np.dtype[Any]) ->
     same = [holds(one, number) for one in through for number in numbers]
     if not same or not all(same):
         return None
-    made = numbers.astype(dtype)
-    return made[0] if len(made) == 1 else made
+    converted = numbers.astype(dtype)
+    return converted[0] if len(converted) == 1 else converted
 
 
 def _as_json(name: str, value: Any) -> Any:
-    """Return an attribute as JSON has it; None for what it can't say."""
+    """Return an attribute for JSON; None if JSON can't hold it."""
     if name == "_FillValue" and isinstance(value, np.inexact):
-        # So xarray reads and writes it (xarray.backends.zarr.FillValueCoder).
+        # The encoding of xarray (xarray.backends.zarr.FillValueCoder).
         parts = (value.real, value.imag) if isinstance(value, np.complexfloating) else (value,)
         texts = [base64.standard_b64encode(struct.pack("<d", part)).decode() for part in parts]
         return texts if len(texts) > 1 else texts[0]
     if isinstance(value, np.ndarray | np.generic):
-        # netCDF writes single numbers as arrays of one.
+        # netCDF writes single numbers as arrays of length 1.
         value = value.item() if value.size == 1 else value.tolist()
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
@@ -117,17 +118,17 @@ def _as_json(name: str, value: Any) -> Any:
 
 
 def _without_nan(value: Any) -> Any:
-    """Return floats that JSON has not as the words that Zarr has for them."""
+    """Replace NaN and infinities by the strings that Zarr uses; None if JSON can't hold a value."""
     if isinstance(value, list):
-        made = [_without_nan(one) for one in value]
-        return None if any(one is None for one in made) else made
+        items = [_without_nan(item) for item in value]
+        return None if any(item is None for item in items) else items
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return value if isinstance(value, int | float | str) else None
 
 
 def _as_hdf5(value: Any) -> Any:
-    """Return an attribute as HDF5 has it; None for what it can't hold."""
+    """Return an attribute for HDF5; None if HDF5 can't hold it."""
     from oocdata.formats.hdf5.file import hdf5_library
 
     if value is None or isinstance(value, dict):
@@ -136,26 +137,26 @@ def _as_hdf5(value: Any) -> Any:
         array = np.asarray(value)
         if array.dtype.kind in "OSU":
             texts = np.ravel(np.array(value, object)).tolist()
-            if not texts or not all(isinstance(one, str | bytes) for one in texts):
+            if not texts or not all(isinstance(text, str | bytes) for text in texts):
                 return None
-        made = array.astype(object) if array.dtype.kind == "U" and array.ndim else value
-        with hdf5_library().File(io.BytesIO(), "w") as file:  # which says whether it can
-            file.attrs["it"] = made
-        return made
+        converted = array.astype(object) if array.dtype.kind == "U" and array.ndim else value
+        with hdf5_library().File(io.BytesIO(), "w") as file:  # raises if HDF5 can't hold it
+            file.attrs["it"] = converted
+        return converted
     return None
 
 
 def refuse_dtype(view: View, kind: Format) -> None:
-    """Refuse elements that a format has no place for, or that are not opened again from it."""
+    """Raise if a format can't hold the elements, or they can't be opened from it."""
     taken = "numbers" if kind == "zarr" else "numbers, bytes, or fields of them"
     hint = f"Write .npy instead{', or one field at a time' if view.dtype.names else ''}"
     if kind == "npy":
         with suppress(ValueError):
-            npy_format.dtype_to_descr(view.dtype)  # the header has words for it
+            npy_format.dtype_to_descr(view.dtype)  # raises if a header can't describe it
             return
         taken, hint = "fields in the order of their bytes", "Write .h5, or one field at a time"
     elif is_small_float(view.dtype):
-        taken = "of a dtype that its files tell of"
+        taken = "of a dtype that its files can name"
         hint = "Write .npy, which keeps their bytes, or float32: .astype('f4'), --to-dtype f4"
     elif _kinds(view.dtype).isdisjoint(_UNFIT[kind]):
         return

@@ -1,4 +1,4 @@
-"""What a conversion chooses: chunks, codec, and the boxes in which it reads and writes."""
+"""Plan a conversion: its chunks, codec and memory, and the boxes in which it reads and writes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oocdata.formats.stored import is_url
 from oocdata.index import as_count
 from oocdata.memory import DEFAULT_MEMORY
 from oocdata.threads import cores
-from oocdata.tools.convert.carry import Carried, carried, refuse_dtype
+from oocdata.tools.convert.carry import Metadata, metadata_for, refuse_dtype
 from oocdata.tools.convert.steps import PIECE_BYTES, Steps, chunk_of, steps_of
 from oocdata.tools.lines import Report, labelled
 from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
@@ -34,18 +34,18 @@ __all__ = ["MEMORY", "Plan", "plan_of"]
 
 @dataclass(frozen=True, slots=True)
 class Plan(Report):
-    """What a conversion will do, and why so."""
+    """The plan of a conversion, with reasons."""
 
-    view: View  # what is read
-    target: Target  # what is written
+    view: View  # to read
+    target: Target  # to write
     placement: Placement | Upload
-    steps: Steps  # in which boxes
-    carried: Carried  # attributes and the like
-    chosen_chunks: bool  # they were not asked for
-    memory_bytes: int  # what is taken at most, beside what the process has taken before
-    reading_bytes: int  # what the process's memory for reading is lowered to; half for chunks
+    steps: Steps  # the boxes to read and write
+    metadata: Metadata  # attributes and other metadata
+    chosen_chunks: bool  # whether the chunks were chosen here, not by the caller
+    memory_bytes: int  # the most memory that the conversion adds to that of the process
+    reading_bytes: int  # the memory for reading is lowered to this; half of it for chunks
     verify: bool
-    about: Mapping[str, str]  # what must be the same for a rerun to go on; empty: can't be told
+    about: Mapping[str, str]  # must be equal for a run to be resumed; empty: can't be resumed
 
     @property
     def nbytes(self) -> int:
@@ -54,7 +54,7 @@ class Plan(Report):
 
     def __str__(self) -> str:
         rows, element = self.target.shape[0], self.target.element
-        what = f"{rows:,} rows of {element}" if element else f"{rows:,} numbers"
+        array = f"{rows:,} rows of {element}" if element else f"{rows:,} numbers"
         stored = self.view.storage
         key = f", dataset {stored.key}" if stored.key else ""
         codec = f", {stored.codec}" if stored.codec != "none" else ""
@@ -65,24 +65,24 @@ class Plan(Report):
         order = f"a stored chunk is decoded {times:.2f} times" if times > 1.004 else ""
         if self.steps.tiles is not None:
             order = (
-                "stored across the rows: every stored chunk is read once, into a scratch file "
-                f"({size(self.nbytes)}) from which rows are put together"
+                "chunks span many rows: every stored chunk is read once, into a scratch file "
+                f"({size(self.nbytes)}) from which rows are assembled"
             )
         fields = {
             "from": f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}",
             "to": f"{self.placement.path}{to_key}",
-            "array": f"{what}, {self.target.dtype}, {size(self.nbytes)}",
+            "array": f"{array}, {self.target.dtype}, {size(self.nbytes)}",
             "chunks": self._chunks(),
             "codec": "" if self.target.format == "npy" else str(self.target.codec),
             "order": order,
             "memory": f"at most {size(self.memory_bytes)}",
             where: f"{most}{size(self.nbytes)}",
-            "carried": self._carried(),
+            "metadata": self._metadata_text(),
         }
         return "\n".join(labelled(label, text) for label, text in fields.items() if text)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything, for ``json.dumps``."""
+        """Return a dict for ``json.dumps``."""
         target = self.target
         return {
             "source": self.view.storage.path,
@@ -102,30 +102,30 @@ class Plan(Report):
             "memory_bytes": self.memory_bytes,
             "attributes": [name for name, _ in target.attributes],
             "dimension_names": target.dimension_names,
-            "lost": self.carried.lost,
+            "lost": self.metadata.lost,
         }
 
     def _chunks(self) -> str:
         target = self.target
         if target.chunks is None:
-            return "none: each row lies by itself, and is read alone"
+            return "none: each row is stored and read by itself"
         if not self.chosen_chunks:
             return target.storage
         rows, row_bytes = target.chunks[0], target.row_bytes
         if target.chunks[1:] != tuple(max(1, length) for length in target.element):
             why = f"a row is {size(row_bytes)}, too large for one chunk"
         else:
-            together = f"{rows} together" if rows > 1 else "one by one"
+            count = f"{rows} per chunk" if rows > 1 else "one per chunk"
             why = (
-                f"whole rows, {together} ({size(rows * row_bytes)}): smaller chunks cost more "
-                "each, larger ones decode more that a shuffled batch does not use"
+                f"whole rows, {count} ({size(rows * row_bytes)}): smaller chunks cost more "
+                "overhead, larger ones decode more rows that a shuffled batch does not use"
             )
         if target.shards not in (None, target.chunks):
             why += "; many chunks a file, for fewer files"
         return f"{target.storage}: {why}"
 
-    def _carried(self) -> str:
-        target, lost = self.target, self.carried.lost
+    def _metadata_text(self) -> str:
+        target, lost = self.target, self.metadata.lost
         parts = []
         if target.attributes:
             parts.append(f"attributes {', '.join(name for name, _ in target.attributes)}")
@@ -133,7 +133,7 @@ class Plan(Report):
             names = ", ".join(name or "(none)" for name in target.dimension_names)
             parts.append(f"dimensions {names}")
         if lost:
-            why = f"{NAMES[target.format]} has no place for it, or it is not true of the result"
+            why = f"{NAMES[target.format]} can't hold it, or it does not apply to the result"
             packed = {"scale_factor", "add_offset"} & set(lost)
             stay = " (the numbers stay packed)" if packed else ""
             parts.append(f"NOT carried ({why}): {', '.join(lost)}{stay}")
@@ -141,13 +141,13 @@ class Plan(Report):
 
 
 MEMORY = DEFAULT_MEMORY
-"""Bytes of memory for what is under way, by default."""
+"""Bytes of memory for data in flight, by default."""
 
 _READING = 64 << 20
-"""Bytes of memory for reading: measured, more is no faster."""
+"""Bytes of memory for reading; more was measured to be no faster."""
 
 _LIBRARIES = 96 << 20
-"""What h5py and the codecs take, and allocators keep."""
+"""Bytes that h5py and the codecs take, and that allocators keep."""
 
 
 def plan_of(
@@ -163,39 +163,39 @@ def plan_of(
     verify: bool = False,
     overwrite: bool = False,
 ) -> Plan:
-    """Return what `oocdata.convert` would do with these arguments; nothing is written."""
+    """Return the plan of `oocdata.convert` with these arguments; write nothing."""
     if view.dtype.hasobject:
         raise UnsupportedDtypeError(
-            "rows must be of one length to be converted; these are bytes of unequal length. Make "
-            "arrays of them in `.map`, and write those with ooc.create.",
+            "rows must be of one length to be converted; these are bytes of unequal length. Turn "
+            "them into arrays in `.map`, and write the arrays with ooc.create.",
             path=view.storage.path,
         )
     bound = as_count("memory", memory, at_least=1 << 20)
     destination = local_path(destination)
     kind = format_by_suffix(destination)
-    _refuse_source(view, destination)
-    of_source = view.storage.key
+    _check_apart(view, destination)
+    source_key = view.storage.key
     if view.storage.episodes:
-        of_source = shared_steps([key or "" for _, key in view.storage.part_names])
-    key = target_key(kind, to_key, of_source if of_source != "/" else None)
+        source_key = shared_steps([key or "" for _, key in view.storage.part_names])
+    key = target_key(kind, to_key, source_key if source_key != "/" else None)
     refuse_dtype(view, kind)
-    where = Upload if is_url(destination) else Placement
-    placement = where.of(destination, key, kind, overwrite)
-    along = carried(view, kind)
+    placement_type = Upload if is_url(destination) else Placement
+    placement = placement_type.of(destination, key, kind, overwrite)
+    metadata = metadata_for(view, kind)
     chunk = chunk_of(view)
     stored = view.storage.chunks
     decoded = 0 if stored is None else prod(stored) * view.source.dtype.itemsize
-    # Each chunk is needed for one box, or two where a border cuts it: none is kept for longer.
+    # A chunk is needed for one box, or for two consecutive boxes if a border cuts it.
     row_chunks = chunk[0] * prod(view.shape[1:]) * view.source.dtype.itemsize
     reading = min(bound, max(_READING, 4 * max(decoded, row_chunks)))
-    way = as_codec(codec, shuffle, kind)
-    # Two blocks are under way, one that is read and one that is written, and what is made of them.
+    target_codec = as_codec(codec, shuffle, kind)
+    # Two blocks are in flight, one being read and one being written, and their encoded copies.
     block_bytes = bound // 4
     chunk_shape, shard = chunked(
         kind,
         view.shape,
         view.dtype,
-        way,
+        target_codec,
         chunks,
         shards,
         chunk_bytes=min(LARGEST, max(CHUNK_BYTES, bound // 16)),
@@ -208,19 +208,20 @@ def plan_of(
         dtype=view.dtype,
         chunks=chunk_shape,
         shards=shard,
-        codec=way,
-        fill_value=along.fill_value,
-        attributes=along.attributes,
-        dimension_names=along.dimension_names,
+        codec=target_codec,
+        fill_value=metadata.fill_value,
+        attributes=metadata.attributes,
+        dimension_names=metadata.dimension_names,
     )
-    # Where nothing is encoded, a piece of a row is as good as the row.
+    # Without chunks, a row may be written in pieces.
     itemsize = view.dtype.itemsize
     whole = default_chunks(view.shape, itemsize, largest=PIECE_BYTES)
     unit = target.unit if target.chunks is not None else (1, *whole[1:])
     steps = steps_of(view.shape, itemsize, chunk, unit, block_bytes)
-    about = identity(view)
+    about = _identity(view)
     if about:
-        about["the result"] = f"{kind} {key} {target.storage}, {way}, {view.dtype} {view.shape}"
+        result = f"{kind} {key} {target.storage}, {target_codec}, {view.dtype} {view.shape}"
+        about["the result"] = result
         about["the steps"] = f"{steps.blocks} {steps.tiles}"
         about["the file that it is added to"] = placement.before or "none"
     return Plan(
@@ -228,7 +229,7 @@ def plan_of(
         target=target,
         placement=placement,
         steps=steps,
-        carried=along,
+        metadata=metadata,
         chosen_chunks=chunks is None,
         memory_bytes=_memory(
             target, steps, reading + 2 * cores() * decoded, verify, not placement.on_disk
@@ -239,46 +240,46 @@ def plan_of(
     )
 
 
-def _refuse_source(view: View, destination: str) -> None:
-    """Refuse to write into what is read."""
+def _check_apart(view: View, destination: str) -> None:
+    """Raise if the destination is the source, or one contains the other."""
 
-    def place(path: str) -> str:
+    def full_path(path: str) -> str:
         return path.rstrip("/") if is_url(path) else os.path.realpath(path)
 
-    storage, end = view.storage, place(destination)
-    targets = (storage.opened or {}).get("target", storage.path)
-    paths = [targets] if isinstance(targets, str) else list(targets or ())
+    storage, target = view.storage, full_path(destination)
+    opened = (storage.opened or {}).get("target", storage.path)
+    paths = [opened] if isinstance(opened, str) else list(opened or ())
     for path in (*paths, *(version.path for version in storage.files)):
-        begin = place(path)
-        short, long = sorted((begin, end), key=len)
-        there = os.path.exists(begin) and os.path.exists(end)  # not where one is a URL
-        if f"{long}/".startswith(f"{short}/") or (there and os.path.samefile(begin, end)):
+        source = full_path(path)
+        short, long = sorted((source, target), key=len)
+        both_exist = os.path.exists(source) and os.path.exists(target)  # false for URLs
+        if f"{long}/".startswith(f"{short}/") or (both_exist and os.path.samefile(source, target)):
             raise ArgumentError(
-                f"what is written must lie apart from what is read; got '{path}' and "
-                f"'{destination}'. Choose another name, and rename it afterwards."
+                f"the destination must be apart from the source; got '{destination}' and "
+                f"'{path}'. Choose another name, and rename it afterwards."
             )
 
 
 def _memory(target: Target, steps: Steps, reading: int, verify: bool, uploads: bool) -> int:
-    """Return the bytes that a conversion takes at most, libraries included."""
+    """Return the most bytes that a conversion takes, libraries included."""
     block = steps.blocks.most
     tile = block if steps.tiles is None else max(block, steps.tiles.most)
-    # A box while the next one is read; its pieces; verifying, the block that it is compared with.
+    # A box while the next one is read; its pieces; the block of the result, to verify.
     boxes = 2 * tile + (tile // 2 if steps.tiles else 0) + (block if verify else 0)
-    boxes += block if uploads else 0  # encoded, until the store has it
+    boxes += block if uploads else 0  # encoded, until it is uploaded
     encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * cores()
     return (boxes + encoding) * target.dtype.itemsize + reading + _LIBRARIES
 
 
-def identity(view: View) -> dict[str, str]:
-    """Return what tells a view's content from any other; empty where nothing can.
+def _identity(view: View) -> dict[str, str]:
+    """Return fingerprints of a view's content; empty if a change could not be detected.
 
-    Files that an HDF5 dataset has its bytes from are not known at all.
+    Changes of external files of an HDF5 dataset are not detected.
     """
     storage = view.storage
     opened = storage.opened or {}
-    writable = any(version.modified is None for version in storage.files)
-    if not storage.files or not opened or opened.get("external") or writable:
+    is_writable = any(version.modified is None for version in storage.files)
+    if not storage.files or not opened or opened.get("external") or is_writable:
         return {}
     return {
         "the source": exact_content(view.source),

@@ -1,11 +1,11 @@
-"""In which boxes a conversion reads and writes, so that each chunk is decoded about once.
+"""Choose the boxes in which a conversion reads and writes, so that chunks are decoded about once.
 
-Where a run of whole rows fits into memory that is long against the stored chunks, the array is read
-in such runs and written as it comes. Where it doesn't (chunks that span all rows but few columns,
-Fortran order), no order of reading is good for both sides. Then it goes through a file, as in
-rechunker (Abernathey and others, https://rechunker.readthedocs.io): *tiles* of whole stored chunks
-are read once, and written there in pieces; *blocks* of whole chunks of the result are read from
-there. Tiles and blocks both fit into memory, and their common pieces each lie in one run of bytes.
+If memory holds a run of whole rows that is long compared with the stored chunks, the array is read
+and written in such runs. Otherwise (chunks that span all rows but few columns, Fortran order), no
+order of reading suits both sides, and the array goes through a scratch file, as in rechunker
+(Abernathey and others, https://rechunker.readthedocs.io): *tiles* of whole stored chunks are read
+once, and written to the file in pieces; *blocks* of whole chunks of the result are read from it.
+Tiles and blocks fit into memory, and the intersection of a tile and a block is one run of bytes.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ __all__ = [
 ]  # fmt: skip
 
 _MOST_DECODES = 1.5
-"""Decodes of a chunk, on average, up to which going through a file costs more than it saves."""
+"""Decodes of a chunk, on average, up to which a scratch file costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """An array of some shape cut into boxes of `step`; those at its end are shorter.
+    """A regular grid of boxes of shape `step` over an array; boxes at its end are shorter.
 
     Examples
     --------
@@ -59,16 +59,16 @@ class Grid:
 
     @property
     def most(self) -> int:
-        """Elements of the largest box."""
+        """Number of elements of the largest box."""
         return prod(map(min, self.step, self.shape))
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How an array goes from one storage to the other."""
+    """The boxes of a conversion."""
 
-    blocks: Grid  # what is written at a time
-    tiles: Grid | None  # what is read at a time where it goes through a file; None: the blocks
+    blocks: Grid  # boxes to write
+    tiles: Grid | None  # boxes to read, with a scratch file; None: blocks are read
     decodes: float  # how often a stored chunk is decoded, on average
 
 
@@ -77,17 +77,17 @@ def steps_of(
 ) -> Steps:
     """Return the boxes in which to read and write an array of shape ``(rows, *element)``.
 
-    A `chunk` is decoded together on the side that is read, a `unit` is written together on the
-    other one. Boxes have `nbytes`, unless a unit or a chunk is larger.
+    The source decodes a `chunk` at a time, and the result is encoded in units of shape `unit`.
+    Boxes have `nbytes`, unless a unit or a chunk is larger.
 
     Examples
     --------
-    Rows in chunks of some: runs of rows.
+    Chunks of a few rows: blocks of rows.
 
     >>> steps_of((1000, 64), 4, (10, 64), (100, 64), 100_000).blocks.step
     (300, 64)
 
-    Each chunk a few columns of all rows: through a file.
+    Chunks of a few columns of all rows: tiles, through a scratch file.
 
     >>> steps = steps_of((1000, 64), 4, (1000, 2), (100, 64), 32_000)
     >>> steps.tiles.step, steps.blocks.step, steps.decodes
@@ -97,10 +97,10 @@ def steps_of(
     if not prod(full):
         return Steps(Grid(full, tuple(unit)), None, 1.0)
     block = _grown(unit, full, nbytes // itemsize)
-    together = lcm(chunk[0], unit[0])
-    if block[0] > together:  # borders of the blocks are borders of chunks
-        block = (block[0] // together * together, *block[1:])
-    decodes = 1.0  # blocks that touch a chunk, on average
+    aligned = lcm(chunk[0], unit[0])
+    if block[0] > aligned:  # let blocks begin where chunks begin
+        block = (block[0] // aligned * aligned, *block[1:])
+    decodes = 1.0  # blocks that intersect a chunk, on average
     for length, stored, step in zip(full, chunk, block, strict=True):
         ends = ((start, min(start + step, length) - 1) for start in range(0, length, step))
         touched = sum(last // stored - first // stored + 1 for first, last in ends)
@@ -111,7 +111,7 @@ def steps_of(
 
 
 def _grown(unit: Sequence[int], shape: Sequence[int], elements: int) -> tuple[int, ...]:
-    """Return whole units together, along the last axis first, up to so many elements."""
+    """Return the shape of a box of whole units, grown along the last axis first."""
     box = list(map(min, unit, shape))
     for axis in range(len(box) - 1, -1, -1):
         others = prod(box) // box[axis]
@@ -121,10 +121,10 @@ def _grown(unit: Sequence[int], shape: Sequence[int], elements: int) -> tuple[in
 
 
 class Scratch:
-    """Pieces of an array: those of a block lie together, each in one run of bytes.
+    """The scratch file of a conversion: tiles are written, and blocks are read.
 
-    Within a block pieces follow in C order, so that where one begins is known without a table.
-    Tiles are written and blocks are read.
+    It holds block after block; a block is its pieces (intersections with tiles) in C order, so the
+    offset of a piece follows from its position.
     """
 
     def __init__(
@@ -143,17 +143,17 @@ class Scratch:
     def write(self, tile: Box, values: NDArray[Any]) -> None:
         """Write the pieces of a tile."""
 
-        def one(piece: Box) -> None:
+        def write_piece(piece: Box) -> None:
             part = np.ascontiguousarray(values[relative(piece, tile)])
             write_at(self._file, part.reshape(-1).view(np.uint8).data, self._offset(piece))
 
         with writable(self._path):
-            in_threads(self._threads, one, cells(tile, self._blocks.step))
+            in_threads(self._threads, write_piece, cells(tile, self._blocks.step))
 
     def read(self, block: Box, out: NDArray[Any]) -> None:
-        """Put a block together."""
+        """Read the pieces of a block."""
 
-        def one(piece: Box) -> None:
+        def read_piece(piece: Box) -> None:
             shape = [part.stop - part.start for part in piece]
             count, offset = prod(shape), self._offset(piece)
             values = np.fromfile(self._path, self._dtype, count, offset=offset)
@@ -164,25 +164,25 @@ class Scratch:
                 )
             out[relative(piece, block)] = values.reshape(shape)
 
-        in_threads(self._threads, one, cells(block, self._tiles.step))
+        in_threads(self._threads, read_piece, cells(block, self._tiles.step))
 
     def _offset(self, piece: Box) -> int:
         """Return the byte at which a piece begins."""
-        shape, step = self._blocks.shape, self._blocks.step
-        starts = [part.start // long * long for part, long in zip(piece, step, strict=True)]
+        shape, steps = self._blocks.shape, self._blocks.step
+        starts = [part.start // step * step for part, step in zip(piece, steps, strict=True)]
         block = [
-            min(start + long, length) - start
-            for start, long, length in zip(starts, step, shape, strict=True)
+            min(start + step, length) - start
+            for start, step, length in zip(starts, steps, shape, strict=True)
         ]
         offset = 0
         for axis, part in enumerate(piece):
-            inside = prod(one.stop - one.start for one in piece[:axis])
+            before = prod(part.stop - part.start for part in piece[:axis])
             offset += prod(block[:axis]) * starts[axis] * prod(shape[axis + 1 :])
-            offset += inside * (part.start - starts[axis]) * prod(block[axis + 1 :])
+            offset += before * (part.start - starts[axis]) * prod(block[axis + 1 :])
         return offset * self._dtype.itemsize
 
     def save(self) -> None:
-        """Wait until the disk has it."""
+        """Sync the file to the disk."""
         with writable(self._path):
             os.fsync(self._file.fileno())
 
@@ -192,17 +192,17 @@ class Scratch:
 
 
 PIECE_BYTES = 1 << 20
-"""Bytes of a row from which on it is as well read or written in pieces of as many."""
+"""Rows larger than this can be read and written in pieces of this size at no cost."""
 
 _PART_BYTES = 8 << 20
 _PART_ROWS = 1 << 17
-"""Read in one call, unless a chunk has more."""
+"""The most rows to read in one call, unless a chunk has more."""
 
 
 def read_box(view: View, box: Box, out: NDArray[Any]) -> None:
-    """Read a box of a view, rows first, into an array of its shape and dtype, C-contiguous.
+    """Read a box of a view, rows first, into a C-contiguous array of its shape and dtype.
 
-    Numbers that don't fit the view's dtype are a `SourceError`, with file, dataset and row.
+    A number that does not fit the view's dtype is a `SourceError`, with file, dataset and row.
 
     Examples
     --------
@@ -220,32 +220,32 @@ def read_box(view: View, box: Box, out: NDArray[Any]) -> None:
     chunk = chunk_of(view)[0]
     rows = max(chunk, rows - rows % chunk)
     for first in range(0, len(out), rows):
-        part, some = out[first : first + rows], range(first, min(first + rows, len(out)))
+        part, numbers = out[first : first + rows], range(first, min(first + rows, len(out)))
         if out.dtype == stored.dtype:
-            read_into(stored, some, part)
+            read_into(stored, numbers, part)
         else:
-            cast_into(part, read_rows(stored, some), stored[some.start : some.stop])
+            cast_into(part, read_rows(stored, numbers), stored[numbers.start : numbers.stop])
 
 
 def cast_into(out: NDArray[Any], values: NDArray[Any], view: View) -> None:
-    """Copy numbers into another dtype: rounded where they must be, never turned into others.
+    """Copy numbers into another dtype; they may be rounded to floats, but not change otherwise.
 
-    NumPy's own conversion makes 44 of 300 in ``uint8``, 0 of NaN or 0.5, and infinity of 1e300 in
-    ``float32``. A loader may do so, because it is asked again tomorrow; a file keeps it.
+    NumPy's conversion turns 300 into 44 in ``uint8``, NaN and 0.5 into 0, and 1e300 into infinity
+    in ``float32``. In a loader that can be corrected later; in a file it is permanent.
     """
     with np.errstate(invalid="ignore", over="ignore"):
         out[...] = values
     if np.can_cast(values.dtype, out.dtype, "safe"):
         return
-    exact = out.dtype.kind in "biu"
-    wrong = out != values if exact else np.isinf(out) & np.isfinite(values)
-    if not wrong.any():
+    is_exact = out.dtype.kind in "biu"
+    changed = out != values if is_exact else np.isinf(out) & np.isfinite(values)
+    if not changed.any():
         return
-    first = tuple(int(place) for place in np.argwhere(wrong)[0])
+    first = tuple(int(place) for place in np.argwhere(changed)[0])
     hint = "Choose a dtype that holds them"
-    if exact and out.dtype.kind != "b":
+    if is_exact and out.dtype.kind != "b":
         hint += f", or scale and round them into {out.dtype} yourself: oocdata.create writes them"
-    path, key, row = _place_of(view, first[0])
+    path, key, row = _stored_row(view, first[0])
     raise SourceError(
         f"numbers must fit the dtype that they are written in, {out.dtype}; got {values[first]}. "
         f"{hint}.",
@@ -255,8 +255,8 @@ def cast_into(out: NDArray[Any], values: NDArray[Any], view: View) -> None:
     )
 
 
-def _place_of(view: View, row: int) -> tuple[str | None, str | None, int]:
-    """Return the file and dataset in which a row of a view lies, and the row's place there."""
+def _stored_row(view: View, row: int) -> tuple[str | None, str | None, int]:
+    """Return the file and dataset of a row of a view, and the row's number in the dataset."""
     storage = view.storage
     at = int(view.origins(np.asarray(view.rows[row : row + 1], np.int64))[0, view.axes[0]])
     if len(storage.parts) == 1 or storage.parts_axis != view.axes[0]:
@@ -267,9 +267,9 @@ def _place_of(view: View, row: int) -> tuple[str | None, str | None, int]:
 
 
 def chunk_of(view: View) -> tuple[int, ...]:
-    """Return what of a view is decoded together, rows first.
+    """Return the shape of a chunk of a view, rows first.
 
-    One row, or a piece of it, where every byte has an address.
+    Without chunks, it is one row, or a piece of a large row.
     """
     chunks = view.storage.chunks
     if chunks is None:
@@ -285,6 +285,6 @@ def _chunk_rows(view: View, chunks: tuple[int, ...]) -> int:
     if len(view.grid) == 1:
         return -(-rows // abs(view.rows.step)) if isinstance(view.rows, range) else rows
     for place, axis in enumerate(view.axes[:-1]):
-        if chunks[axis] > 1:  # it holds several outer places, with all rows of each
+        if chunks[axis] > 1:  # a chunk has several places of this axis, with all rows of each
             return chunks[axis] * prod(len(places) for places in view.grid[place + 1 :])
     return min(rows, len(inner))

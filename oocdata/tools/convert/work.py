@@ -1,4 +1,4 @@
-"""Carrying a plan out: write, save, note, verify, and give the result its name."""
+"""Carry out the plan of a conversion: write, keep a journal, verify, and move into place."""
 
 from __future__ import annotations
 
@@ -37,119 +37,119 @@ __all__ = ["Conversion", "Journal", "carry_out"]
 
 
 class Journal:
-    """How many boxes are done, by the stage of the conversion; `about` says of which one."""
+    """Boxes done in each stage of a conversion, in a file; `about` identifies the conversion."""
 
     def __init__(self, path: str, about: Mapping[str, str]) -> None:
         self._path, self._about = path, dict(about)
         self.done: dict[str, int] = {}
-        # Why what was there can't be gone on with; empty where nothing was, or it can.
+        # Why an earlier run can't be resumed; empty if it can, or if there was none.
         self.reason = self._read() if os.path.exists(path) else ""
 
     def _read(self) -> str:
         try:
             with open(self._path, encoding="utf-8") as file:
-                told = json.load(file)
-            saved, done = told["about"], told["done"]
+                journal = json.load(file)
+            saved, done = journal["about"], journal["done"]
         except (ValueError, KeyError, TypeError):
             return "its journal is damaged"
         if not self._about:
-            return "its source is not a file that can be told from another"
-        other = [name for name, now in self._about.items() if saved.get(name) != now]
-        if other:
-            return f"{other[0]} has changed"
+            return "changes of its source can't be detected"
+        changed = [name for name, now in self._about.items() if saved.get(name) != now]
+        if changed:
+            return f"{changed[0]} has changed"
         self.done = done
-        return "" if done else "nothing of it was saved yet"
+        return "" if done else "it had saved nothing yet"
 
     def note(self, **done: int) -> None:
-        """Note how many boxes of a stage are safe on the disk."""
+        """Write how many boxes of a stage are safe on the disk."""
         self.done.update(done)
         write_json(self._path, {"about": self._about, "done": self.done})
 
 
 SAVE_BYTES = 256 << 20
-"""Bytes of elements after which what was written is saved, and noted."""
+"""Bytes of elements after which the result is synced, and the journal written."""
 
 _MOST_ROWS = 20
 
 Consume = Callable[[Box, NDArray[Any]], None]
-"""Fills an array of a box's shape, or takes what it holds."""
+"""A function of a box and an array of its shape, which fills the array or writes it."""
 
 Save = Callable[[], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Conversion(Report):
-    """What a conversion did."""
+    """The result of a conversion."""
 
-    plan: Plan  #: what was to be done, and why so
+    plan: Plan  #: what was planned, and why
     stored_bytes: int  #: of the result, on disk
     seconds: float
-    resumed: bool  #: it went on with what an earlier run had done
-    anew: str  #: why it didn't, where an earlier run had begun; empty where none had
-    verified: bool | None  #: every bit of the result is that of the source; None: not asked for
-    differing_rows: tuple[int, ...]  #: the first ones; the result was thrown away then
+    resumed: bool  #: whether it continued an earlier run
+    anew: str  #: why an earlier run was not continued; empty if there was none
+    verified: bool | None  #: whether every bit is that of the source; None: not verified
+    differing_rows: tuple[int, ...]  #: the first rows that differ; the result was deleted then
 
     def __str__(self) -> str:
         return f"{self.plan}\n{self.outcome}"
 
     @property
     def outcome(self) -> str:
-        """What came of the plan, as aligned lines."""
+        """The outcome, as aligned lines."""
         nbytes = self.plan.nbytes
         share = f", {self.stored_bytes / nbytes:.0%} of its size in memory" if nbytes else ""
         rate = f", {size(nbytes / self.seconds)}/s" if self.seconds > 0 else ""
         done = f"{size(self.stored_bytes)}{share}; {self.seconds:.1f} s{rate}"
         rows = ", ".join(map(str, self.differing_rows))
-        damage = f"the result differs from the source in rows {rows}, …; it was thrown away. "
-        same = "read back, and the source again: every bit is the same"
+        damage = f"the result differs from the source in rows {rows}, …; it was deleted. "
+        verified = "result and source were read again: every bit is the same"
         lines = {
-            "resumed": "went on with what an earlier run had done" if self.resumed else "",
-            "anew": f"an earlier run had begun, but {self.anew}" if self.anew else "",
-            "DAMAGED": f"{damage}Is the disk or the memory sound?" if rows else "",
+            "resumed": "continued an earlier run" if self.resumed else "",
+            "restarted": f"an earlier run was not continued: {self.anew}" if self.anew else "",
+            "DAMAGED": f"{damage}Is the disk or the memory faulty?" if rows else "",
             "done": "" if rows else done,
-            "verified": same if self.verified else "",
+            "verified": verified if self.verified else "",
         }
         return "\n".join(labelled(label, text) for label, text in lines.items() if text)
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything, for ``json.dumps``."""
+        """Return a dict for ``json.dumps``, with the keys of the plan."""
         found = Report.to_json(self)
         return {**found.pop("plan"), **found}
 
 
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
-    """Do what a plan says; rows that differ are told, not raised."""
-    hint = "The same conversion, started again, goes on with it.\n" if plan.about else ""
+    """Run the planned conversion; differing rows are in the result, not raised."""
+    hint = "To continue the conversion, start the same one again.\n" if plan.about else ""
     with closing(Lock(plan.placement, hint)) as lock, at_most(plan.reading_bytes):
         run = _Run(plan, progress, lock)
         try:
             return run.whole()
         except BaseException as error:
-            if not (run.journal.done and plan.about):  # nothing that another run can go on with
-                if lock.held():  # or the folder is another's by now
+            if not (run.journal.done and plan.about):  # there is nothing to resume
+                if lock.held():  # otherwise, another process uses the folder by now
                     plan.placement.remove()
             elif isinstance(error, OSError | ArgumentError):
-                error.add_note(f"What was done is kept {plan.placement.left}.")
+                error.add_note(f"The part that is done is kept {plan.placement.left}.")
             raise
 
 
 class _Run:
-    """One conversion under way."""
+    """A conversion in progress."""
 
     def __init__(self, plan: Plan, progress: bool, lock: Lock) -> None:
         self._plan, self._progress, self._lock = plan, progress, lock
         self.journal = Journal(os.path.join(plan.placement.folder, "journal"), plan.about)
 
     def whole(self) -> Conversion:
-        """Do everything, and give the result its name."""
+        """Run all stages, and move the result into place."""
         began = perf_counter()
         plan, placement, journal = self._plan, self._plan.placement, self.journal
-        storage, anew = self._begun()
+        storage, reason = self._open()
         resumed = bool(journal.done)
         threads = ThreadPoolExecutor(cores(), "oocdata-convert")
         differing: tuple[int, ...] = ()
         try:
-            self._through("writing", threads, storage.write, storage.save)
+            self._transfer("writing", threads, storage.write, storage.save)
             self._lock.check()
             storage.close(plan.target.shape[0])
             if placement.on_disk:
@@ -157,13 +157,13 @@ class _Run:
                 self._lock.check()
             if not differing:
                 journal.note(placing=placement.inode)
-            if not placement.on_disk:  # it is read by its name alone
+            if not placement.on_disk:  # an array in a store can be read only in its place
                 placement.place()
-                with ExitStack() as unsound:
-                    unsound.callback(placement.withdraw)
+                with ExitStack() as on_failure:
+                    on_failure.callback(placement.withdraw)
                     differing = self._differing(threads) if plan.verify else ()
                     if not differing:
-                        unsound.pop_all()
+                        on_failure.pop_all()
         finally:
             storage.abandon()
             threads.shutdown(wait=True, cancel_futures=True)
@@ -173,30 +173,30 @@ class _Run:
         placement.remove()
         verified = not differing if plan.verify else None
         seconds = perf_counter() - began
-        return Conversion(plan, stored, seconds, resumed, anew, verified, differing)
+        return Conversion(plan, stored, seconds, resumed, reason, verified, differing)
 
-    def _begun(self) -> tuple[Storage, str]:
-        """Return the array under construction, and why it is a new one though one was begun."""
+    def _open(self) -> tuple[Storage, str]:
+        """Open the array to write, and return why an earlier run is not continued, if so."""
         plan, placement, journal = self._plan, self._plan.placement, self.journal
-        anew = journal.reason
+        reason = journal.reason
         if journal.done.get("placing", placement.inode) != placement.inode:
-            # What it has changed places with lies here: the old array.
-            anew = "its result has its name already"
-        if journal.done and not anew:
+            # The result was exchanged with the old array, which is in the folder now.
+            reason = "its result is in place already"
+        if journal.done and not reason:
             try:
                 return placement.storage(plan.target, resume=True), ""
             except (SourceError, OSError, KeyError, ValueError) as error:
-                anew = f"what was there is not sound ({error})"
+                reason = f"its result is damaged ({error})"
         journal.done = {}
         placement.begin()
-        return placement.storage(plan.target), anew
+        return placement.storage(plan.target), reason
 
-    def _through(
+    def _transfer(
         self, label: str, threads: ThreadPoolExecutor, consume: Consume, save: Save | None
     ) -> None:
-        """Bring the whole array from the source to what takes its blocks, in the plan's steps.
+        """Pass every block of the source to `consume`, in the plan's steps.
 
-        Without `save` nothing is noted, and nothing that was done is left out.
+        Without `save`, the journal is neither read nor written.
         """
         plan = self._plan
         read = partial(read_box, plan.view)
@@ -214,17 +214,17 @@ class _Run:
     def _pass(
         self, label: str, read: Consume, grid: Grid, consume: Consume, save: Save | None
     ) -> None:
-        """Bring every box of a grid that is not done yet from one side to the other."""
+        """Read every box of a grid that is not done yet, and pass it to `consume`."""
         dtype = self._plan.target.dtype
         done = self.journal.done.get(label, 0) if save else 0
         unsaved = 0
 
-        def filled(box: Box) -> tuple[Box, NDArray[Any]]:
+        def read_values(box: Box) -> tuple[Box, NDArray[Any]]:
             values = np.empty([part.stop - part.start for part in box], dtype)
             read(box, values)
             return box, values
 
-        def saved() -> None:
+        def checkpoint() -> None:
             if save and unsaved:
                 save()
                 self.journal.note(**{label: done})
@@ -236,20 +236,21 @@ class _Run:
             boxes = grid.boxes()
             for box in islice(boxes, done):
                 advance(prod(part.stop - part.start for part in box) * dtype.itemsize)
-            with closing(in_order(ahead, filled, boxes, most=2)) as each:  # one is read meanwhile
-                for box, values in each:
+            # The next box is read while one is consumed.
+            with closing(in_order(ahead, read_values, boxes, most=2)) as filled:
+                for box, values in filled:
                     consume(box, values)
                     advance(values.nbytes)
                     done, unsaved = done + 1, unsaved + values.nbytes
                     del values
                     if unsaved >= SAVE_BYTES:
-                        saved()
+                        checkpoint()
                         unsaved = 0
-            saved()
+            checkpoint()
 
     def _differing(self, threads: ThreadPoolExecutor) -> tuple[int, ...]:
-        """Compare the result with what the source gives when it is read again, bit by bit."""
-        cache.forget()  # the source is read from its file again, not from what was decoded of it
+        """Read result and source again, and return the first rows in which a bit differs."""
+        cache.forget()  # so that the source is read from its file again
         with self._reading_back():
             target = self._plan.target
             dtype = target.dtype if is_small_float(target.dtype) else None
@@ -257,16 +258,16 @@ class _Run:
         differing: list[int] = []
 
         def compare(box: Box, values: NDArray[Any]) -> None:
-            there = np.empty_like(values)
+            written = np.empty_like(values)
             with self._reading_back():
-                read_box(result, box, there)
-            # As bytes: NaN is not equal to itself, and -0.0 is to 0.0.
-            wrong = there.reshape(-1).view(np.uint8) != values.reshape(-1).view(np.uint8)
-            if wrong.any():
-                rows = np.flatnonzero(wrong.reshape(len(values), -1).any(axis=1)) + box[0].start
+                read_box(result, box, written)
+            # As bytes, because NaN != NaN and -0.0 == 0.0.
+            unequal = written.reshape(-1).view(np.uint8) != values.reshape(-1).view(np.uint8)
+            if unequal.any():
+                rows = np.flatnonzero(unequal.reshape(len(values), -1).any(axis=1)) + box[0].start
                 differing.extend(rows[:_MOST_ROWS].tolist())
 
-        self._through("verifying", threads, compare, None)
+        self._transfer("verifying", threads, compare, None)
         return tuple(sorted(set(differing))[:_MOST_ROWS])
 
     @contextmanager
@@ -274,5 +275,5 @@ class _Run:
         try:
             yield
         except (SourceError, OSError):
-            self.journal.done = {}  # it is not sound: a rerun must not go on with it
+            self.journal.done = {}  # the result is damaged, and must not be resumed
             raise

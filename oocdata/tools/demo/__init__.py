@@ -1,7 +1,7 @@
-"""`oocdata demo`: train a next-frame model on more data than the memory it takes, and measure.
+"""Train a next-frame model on more data than fit into its memory bound, and measure everything.
 
-Everything printed is measured in this run. Reading that takes more memory than it states is an
-error.
+All printed figures are measured in this run. Reading that takes more memory than the stated bound
+is an error.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ if TYPE_CHECKING:
 __all__ = ["Demo", "Plan", "demo_on_digits", "demo_on_file"]
 
 _INPUTS = 2
-"""Frames that the model sees: two show a velocity."""
+"""Frames that the model sees; two show a velocity."""
 
-_WARM = 512
-"""Elements that are read one by one before memory is measured: threads have begun then."""
+_WARM_UP = 512
+"""Elements that are read one by one before memory is measured, so that threads have started."""
 
 _LONGEST_SIDE = 256
 _LONGEST_ROW = 16_384
@@ -52,12 +52,12 @@ _MOST_EPOCHS = 20
 _SAMPLE_BYTES, _SAMPLE_ROWS = 4 << 20, 512
 
 _ALLOCATORS_BYTES = 16 << 20
-"""What the allocators of TensorFlow's threads were seen to take, differing from run to run."""
+"""The most that the allocators of TensorFlow's threads were measured to take, in any run."""
 
 _MEMORY = (
-    "Memory is by how much the process grew while it read, with what reads loaded before. The "
-    "bound is the one that loader.explain() states; what the allocators of TensorFlow's threads "
-    f"take, up to {_ALLOCATORS_BYTES >> 20} MiB, comes on top."
+    "Memory is the growth of the process while reading, with the libraries loaded before. The "
+    "bound is the one that loader.explain() states; the allocators of TensorFlow's threads take "
+    f"up to {_ALLOCATORS_BYTES >> 20} MiB in addition."
 )
 _CODE = """
   frames = ooc.open("digits.h5", axis=("clip", "time"))
@@ -66,43 +66,43 @@ _CODE = """
   model.fit(loader.to_tf(), shuffle=False,
             validation_data=val.batches({batch}).to_tf())
 
-So {mixed} clips at a time are mixed, in little memory; .npy is shuffled in full.
+This mixes {mixed} clips at a time, in little memory; .npy is shuffled in full.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How much is done: by default a minute and a half, and 700 MB of disk."""
+    """The size of a demonstration; by default, a minute and a half, and 700 MB of disk."""
 
     clips: int = 1500  # a multiple of 5
-    clips_mixed: int = 64  # at a time, where they are compressed
-    memory: int = 64 << 20  # bytes that reading may take
-    read_seconds: float = 3  # the most time that reading may take for one array
+    clips_mixed: int = 64  # at a time, in compressed formats
+    memory: int = 64 << 20  # bytes for reading
+    read_seconds: float = 3  # for one array
     train_seconds: float = 12
     seed: int = 7
     batch_size: int = 32
 
     @classmethod
     def quick(cls, seed: int = 7) -> Plan:
-        """Half a minute, and 150 MB of disk."""
+        """Return a plan of half a minute, and 150 MB of disk."""
         return cls(300, 32, 32 << 20, read_seconds=1, train_seconds=4, seed=seed)
 
 
 @dataclass(frozen=True, slots=True)
 class Demo(Report):
-    """All that a demonstration measured; ``print`` it."""
+    """The result of a demonstration; ``print`` it."""
 
-    #: Of each array its name and order, bytes (``bound`` is the memory that ``loader.explain()``
-    #: states, ``memory`` by how much the process grew), rates in elements a second, and losses:
-    #: mean squared errors, ``copy_loss`` that of the last frame as a forecast of the next one.
+    #: Name and order of each array; bytes (``bound`` is the memory that ``loader.explain()``
+    #: states, ``memory`` the growth of the process); rates in elements a second; and mean squared
+    #: errors (``copy_loss`` is that of the last frame as a forecast of the next one).
     arrays: tuple[dict[str, Any], ...]
-    notes: tuple[str, ...]  #: what was checked, and how the numbers are to be read
-    picture: str | None  #: the file of the picture
+    notes: tuple[str, ...]  #: how to read the figures
+    picture: str | None  #: path of the picture
     seconds: float
 
     def __str__(self) -> str:
         rows = zip(_LABELS, *map(_column, self.arrays), strict=True)
-        measured = table(["measured", *(one["name"] for one in self.arrays)], rows)
+        measured = table(["measured", *(array["name"] for array in self.arrays)], rows)
         picture = [f"Picture: {self.picture}"] if self.picture else []
         notes = [*map(wrapped, self.notes), *picture, f"Time: {self.seconds:.0f} s"]
         return "\n".join([measured, "", *notes])
@@ -115,33 +115,36 @@ _LABELS = (
 )
 
 
-def _column(one: dict[str, Any]) -> list[str]:
-    """Return a column of the table: what was measured of an array, by `_LABELS`."""
-    test, copy, read = one["test_loss"], one["copy_loss"], one["elements_per_second"]
+def _column(array: dict[str, Any]) -> list[str]:
+    """Return the column of an array in the table, with a cell for each of `_LABELS`."""
+    test, copy, read = array["test_loss"], array["copy_loss"], array["elements_per_second"]
     share = f"{test / copy:.0%}" if test < copy else "no better"
-    nbytes = ["-" if one[name] is None else size(one[name])
-              for name in ("array_bytes", "disk_bytes", "bound", "memory")]  # fmt: skip
-    rates = (size(read * one["element_bytes"]), f"{read:,.0f}", f"{one['trained_per_second']:,.0f}")
-    losses = (f"{loss:.6f}" for loss in (one["val_loss"], test, copy))
-    return [*nbytes[:2], one["order"], *nbytes[2:], *rates, f"{one['steps']:,}", *losses, share]
+    in_memory, on_disk, bound, memory = (
+        "-" if array[name] is None else size(array[name])
+        for name in ("array_bytes", "disk_bytes", "bound", "memory")
+    )
+    trained = f"{array['trained_per_second']:,.0f}"
+    rates = (size(read * array["element_bytes"]), f"{read:,.0f}", trained, f"{array['steps']:,}")
+    losses = (f"{loss:.6f}" for loss in (array["val_loss"], test, copy))
+    return [in_memory, on_disk, array["order"], bound, memory, *rates, *losses, share]
 
 
 def demo_on_digits(
     plan: Plan, console: Console, keep: Path | None = None, output: Path | None = None
 ) -> Demo:
-    """Run the demonstration on clips that are made for it, and print it on a console.
+    """Run the demonstration on generated clips, and print it on a console.
 
-    Files are temporary unless there is a folder in which to `keep` them, and a picture is drawn
-    where an `output` is named. Reading that takes more memory than it states is an `OocdataError`.
+    Files are temporary, unless `keep` names a folder for them. A picture is written to `output`, if
+    given. Reading that takes more memory than the stated bound is an `OocdataError`.
     """
-    begun, clips = perf_counter(), Clips(plan.clips, seed=plan.seed)
+    began, clips = perf_counter(), Clips(plan.clips, seed=plan.seed)
     output = output and check_picture(output)
-    clips.digits  # noqa: B018  # fails now where scikit-learn is missing
+    clips.digits  # noqa: B018  # raises if scikit-learn is missing
     block = clips.frames - _INPUTS  # windows that start in a clip
     text = (
         f"Two handwritten digits fly in each of {clips.count:,} clips of {clips.frames} frames, "
-        f"stored as (clip, time, y, x): {size(4 * prod(clips.shape))} of float32. Both first axes "
-        "are sample axes: each frame is a row, and no window crosses clips."
+        f"stored as (clip, time, y, x): {size(4 * prod(clips.shape))} of float32. The first two "
+        "axes are sample axes: each frame is a row, and no window crosses clips."
     )
     _show(console, wrapped(text))
     code = {"inputs": _INPUTS, "batch": plan.batch_size, "block": block, "seed": plan.seed}
@@ -157,12 +160,12 @@ def demo_on_digits(
             order = True if is_npy else BlockShuffle(Blocks(block, block), plan.clips_mixed)
             subjects.append(Subject(frames, parts, plan.batch_size, plan.seed, order))
         notes = [] if keep is None else [f"Files: {keep}"]
-        return _measured(plan, console, begun, subjects, 1, output, notes)
+        return _measured(plan, console, began, subjects, 1, output, notes)
 
 
 def demo_on_file(plan: Plan, console: Console, array: Opening, output: Path | None = None) -> Demo:
     """Run the demonstration on an array of the user's; see `demo_on_digits`."""
-    begun = perf_counter()
+    began = perf_counter()
     output = output and check_picture(output)
     array.numbers()
     whole = array.view()
@@ -171,11 +174,11 @@ def demo_on_file(plan: Plan, console: Console, array: Opening, output: Path | No
     _show(console, f"{array.name}\n\n{contents(array)}\n")
     counts = ", ".join(f"{len(part):,}" for part in parts)
     text = (
-        f"The model sees {_INPUTS} rows and predicts the next: {counts} such windows to train, to "
-        "validate and to test."
+        f"The model sees {_INPUTS} rows and predicts the next one: {counts} windows for training, "
+        "validation and test."
     )
     if frames.element != whole.element:
-        text += f" Of each row the middle {frames.element} is used, to keep the time short."
+        text += f" To save time, only the middle {frames.element} of each row is used."
     _show(console, f"{wrapped(text)}\n")
     with at_most(plan.memory):
         with _step(console, "mean and deviation of rows for training"):
@@ -183,11 +186,11 @@ def demo_on_file(plan: Plan, console: Console, array: Opening, output: Path | No
         values = (_INPUTS + 1) * prod(frames.element)
         batch = max(1, min(plan.batch_size, _VALUES_IN_BATCH // values, len(parts[0])))
         subject = Subject(frames, parts, batch, plan.seed, scale=scale)
-        return _measured(plan, console, begun, [subject], _MOST_EPOCHS, output, [note])
+        return _measured(plan, console, began, [subject], _MOST_EPOCHS, output, [note])
 
 
 def _middle(view: View) -> View:
-    """Return the middle of rows that are too large for a short demonstration; only that is read."""
+    """Return the view cut to the middle of its rows, if they are large."""
     longest = _LONGEST_SIDE if len(view.element) > 1 else _LONGEST_ROW
     starts = [max(0, length - longest) // 2 for length in view.element]
     middle: View = view[:, *(slice(start, start + longest) for start in starts)]
@@ -195,45 +198,45 @@ def _middle(view: View) -> View:
 
 
 def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], str]:
-    """Return what scales a batch by a sample of the training part, and a note of it.
+    """Return a function that scales a batch by a sample of the training part, and a note.
 
-    Each channel or column is scaled to mean 0 and deviation 1; what is not finite is the mean.
+    Each channel or column is scaled to mean 0 and deviation 1. NaN and infinities become the mean.
     """
     most = min(_SAMPLE_ROWS, len(part), max(1, _SAMPLE_BYTES // max(1, frames.spec.nbytes)))
-    places = np.unique(np.linspace(0, len(part) - 1, most).astype(np.int64))
-    found = stats(part.view[part.rows(places)[:, 0]], duplicates=False)
-    wrong = int(found.overall.count - found.overall.finite)
-    if wrong == found.overall.count:
-        raise ArgumentError(f"rows must hold numbers; in {len(places):,} of them none is finite.")
-    each = f", each {row_axes(frames).name('C')} by its own" if found.axis else ""
+    positions = np.unique(np.linspace(0, len(part) - 1, most).astype(np.int64))
+    sample = stats(part.view[part.rows(positions)[:, 0]], duplicates=False)
+    count, not_finite = len(positions), int(sample.overall.count - sample.overall.finite)
+    if not_finite == sample.overall.count:
+        raise ArgumentError(f"rows must hold finite numbers; {count:,} of them hold none.")
+    each = f", each {row_axes(frames).name('C')} by its own" if sample.axis else ""
     note = (
-        f"Losses are of values scaled by the mean and deviation of {len(places):,} rows for "
-        f"training{each}. {wrong:,} of their values are NaN or infinite; such are taken as the "
+        f"Losses are of values scaled by the mean and deviation of {count:,} rows for "
+        f"training{each}. {not_finite:,} of their values are NaN or infinite, and replaced by the "
         "mean."
     )
-    scale = found.standardize
+    standardize = sample.standardize
 
-    def finite(x: NDArray[Any], y: NDArray[Any]) -> tuple[Any, ...]:
-        return tuple(np.nan_to_num(one, posinf=0.0, neginf=0.0) for one in scale(x, y))
+    def scale(x: NDArray[Any], y: NDArray[Any]) -> tuple[Any, ...]:
+        return tuple(np.nan_to_num(array, posinf=0.0, neginf=0.0) for array in standardize(x, y))
 
-    return finite, note
+    return scale, note
 
 
 def _measured(
     plan: Plan,
     console: Console,
-    begun: float,
+    began: float,
     subjects: Sequence[Subject],
     epochs: int,
     output: Path | None,
     notes: list[str],
 ) -> Demo:
-    """Read and train on arrays of equal frames, one after the other; say what came."""
+    """Read and train on arrays of equal frames, one after the other; print and return figures."""
     with _step(console, "import TensorFlow"):
         import_tensorflow()
-    with _step(console, "load what reads, before memory is measured"):
+    with _step(console, "warm up, before memory is measured"):
         for subject in subjects:
-            for _ in subject.parts[0][:_WARM].batches(1).to_tf():
+            for _ in subject.parts[0][:_WARM_UP].batches(1).to_tf():
                 pass
     arrays: list[dict[str, Any]] = []
     for subject in subjects:
@@ -243,7 +246,7 @@ def _measured(
             read = loader.profile(seconds=plan.read_seconds, to_tf=True)
         with _step(console, f"{name}: train and evaluate", epochs * steps) as advance:
             model, training = train(subject, epochs, plan.train_seconds, advance)
-        one: dict[str, Any] = {
+        array: dict[str, Any] = {
             "name": name,
             "order": explained.order.partition(",")[0],
             "array_bytes": subject.frames.nbytes,
@@ -254,34 +257,36 @@ def _measured(
             "elements_per_second": read.data_rate,
             **training,
         }
-        arrays.append(one)
-        if one["test_loss"] >= one["copy_loss"]:
-            notes.append(f"{name}: the model did not beat copying the last row; it saw little.")
+        arrays.append(array)
+        if array["test_loss"] >= array["copy_loss"]:
+            notes.append(
+                f"{name}: the model was no better than copying the last row, after little training."
+            )
     if output is not None:
         with _step(console, "draw"):
             draw(output, subjects[-1], model)
     picture = None if output is None else str(output)
-    found = Demo(tuple(arrays), (*notes, _MEMORY), picture, perf_counter() - begun)
-    _show(console, f"\n{found}")
-    for one in arrays:
-        if one["memory"] is not None and one["memory"] > one["bound"] + _ALLOCATORS_BYTES:
+    demo = Demo(tuple(arrays), (*notes, _MEMORY), picture, perf_counter() - began)
+    _show(console, f"\n{demo}")
+    for array in arrays:
+        memory, bound = array["memory"], array["bound"]
+        if memory is not None and memory > bound + _ALLOCATORS_BYTES:
             raise OocdataError(
-                f"reading must stay within its bound; {one['name']} took {size(one['memory'])}, "
-                f"and explain() states {size(one['bound'])}. Please report this, with the lines "
-                "above."
+                f"reading must stay within its bound; {array['name']} took {size(memory)}, and "
+                f"explain() states {size(bound)}. Please report this, with the lines above."
             )
-    return found
+    return demo
 
 
 def _show(console: Console, text: str) -> None:
-    """Print a text that has its lines already."""
+    """Print a text that is wrapped already."""
     console.print(text, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def _step(console: Console, label: str, total: int = 1, unit: str = "steps") -> Iterator[Any]:
-    """Show a bar while the block runs, and the time it took when it is done."""
-    begun = perf_counter()
+    """Show a progress bar while the block runs, and then the time that it took."""
+    began = perf_counter()
     with progress(f"  {label}", total, unit, shown=total > 1) as advance:
         yield advance
-    _show(console, f"  {label:<58}{perf_counter() - begun:>7.1f} s")
+    _show(console, f"  {label:<58}{perf_counter() - began:>7.1f} s")

@@ -1,9 +1,8 @@
-"""The demonstration's data: handwritten digits that move by known physics, in three formats.
+"""Make the data of the demonstration: clips of flying handwritten digits, in three formats.
 
-The images are the 8×8 digits that scikit-learn ships (UCI Optical Recognition of Handwritten
-Digits). Two of them fly over a square field at constant velocity, and what leaves it comes back on
-the other side, much as in Moving MNIST (Srivastava and others, ICML 2015). A clip is a pure
-function of (seed, clip).
+The images are the 8×8 digits of scikit-learn (UCI Optical Recognition of Handwritten Digits). Two
+of them fly over a square field at constant velocity, and wrap around at its edges, much as in
+Moving MNIST (Srivastava and others, ICML 2015). A clip is a pure function of (seed, clip).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ _CLIPS_AT_A_TIME = 16
 _DIGITS_PER_CLIP = 2
 _UPSCALE = 3
 _SPEED = 3
-"""Pixels per frame along each axis, at most."""
+"""The most pixels per frame along each axis."""
 
 
 @dataclass(frozen=True)
@@ -59,21 +58,21 @@ class Clips:
         return images
 
     def choice(self, clip: int) -> range:
-        """Return the digits that a clip may show: no digit is in two parts of a split."""
+        """Return the digits that a clip may show; parts of a split have no digit in common."""
         fifth, digits = clip * 5 // self.count, len(self.digits)
         return range(fifth * digits // 5, (fifth + 1) * digits // 5)
 
     def render(self, clip: int) -> NDArray[np.float32]:
         """Return one clip, shape (frames, side, side), from 0 to 1."""
         rng = np.random.default_rng([self.seed, clip])
-        made = np.zeros(self.shape[1:], np.float32)
+        frames = np.zeros(self.shape[1:], np.float32)
         for number in rng.choice(self.choice(clip), _DIGITS_PER_CLIP):
             digit = np.kron(self.digits[number], np.ones((_UPSCALE, _UPSCALE), np.float32))
             field = np.pad(digit, (0, self.side - len(digit)))
             at, step = rng.integers(0, self.side, 2), rng.integers(-_SPEED, _SPEED + 1, 2)
-            for time, frame in enumerate(made):
+            for time, frame in enumerate(frames):
                 np.maximum(frame, np.roll(field, at + time * step, (0, 1)), out=frame)
-        return made
+        return frames
 
 
 def write(
@@ -88,34 +87,34 @@ def write(
             writer = create(path, shape=clips.shape, dtype="f4", dimension_names=names)
             writers.append(stack.enter_context(writer))
         for start in range(0, clips.count, _CLIPS_AT_A_TIME):
-            some = range(start, min(start + _CLIPS_AT_A_TIME, clips.count))
-            frames = np.stack([clips.render(clip) for clip in some])
+            numbers = range(start, min(start + _CLIPS_AT_A_TIME, clips.count))
+            frames = np.stack([clips.render(number) for number in numbers])
             for writer in writers:
                 writer.append(frames)
-            advance(len(some))
+            advance(len(numbers))
     return paths
 
 
 @contextmanager
 def growth() -> Iterator[list[int]]:
-    """Give a list that gets the bytes by which the process grew at its peak while a block ran.
+    """Measure the peak growth of the process's memory while a block runs.
 
-    The kernel records the peak and misses nothing (``VmHWM`` in proc(5), on Linux). Where the
-    system doesn't tell, the list stays empty.
+    The context is a list, to which the bytes are appended at the end. They are from the peak that
+    the kernel records (``VmHWM`` in proc(5)); on other systems than Linux the list stays empty.
     """
-    # The reuse of memory that was freed before would hide growth.
+    # Return free memory to the system, because reusing it would hide growth.
     cache.forget()
     gc.collect()
     with suppress(AttributeError, OSError):  # another C library than glibc
         ctypes.CDLL(None).malloc_trim(0)
-    found: list[int] = []
+    grown: list[int] = []
     before = None
     with suppress(OSError):
-        Path("/proc/self/clear_refs").write_text("5")  # resets the record
+        Path("/proc/self/clear_refs").write_text("5")  # resets the peak
         before = _status("VmRSS")
-    yield found
+    yield grown
     if before is not None:
-        found.append(max(0, _status("VmHWM") - before))
+        grown.append(max(0, _status("VmHWM") - before))
 
 
 def _status(name: str) -> int:
@@ -125,7 +124,7 @@ def _status(name: str) -> int:
 
 @contextmanager
 def workspace(keep: Path | None) -> Iterator[Path]:
-    """Give a folder for files; one that is not kept goes, also where SIGTERM ends the process."""
+    """Provide a folder for files; a temporary one is removed at the end, also after SIGTERM."""
     if keep is not None:
         if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
             raise ArgumentError(f"`keep` must be a new or empty folder; '{keep}' is not.")

@@ -1,7 +1,7 @@
-"""The demonstration's model: small, and a copy of the last frame before it has learned anything.
+"""Build and train the small next-frame model of the demonstration.
 
-The network gives the change from the last frame to the next one, and its last layer starts with
-zero weights. So training begins at the baseline, and whatever is learned is gained over it.
+The network predicts the change from the last frame to the next one, and the weights of its last
+layer start at zero. So training starts at the baseline, a copy of the last frame.
 """
 
 from __future__ import annotations
@@ -46,42 +46,41 @@ class Subject:
     batch_size: int
     seed: int
     shuffle: Order | bool = True
-    scale: Callable[..., Any] | None = None  # makes x and y fit for a model
+    scale: Callable[..., Any] | None = None  # scales x and y
 
     def batches(self, part: Windows, **order: Any) -> Loader:
-        """Return batches as the model gets them."""
+        """Return scaled batches of a part."""
         dataset = part if self.scale is None else part.map(self.scale)
         return dataset.batches(self.batch_size, **order)
 
     @property
     def loader(self) -> Loader:
-        """The training part's batches, shuffled."""
+        """Shuffled batches of the training part."""
         return self.batches(self.parts[0], shuffle=self.shuffle, seed=self.seed)
 
 
 def build(inputs: int, element: tuple[int, ...], letters: str, seed: int) -> keras.Model:
     """Return a compiled model from ``(inputs, *element)`` to ``(1, *element)``.
 
-    It is convolutional for images and dense for rows; `letters` are the element's axes as
-    `oocdata.axes` tells them.
+    It is convolutional for images, and otherwise dense; `letters` are the axes of the element, from
+    `oocdata.axes`.
     """
     import keras
 
     keras.utils.set_random_seed(seed)
     x = keras.Input((inputs, *element))
     last = x[:, -1:]
-    # What it sees is the last frame, and how that came about.
-    seen = keras.ops.concatenate([last, x[:, 1:] - x[:, :-1]], axis=1)
+    features = keras.ops.concatenate([last, x[:, 1:] - x[:, :-1]], axis=1)
     sides = [length for length, letter in zip(element, letters, strict=True) if letter in "HW"]
     if len(sides) == 2 and min(sides) >= _SMALLEST_FRAME:
-        found = _convolutional(seen, inputs, element, letters)
+        change = _convolutional(features, inputs, element, letters)
     else:
-        found = keras.layers.Flatten()(seen)
+        change = keras.layers.Flatten()(features)
         for _ in range(2):
-            found = keras.layers.Dense(_UNITS, activation="relu")(found)
-        found = keras.layers.Dense(prod(element), kernel_initializer="zeros")(found)
-    found = keras.layers.Reshape((1, *element))(found)
-    model = keras.Model(x, last + found, name="next_frame")
+            change = keras.layers.Dense(_UNITS, activation="relu")(change)
+        change = keras.layers.Dense(prod(element), kernel_initializer="zeros")(change)
+    change = keras.layers.Reshape((1, *element))(change)
+    model = keras.Model(x, last + change, name="next_frame")
     model.compile(keras.optimizers.Adam(_LEARNING_RATE), "mse")
     return model
 
@@ -89,28 +88,29 @@ def build(inputs: int, element: tuple[int, ...], letters: str, seed: int) -> ker
 def _convolutional(x: Any, inputs: int, element: tuple[int, ...], letters: str) -> Any:
     from keras import layers, ops
 
-    across = [letters.index("H"), letters.index("W")]
-    height, width = (element[axis] for axis in across)
-    rest = [length for axis, length in enumerate(element) if axis not in across]
-    x = ops.moveaxis(x, [axis + 2 for axis in across], [1, 2])  # behind the batch; time is a rest
-    x = layers.Reshape((height, width, inputs * prod(rest)))(x)
+    image_axes = [letters.index("H"), letters.index("W")]
+    height, width = (element[axis] for axis in image_axes)
+    others = [length for axis, length in enumerate(element) if axis not in image_axes]
+    # To (batch, height, width, channels); time and all other axes become channels.
+    x = ops.moveaxis(x, [axis + 2 for axis in image_axes], [1, 2])
+    x = layers.Reshape((height, width, inputs * prod(others)))(x)
     x = layers.Conv2D(_FILTERS, 4, strides=2, padding="same", activation="relu")(x)
     for _ in range(2):
         x = layers.Conv2D(_FILTERS, 3, padding="same", activation="relu")(x)
     x = layers.Conv2DTranspose(
-        prod(rest), 4, strides=2, padding="same", kernel_initializer="zeros"
+        prod(others), 4, strides=2, padding="same", kernel_initializer="zeros"
     )(x)
-    x = layers.Reshape((height, width, *rest))(x[:, :height, :width])  # odd sides came out even
-    return ops.moveaxis(x, [1, 2], [axis + 1 for axis in across])
+    x = layers.Reshape((height, width, *others))(x[:, :height, :width])  # odd sides grew by 1
+    return ops.moveaxis(x, [1, 2], [axis + 1 for axis in image_axes])
 
 
 def train(
     subject: Subject, epochs: int, seconds: float, advance: Callable[[int], None]
 ) -> tuple[keras.Model, dict[str, float]]:
-    """Train a new model with ``fit`` until the time is up, and evaluate it.
+    """Train a new model with ``fit`` until time is over, and evaluate it.
 
-    Returns the model, and of training the steps, the elements a second, and the losses: mean
-    squared errors in validation and test, and that of the last frame as a forecast of the next one.
+    Return the model, and the steps, elements a second and mean squared errors: of the model in
+    validation and test, and of the last frame as a forecast of the next one.
     """
     import keras
 
@@ -119,8 +119,8 @@ def train(
     letters = row_axes(subject.frames).letters
     model = build(inputs, tuple(element), letters, subject.seed)
     val, test = (subject.batches(part[:_EVALUATED]).to_tf() for part in subject.parts[1:])
-    copy_loss = model.evaluate(test, verbose=0)  # it has learned nothing: it copies
-    ends: list[float] = []  # of steps; the first compiles, and is not counted
+    copy_loss = model.evaluate(test, verbose=0)  # the untrained model copies the last frame
+    ends: list[float] = []  # of steps; the first step compiles, and is not counted
 
     def end_step(batch: int, logs: Any) -> None:
         ends.append(perf_counter())
@@ -146,16 +146,16 @@ def train(
 
 
 def draw(path: Path, subject: Subject, model: keras.Model) -> None:
-    """Write pictures of test elements: what the model saw last, what came, what it said."""
-    places = np.linspace(0, len(subject.parts[2]) - 1, _SHOWN).astype(np.int64)
-    batch: Any = subject.batches(subject.parts[2]).dataset.take(np.unique(places))
+    """Write pictures of test elements: the last frame, the next frame, and the prediction."""
+    positions = np.linspace(0, len(subject.parts[2]) - 1, _SHOWN).astype(np.int64)
+    batch: Any = subject.batches(subject.parts[2]).dataset.take(np.unique(positions))
     x, y = batch
     predicted = model.predict(x, verbose=0)
-    shown = {
+    pictures = {
         "last frame": x[:, -1],
         "next frame": y[:, 0],
         "prediction": predicted[:, 0],
         "its error": predicted[:, 0] - y[:, 0],
     }
-    views = {name: open_view(frames) for name, frames in shown.items()}
+    views = {name: open_view(frames) for name, frames in pictures.items()}
     preview(zip_datasets(views)).save(path)

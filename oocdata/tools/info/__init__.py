@@ -1,7 +1,7 @@
-"""`oocdata info`: what a file holds, how it will be read, and code that trains on it.
+"""Describe the arrays of a file, how they will be read, and code that trains on them.
 
-Only metadata are read, and no heavy library is imported beyond what the file's format needs, so
-that the answer comes at once.
+Only metadata are read, and no heavy library is imported unless the file's format needs it, so that
+`oocdata info` answers at once.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from oocdata.tools.opening import OpenArguments, Opening
 __all__ = ["Contents", "Description", "Unopened", "contents"]
 
 _MOST_DESCRIBED = 500
-_FEWEST_ALIKE = 4
-"""Datasets of numbered groups from which on they are told as one."""
+_FEWEST_MERGED = 4
+"""Datasets of numbered groups are described as one array from this count on."""
 
-_OF_ONE = ("dtype", "format")
-"""Arguments that make one array of a file, whatever it holds."""
+_OF_ONE_ARRAY = ("dtype", "format")
+"""Arguments with which the whole file is opened as one array."""
 
 _MOST_CATEGORIES = 12
 _MOST_NAMED = 6
-"""Of datasets that can't be opened for one reason."""
+"""Names listed of datasets that can't be opened for the same reason."""
 
 Shape = tuple[int, ...]
 
@@ -57,27 +57,27 @@ class Description:
     row_bytes: int
     memory_bytes: int
     stored_bytes: int | None
-    storage: str  # how the array lies in the file
+    storage: str  # the layout of the array in the file
     codec: str
     chunk_rows: int  # rows that are decoded together
     reading: str  # how oocdata reads it
-    shuffling: str  # what ``shuffle=True`` does, and why; empty of one of several arrays
+    shuffling: str  # what ``shuffle=True`` does, and why; empty for one of several arrays
     advice: tuple[Advice, ...]
     axes: str  # a hint about the sample axes; may be empty
     code: tuple[str, ...]  # lines of Python that open the array and make batches of it
-    dimensions: tuple[str, ...] = ()  # names of the axes as stored, where they have any
+    dimensions: tuple[str, ...] = ()  # names of the axes as stored, if any
     unequal: bool = False  # whether rows are of unequal length
-    parts: int = 1  # datasets that it is put together from
-    categories: tuple[str, ...] = ()  # what codes mean: "0 clear", …
+    parts: int = 1  # datasets that are concatenated
+    categories: tuple[str, ...] = ()  # codes and their meaning: "0 clear", …
 
     def __str__(self) -> str:
         return f"{self.facts}\n\n{_indented(self.code)}"
 
     @property
     def facts(self) -> str:
-        """What is printed, without the code."""
+        """The printed lines, without the code."""
         lines = [_labelled(label, text) for label, text in self._fields() if text]
-        commands = [f"{'':11}{one.command}" for one in self.advice if one.command]
+        commands = [f"{'':11}{advice.command}" for advice in self.advice if advice.command]
         return "\n".join([*lines, *commands])
 
     def _fields(self) -> Iterator[tuple[str, str | None]]:
@@ -85,7 +85,8 @@ class Description:
         stored = "unknown" if self.stored_bytes is None else size(self.stored_bytes)
         if self.stored_bytes and self.stored_bytes < self.memory_bytes:
             stored += f", {self.stored_bytes / self.memory_bytes:.0%} of its size in memory"
-        plain = self.chunk_rows == 1 or self.storage.startswith(f"chunks of ({self.chunk_rows},")
+        in_storage = f"chunks of ({self.chunk_rows},"
+        is_plain = self.chunk_rows == 1 or self.storage.startswith(in_storage)
         yield "format", self.format + (f", dataset {self.key}" if self.key else "")
         yield "files", self.path if self.files > 1 else None
         of = " of fields" if self.dtype.startswith(("[", "{")) else ""
@@ -94,18 +95,18 @@ class Description:
         unequal = " of unequal length, about" if self.unequal else ","
         yield "dtype", f"{self.dtype}{unequal} {size(self.row_bytes)} a row"
         more = len(self.categories) - _MOST_CATEGORIES
-        named = [*self.categories[:_MOST_CATEGORIES], *([f"and {more:,} more"] if more > 0 else [])]
-        yield "categories", ", ".join(named)
+        names = [*self.categories[:_MOST_CATEGORIES], *([f"and {more:,} more"] if more > 0 else [])]
+        yield "categories", ", ".join(names)
         yield "in memory", size(self.memory_bytes)
         yield "stored" if is_url(self.path or "") else "on disk", stored
         yield "storage", self.storage
-        yield "chunks", None if plain else f"{self.chunk_rows:,} rows are decoded together"
+        yield "chunks", None if is_plain else f"{self.chunk_rows:,} rows are decoded together"
         yield "codec", self.codec
         yield "reading", self.reading
         yield "shuffling", self.shuffling
         yield "axes", self.axes
-        for one in self.advice:
-            yield "advice", one.text
+        for advice in self.advice:
+            yield "advice", advice.text
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,30 +120,30 @@ class Unopened:
 
 @dataclass(frozen=True, slots=True)
 class Contents(Report):
-    """All arrays of a file, or of a known layout those that stand for all; ``print`` it."""
+    """The arrays of a file (of a known layout, the main ones); ``print`` it."""
 
     path: str
     datasets: tuple[Description | Unopened, ...]  # the first 500
-    others: tuple[str | None, ...] = ()  # names of those that follow
-    layout: Layout | None = None  # where it is a known one
+    others: tuple[str | None, ...] = ()  # names of the other datasets
+    layout: Layout | None = None  # None for an unknown layout
 
     @property
     def described(self) -> list[Description]:
         """The arrays that can be opened."""
-        return [one for one in self.datasets if isinstance(one, Description)]
+        return [entry for entry in self.datasets if isinstance(entry, Description)]
 
     def __str__(self) -> str:
         parts, layout = [], self.layout
         if layout is not None:
             parts += [layout.sentence, _indented(layout.code)]
         if len(self.described) == 1 and (layout is None or not layout.whole):
-            (one,) = self.described
-            parts.append(str(one) if layout is None else one.facts)
+            (description,) = self.described
+            parts.append(str(description) if layout is None else description.facts)
         elif self.described:
-            largest = max(self.described, key=lambda one: one.memory_bytes)
+            largest = max(self.described, key=lambda description: description.memory_bytes)
             key = (layout and layout.whole) or largest.key
             example = shlex.join(["oocdata", "info", f"{as_typed(self.path)}::{key}"])
-            advice = [_labelled("advice", one.text) for one in largest.advice]
+            advice = [_labelled("advice", advice.text) for advice in largest.advice]
             parts += [self._table(), *advice]
             parts.append(f"Name one to see how it will be read: {example}")
         unopened: dict[str, list[str]] = {}
@@ -156,21 +157,22 @@ class Contents(Report):
         if lines:
             parts.append("\n".join(["Can't be opened:", *lines]))
         if self.others:
-            parts.append(f"{len(self.others):,} more are not described; name one to see it.")
+            parts.append(f"{len(self.others):,} more are not listed; name one to see it.")
         return "\n\n".join(parts)
 
     def _table(self) -> str:
         header = ["dataset", "shape", "dtype", "chunk rows", "codec", "in memory"]
         rows = [
             (
-                (one.key or "") + f" ({one.parts:,})" * (one.parts > 1),
-                " × ".join(map(str, one.shape)),
-                one.dtype,
-                f"{one.chunk_rows:,}" if one.chunk_rows > 1 else "-",
-                (one.storage.partition(";")[0] + ", ") * one.storage.startswith("CSR") + one.codec,
-                size(one.memory_bytes),
+                (entry.key or "") + f" ({entry.parts:,})" * (entry.parts > 1),
+                " × ".join(map(str, entry.shape)),
+                entry.dtype,
+                f"{entry.chunk_rows:,}" if entry.chunk_rows > 1 else "-",
+                f"{entry.storage.partition(';')[0]}, " * entry.storage.startswith("CSR")
+                + entry.codec,
+                size(entry.memory_bytes),
             )
-            for one in self.described
+            for entry in self.described
         ]
         return table(header, rows, (0, 1, 2, 4), get_terminal_size().columns)
 
@@ -184,12 +186,12 @@ def _indented(code: tuple[str, ...]) -> str:
 
 
 def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArguments]) -> Contents:
-    """Return what is in a file: all its arrays, or the one that is named. Reads metadata only.
+    """Describe all arrays of a file, or the one with a key; read metadata only.
 
-    What can't be opened (text, structured rows, chunks that are missing, …) is told with the
-    reason. Of several arrays none has advice. Those of numbered groups (``runs/run1/state``, …) are
-    told as the one array that they make, ``runs/run*/state``. Of a known layout a few arrays stand
-    for all others, and the first of them has advice.
+    An array that can't be opened (text, structured rows, missing chunks, …) is listed with the
+    reason. Arrays of numbered groups (``runs/run1/state``, …) are described as one,
+    ``runs/run*/state``. Of a known layout only the main arrays are described. Advice is given for a
+    single array, or for the first array of a known layout.
 
     Examples
     --------
@@ -197,69 +199,71 @@ def contents(target: Any, key: str | None = None, **arguments: Unpack[OpenArgume
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     np.savez(f"{folder}/a.npz", u=np.zeros((10, 3)), one=np.array(1.0))
     ...     found = contents(f"{folder}/a.npz")
-    >>> [(one.key, getattr(one, "shape", "no rows")) for one in found.datasets]
+    >>> [(entry.key, getattr(entry, "shape", "no rows")) for entry in found.datasets]
     [('u', (10, 3)), ('one', 'no rows')]
     """
     opening = Opening.of(target, key, **arguments)
     path = opening.target
     is_path = isinstance(path, str)
-    there = is_path and (
+    exists = is_path and (
         os.path.exists(os.path.expanduser(path)) or (is_url(path) and not glob.has_magic(path))
     )
-    named = path if is_path else opening.name
-    layout, found = recognise(opening), list[Description | Unopened]()
+    title = path if is_path else opening.name
+    layout, entries = recognise(opening), list[Description | Unopened]()
     if layout is not None:
         keys: list[str | None] = [name or None for name in layout.keys]
-    elif opening.key is not None or {*opening.arguments} & {*_OF_ONE} or not there:
-        return Contents(named, (_described(opening),))
+    elif opening.key is not None or {*opening.arguments} & {*_OF_ONE_ARRAY} or not exists:
+        return Contents(title, (_describe(opening),))
     else:
-        alike, keys = _alike(opening, [name or None for name in list_datasets(path)])
-        found += alike
+        merged, keys = _merged(opening, [name or None for name in list_datasets(path)])
+        entries += merged
     for name in keys[:_MOST_DESCRIBED]:
         brief = len(keys) > 1 and (layout is None or name != keys[0])
         try:
-            found.append(_described(replace(opening, key=name), brief=brief))
+            entries.append(_describe(replace(opening, key=name), brief=brief))
         except (SourceError, ArgumentError) as error:
             if len(keys) == 1:
                 raise
             message = str(getattr(error, "message", error)).partition(" [file ")[0]
-            found.append(Unopened(name, type(error).__name__, message))
-    told = Contents(named, tuple(found), tuple(keys[_MOST_DESCRIBED:]), layout)
+            entries.append(Unopened(name, type(error).__name__, message))
+    described = [entry for entry in entries if isinstance(entry, Description)]
     if layout is not None:
-        found = [replace(one, axes="") if one in told.described else one for one in found]
-    elif len(told.described) == 1:  # it is told in full
-        (one,) = told.described
-        found[found.index(one)] = _described(replace(opening, key=one.key))
-    return replace(told, datasets=tuple(found))
+        for number, entry in enumerate(entries):
+            if isinstance(entry, Description):
+                entries[number] = replace(entry, axes="")
+    elif len(described) == 1:  # describe it again, in full
+        (entry,) = described
+        entries[entries.index(entry)] = _describe(replace(opening, key=entry.key))
+    return Contents(title, tuple(entries), tuple(keys[_MOST_DESCRIBED:]), layout)
 
 
-def _alike(opening: Opening, keys: list[str | None]) -> tuple[list[Description], list[str | None]]:
-    """Describe datasets of numbered groups, such as episodes, as one array; return the others."""
+def _merged(opening: Opening, keys: list[str | None]) -> tuple[list[Description], list[str | None]]:
+    """Describe datasets of numbered groups, such as episodes, as one array; return other keys."""
     names = [key or "" for key in keys]
     groups: dict[str, list[str]] = {}
     for name in names:
         group, slash, last = name.rpartition("/")
         groups.setdefault(re.sub(r"\d+", "*", group) + slash + last, []).append(name)
-    found, parts = list[Description](), set[str | None]()
+    merged, parts = list[Description](), set[str | None]()
     for pattern, members in groups.items():
-        if len(members) < _FEWEST_ALIKE or not is_pattern(pattern):
+        if len(members) < _FEWEST_MERGED or not is_pattern(pattern):
             continue
-        if len(matches_of(pattern, names, "")) == len(members):  # and no others
-            with suppress(SourceError, ArgumentError):  # they are not of one shape
-                found.append(_described(replace(opening, key=pattern), brief=True))
+        if len(matches_of(pattern, names, "")) == len(members):  # the pattern matches no others
+            with suppress(SourceError, ArgumentError):  # their shapes differ
+                merged.append(_describe(replace(opening, key=pattern), brief=True))
                 parts.update(members)
-    return found, [key for key in keys if key not in parts]
+    return merged, [key for key in keys if key not in parts]
 
 
-def _described(opening: Opening, *, brief: bool = False) -> Description:
+def _describe(opening: Opening, *, brief: bool = False) -> Description:
     view = opening.view(unequal=True)
     storage, blocks = view.storage, view.blocks
     hint, code = code_for(opening, view)
-    shuffling, advice, named = "", list[Advice](), list[str]()
-    with suppress(MismatchedPartsError):  # of parts that differ in what codes mean, nothing
-        meant = {} if brief else view.categories
-        each = meant.items() if isinstance(meant, dict) else enumerate(meant)
-        named = [f"{number} {name}" for number, name in each]
+    shuffling, advice, categories = "", list[Advice](), list[str]()
+    with suppress(MismatchedPartsError):  # the parts differ in the meaning of codes
+        names = {} if brief else view.categories
+        numbered = names.items() if isinstance(names, dict) else enumerate(names)
+        categories = [f"{number} {name}" for number, name in numbered]
     if not view.nbytes:
         shuffling = "nothing to shuffle: the array is empty"
     elif not brief:
@@ -294,5 +298,5 @@ def _described(opening: Opening, *, brief: bool = False) -> Description:
         code=code,
         dimensions=storage.dimensions,
         parts=max(1, len(storage.part_names)),
-        categories=tuple(named),
+        categories=tuple(categories),
     )

@@ -1,4 +1,4 @@
-"""Code that suits an array, to be copied."""
+"""Write lines of Python that open an array and read batches of it, for users to copy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["BATCH_SIZE", "code_for", "columns_of"]
 BATCH_SIZE = 32
 
 _FEWEST_TO_SPLIT = 5
-"""Rows, or trajectories: of fewer, a part would be empty."""
+"""Rows, or trajectories; with fewer, a part of the split would be empty."""
 
 _FIT = "# model.fit(loader.to_tf(), epochs=10)"
 _NEXT = {
@@ -28,15 +28,15 @@ _NEXT = {
     "rows": "# with targets from another array: ooc.zip(rows, targets)",
     "values": "# with targets from another array: ooc.zip(values, targets)",
 }
-"""The last line, by what the rows are."""
+"""The last line, by the name of the rows."""
 
 
 def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     """Return a hint about the sample axes, which may be empty, and lines of Python.
 
-    The lines open the array, split it where it is long enough, and read a batch: pairs of a row and
-    the next one where rows are images. Packed numbers are decoded. Where axes look like
-    trajectory × time, both number rows.
+    The lines open the array, split it if it is long enough, and read a batch; for images, a batch
+    of pairs of a frame and the next one. Packed numbers are decoded. Axes that look like
+    trajectory × time become the sample axes.
 
     Examples
     --------
@@ -58,7 +58,7 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
     hint, code, shape = "", opening.code(), view.source.shape
     found = trajectory_axes(shape, view.storage.dimensions)
     if found and opening.axis == 0 and not isinstance(opening.target, View):
-        hint = f"2 of {len(shape)} axes look like trajectory × time: axis={found}"
+        hint = f"2 of {len(shape)} axes look like trajectory × time; choose them by axis={found}"
         code, view = Opening.of(opening, axis=found).code(), View.of(view.source, found)
     columns = columns_of(view)
     fields = [] if columns is None else list(columns.parts)
@@ -74,37 +74,37 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         lines.append(f"columns = ooc.zip({{name: rows[name] for name in {fields}}})")
     if not view.nbytes:
         return hint, tuple(lines)
-    made = name
+    dataset = name
     if view.sample_shape[0] >= _FEWEST_TO_SPLIT:
         lines.append(f"train, val, test = {name}.split(0.6, 0.2, 0.2)")
-        made, view = "train", view.split(0.6, 0.2, 0.2)[0]
+        dataset, view = "train", view.split(0.6, 0.2, 0.2)[0]
     count, batch = len(view), "x"
     if name == "frames" and view.runs(None).lengths.max(initial=0) > 1:
-        made, count, batch = f"{made}.next_frame()", len(view.next_frame()), "x, y"
+        dataset, count, batch = f"{dataset}.next_frame()", len(view.next_frame()), "x, y"
     if fields:
-        batch, what = "batch", f"a dict: batch[{fields[0]!r}], …"
+        batch, comment = "batch", f"a dict: batch[{fields[0]!r}], …"
     else:
-        each = replace(view.spec, shape=(min(BATCH_SIZE, count), *view.spec.shape))
-        what = f"{'each ' * (batch != 'x')}{each}"
+        spec = replace(view.spec, shape=(min(BATCH_SIZE, count), *view.spec.shape))
+        comment = f"{'each ' * (batch != 'x')}{spec}"
     lines += [
-        f"loader = {made}.batches({BATCH_SIZE}, shuffle=True, seed=7)",
-        f"{batch} = loader.batch(0)  # {what}",
+        f"loader = {dataset}.batches({BATCH_SIZE}, shuffle=True, seed=7)",
+        f"{batch} = loader.batch(0)  # {comment}",
         _NEXT[name],
     ]
     return hint, tuple(lines)
 
 
 def columns_of(view: View) -> Zip | None:
-    """Return the fields of structured rows side by side, by name; None where rows have no fields.
+    """Return the fields of structured rows as a dict dataset; None for rows without fields.
 
     Fields that batches can't hold are left out.
     """
-    found = {}
+    columns = {}
     for name in view.dtype.names or ():
         try:
             field = view[name]
         except SourceError:
             continue
         if field.dtype.names is None:
-            found[name] = field
-    return zipped(found) if found else None
+            columns[name] = field
+    return zipped(columns) if columns else None

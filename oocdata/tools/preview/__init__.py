@@ -1,4 +1,4 @@
-"""A look at an array: some rows, or pairs of them, as pictures, with what their values are like."""
+"""Show a few elements of a dataset as pictures, with statistics of their values."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from oocdata.tools.preview.reading import (
     MOST_ELEMENTS,
     Rows,
     choose_positions,
+    default_count,
     fitted,
     read,
-    usual_count,
 )
 from oocdata.tools.preview.scale import COLOUR, Panel, Scale, colormap_of, panels_of
 from oocdata.tools.preview.sheet import FILMS, film, sheet
@@ -39,48 +39,49 @@ __all__ = ["Preview", "preview"]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Preview(Report):
-    """What `preview` gives: pictures of some elements. Shows itself in a notebook."""
+    """Pictures of a few elements, the result of `preview`. A notebook displays them."""
 
-    name: str  #: the file that the rows come from, and the dataset in it
+    name: str  #: the file and the dataset in it
     array: str  #: shape and dtype in words
-    axes: dict[str, Axes]  #: of each array of an element, by its name; ``""`` where there is one
-    #: Of each element the rows in storage; positions, where it is not made of rows as they are.
+    axes: dict[str, Axes]  #: axes of each array of an element, by name; ``""`` for a single array
+    #: The stored rows of each element; its position, if it does not consist of stored rows.
     rows: tuple[tuple[int, ...], ...]
-    labels: tuple[str, ...]  #: of each element; one where all are numbers, drawn as curves
+    labels: tuple[str, ...]  #: of each element; a single one for numbers, drawn as curves
     elements: tuple[tuple[Panel, ...], ...]
-    scales: tuple[Scale, ...]  #: what colours or heights mean; the values shown in numbers
-    unit: str | None  #: the file's unit of the values
-    notes: tuple[str, ...]  #: what was left out, packed or is a guess
+    scales: tuple[Scale, ...]  #: scales of colours and heights, with statistics of the values
+    unit: str | None  #: unit of the values, from the file
+    notes: tuple[str, ...]  #: what was left out, is packed, or is a guess
 
     def __repr__(self) -> str:
         return f"<Preview: {len(self.rows)} elements of {self.array}>"
 
     def __str__(self) -> str:
-        firsts = [some[0] for some in self.rows]
-        alone = all(len(some) == 1 for some in self.rows)
-        said = {name: str(axes) for name, axes in self.axes.items() if axes.letters}
-        if len(set(said.values())) == 1:
-            said = {"": next(iter(said.values()))}
-        noun = "row" if alone and self.labels[0].startswith("row") else "element"
-        number = f"{len(firsts):,} {noun}{'s' * (len(firsts) > 1)}"
+        first_rows = [rows[0] for rows in self.rows]
+        single = all(len(rows) == 1 for rows in self.rows)
+        axes = {name: str(axes) for name, axes in self.axes.items() if axes.letters}
+        if len(set(axes.values())) == 1:
+            axes = {"": next(iter(axes.values()))}
+        noun = "row" if single and self.labels[0].startswith("row") else "element"
+        number = f"{len(first_rows):,} {noun}{'s' * (len(first_rows) > 1)}"
         fields = [
             ("file", self.name),
             ("array", self.array + (f", in {self.unit}" if self.unit else "")),
-            *(("axes", f"{name}: {words}" if name else words) for name, words in said.items()),
-            ("shown", f"{number}{':' if alone else ', from rows'} {listed(firsts)}"),
+            *(("axes", f"{name}: {text}" if name else text) for name, text in axes.items()),
+            ("shown", f"{number}{':' if single else ', from rows'} {listed(first_rows)}"),
             *(("note", note) for note in self.notes),
-            *(("drawn", words) for words in dict.fromkeys(map(_drawn, self.scales))),
+            *(("scale", text) for text in dict.fromkeys(map(_scale_text, self.scales))),
         ]
-        wrong = any(scale.values.finite < scale.values.count for scale in self.scales)
+        not_finite = any(scale.values.finite < scale.values.count for scale in self.scales)
         values = [
-            one.values.cells(one.label or f"{one.values.count:,} shown", wrong)
-            for one in self.scales
+            scale.values.cells(scale.label or f"all {scale.values.count:,} shown", not_finite)
+            for scale in self.scales
         ]
-        header = ["values of", "mean", "std", "min", "max", *(["not finite"] * wrong)]
-        return "\n".join([*(labelled(*one) for one in fields), "", table(header, values)])
+        header = ["values of", "mean", "std", "min", "max", *(["not finite"] * not_finite)]
+        lines = [labelled(label, text) for label, text in fields]
+        return "\n".join([*lines, "", table(header, values)])
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything but the pictures, for ``json.dumps``."""
+        """Return a dict of everything but the pictures, for ``json.dumps``."""
         return {
             "name": self.name,
             "array": self.array,
@@ -94,7 +95,7 @@ class Preview(Report):
         }
 
     def figure(self) -> Figure:
-        """Return the contact sheet as a matplotlib figure, which pyplot doesn't know of.
+        """Return the contact sheet as a matplotlib figure that is not registered with pyplot.
 
         Raises
         ------
@@ -109,19 +110,19 @@ class Preview(Report):
         return buffer.getvalue()
 
     def save(self, path: str | Path, *, fps: float = 10.0) -> None:
-        """Write the contact sheet; or a film, one frame for each element.
+        """Write the contact sheet, or a film with one frame for each element.
 
         Parameters
         ----------
         path : path
-            Ends in ``.png``, ``.jpg``, ``.pdf`` or ``.svg``; a film in ``.gif`` or ``.webp``.
+            Ends in ``.png``, ``.jpg``, ``.pdf`` or ``.svg``; for a film, ``.gif`` or ``.webp``.
         fps : float
             Frames per second of a film, at most 50.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If the name or the speed doesn't do.
+            If the path can't be written, or `fps` is out of range.
         oocdata.errors.MissingDependencyError
             If matplotlib isn't installed.
         """
@@ -129,7 +130,7 @@ class Preview(Report):
         self._write(target, target.suffix[1:].lower(), fps)
 
     def _write(self, target: Any, suffix: str, fps: float = 10.0) -> None:
-        # A box stands for a letter that the font lacks, which anybody sees.
+        # Matplotlib warns of letters that the font lacks; the picture shows boxes for them.
         with silent("(Glyph|Matplotlib currently does not)"):
             if f".{suffix}" in FILMS:
                 film(self, target, fps)
@@ -137,8 +138,8 @@ class Preview(Report):
                 self.figure().savefig(target, format=suffix)
 
 
-def _drawn(scale: Scale) -> str:
-    """Return which range of the values is drawn, and how."""
+def _scale_text(scale: Scale) -> str:
+    """Describe the range and the colours of a scale."""
     span = f": {scale.low:.5g} to {scale.high:.5g}" if scale.how == "as given" else ""
     return f"{scale.how}{span}" + (f", {scale.colormap}" if scale.colormap else "")
 
@@ -157,46 +158,46 @@ def preview(
     colormap: str | None = None,
     **arguments: Unpack[OpenArguments],
 ) -> Preview:
-    """Look at some elements of a dataset.
+    """Show a few elements of a dataset as pictures.
 
-    Little is read whatever the size of the file: at most about 128 MiB, unless you say how many.
-    Means and ranges are of the values that are read, not of the whole file.
+    At most about 128 MiB are read from a file of any size, unless `count` is given. Statistics are
+    of the values that are shown, not of the whole file.
 
     Parameters
     ----------
     target : Dataset, or what `oocdata.open` takes
-        A View is shown row by row; next-frame pairs, and other tuples of two equal arrays, with
-        their difference; windows moment by moment; zipped datasets array by array; a table of
-        numbers column by column, over its rows.
+        A View is shown row by row; next-frame pairs, and other tuples of two arrays of the same
+        kind, with their difference; windows time by time; zipped datasets array by array; a table
+        as a curve for each column, over the rows.
     key, **arguments
         As for `oocdata.open`.
     rows : slice or sequence of int, optional
-        Positions: a range of which `count` are chosen, or a list of at most 256, each shown; then
-        `count` is left out.
+        Positions: a range of which `count` are shown, or a list of at most 256 that are all shown,
+        without `count`.
     count : int, optional
-        How many elements, at most 256; by default as many as make about 24 pictures, at most 12.
-        Of numbers, which are drawn as curves, 2,048.
+        Number of elements, at most 256; by default as many as give about 24 pictures, at most 12.
+        For numbers, which are drawn as curves, 2,048.
     next_frame : bool
-        Show pairs of rows, one after the other, and their difference.
+        Show pairs of a row and the next one, and their difference.
     consecutive : bool
-        The first `count` elements instead of evenly spread ones, as a film wants them.
+        Show the first `count` elements instead of evenly spread ones, as for a film.
     layout : str
-        The axes of a row: a letter for each, of H (y, downwards), W (x), C (channel), D (depth) and
-        T (time); ``"auto"``: by the names in the file, or by lengths, see `oocdata.axes`.
+        A letter for each axis of a row: H (y, downwards), W (x), C (channel), D (depth) or T
+        (time); ``"auto"``: by the names in the file, or by lengths, see `oocdata.axes`.
     channel : int or sequence of int, optional
-        The channels to show; by default the first ones, and three channels of uint8, or of floats
-        from 0 to 1, as one colour image.
+        The channels to show; by default the first ones. Three channels of uint8, or of floats from
+        0 to 1, are one colour image.
     limits : (float, float), optional
-        The range of values that colours stand for. By default it is that from the 1st to the 99th
-        percentile of the values shown; symmetric around 0, with diverging colours, where values of
-        both signs matter.
+        The range of values that the colours span. By default, from the 1st to the 99th percentile
+        of the values shown; symmetric around 0, with diverging colours, if values of both signs
+        matter.
     colormap : str, optional
-        A name of matplotlib's.
+        Name of a colormap of matplotlib.
 
     Returns
     -------
     Preview
-        Shows itself in a notebook; ``print`` it, ``.save("a.png")``, ``.save("film.gif")``.
+        ``print`` it, ``.save("a.png")``, ``.save("film.gif")``; a notebook displays it.
 
     Raises
     ------
@@ -209,10 +210,10 @@ def preview(
     --------
     >>> import numpy as np, oocdata as ooc
     >>> frames = ooc.open(np.arange(5 * 8 * 6).reshape(5, 8, 6))
-    >>> found = ooc.preview(frames, next_frame=True, count=2)
-    >>> [panel.place for panel in found.elements[0]]
+    >>> pictures = ooc.preview(frames, next_frame=True, count=2)
+    >>> [panel.place for panel in pictures.elements[0]]
     ['x', 'y', 'y - x']
-    >>> found.labels, found.axes["x"].letters
+    >>> pictures.labels, pictures.axes["x"].letters
     (('rows 0, 1', 'rows 3, 4'), 'HW')
     """
     dataset = Opening.of(target, key, **arguments).numbers()
@@ -235,44 +236,44 @@ def preview(
         raise ArgumentError(f"`count` must be at most {MOST_ELEMENTS}; got {count}.")
     parts = parts_of(dataset, layout, channel)
     if rows is None or isinstance(rows, slice):
-        count = min(count or usual_count(dataset, parts), len(dataset))
+        count = min(count or default_count(dataset, parts), len(dataset))
         positions = choose_positions(dataset, count, rows, consecutive=consecutive)
     elif count is not None:
         raise ArgumentError(
-            f"`count` must be left out where `rows` is a list, which is shown in full; got {count}."
+            f"`count` must be left out if `rows` is a list, which is shown in full; got {count}."
         )
     else:
         positions = as_positions(rows, len(dataset))
         if not 1 <= len(positions) <= MOST_ELEMENTS:
             raise ArgumentError(
                 f"`rows` must name 1 to {MOST_ELEMENTS} positions; got {len(positions)}. "
-                "Give a range, of which some are chosen: 0:1000."
+                "Give a range, from which some are chosen: 0:1000."
             )
     parts = fitted(dataset, parts, len(positions))
     arrays = read(dataset, parts, positions)
-    shown = panels_of(dataset, parts, positions, arrays, limits, colormap)
+    pictures = panels_of(dataset, parts, positions, arrays, limits, colormap)
     unit, notes = _unit(view_of(dataset))
     notes += [note for part in parts for note in part.notes()]
     if any(part.dtype.kind == "c" for part in parts):
         notes.append("complex numbers are shown as their magnitude")
-    if any(scale.how == COLOUR for scale in shown["scales"]):
+    if any(scale.how == COLOUR for scale in pictures["scales"]):
         notes.append(f"channels 0, 1, 2 are shown as {COLOUR}")
     return Preview(
         name=Opening.of(dataset).name,
         array=_array(dataset),
         axes={part.name: part.axes for part in parts},
-        **shown,
+        **pictures,
         unit=unit,
         notes=tuple(dict.fromkeys(notes)),
     )
 
 
 def _unit(view: View | None) -> tuple[str | None, list[str]]:
-    """Return the file's unit of the values (CF conventions, 3.1), or that they are packed."""
+    """Return the unit of the values (CF conventions, 3.1), and a note if they are packed."""
     if view is None:
         return None, []
-    if view.storage.packed:  # the unit is that of the numbers once unpacked
-        return None, [f"packed ({view.storage.packed}): as stored"]
+    if view.storage.packed:  # the unit is that of the unpacked numbers
+        return None, [f"packed ({view.storage.packed}): shown as stored"]
     try:
         unit = view.storage.annotations().attributes.get("units")
     except SourceError:  # a unit only labels a picture
@@ -282,7 +283,7 @@ def _unit(view: View | None) -> tuple[str | None, list[str]]:
 
 
 def _array(dataset: Dataset) -> str:
-    """Return shape and dtype in words."""
+    """Describe the shape and dtype of a dataset."""
     arrays = [str(leaf) for _, leaf in named_leaves(dataset.spec)]
     number, many = f"{len(dataset):,}", "s" * (len(dataset) > 1)
     if isinstance(dataset, View):

@@ -1,4 +1,4 @@
-"""What is shown of each array of an element: which channels, slices, lines and columns."""
+"""Choose the channels, slices, lines and columns to show of each array of an element."""
 
 from __future__ import annotations
 
@@ -17,85 +17,86 @@ from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, EmptyError
 
-__all__ = ["Part", "alike", "canonical", "listed", "named_leaves", "parts_of", "view_of"]
+__all__ = ["Part", "canonical", "comparable", "listed", "named_leaves", "parts_of", "view_of"]
 
 _COLOURS = 3
 _MOST_PANELS = 8
 _MOST_COLUMNS = 12
 _FAR_BYTES = 4096
-"""Values less far apart cost as much as all that lies between them."""
+"""Values closer than this are read with everything between them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """What is shown of one array of an element."""
+    """The part of an element's array that is shown."""
 
-    name: str  # its place in the element: "x", "y", a key, "" where there is one array
+    name: str  # of the array in the element: "x", "y", a key, "" for a single array
     axes: Axes
     dtype: np.dtype[Any]
-    places: dict[str, Sequence[int]]  # what is shown of each axis, by its letter, in their order
+    places: dict[str, Sequence[int]]  # positions shown along each axis, by letter, in axis order
 
     @property
     def is_colour(self) -> bool:
-        """Whether its channels can be red, green and blue."""
-        whole = self.axes.size("C") == _COLOURS and self.axes.kind == "image"
-        return whole and list(self.of_letter("C")) == [0, 1, 2]
+        """Whether the channels can be red, green and blue."""
+        three_channels = self.axes.size("C") == _COLOURS and self.axes.kind == "image"
+        return three_channels and list(self.of_letter("C")) == [0, 1, 2]
 
     @property
     def panels(self) -> int:
-        """How many pictures an element makes, at most."""
+        """The most pictures that an element gives."""
         one = self.is_colour and self.dtype == np.uint8
         return prod(len(self.of_letter(letter)) for letter in ("TD" if one else "TDC"))
 
     @property
     def nbytes(self) -> int:
-        """How many bytes of an element are read, what lies between those shown too."""
-        count, together = self.dtype.itemsize, False
+        """Bytes of an element that are read, including bytes between values that are shown."""
+        count, is_run = self.dtype.itemsize, False
         for axis, places in enumerate(self.places.values()):
-            apart = int(np.abs(np.diff(places[:2])).sum()) * self.dtype.itemsize
-            apart *= prod(self.axes.sizes[axis + 1 :])
-            near = together or 0 < apart < _FAR_BYTES
-            count *= self.axes.sizes[axis] if near else len(places)
-            together = near
+            distance = int(np.abs(np.diff(places[:2])).sum()) * self.dtype.itemsize
+            distance *= prod(self.axes.sizes[axis + 1 :])
+            is_run = is_run or 0 < distance < _FAR_BYTES
+            count *= self.axes.sizes[axis] if is_run else len(places)
         return count
 
     def of_letter(self, letter: str) -> Sequence[int]:
-        """Return the places along an axis; ``(0,)`` where there is none of that letter."""
+        """Return the positions shown along an axis; ``(0,)`` if there is no such axis."""
         return self.places.get(letter, (0,))
 
     def words(self, **places: int) -> str:
-        """Return where something is in an element: ``words(C=0)`` is ``"x, channel 0"``."""
-        said = [f"{self.axes.name(one)} {at}" for one, at in places.items()
-                if self.axes.size(one) > 1]  # fmt: skip
-        return ", ".join(word for word in (self.name, *said) if word)
+        """Describe a place in an element: ``words(C=0)`` is ``"x, channel 0"``."""
+        texts = [f"{self.axes.name(letter)} {place}" for letter, place in places.items()
+                 if self.axes.size(letter) > 1]  # fmt: skip
+        return ", ".join(text for text in (self.name, *texts) if text)
 
     def framed(self, cut: Callable[[Sequence[int]], Sequence[int]]) -> Part:
-        """Return the part with some of its lines and columns."""
-        each = self.places.items()
-        return replace(self, places={name: cut(one) if name in "HW" else one for name, one in each})
+        """Return the part with `cut` applied to its lines and columns."""
+        places = {
+            letter: cut(shown) if letter in "HW" else shown for letter, shown in self.places.items()
+        }
+        return replace(self, places=places)
 
     def notes(self) -> list[str]:
-        """Return in words what an element has and the picture does not, and what is a guess."""
-        said = []
+        """Return notes on axes that are not shown in full, and on axes that are a guess."""
+        notes = []
         for letter in "CTDHW":
-            shown, number = self.of_letter(letter), self.axes.size(letter)
-            if len(shown) < number:
-                some = f"{len(shown):,} of {number:,} shown ({listed(shown)})"
-                said.append(f"{self.axes.name(letter)}: {some}")
+            shown, length = self.of_letter(letter), self.axes.size(letter)
+            if len(shown) < length:
+                text = f"{len(shown):,} of {length:,} shown ({listed(shown)})"
+                notes.append(f"{self.axes.name(letter)}: {text}")
         if not self.axes.certain:
             letters = self.axes.letters
-            said.append(f"the axes, {letters}, are a guess: `layout` says which they are")
-        return [f"{self.name}: {one}" if self.name else one for one in said]
+            notes.append(f"the axes, {letters}, are a guess: set them with `layout`")
+        return [f"{self.name}: {note}" if self.name else note for note in notes]
 
 
 def view_of(dataset: Dataset) -> View | None:
-    """Return the view that all rows come from, where the rows may be cut."""
+    """Return the view whose rows make up the dataset; None if there is no single view."""
     view = dataset.view if isinstance(dataset, Windows) else dataset
     return view if isinstance(view, View) else None
 
 
 def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of a tree with their names: keys, numbers, and x and y for a pair.
+    """Yield the leaves of a tree with their names: keys, numbers, and x and y of a pair.
 
     >>> list(named_leaves((1, {"a": 2, "b": (3,)})))
     [('x', 1), ('y a', 2), ('y b 0', 3)]
@@ -105,78 +106,81 @@ def named_leaves(tree: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     if not isinstance(tree, dict):
         yield name, tree
         return
-    for word, part in tree.items():
-        yield from named_leaves(part, f"{name} {word}".strip())
+    for key, branch in tree.items():
+        yield from named_leaves(branch, f"{name} {key}".strip())
 
 
 def parts_of(
     dataset: Dataset, layout: str, channel: int | Sequence[int] | None
 ) -> tuple[Part, ...]:
-    """Return what is shown of each array of an element."""
+    """Return the part to show of each array of an element."""
     channels = None
     if channel is not None:
         try:
-            channels = [index(one) for one in np.atleast_1d(np.asarray(channel))]
+            channels = [index(number) for number in np.atleast_1d(np.asarray(channel))]
         except (TypeError, ValueError) as error:
             raise ArgumentError(
-                f"`channel` must be a whole number, or some of them; got {channel!r}."
+                f"`channel` must be a whole number, or a list of them; got {channel!r}."
             ) from error
     view = view_of(dataset)
     names = view.names[len(view.axes) :] if view else None
-    found = list(named_leaves(dataset.spec))
-    in_time = dataset.time_axes if isinstance(dataset, Windows) else (False,) * len(found)
-    made = []
-    for (name, leaf), timed in zip(found, in_time, strict=True):
-        element = leaf.shape[1:] if timed else leaf.shape
+    named = list(named_leaves(dataset.spec))
+    in_time = dataset.time_axes if isinstance(dataset, Windows) else (False,) * len(named)
+    arrays = []
+    for (name, leaf), has_time in zip(named, in_time, strict=True):
+        element = leaf.shape[1:] if has_time else leaf.shape
         if 0 in element:
             raise EmptyError(f"a row must hold a value to be shown; got rows of {element}.")
         axes = axes_of(element, layout if element else "auto", names)
         if "?" in axes.letters:
             raise ArgumentError(
-                f"`layout` must say which axis is which of rows of {element}, e.g. 'TDCHW', at "
-                "most 5. Or take a part of them, in Python: ooc.preview(view[:, 0])."
+                f"`layout` must name the axes of rows of {element}, at most 5, e.g. 'TDCHW'. Or "
+                "take a part of the rows, in Python: ooc.preview(view[:, 0])."
             )
-        made.append((name, leaf, axes.in_time(leaf.shape[0]) if timed else axes))
-    pictures = sum(axes.kind in ("image", "curve") for _, _, axes in made)
+        arrays.append((name, leaf, axes.in_time(leaf.shape[0]) if has_time else axes))
+    pictures = sum(axes.kind in ("image", "curve") for _, _, axes in arrays)
     most = max(1, _MOST_PANELS // max(1, pictures))
     parts = []
-    for name, leaf, axes in made:
-        if pictures and axes.kind == "table":  # beside pictures: a curve over its columns
+    for name, leaf, axes in arrays:
+        if pictures and axes.kind == "table":  # beside pictures, a row is a curve
             axes = replace(axes, letters="W")
-        wanted = channels if "C" in axes.letters or len(made) == 1 else None
-        parts.append(_part(name, axes, leaf.dtype, wanted, most))
+        part_channels = channels if "C" in axes.letters or len(arrays) == 1 else None
+        parts.append(_part(name, axes, leaf.dtype, part_channels, most))
     return tuple(parts)
 
 
 def _part(
     name: str, axes: Axes, dtype: np.dtype[Any], channels: Sequence[int] | None, most: int
 ) -> Part:
-    """Choose the first channels, and slices evenly spread, of which `most` pictures are made."""
+    """Choose the first channels and evenly spread slices, for at most about `most` pictures."""
     number = axes.size("C")
     chosen: Sequence[int] = range(min(number, _MOST_COLUMNS if axes.kind == "table" else most))
     if channels is not None:
         if axes.channel is None:
             raise ArgumentError(
-                f"`channel` must be left out where there is no channel axis; got {list(channels)} "
-                f"for axes {axes}. Name the axes by `layout`."
+                f"`channel` must be left out without a channel axis; got {list(channels)} for axes "
+                f"{axes}. Name the axes with `layout`."
             )
-        if not channels or not all(-number <= one < number for one in channels):
+        if not channels or not all(-number <= channel < number for channel in channels):
             raise ArgumentError(f"`channel` must be below {number}; got {list(channels)}.")
-        chosen = tuple(one % number for one in channels)
+        chosen = tuple(channel % number for channel in channels)
     elif number == _COLOURS:
         chosen = range(number)
-    colour = axes.kind == "image" and number == _COLOURS and dtype == np.uint8
-    left = most if colour and len(chosen) == number else max(1, most // len(chosen))
+    is_colour = axes.kind == "image" and number == _COLOURS and dtype == np.uint8
+    left = most if is_colour and len(chosen) == number else max(1, most // len(chosen))
     places = {"C": chosen}
     for letter in "TD":
         places[letter] = _spread(axes.size(letter), left)
         left = max(1, left // len(places[letter]))
-    sizes = zip(axes.letters, axes.sizes, strict=True)
-    return Part(name, axes, dtype, {one: places.get(one, range(length)) for one, length in sizes})
+    shown = {
+        letter: places.get(letter, range(length))
+        for letter, length in zip(axes.letters, axes.sizes, strict=True)
+    }
+    return Part(name, axes, dtype, shown)
 
 
 def _spread(length: int, count: int) -> range:
-    """Return at most `count` places of an axis at equal steps, in the middle of it.
+    """Return at most `count` positions of an axis, evenly spread around its middle.
 
     >>> list(_spread(64, 4)), list(_spread(3, 5))
     ([8, 24, 40, 56], [0, 1, 2])
@@ -188,7 +192,7 @@ def _spread(length: int, count: int) -> range:
 
 
 def listed(places: Sequence[int]) -> str:
-    """Return places in words: all of a few, the ends of many.
+    """Return positions as text: all of a few, or the first and last of many.
 
     >>> listed(range(4)), listed([3, 9]), listed(range(0, 100, 5))
     ('0 to 3', '3, 9', '0, 5, 10, … 95')
@@ -196,22 +200,23 @@ def listed(places: Sequence[int]) -> str:
     if len(places) > 2 and list(places) == list(range(places[0], places[0] + len(places))):
         return f"{places[0]:,} to {places[-1]:,}"
     if len(places) > 6:
-        return ", ".join(f"{one:,}" for one in places[:3]) + f", … {places[-1]:,}"
-    return ", ".join(f"{one:,}" for one in places)
+        return ", ".join(f"{place:,}" for place in places[:3]) + f", … {places[-1]:,}"
+    return ", ".join(f"{place:,}" for place in places)
 
 
-def alike(parts: Sequence[Part]) -> bool:
-    """Return whether an element is a pair of arrays that can be compared."""
+def comparable(parts: Sequence[Part]) -> bool:
+    """Return whether an element is a pair of arrays of the same shape, axes and dtype."""
     return len(parts) == 2 and replace(parts[0], name="") == replace(parts[1], name="")
 
 
 def canonical(array: NDArray[Any], letters: str) -> NDArray[Any]:
-    """Return elements in the shape (n, time × depth, channels, height, width).
+    """Return elements with axes in the order (n, time × depth, channels, height, width).
 
     >>> canonical(np.zeros((2, 50, 40, 3)), "HWC").shape
     (2, 1, 3, 50, 40)
     """
     sizes = dict(zip(letters, array.shape[1:], strict=True))
-    moved = array.transpose(0, *(letters.index(one) + 1 for one in "TDCHW" if one in letters))
+    order = [letters.index(letter) + 1 for letter in "TDCHW" if letter in letters]
+    moved = array.transpose(0, *order)
     t, d, c, h, w = (sizes.get(letter, 1) for letter in "TDCHW")
     return moved.reshape(len(array), t * d, c, h, w)

@@ -1,18 +1,18 @@
-"""Panels, and their scales: which colour, or which height, a value has.
+"""Make the panels of a preview, and the scales that map values to colours or heights.
 
-Channels, and the columns of a table, have a scale each, because their units may differ; all frames
-share it, so that they can be compared. Its range is that from the 1st to the 99th percentile of the
-values that are shown, or is given. Where values of both signs matter (the smaller side reaches a
-tenth of the larger) it is symmetric, and the colours diverge around 0. The two frames of a pair
-share theirs, and their difference has one of its own. Three channels are red, green and blue where
-they are uint8, or floats that all lie from 0 to 1.
+Each channel, or column of a table, has a scale, because units may differ; all frames share it, so
+that they can be compared. Its range is given, or from the 1st to the 99th percentile of the values
+shown. If values of both signs matter (the smaller side reaches a tenth of the larger), the range is
+symmetric, and the colours diverge around 0. The frames of a pair share a scale, and their
+difference has another. Three channels are red, green and blue if they are uint8, or floats from 0
+to 1.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,16 +24,16 @@ from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
 from oocdata.index import take
 from oocdata.tools.libraries import matplotlib
-from oocdata.tools.preview.parts import Part, alike, listed
+from oocdata.tools.preview.parts import Part, comparable, listed
 from oocdata.tools.stats.moments import Summary
 
 __all__ = ["BAD", "COLOUR", "Panel", "Scale", "colormap_of", "colours", "panels_of", "scale_of"]
 
 BAD = (255, 0, 255)
-"""The colour of what is not finite: magenta, which no map here holds."""
+"""The colour of NaN and infinities: magenta, which is in none of the colormaps used here."""
 
 COLOUR = "red, green and blue"
-"""Where the range of a colour image comes from."""
+"""`Scale.how` of a colour image."""
 
 _PERCENTILES = (1, 99)
 _SIGNED = 0.1
@@ -41,13 +41,13 @@ _SIGNED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How values become colours or heights, and the values in numbers."""
+    """A map from values to colours or heights, and statistics of the values."""
 
-    label: str  # what it is for: a channel, a part of the element, or "" for all
-    low: float  # the range that is shown; what lies outside has the colour of its end
+    label: str  # a channel, an array of the element, or "" for all values
+    low: float  # the range; values outside have the colour of its end
     high: float
     colormap: str | None  # of matplotlib; None for colour images and for curves
-    how: str  # where the range comes from, in words
+    how: str  # how the range was found, in words
     values: Summary  # of all values shown
 
 
@@ -55,23 +55,23 @@ class Scale:
 class Panel:
     """One picture: an image, a colour image, or curves."""
 
-    place: str  # what it shows of the element: "x, channel 0"; empty where it is all of it
+    place: str  # the part of the element: "x, channel 0"; empty for all of it
     values: NDArray[np.float64]  # (height, width), (height, width, 3) or (curves, length)
     scale: Scale
     kind: str  # "image", "colour" or "curve"
-    x: tuple[str, Sequence[int]]  # name of the axis, and the places on it, ascending
+    x: tuple[str, Sequence[int]]  # name of the axis, and its positions shown, ascending
     y: tuple[str, Sequence[int]] = ("", (0,))
 
     @property
     def aspect(self) -> float:
-        """Height by width at which it is drawn."""
+        """Height of the drawn panel, divided by its width."""
         if self.kind == "curve":
             return 0.4
         return float(np.clip(self.values.shape[0] / self.values.shape[1], 0.1, 4.0))
 
     @property
     def remark(self) -> str:
-        """What is to be known of the values: constant ones, and those that are not finite."""
+        """A remark on values that are constant or not finite; otherwise empty."""
         finite = self.values[np.isfinite(self.values)]
         if not finite.size:
             return "nothing finite"
@@ -90,10 +90,10 @@ def scale_of(
     signed: bool = False,
     sequential: str = "viridis",
 ) -> Scale:
-    """Return the scale of an array's values.
+    """Return the scale of an array.
 
-    Curves show all values; colour images need `limits`. The values of a difference are `signed`;
-    `sequential` is the map of values of one sign.
+    The range of curves holds all values; colour images need `limits`. `signed` asks for diverging
+    colours, as for a difference; `sequential` is the colormap of values of one sign.
 
     >>> scale = scale_of("", np.arange(101.0))
     >>> scale.low, scale.high, scale.how, float(scale.values.mean)
@@ -106,11 +106,11 @@ def scale_of(
     low, high, how = 0.0, 1.0, "no finite value"
     if finite.size:
         least, most = float(values.min), float(values.max)
-        low, high = (float(one) for one in np.percentile(finite, _PERCENTILES))
+        low, high = np.percentile(finite, _PERCENTILES).tolist()
         how = "percentiles {} to {}".format(*_PERCENTILES)
-        if kind == "curve" or low == high:  # nearly all one: the others are what there is to see
-            room = 0.015 * (most - least) if kind == "curve" else 0.0
-            low, high, how = least - room, most + room, "minimum to maximum"
+        if kind == "curve" or low == high:  # nearly all values are equal: show the others
+            margin = 0.015 * (most - least) if kind == "curve" else 0.0
+            low, high, how = least - margin, most + margin, "minimum to maximum"
         how = "constant" if least == most else how
     if limits is not None:
         low, high, how = *limits, "as given"
@@ -135,20 +135,20 @@ def scale_of(
 
 
 def colours(scale: Scale, image: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """Return an image, or a colour image, as (height, width, 3) bytes: magenta if not finite."""
+    """Return an image as RGB, shape (height, width, 3), uint8; magenta where it is not finite."""
     finite: NDArray[Any] = np.isfinite(image)
     share = (np.where(finite, image, scale.low) - scale.low) / (scale.high - scale.low)
     share = np.clip(share, 0, 1)
     if scale.colormap is None:
-        drawn = np.round(share * 255).astype(np.uint8)
+        rgb = np.round(share * 255).astype(np.uint8)
         finite = np.asarray(finite.all(axis=-1))
     else:
-        drawn = colormap_of(scale.colormap)(share, bytes=True)[..., :3]
-    return np.where(finite[..., None], drawn, np.array(BAD, np.uint8))
+        rgb = colormap_of(scale.colormap)(share, bytes=True)[..., :3]
+    return np.where(finite[..., None], rgb, np.array(BAD, np.uint8))
 
 
 def colormap_of(name: str) -> Any:
-    """Return a colormap of matplotlib, or say which names are near."""
+    """Return a colormap of matplotlib, or raise an error with similar names."""
     colormaps = matplotlib().colormaps
     if name not in colormaps:
         import difflib
@@ -162,8 +162,7 @@ def colormap_of(name: str) -> Any:
 
 
 Array = NDArray[np.float64]
-"""Of a part: shape (n, slices, channels, height, width)."""
-
+"""The values of a part, shape (n, slices, channels, height, width)."""
 
 Limits: TypeAlias = tuple[float, float] | None
 
@@ -176,22 +175,22 @@ def panels_of(
     limits: Limits = None,
     colormap: str | None = None,
 ) -> dict[str, tuple[Any, ...]]:
-    """Return rows, labels, elements and scales of a `Preview` of what `read` returned."""
-    rows = positions[:, None]  # of each element, in storage where they are known there
+    """Return the rows, labels, elements and scales of a `Preview`; `arrays` are from `read`."""
+    rows = positions[:, None]  # stored rows of each element, if known; otherwise its position
     if isinstance(dataset, View):
         rows = take(dataset.rows, positions)[:, None]
     elif isinstance(dataset, Windows) and dataset.view is not None:
         rows = take(dataset.view.rows, dataset.rows(positions))
     word = "row" if isinstance(dataset, View | Windows) else "element"
-    numbers = {"rows": tuple(map(tuple, rows.tolist()))}
+    row_numbers = tuple(map(tuple, rows.tolist()))
     if all(part.axes.kind in ("number", "table") for part in parts):
         panels = _over_rows(parts, word, rows[:, 0], arrays)
         label, scales = _label(word, np.unique(rows)), tuple(panel.scale for panel in panels)
-        return {**numbers, "labels": (label,), "elements": (panels,), "scales": scales}
-    labels = [_label(word, some) for some in rows]
+        return {"rows": row_numbers, "labels": (label,), "elements": (panels,), "scales": scales}
+    labels = [_label(word, element_rows) for element_rows in rows]
     shared: list[Scale] = []
-    pair = isinstance(dataset, Windows) and dataset.view is not None
-    if alike(parts) or (pair and len(parts) == len(dataset.anchors.parts) == 2):
+    of_one_view = isinstance(dataset, Windows) and dataset.view is not None
+    if comparable(parts) or (of_one_view and len(parts) == len(dataset.anchors.parts) == 2):
         shared = _scales(replace(parts[0], name=""), _by_channel(*arrays), limits, colormap)
     drawn: list[tuple[Part, Array, list[Scale]]] = []
     for part, array in zip(parts, arrays, strict=True):
@@ -200,19 +199,23 @@ def panels_of(
             labels = [f"{label}, {part.name} {value:.6g}"
                       for label, value in zip(labels, values, strict=True)]  # fmt: skip
         else:
-            own = shared or _scales(part, _by_channel(array), limits, colormap)
-            drawn.append((part, array, own))
-    if alike(parts):
+            part_scales = shared or _scales(part, _by_channel(array), limits, colormap)
+            drawn.append((part, array, part_scales))
+    if comparable(parts):
         with np.errstate(invalid="ignore", over="ignore"):
             change = arrays[1] - arrays[0]
         part = replace(parts[0], name="|y| - |x|" if parts[0].dtype.kind == "c" else "y - x")
         drawn.append((part, change, _scales(part, _by_channel(change), signed=True)))
     elements = (
-        tuple(panel for part, array, own in drawn for panel in _panels(part, array[number], own))
+        tuple(chain(*(_panels(part, array[number], scales) for part, array, scales in drawn)))
         for number in range(len(labels))
     )
-    made = tuple(dict.fromkeys(scale for _, _, own in drawn for scale in own))
-    return {**numbers, "labels": tuple(labels), "elements": tuple(elements), "scales": made}
+    return {
+        "rows": row_numbers,
+        "labels": tuple(labels),
+        "elements": tuple(elements),
+        "scales": tuple(dict.fromkeys(scale for _, _, scales in drawn for scale in scales)),
+    }
 
 
 def _by_channel(*arrays: Array) -> Array:
@@ -230,42 +233,43 @@ def _scales(
     *,
     signed: bool = False,
 ) -> list[Scale]:
-    """Return the scale of each channel; or the one of colour images."""
+    """Return the scale of each channel, or a single scale for colour images."""
     if part.is_colour and colormap is None and not signed:
         finite = values[np.isfinite(values)]
-        unit = part.dtype.kind == "f" and finite.size > 0
-        if part.dtype == np.uint8 or (unit and 0 <= finite.min() < finite.max() <= 1):
-            limits = limits or (0.0, 1.0 if unit else 255.0)
+        is_float = part.dtype.kind == "f" and finite.size > 0
+        if part.dtype == np.uint8 or (is_float and 0 <= finite.min() < finite.max() <= 1):
+            limits = limits or (0.0, 1.0 if is_float else 255.0)
             return [scale_of(part.name, values, limits, kind="colour")]
     return [
         scale_of(
-            part.words(C=place),
-            some,
+            part.words(C=channel),
+            channel_values,
             limits,
             colormap,
             kind="image" if part.axes.kind == "image" else "curve",
             signed=signed,
             sequential="gray" if part.dtype.itemsize == 1 else "viridis",
         )
-        for place, some in zip(part.of_letter("C"), values, strict=True)
+        for channel, channel_values in zip(part.of_letter("C"), values, strict=True)
     ]
 
 
 def _panels(part: Part, frames: Array, scales: Sequence[Scale]) -> list[Panel]:
-    """Return the panels of one element, shape (slices, channels, height, width)."""
+    """Return the panels of one element; frames have shape (slices, channels, height, width)."""
     across = part.axes.name("W"), part.of_letter("W")
     down = part.axes.name("H"), part.of_letter("H")
     kind = "image" if part.axes.kind == "image" else "curve"
     slices = product(part.of_letter("T"), part.of_letter("D"))
     panels = []
     for (time, depth), frame in zip(slices, frames, strict=True):
-        at = {"T": time, "D": depth}
+        place = {"T": time, "D": depth}
         if scales[0].how == COLOUR:
             colour = np.moveaxis(frame, 0, -1)
-            panels.append(Panel(part.words(**at), colour, scales[0], "colour", across, down))
+            panels.append(Panel(part.words(**place), colour, scales[0], "colour", across, down))
             continue
-        for place, values, scale in zip(part.of_letter("C"), frame, scales, strict=True):
-            panels.append(Panel(part.words(C=place, **at), values, scale, kind, across, down))
+        for channel, values, scale in zip(part.of_letter("C"), frame, scales, strict=True):
+            text = part.words(C=channel, **place)
+            panels.append(Panel(text, values, scale, kind, across, down))
     return panels
 
 
@@ -275,23 +279,22 @@ def _over_rows(
     rows: NDArray[np.int64],
     arrays: Sequence[Array],
 ) -> tuple[Panel, ...]:
-    """Return a panel of each column, over the rows.
-
-    Each number stands at the first row of its element, because rows need not be evenly spread.
-    """
+    """Return a panel of each column, with the first row of each element as x."""
     order = np.argsort(rows, kind="stable")
     panels = []
     for part, array in zip(parts, arrays, strict=True):
         columns = array[order].reshape(len(order), -1).T
-        each = zip(part.of_letter("C"), columns, _scales(part, columns), strict=True)
+        x = word, rows[order].tolist()
         panels += [
-            Panel(part.words(C=place), column[None], scale, "curve", (word, rows[order].tolist()))
-            for place, column, scale in each
+            Panel(part.words(C=channel), column[None], scale, "curve", x)
+            for channel, column, scale in zip(
+                part.of_letter("C"), columns, _scales(part, columns), strict=True
+            )
         ]
     return tuple(panels)
 
 
 def _label(word: str, rows: NDArray[Any]) -> str:
-    """Return rows in words; those of a padded window each once."""
+    """Return rows as text, without the repeated rows of a padded window."""
     distinct = list(dict.fromkeys(rows.tolist()))
     return f"{word}{'s' * (len(distinct) > 1)} {listed(distinct)}"

@@ -1,15 +1,19 @@
-"""Contact sheets and films: the panels in a grid, and under them the colours of each scale.
+"""Draw contact sheets and films: the panels in a grid, with a colour bar for each scale below.
 
-An element's panels stand in one line, several elements beside each other where that makes them
-larger. Matplotlib's constrained layout finds room for the texts; only the size of the sheet is
-chosen here.
+The panels of an element are in one line, and several elements share a line if that makes panels
+larger. Matplotlib's constrained layout places the texts; only the size of the sheet is chosen here.
 """
 
 from __future__ import annotations
 
+import io
+import logging
+import os
 import textwrap
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from importlib.util import find_spec
 from itertools import chain
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -24,16 +28,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.figure import Figure
-
-    from oocdata.tools.preview import Preview
-import io
-import logging
-import os
-from contextlib import suppress
-from importlib.util import find_spec
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
     from rich.console import Console
 
     from oocdata.tools.preview import Preview
@@ -41,65 +35,67 @@ if TYPE_CHECKING:
 __all__ = ["FILMS", "can_show", "film", "sheet", "show"]
 
 FILMS = (".gif", ".webp")
-"""What a film's name may end in."""
+"""Suffixes of films."""
 
 _WIDTH, _HEIGHT = 12.0, 7.5
-"""Inches for all panels, at most."""
+"""The most inches for all panels."""
 
 _SMALLEST, _LARGEST = 0.8, 4.0
-"""Inches of a panel's height."""
+"""Limits of a panel's height, in inches."""
 
 _TITLE, _LABEL, _SCALE = 0.2, 0.4, 0.7
-"""Inches of the line above a panel, of the text left of an element, and of a scale."""
+"""Inches for the title of a panel, the label left of an element, and a colour bar."""
 
 _POINTS = 7.5
 _SCALES_IN_LINE = 6
 _SLOWEST, _FASTEST = 0.02, 50.0
-"""Frames per second: players show what is faster slowly, and a GIF holds no longer times."""
+"""Frames per second: players slow down faster films, and a GIF can't hold longer durations."""
 
 
 def sheet(preview: Preview) -> Figure:
-    """Return the contact sheet of a preview as a figure, which no display or pyplot knows of."""
+    """Return the contact sheet of a preview as a figure that is not registered with pyplot."""
     elements = preview.elements
-    alone = len(elements) == 1 or len(elements[0]) == 1  # each panel has a title of its own
-    groups = [(panel,) for panel in chain(*elements)] if alone else elements
-    beside, tall = _grid(groups)
-    wide = [tall / panel.aspect for panel in groups[0]]
-    lines = ceil(len(groups) / beside)
-    across = beside * (sum(wide) + 0.1 * len(wide) + _LABEL * (not alone))
-    down = lines * (tall + (_TITLE if alone else 0.06)) + 2 * _TITLE
-    width = max(across + 0.4, 6.0)
+    single = len(elements) == 1 or len(elements[0]) == 1  # each panel has its own title
+    groups = [(panel,) for panel in chain(*elements)] if single else elements
+    columns, panel_height = _grid(groups)
+    panel_widths = [panel_height / panel.aspect for panel in groups[0]]
+    lines = ceil(len(groups) / columns)
+    group_width = sum(panel_widths) + 0.1 * len(panel_widths) + _LABEL * (not single)
+    grid_width = columns * group_width
+    grid_height = lines * (panel_height + (_TITLE if single else 0.06)) + 2 * _TITLE
+    width = max(grid_width + 0.4, 6.0)
     coloured = [scale for scale in preview.scales if scale.colormap is not None]
-    in_line = min(max(len(coloured), 1), _SCALES_IN_LINE, max(2, int(across / 2)))
-    bars = ceil(len(coloured) / in_line)
+    in_line = min(max(len(coloured), 1), _SCALES_IN_LINE, max(2, int(grid_width / 2)))
+    bar_lines = ceil(len(coloured) / in_line)
     notes = [line for note in preview.notes for line in textwrap.wrap(note, int(width * 16))]
-    height = down + bars * _SCALE + 0.16 * len(notes) + 0.65
+    height = grid_height + bar_lines * _SCALE + 0.16 * len(notes) + 0.65
     figure: Figure = matplotlib("figure").Figure((width, height), dpi=130, layout="constrained")
     matplotlib("backends.backend_agg").FigureCanvasAgg(figure)
     _write_title(figure, preview, preview.labels[0] if len(elements) == 1 else "")
     if notes:
         figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=_POINTS, parse_math=False)
-    ratios = (down, bars * _SCALE) if bars else (1,)
+    ratios = (grid_height, bar_lines * _SCALE) if bar_lines else (1,)
     halves = figure.add_gridspec(len(ratios), 1, height_ratios=ratios)
-    grid = halves[0].subgridspec(lines, beside * len(wide), width_ratios=wide * beside)
+    in_group = len(panel_widths)
+    grid = halves[0].subgridspec(lines, columns * in_group, width_ratios=panel_widths * columns)
     for number, group in enumerate(groups):
-        line, place = divmod(number, beside)
+        line, column = divmod(number, columns)
         label = preview.labels[number] if len(elements) > 1 else ""
-        last, shown = place == 0 and number + beside >= len(groups), list[Any]()
+        is_corner, labelled = column == 0 and number + columns >= len(groups), list[Any]()
         for at, panel in enumerate(group):
-            axes: Any = figure.add_subplot(grid[line, place * len(wide) + at])
-            # The places on axes stand once where panels have the same ones.
-            places = panel.kind == "curve", panel.x, panel.y
-            _draw(axes, panel, last and places not in shown, preview.unit)
-            shown.append(places)
-            over = [label if len(group) == 1 else "", panel.place if alone or line == 0 else ""]
-            said = ", ".join(filter(None, [*over, panel.remark]))
-            axes.set_title(said, fontsize=_POINTS, pad=3, parse_math=False)
+            axes: Any = figure.add_subplot(grid[line, column * in_group + at])
+            # Panels with the same axes are labelled once.
+            panel_axes = panel.kind == "curve", panel.x, panel.y
+            _draw(axes, panel, is_corner and panel_axes not in labelled, preview.unit)
+            labelled.append(panel_axes)
+            texts = [label if len(group) == 1 else "", panel.place if single or line == 0 else ""]
+            title = ", ".join(filter(None, [*texts, panel.remark]))
+            axes.set_title(title, fontsize=_POINTS, pad=3, parse_math=False)
             if len(group) > 1 and at == 0:
                 left = f"{label}\n{axes.get_ylabel()}".strip()
                 axes.set_ylabel(left, fontsize=_POINTS, parse_math=False)
     if coloured:
-        grid = halves[1].subgridspec(bars, in_line, wspace=0.1)
+        grid = halves[1].subgridspec(bar_lines, in_line, wspace=0.1)
         for number, scale in enumerate(coloured):
             _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale, preview.unit)
     return figure
@@ -112,20 +108,20 @@ def _write_title(figure: Figure, preview: Preview, label: str) -> None:
 
 
 def _grid(groups: Sequence[Sequence[Panel]]) -> tuple[int, float]:
-    """Return how many groups stand in a line, and the height of the panels, as large as fits."""
+    """Return the number of groups in a line, and the height of panels, as large as fits."""
     label = 0.0 if len(groups[0]) == 1 else _LABEL
-    shares = sum(1 / panel.aspect for panel in groups[0])
+    width_by_height = sum(1 / panel.aspect for panel in groups[0])
 
-    def tall(beside: int) -> float:
-        high = _HEIGHT / ceil(len(groups) / beside) - _TITLE
-        return min(high, (_WIDTH / beside - label - 0.1 * len(groups[0])) / shares)
+    def panel_height(columns: int) -> float:
+        fitting = _HEIGHT / ceil(len(groups) / columns) - _TITLE
+        return min(fitting, (_WIDTH / columns - label - 0.1 * len(groups[0])) / width_by_height)
 
-    beside = max(range(1, len(groups) + 1), key=tall)
-    return beside, min(max(tall(beside), _SMALLEST), _LARGEST)
+    columns = max(range(1, len(groups) + 1), key=panel_height)
+    return columns, min(max(panel_height(columns), _SMALLEST), _LARGEST)
 
 
 def _draw(axes: Any, panel: Panel, labelled: bool, unit: str | None) -> None:
-    """Draw a panel, with its axes' names and the places on them where it is `labelled`."""
+    """Draw a panel; if `labelled`, with the names of its axes and ticks."""
     (x, across), (y, down) = panel.x, panel.y
     axes.tick_params(labelsize=_POINTS - 1, length=2, pad=1.5)
     if panel.kind == "curve":
@@ -151,61 +147,61 @@ def _draw(axes: Any, panel: Panel, labelled: bool, unit: str | None) -> None:
 def _draw_curves(axes: Any, panel: Panel) -> None:
     across = np.asarray(panel.x[1])
     for curve in panel.values:
-        wrong = ~np.isfinite(curve)
-        mark = "." if len(across) < 3 else None
-        axes.plot(across, np.where(wrong, np.nan, curve), linewidth=0.8, marker=mark)
-        if wrong.any():
-            low = np.full(wrong.sum(), 0.02)
-            axes.plot(across[wrong], low, "|", color=np.array(BAD) / 255,
+        not_finite = ~np.isfinite(curve)
+        marker = "." if len(across) < 3 else None
+        axes.plot(across, np.where(not_finite, np.nan, curve), linewidth=0.8, marker=marker)
+        if not_finite.any():
+            height = np.full(not_finite.sum(), 0.02)
+            axes.plot(across[not_finite], height, "|", color=np.array(BAD) / 255,
                       transform=axes.get_xaxis_transform())  # fmt: skip
     axes.set_ylim(panel.scale.low, panel.scale.high)
     axes.margins(x=0.01)
-    axes.locator_params(axis="x", nbins=6, integer=True)  # places
+    axes.locator_params(axis="x", nbins=6, integer=True)
     axes.locator_params(axis="y", nbins=4)
     axes.yaxis.get_offset_text().set_fontsize(_POINTS - 1)
 
 
 def _draw_scale(axes: Any, scale: Scale, unit: str | None) -> None:
-    """Draw the colours of a scale, with the values that they stand for."""
+    """Draw the colour bar of a scale."""
     name = f"{scale.label or 'values shown'}" + (f" [{unit}]" if unit else "")
     values = scale.values
-    said = [f"mean {values.mean:.4g}, std {values.std:.4g}"] if values.finite else []
-    said += [f"{values.nan:,} NaN"] if values.nan else []
-    said += [f"{values.inf:,} infinite"] if values.inf else []
+    texts = [f"mean {values.mean:.4g}, std {values.std:.4g}"] if values.finite else []
+    texts += [f"{values.nan:,} NaN"] if values.nan else []
+    texts += [f"{values.inf:,} infinite"] if values.inf else []
     cmap = colormap_of(str(scale.colormap))
     norm = matplotlib("colors").Normalize(scale.low, scale.high)
     colours_of = matplotlib("cm").ScalarMappable(norm, cmap)
     bar = {"orientation": "horizontal", "extend": "both", "extendfrac": 0.03}
     axes.figure.colorbar(colours_of, cax=axes, **bar)
-    axes.set_title(f"{name}\n{', '.join(said)}", fontsize=_POINTS, pad=2, parse_math=False)
+    axes.set_title(f"{name}\n{', '.join(texts)}", fontsize=_POINTS, pad=2, parse_math=False)
     axes.tick_params(labelsize=_POINTS - 1, length=2, pad=1.5)
     axes.locator_params(axis="x", nbins=4)
     axes.xaxis.get_offset_text().set_fontsize(_POINTS - 1)
 
 
 def film(preview: Preview, path: Path, fps: float) -> None:
-    """Write one frame for each element, with the scales of all."""
+    """Write a film with one frame for each element, on the scales of the preview."""
     if not _SLOWEST <= fps <= _FASTEST:
         raise ArgumentError(f"`fps` must be from {_SLOWEST} to {_FASTEST:.0f}; got {fps}.")
     figure = sheet(replace(preview, elements=preview.elements[:1]))
     figure.set_dpi(100)
-    figure.draw_without_rendering()  # which lays it out, once for all frames
+    figure.draw_without_rendering()  # computes the layout, once for all frames
     figure.set_layout_engine("none")
-    frames = _frames(preview, figure)  # one at a time: all together would be large
+    frames = _frames(preview, figure)  # a generator, as all frames would take much memory
     next(frames).save(
         path, save_all=True, append_images=frames, duration=max(1, round(100 / fps)) * 10, loop=0
     )
 
 
 def _frames(preview: Preview, figure: Figure) -> Iterator[Any]:
-    """Yield a picture of each element, drawn in the figure of the first."""
+    """Yield a picture of each element, drawn in the figure of the first element."""
     from PIL import Image
 
     canvas: Any = figure.canvas
     for label, element in zip(preview.labels, preview.elements, strict=True):
         _write_title(figure, preview, label)
         for axes, panel in zip(figure.axes, element, strict=False):
-            axes.title.set_text(", ".join(word for word in (panel.place, panel.remark) if word))
+            axes.title.set_text(", ".join(filter(None, (panel.place, panel.remark))))
             if panel.kind != "curve":
                 axes.images[0].set_data(colours(panel.scale, panel.values))
                 continue
@@ -218,39 +214,39 @@ def _frames(preview: Preview, figure: Figure) -> Iterator[Any]:
 
 
 _WIDEST = 120
-"""Characters: a wider sheet would be higher than a screen."""
+"""Characters; a wider sheet would be higher than a screen."""
 
 
 def can_show(console: Console) -> bool:
-    """Return whether pictures can be made, and reach a person: no pipe or file, no NO_COLOR."""
+    """Return whether the libraries are there, and the console is a terminal with colours."""
     if not all(map(find_spec, ("matplotlib", "PIL", "textual_image"))):
         return False
     try:
         "▀".encode(console.encoding)
     except UnicodeEncodeError:
         return False
-    with suppress(OSError):  # standard output is no terminal
-        if 0 in os.get_terminal_size():  # some tools make such ones; textual-image divides by both
+    with suppress(OSError):  # raised if standard output is not a terminal
+        if 0 in os.get_terminal_size():  # some tools set this; textual-image divides by the size
             return False
-    plain = console.no_color or console.is_dumb_terminal or not console.color_system
-    return console.is_terminal and not plain
+    no_colours = console.no_color or console.is_dumb_terminal or not console.color_system
+    return console.is_terminal and not no_colours
 
 
 def show(preview: Preview, console: Console) -> None:
-    """Print a preview's pictures, the way the terminal can."""
-    # It asks the terminal, and logs a traceback where that gives no answer.
+    """Print the pictures of a preview in the best way that the terminal supports."""
+    # textual-image queries the terminal, and logs a traceback if there is no answer.
     logging.getLogger("textual_image").setLevel(logging.ERROR)
     from textual_image import renderable
 
     picture, kind = io.BytesIO(preview._repr_png_()), renderable.Image
     if kind not in (renderable.SixelImage, renderable.TGPImage):
-        # The panels alone: nobody can read letters of a few blocks.
+        # Without texts, which are not readable as half-cell blocks.
         kind, figure, picture = renderable.HalfcellImage, preview.figure(), io.BytesIO()
         for text in figure.findobj(matplotlib("text").Text):
             text.set_visible(False)
         for axes in figure.axes:
             axes.tick_params(length=0)
             for curve in axes.lines:
-                curve.set_linewidth(5)  # or it would be thinner than a pixel
+                curve.set_linewidth(5)  # thinner curves would be less than a pixel
         figure.savefig(picture, format="png")
     console.print(kind(picture, width=min(console.width, _WIDEST), height="auto"))

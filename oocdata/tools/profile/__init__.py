@@ -1,8 +1,7 @@
-"""`Loader.profile`: whether it is the model that takes the time, or the data.
+"""Measure whether the model or the data is the bottleneck of training (`Loader.profile`).
 
-The two are timed alone and together, in rounds that take turns, so that a busy machine slows all of
-them down alike. Only batches by (step, epoch) are read, which is what iteration does too, so no
-epoch is used up and the loader is as it was.
+Both are timed alone and together, in alternating rounds, so that other load on the machine slows
+all of them equally. Batches are read by (step, epoch), so the loader has no state that changes.
 """
 
 from __future__ import annotations
@@ -39,78 +38,79 @@ if TYPE_CHECKING:
 __all__ = ["LinkUse", "LinkWatch", "Profile", "profile"]
 
 _LIMIT = 0.5
-"""Share of the time waited from which on the link is the limit."""
+"""The link is the limit if requests are in flight for at least this share of the waiting time."""
 
 
 @dataclass(frozen=True, slots=True)
 class LinkUse:
-    """What went over the link to stores while batches were read.
+    """Traffic over the link to stores while batches were read.
 
     Examples
     --------
     >>> print(LinkUse(requests=200, nbytes=20 << 20, again=3, most=64, busy=2.0, waited=0.8))
-    The link is the limit: of the time spent waiting for batches, 80% was with requests
-    under way. 200 requests of 102.4 KiB, at most 64 at a time, 10 MB/s; 3 were made again.
+    The link is the limit: requests were in flight during 80% of the time spent waiting
+    for batches. 200 requests of 102.4 KiB, at most 64 at a time, 10 MB/s; 3 were retried.
     """
 
     requests: int
     nbytes: int
-    again: int  # requests that were made once more
-    most: int  # requests under way at a time, at most, since the process began
-    busy: float  # seconds in which some request was under way
-    waited: float  # the share of the time spent waiting for batches in which one was
+    again: int  # requests that were retried
+    most: int  # the most requests in flight at a time since the process began
+    busy: float  # seconds with a request in flight
+    waited: float  # of the time spent waiting for batches, the share with a request in flight
 
     @property
     def is_limit(self) -> bool:
-        """Whether faster answers would give faster batches."""
+        """Whether a faster link would give faster batches."""
         return self.waited >= _LIMIT
 
     @property
     def range_bytes(self) -> int:
-        """Bytes that a request brought, on average."""
+        """Bytes of a request, on average."""
         return self.nbytes // max(1, self.requests)
 
     def __str__(self) -> str:
         limit = "is the limit" if self.is_limit else "is not the limit"
-        again = f"; {self.again:,} were made again" if self.again else ""
+        again = f"; {self.again:,} were retried" if self.again else ""
         return (
-            f"The link {limit}: of the time spent waiting for batches, {self.waited:.0%} was with "
-            f"requests\nunder way. {self.requests:,} requests of {size(self.range_bytes)}, at most "
-            f"{self.most} at a time, {self.nbytes / max(self.busy, 1e-9) / 1e6:,.0f} MB/s{again}."
+            f"The link {limit}: requests were in flight during {self.waited:.0%} of the time spent "
+            f"waiting\nfor batches. {self.requests:,} requests of {size(self.range_bytes)}, at "
+            f"most {self.most} at a time, {self.nbytes / max(self.busy, 1e-9) / 1e6:,.0f} MB/s"
+            f"{again}."
         )
 
 
 class LinkWatch:
-    """Counts what goes over the link while batches are waited for, by a `clock`."""
+    """Count the traffic over the link, and how long the link is busy while batches are awaited."""
 
     def __init__(self, clock: Clock) -> None:
-        from oocdata.stores.link import link  # where nothing is remote, it need not be there
+        from oocdata.stores.link import link  # its libraries may be missing without remote data
 
         self._clock, self._traffic = clock, link().traffic
         self._before = replace(self._traffic)
         self._waited = self._busy = 0.0
 
     def over(self, measure: Measure) -> Measure:
-        """Return the same measure, which does nothing but wait for batches, watched."""
+        """Wrap a measure that only waits for batches, and count the traffic meanwhile."""
 
         def watched(seconds: float, number: int) -> float:
-            asked, busy = self._clock(), self._traffic.busy
+            began, busy = self._clock(), self._traffic.busy
             rate = measure(seconds, number)
-            self._waited += self._clock() - asked
+            self._waited += self._clock() - began
             self._busy += self._traffic.busy - busy
             return rate
 
         return watched
 
     def found(self) -> LinkUse | None:
-        """Return what was counted; None where nothing was fetched by this process."""
-        now, was = self._traffic, self._before
-        counts = (now.requests - was.requests, now.nbytes - was.nbytes, now.again - was.again)
+        """Return the traffic since this watch was made; None if this process fetched nothing."""
+        now, start = self._traffic, self._before
+        counts = (now.requests - start.requests, now.nbytes - start.nbytes, now.again - start.again)
         waited = min(1.0, self._busy / max(self._waited, 1e-9))
-        return LinkUse(*counts, now.most, now.busy - was.busy, waited) if counts[0] else None
+        return LinkUse(*counts, now.most, now.busy - start.busy, waited) if counts[0] else None
 
 
-_ALIKE = 1.25
+_SAME_RATE = 1.25
 """Rates within this factor are about the same."""
 
 _SENTENCES = {
@@ -132,27 +132,27 @@ class Profile(Report):
     The model is the bottleneck. Nothing is to be gained by reading faster.
     """
 
-    # Elements a second that the loader gives to a loop that does nothing with them. Chunks that are
-    # cached stay so: where all of them fit, that is the rate of later epochs.
+    # Elements a second from the loader alone. Cached chunks stay cached: if all of them fit, this
+    # is the rate of later epochs.
     data_rate: float
-    model_rate: float | None  # elements a second that the model takes, on one batch again and again
-    waited: float | None  # the share of the time in which the model waited, both together
-    mapped: float  # the share of a batch's reading that functions given to `map` take
+    model_rate: float | None  # elements a second of the model alone, on the same batch repeatedly
+    waited: float | None  # the share of the time that the model waited for data
+    mapped: float  # of the time to read a batch, the share of functions given to `map`
     batch_size: int
     reader: str  # "NumPy" for plain iteration, or "to_tf"
-    advice: tuple[Advice, ...]  # what to change, where the model waits
-    seconds: float  # how long it took
-    # What was fetched from stores meanwhile; None where all lay on disks, or other processes read.
+    advice: tuple[Advice, ...]  # what to change, if the model waits
+    seconds: float  # how long measuring took
+    # Traffic with stores meanwhile; None if all data are on disks, or other processes read them.
     link: LinkUse | None = None
 
     @property
     def verdict(self) -> Literal["data", "model", "balanced", "alone"]:
-        """Which of the two is the bottleneck; "alone" where no model was given."""
+        """The bottleneck; "alone" if no model was given."""
         if self.model_rate is None:
             return "alone"
-        if self.data_rate > _ALIKE * self.model_rate:
+        if self.data_rate > _SAME_RATE * self.model_rate:
             return "model"
-        return "data" if self.model_rate > _ALIKE * self.data_rate else "balanced"
+        return "data" if self.model_rate > _SAME_RATE * self.data_rate else "balanced"
 
     def __str__(self) -> str:
         lines = []
@@ -170,16 +170,16 @@ class Profile(Report):
         return "\n".join([*lines, *map(str, self.advice)])
 
     def to_json(self) -> dict[str, Any]:
-        """Return everything for ``json.dumps``."""
+        """Return a dict for ``json.dumps``."""
         return {**Report.to_json(self), "verdict": self.verdict}
 
 
 _WARM_UP = 2
 _BATCHES = 4
-"""Batches that are read and mapped one by one, to tell the one from the other."""
+"""Batches that are read and mapped one by one, to time both parts separately."""
 
 _WAITS = 0.1
-"""The share of the time from which on a model that waits is worth a change."""
+"""Advice is given if the model waits for at least this share of the time."""
 
 
 def profile(
@@ -190,7 +190,7 @@ def profile(
     to_tf: bool = False,
     clock: Clock = perf_counter,
 ) -> Profile:
-    """Say whether the model or the data is the bottleneck; see `oocdata.Loader.profile`."""
+    """Measure whether the model or the data is the bottleneck; see `oocdata.Loader.profile`."""
     check_seconds(seconds)
     if model_step is not None and not callable(model_step):
         raise ArgumentError(
@@ -200,7 +200,7 @@ def profile(
     begun = clock()
 
     def epochs(number: int) -> Iterator[Any]:
-        # In a generator, so that a tf.data dataset lives exactly as long as its iterator.
+        # A generator keeps the tf.data dataset alive exactly as long as its iterator.
         yield from loader.to_tf(start=(number, 0)) if to_tf else loader.epoch(number)
 
     watch = LinkWatch(clock) if loader.dataset.is_remote else None
@@ -234,7 +234,7 @@ def _rates(
     clock: Clock,
     watch: LinkWatch | None = None,
 ) -> tuple[float, float | None, float | None]:
-    """Return elements a second of the data and of the model, and the share that it waited."""
+    """Return elements/s of the data and of the model, and the share of time the model waited."""
     batch = _first(epochs)
     read = partial(pace, epochs, period=period, clock=clock)
     measures: dict[str, Measure] = {"data": lambda share, number: read(share, first=number).rate}
@@ -247,16 +247,16 @@ def _rates(
             "both": lambda share, number: read(share, first=number, consume=consume).waited,
         }
     share = seconds / ROUNDS / len(measures)
-    turns = take_turns({name: (one, share) for name, one in measures.items()}, inf, clock=clock)
-    found = {name: median(rates) for name, rates in turns.items()}
-    return found["data"], found.get("model"), found.get("both")
+    timed = {name: (measure, share) for name, measure in measures.items()}
+    rates = take_turns(timed, inf, clock=clock)
+    medians = {name: median(rounds) for name, rounds in rates.items()}
+    return medians["data"], medians.get("model"), medians.get("both")
 
 
 def _step(model_step: Callable[..., object], epochs: Epochs) -> Callable[[Any], object]:
-    """Return the function that takes a batch, and waits until its result is there.
+    """Return a function that runs the model on a batch, and waits for the result.
 
-    The first calls build and trace what a framework builds and traces; they are made here, so that
-    nothing of them is timed.
+    The model is called a few times here, so that building and tracing it is not timed.
     """
     batch = _first(epochs)
 
@@ -275,19 +275,19 @@ def _first(epochs: Epochs) -> Any:
 
 
 def _settle(result: Any) -> None:
-    """Wait for a result that a framework computes later (JAX, TensorFlow on a GPU)."""
+    """Wait for a result that a framework computes asynchronously (JAX, TensorFlow on a GPU)."""
     for leaf in leaves(tuple(result) if isinstance(result, list) else result):
         wait, read = getattr(leaf, "block_until_ready", None), getattr(leaf, "numpy", None)
         if callable(wait):
             wait()
         elif callable(read):
-            # PyTorch refuses to hand out a loss that has a gradient; it is there all the same.
+            # PyTorch raises for a loss that has a gradient, but its value is computed.
             with suppress(TypeError, NotImplementedError, AttributeError, RuntimeError):
                 read()
 
 
 def _mapped_share(loader: Loader, clock: Clock) -> float:
-    """Return the share of a batch's time that mapped functions take, over a few batches."""
+    """Return the share of a batch's time that mapped functions take, in a few batches."""
     if not loader.dataset.is_mapped:
         return 0.0
     read = mapped = 0.0

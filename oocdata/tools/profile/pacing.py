@@ -1,4 +1,4 @@
-"""How fast batches come: the clock that `bench` and `profile` share."""
+"""Measure the rate of batches, for `bench` and `profile`."""
 
 from __future__ import annotations
 
@@ -24,35 +24,35 @@ __all__ = [
 
 Clock = Callable[[], float]
 Measure = Callable[[float, int], float]
-"""Does its work for about so many seconds, in a round of that number, and returns a rate."""
+"""A function of seconds and the round's number that works for about so long, and returns a rate."""
 
 Epochs = Callable[[int], Iterator[Any]]
-"""Return the batches of an epoch; the iterator is closed where it can be."""
+"""A function from an epoch's number to its batches; an iterator with `close` is closed."""
 
 K = TypeVar("K")
 
 ROUNDS = 3
 _DAY = 86_400
 _SLOW = 4.0
-"""How many times as long as asked for a stretch may take to complete a period."""
+"""To complete a period, measuring may take so many times the requested time."""
 
 
 def check_seconds(seconds: object) -> None:
-    """Raise unless `seconds` is a time to measure for."""
-    number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
-    if not number or not 0 < seconds <= _DAY:  # type: ignore[operator]  # it is a number
+    """Raise `ArgumentError` unless `seconds` is a time to measure for."""
+    is_number = isinstance(seconds, int | float | np.number) and not isinstance(seconds, bool)
+    if not is_number or not 0 < seconds <= _DAY:  # type: ignore[operator]  # a number by now
         raise ArgumentError(f"`seconds` must be a number above 0, up to a day; got {seconds!r}.")
 
 
 class Pace(NamedTuple):
-    """What came in a stretch of time: elements a second, and the share spent waiting for them."""
+    """Elements a second, and the share of the time spent waiting for them."""
 
     rate: float
     waited: float
 
 
 def steps_of_a_period(loader: Loader) -> int:
-    """Return the steps after which reading is where it was: a run, a window, or an epoch.
+    """Return the steps of a period of reading: a run of batches, a window of blocks, or an epoch.
 
     Examples
     --------
@@ -63,13 +63,14 @@ def steps_of_a_period(loader: Loader) -> int:
     5
     """
     order, dataset = laned(loader.order), loader.dataset
-    together = 0
+    elements = 0
     if loader.chunked and order is not None:
-        together = order.elements_mixed(len(dataset))
+        elements = order.elements_mixed(len(dataset))
     elif loader.chunked and not isinstance(loader.order, Sequential):
         decoded = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
-        together = len(dataset) if decoded <= cache_share() else 0  # decoded by the first reads
-    return max(loader.steps_together, -(-together // loader.batch_size))
+        if decoded <= cache_share():  # the first reads of an epoch decode all chunks
+            elements = len(dataset)
+    return max(loader.steps_together, -(-elements // loader.batch_size))
 
 
 def pace(
@@ -81,12 +82,12 @@ def pace(
     consume: Callable[[Any], object] | None = None,
     clock: Clock = perf_counter,
 ) -> Pace:
-    """Take batches for some time, epoch after epoch.
+    """Take batches for some time, epoch after epoch, and call `consume` with each.
 
-    Batches that are read together arrive together, so the clock runs from the first arrival to the
-    first of a later period. In a steady flow as much is on its way then as at the start. Where a
-    period is too long, its share of the wait for the first arrival is counted instead. `consume`
-    is called with each batch.
+    Batches that are read together arrive together, so time is measured from the first arrival to
+    the first arrival of a later period: in a steady state, as much is in flight then as at the
+    start. If a period takes too long, measuring stops within it, and the same share of the first
+    wait is added.
 
     Examples
     --------
@@ -94,25 +95,25 @@ def pace(
     >>> pace(lambda epoch: iter([[1, 2]] * 9), seconds=6, clock=lambda: next(ticks))
     Pace(rate=1.0, waited=0.5)
     """
-    start, elements, waited, wait = None, 0, 0.0, 0.0
-    asked = clock()
+    start, elements, waited, first_wait = None, 0, 0.0, 0.0
+    requested = clock()
     for epoch in count(first):
         iterator = epochs(epoch)
         try:
             for number, batch in enumerate(iterator):
                 now = clock()
                 if start is None:
-                    start, wait, asked = now, now - asked, now
-                waited += now - asked
+                    start, first_wait, requested = now, now - requested, now
+                waited += now - requested
                 spent, part = now - start, number % period / period
                 if elements and spent >= seconds and (not part or spent > _SLOW * seconds):
-                    spent, waited = spent + wait * part, waited + wait * part
+                    spent, waited = spent + first_wait * part, waited + first_wait * part
                     return Pace(elements / max(spent, 1e-9), waited / max(spent, 1e-9))
                 elements += len(next(leaves(batch)))
                 if consume is not None:
                     consume(batch)
                 del batch
-                asked = clock()
+                requested = clock()
         finally:
             close = getattr(iterator, "close", None)
             if close is not None:
@@ -126,18 +127,18 @@ def take_turns(
     advance: Callable[[int], object] = lambda count: None,
     clock: Clock = perf_counter,
 ) -> dict[K, tuple[float, ...]]:
-    """Let measures take turns, each for its share of the time; return their rates.
+    """Run measures in alternating rounds, each for its share of the time; return their rates.
 
-    Each has a first round; in later ones those are left out for which time is too short.
+    Every measure has a first round; in later rounds, a measure is skipped if time is too short.
     """
     end = clock() + seconds
     rates: dict[K, list[float]] = {name: [] for name in measures}
-    lasted = dict.fromkeys(measures, 0.0)
+    durations = dict.fromkeys(measures, 0.0)
     for number in range(ROUNDS):
         for name, (measure, share) in measures.items():
-            begun = clock()
-            if not number or begun + lasted[name] <= end:
+            began = clock()
+            if not number or began + durations[name] <= end:
                 rates[name].append(measure(share, number))
-                lasted[name] = clock() - begun
+                durations[name] = clock() - began
             advance(1)
-    return {name: tuple(found) for name, found in rates.items()}
+    return {name: tuple(rounds) for name, rounds in rates.items()}

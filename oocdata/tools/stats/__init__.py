@@ -1,4 +1,4 @@
-"""`oocdata stats`: range, mean and deviation of an array of any size, in one pass."""
+"""Compute the range, mean and deviation of an array of any size, in one pass."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
-from oocdata.tools.opening import OpenArguments, Opening, which_rows
+from oocdata.tools.opening import OpenArguments, Opening, describe_rows
 from oocdata.tools.passes import Block, each_block, spec_of_one_array
 from oocdata.tools.stats.moments import Summary
-from oocdata.tools.stats.result import RowsFound, Stats
+from oocdata.tools.stats.result import NotableRows, Stats
 
-__all__ = ["RowsFound", "Stats", "constant_rows", "fingerprints", "repeats", "stats"]
+__all__ = ["NotableRows", "Stats", "constant_rows", "fingerprints", "repeats", "stats"]
 
 MOST_ROWS = 10_000_000
-"""Among which repeats are looked for: 16 bytes a row while reading, 64 when compared."""
+"""Repeats are looked for among up to so many rows: 16 bytes each while reading, then 64."""
 
-_SHOWN = 100
-"""Rows that are listed, of those that were counted."""
+_MOST_LISTED = 100
+"""Rows that are listed; further ones are only counted."""
 
 
 def stats(
@@ -40,27 +40,27 @@ def stats(
 ) -> Stats:
     """Return count, NaN, range, mean and deviation of an array, per channel and overall.
 
-    Reads everything once, in blocks. Give it the part that you train on, ``stats(train)``, and
-    nothing of the others can leak into how you scale.
+    Read all rows once, in blocks. Call it on the training part, ``stats(train)``, so that nothing
+    of the other parts leaks into the scaling.
 
     Parameters
     ----------
     target : Dataset, or what `oocdata.open` takes
-        A View, or what is mapped or windowed to be one array. Windows count a row as often as it
-        is in one.
+        A View, or another dataset whose elements are one array. Windows count a row once for each
+        window that holds it.
     key, **opening
-        As for `oocdata.open`, where `target` is not open yet.
+        As for `oocdata.open`, if `target` is not open yet.
     channels : int, str or None
-        The axis of the channels, in the array with its rows (1 for NCHW, -1 for NHWC), or its name
-        in the file. None: no channels. "auto": by names and lengths, see `oocdata.axes`; the
-        columns of a table have statistics each. The result says which axis, and why. Complex
-        numbers are taken apart: their channels are the real and the imaginary parts.
+        The axis of the channels, counted with the axis of rows (1 for NCHW, -1 for NHWC), or its
+        name in the file. None: no channels. "auto": by names and lengths, see `oocdata.axes`; each
+        column of a table is a channel. The result says which axis was taken, and why. The channels
+        of complex numbers are their real and imaginary parts.
     duplicates : bool
-        Whether to look for rows that are bit for bit the same, by a hash of 128 bits (XXH3): a
-        match is not read again. Takes 16 bytes of memory a row, and up to 64 at last; above ten
-        million rows it is not done, and the result says so.
+        Whether to look for rows with the same bits, by a hash of 128 bits (XXH3); matches are not
+        verified. Takes 16 bytes of memory a row, and up to 64 at the end. Above ten million rows
+        it is skipped, and the result says so.
     progress : bool
-        Show a bar on standard error, where that is a terminal.
+        Show a bar on standard error, if that is a terminal.
 
     Returns
     -------
@@ -71,18 +71,18 @@ def stats(
     Raises
     ------
     oocdata.errors.ArgumentError
-        If it is no dataset of one array, or has no such axis.
+        If elements are not one array, or there is no such axis.
     oocdata.errors.SourceError
-        If storage can't deliver a row.
+        If a row can't be read.
 
     Notes
     -----
-    The statistics are those of the finite values; NaN and infinities are counted apart. The
-    variance is that of the population (divided by n), as NumPy's default and Keras's. Sums are
-    taken in float64, see `oocdata.tools.stats.moments`; least and greatest integers are exact.
+    The statistics are of the finite values; NaN and infinities are counted separately. The
+    variance is that of the population (divided by n), as in NumPy and Keras. Sums are in float64,
+    see `oocdata.tools.stats.moments`; minimum and maximum of integers are exact.
 
-    Memory: blocks of 8 MiB, within half of the memory for batches (see `oocdata.set_memory`), or
-    one row; fingerprints of rows; about a KiB for each channel.
+    Memory: blocks of 8 MiB, or one row, within half of the memory for batches (see
+    `oocdata.set_memory`); fingerprints of rows; about a KiB for each channel.
 
     Examples
     --------
@@ -94,56 +94,56 @@ def stats(
     >>> print(found.overall.min, found.overall.max)
     0.0 11.0
     """
-    given = Opening.of(target, key, **opening)
-    dataset = given.numbers()
+    source = Opening.of(target, key, **opening)
+    dataset = source.numbers()
     spec = spec_of_one_array(dataset)
     shape = (len(dataset), *cast("tuple[int, ...]", spec.shape))
     axis, reason = _channel_axis(dataset, shape, spec.dtype, channels)
-    number = 1 if axis is None else (*shape, 2)[axis]
-    too_small = spec.nbytes <= spec.dtype.itemsize  # a number is constant, and often repeated
+    channel_count = 1 if axis is None else (*shape, 2)[axis]
+    too_small = spec.nbytes <= spec.dtype.itemsize  # one number is constant, and often repeated
     not_compared = ""
     if too_small:
         not_compared = "a row is one number" if spec.nbytes else "a row holds no number"
     elif not duplicates:
-        not_compared = "as asked"
+        not_compared = "turned off"
     elif len(dataset) > MOST_ROWS:
         not_compared = f"there are more than {MOST_ROWS:,} rows"
-    prints = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
+    hashes = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
 
-    def look(block: Block) -> tuple[Summary, NDArray[np.int64]]:
+    def summarise(block: Block) -> tuple[Summary, NDArray[np.int64]]:
         values = block.values
         if not not_compared:
-            prints[block.rows.start : block.rows.stop] = fingerprints(values)
+            hashes[block.rows.start : block.rows.stop] = fingerprints(values)
         constant = np.empty(0, np.int64) if too_small else constant_rows(values)
-        if values.dtype.kind == "c":  # real and imaginary parts are channels, on a last axis
+        if values.dtype.kind == "c":  # real and imaginary parts become channels, on a last axis
             values = values.view(values.real.dtype).reshape(*values.shape, 2)
         return Summary.of(values, axis), constant + block.rows.start
 
-    whole = Summary.of_nothing(number, np.empty(0, spec.dtype).real.dtype)
+    by_channel = Summary.empty(channel_count, np.empty(0, spec.dtype).real.dtype)
     constant, constant_shown = 0, list[int]()
-    with closing(each_block(dataset, look, label="reading" if progress else "")) as each:
-        for moments, rows in each:
-            whole = Summary.merged([whole, moments])
+    with closing(each_block(dataset, summarise, label="reading" if progress else "")) as blocks:
+        for summary, rows in blocks:
+            by_channel = Summary.merged([by_channel, summary])
             constant += len(rows)
-            constant_shown += rows[: _SHOWN - len(constant_shown)].tolist()
-    pairs = repeats(prints)
-    found = RowsFound(
+            constant_shown += rows[: _MOST_LISTED - len(constant_shown)].tolist()
+    pairs = repeats(hashes)
+    found = NotableRows(
         None if too_small else constant,
         tuple(constant_shown),
         None if not_compared else len(pairs),
-        tuple((row, earlier) for row, earlier in pairs[:_SHOWN].tolist()),
+        tuple((row, earlier) for row, earlier in pairs[:_MOST_LISTED].tolist()),
         not_compared,
     )
-    total = (whole if number else Summary.of_nothing(1, whole.low.dtype)).together()
+    overall = by_channel if channel_count else Summary.empty(1, by_channel.low.dtype)
     return Stats(
-        name=given.name,
-        read=which_rows(dataset),
+        name=source.name,
+        read=describe_rows(dataset),
         shape=shape,
         dtype=str(spec.dtype),
         axis=axis,
         axis_reason=reason,
-        channels=whole,
-        overall=total,
+        channels=by_channel,
+        overall=overall.pooled(),
         rows=found,
         packed=dataset.storage.packed if isinstance(dataset, View) else "",
     )
@@ -152,17 +152,17 @@ def stats(
 def _channel_axis(
     dataset: Dataset, shape: tuple[int, ...], dtype: np.dtype[Any], channels: int | str | None
 ) -> tuple[int | None, str]:
-    """Return the axis of the channels in the array with its rows, and why that one."""
+    """Return the axis of the channels, counted with the axis of rows, and the reason."""
     if dtype.kind == "c":
         if channels != "auto":
             raise ArgumentError(
                 "`channels` must be left out for complex numbers, whose channels are the real and "
-                f"the imaginary parts; got {channels!r}. For others, take them apart in `.map`, "
-                "and give stats what comes out."
+                f"the imaginary parts; got {channels!r}. For others, split them in `.map`, and "
+                "give stats the result."
             )
         return len(shape), "the real and the imaginary parts"
     if channels is None:
-        return None, "as asked"
+        return None, "as given"
     axes = row_axes(dataset) if isinstance(dataset, View) else axes_of(shape[1:])
     if isinstance(dataset, Windows) and dataset.view is not None and all(dataset.time_axes):
         rows = row_axes(dataset.view)
@@ -173,7 +173,7 @@ def _channel_axis(
         if axes.channel is None:
             words = {
                 "number": "a row is one number",
-                "curve": f"rows of {shape[-1]:,} numbers are taken for signals",
+                "curve": f"a row of {shape[-1]:,} numbers is taken for a signal",
             }
             return None, words.get(axes.kind, f"the axes of a row are {axes}, {reason}")
         return axes.channel + 1, f"{axes.names[axes.channel]}, {reason}"
@@ -185,16 +185,16 @@ def _channel_axis(
         number = int(channels)
     if not -ndim <= number < ndim or number % ndim == 0:
         names = ", ".join(axes.names)
-        there = f"1 to {ndim - 1}, or {names}" if ndim > 1 else "none: a row is one number"
+        choices = f"1 to {ndim - 1}, or {names}" if ndim > 1 else "none: a row is one number"
         raise ArgumentError(
-            f"`channels` must be an axis of a row ({there}), None or 'auto'; got {channels!r} for "
-            f"the shape {shape}. Axis 0 is that of the rows."
+            f"`channels` must be an axis of a row ({choices}), None or 'auto'; got {channels!r} "
+            f"for the shape {shape}. Axis 0 is that of the rows."
         )
-    return number % ndim, "as asked"
+    return number % ndim, "as given"
 
 
 def constant_rows(block: NDArray[Any]) -> NDArray[np.int64]:
-    """Return which rows hold one value only; all NaN is one value, and 0.0 is -0.0.
+    """Return the rows with a single value; NaN equals NaN, and 0.0 equals -0.0.
 
     Examples
     --------
@@ -202,17 +202,17 @@ def constant_rows(block: NDArray[Any]) -> NDArray[np.int64]:
     array([1, 2])
     """
     flat = block.reshape(len(block), -1)
-    low, high = flat.min(axis=1), flat.max(axis=1)  # NaN where a value is
-    same = low == high
-    suspects = np.flatnonzero(low != low)
-    same[suspects] = (flat[suspects] != flat[suspects]).all(axis=1)
-    return np.flatnonzero(same)
+    low, high = flat.min(axis=1), flat.max(axis=1)  # NaN if any value is
+    is_constant = low == high
+    with_nan = np.flatnonzero(low != low)
+    is_constant[with_nan] = (flat[with_nan] != flat[with_nan]).all(axis=1)
+    return np.flatnonzero(is_constant)
 
 
 def fingerprints(block: NDArray[Any]) -> NDArray[np.uint64]:
-    """Return 128 bits for each row, shape (rows, 2), the same for rows of the same bits.
+    """Return a fingerprint of 128 bits for each row, shape (rows, 2).
 
-    Rows of up to 16 bytes are their own fingerprints; of longer ones it is XXH3 (128 bits, seed 0,
+    It is the row itself, zero-padded, for rows of up to 16 bytes; otherwise XXH3 (128 bits, seed 0,
     xxHash 0.8).
 
     Examples
@@ -233,17 +233,17 @@ def fingerprints(block: NDArray[Any]) -> NDArray[np.uint64]:
     return padded.view(np.uint64)
 
 
-def repeats(prints: NDArray[np.uint64]) -> NDArray[np.int64]:
-    """Return pairs of a row whose fingerprint came before, and the first that has it.
+def repeats(hashes: NDArray[np.uint64]) -> NDArray[np.int64]:
+    """Return pairs of a row and the first row with the same fingerprint, for each repeat.
 
     Examples
     --------
     >>> repeats(np.array([[1, 1], [2, 2], [1, 1], [1, 5]], "u8"))
     array([[2, 0]])
     """
-    order = np.lexsort((prints[:, 1], prints[:, 0]))  # stable: rows of one group stay in order
-    begins = np.ones(len(order), np.bool_)
-    begins[1:] = (prints[order[1:]] != prints[order[:-1]]).any(axis=1)
-    earliest = order[begins][np.cumsum(begins) - 1]
-    pairs = np.stack((order, earliest), axis=1)[~begins]
+    order = np.lexsort((hashes[:, 1], hashes[:, 0]))  # stable: equal rows stay in order
+    is_first = np.ones(len(order), np.bool_)
+    is_first[1:] = (hashes[order[1:]] != hashes[order[:-1]]).any(axis=1)
+    first = order[is_first][np.cumsum(is_first) - 1]
+    pairs = np.stack((order, first), axis=1)[~is_first]
     return pairs[np.argsort(pairs[:, 0])]

@@ -1,4 +1,4 @@
-"""What `oocdata stats` found: to print, to keep as JSON, to scale with."""
+"""Define the result of `oocdata.stats`: to print, to convert to JSON, or to scale data with."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ _MOST_ROWS = 6
 
 
 @dataclass(frozen=True, slots=True)
-class RowsFound:
-    """Rows with something to tell."""
+class NotableRows:
+    """Constant rows, and rows that repeat an earlier row."""
 
-    constant: int | None  # how many hold one value only; None where a row is a single number
-    constant_shown: tuple[int, ...]  # the first hundred of them
-    repeats: int | None  # how many are bit for bit like an earlier one; None if not looked for
-    repeats_shown: tuple[tuple[int, int], ...]  # a hundred, each with the earliest row like it
+    constant: int | None  # count of rows with a single value; None where a row is one number
+    constant_shown: tuple[int, ...]  # the first hundred
+    repeats: int | None  # count of rows with the bits of an earlier row; None if not looked for
+    repeats_shown: tuple[tuple[int, int], ...]  # the first hundred, each with the row it repeats
     not_compared: str = ""  # why repeats were not looked for; empty if they were
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Stats(Report):
-    """Statistics of an array; what `oocdata.stats` returns.
+    """Statistics of an array; the result of `oocdata.stats`.
 
     Examples
     --------
@@ -47,17 +47,17 @@ class Stats(Report):
     """
 
     name: str  #: the file and the dataset in it
-    read: str  #: which rows, in words
+    read: str  #: the rows that were read, in words
     shape: tuple[int, ...]  #: ``(rows, *element)``
     dtype: str
-    #: The axis of the channels in `shape`; the last one and one more for the real and the imaginary
-    #: parts of complex numbers.
+    #: The axis of the channels in `shape`; for the real and imaginary parts of complex numbers, one
+    #: behind its last axis.
     axis: int | None
-    axis_reason: str  #: why this one
-    channels: Summary  #: of each channel; of a single one if there is no axis of channels
+    axis_reason: str  #: why this axis
+    channels: Summary  #: of each channel; without an axis of channels, of a single one
     overall: Summary  #: of all values, shape ``()``
-    rows: RowsFound  #: rows that are constant or repeated, by their position in what was read
-    packed: str = ""  #: how the file packs its numbers; the statistics are of those as stored
+    rows: NotableRows  #: constant and repeated rows, by their position in the dataset
+    packed: str = ""  #: how the file packs its numbers; the statistics are of the packed numbers
 
     @property
     def is_complex(self) -> bool:
@@ -65,33 +65,33 @@ class Stats(Report):
         return self.axis == len(self.shape)
 
     @property
-    def _each(self) -> Summary:
+    def _summary(self) -> Summary:
         return self.overall if self.axis is None else self.channels
 
     @property
     def mean(self) -> NDArray[np.float64]:
-        """Of each channel, shape ``(channels,)``; ``()`` if there is no axis of channels."""
-        return self._each.mean
+        """The mean of each channel, shape ``(channels,)``; ``()`` without an axis of channels."""
+        return self._summary.mean
 
     @property
     def variance(self) -> NDArray[np.float64]:
-        """Of the population, shaped as `mean`."""
-        return self._each.variance
+        """The population variance, shaped as `mean`."""
+        return self._summary.variance
 
     @property
     def std(self) -> NDArray[np.float64]:
-        """The root of the variance, shaped as `mean`."""
-        return self._each.std
+        """The square root of the variance, shaped as `mean`."""
+        return self._summary.std
 
     @property
     def min(self) -> NDArray[Any]:
         """The least finite value, shaped as `mean`."""
-        return self._each.min
+        return self._summary.min
 
     @property
     def max(self) -> NDArray[Any]:
         """The greatest finite value, shaped as `mean`."""
-        return self._each.max
+        return self._summary.max
 
     # Scaling -------------------------------------------------------------------------------------
 
@@ -99,7 +99,7 @@ class Stats(Report):
     def standardize(self) -> Scaling:
         """The function ``(x - mean) / std``, for ``map``: float32 of mean 0 and deviation 1.
 
-        A channel whose values are all equal is only moved to 0, not divided.
+        A channel of equal values is only shifted to 0, not divided.
 
         Raises
         ------
@@ -116,9 +116,9 @@ class Stats(Report):
     def normalization(self) -> dict[str, Any]:
         """Return ``axis``, ``mean`` and ``variance`` for ``keras.layers.Normalization(**…)``.
 
-        The axis counts from the end, so that the layer takes batches of rows and of windows. The
-        variance of a channel whose values are all equal is given as 1: the layer would divide what
-        differs from them later by 10⁻⁷.
+        The axis counts from the end, so that the layer works on batches of rows and of windows. A
+        channel of equal values gets variance 1: with 0, the layer would divide values that differ
+        later by 10⁻⁷.
 
         Raises
         ------
@@ -129,12 +129,13 @@ class Stats(Report):
         axis = self._axis_from_end
         mean, variance = self.mean, np.where(self.variance > 0, self.variance, 1.0)
         if axis is not None and not _keras_takes_one_number_a_channel():
-            mean, variance = (one.reshape((-1,) + (1,) * (-axis - 1)) for one in (mean, variance))
+            shape = (-1,) + (1,) * (-axis - 1)
+            mean, variance = mean.reshape(shape), variance.reshape(shape)
         return {"axis": axis, "mean": mean, "variance": variance}
 
     @property
     def _element(self) -> tuple[int, ...]:
-        """The shape of a row, of complex numbers taken apart."""
+        """The shape of a row; complex numbers add an axis of real and imaginary parts."""
         return (*self.shape[1:], 2) if self.is_complex else self.shape[1:]
 
     @property
@@ -142,12 +143,12 @@ class Stats(Report):
         return None if self.axis is None else self.axis - 1 - len(self._element)
 
     def _check(self) -> None:
-        wrong = np.flatnonzero(~np.isfinite(np.atleast_1d(self.variance)))
-        if len(wrong):
-            which = "the array" if self.axis is None else f"channel {wrong[0]}"
+        not_finite = np.flatnonzero(~np.isfinite(np.atleast_1d(self.variance)))
+        if len(not_finite):
+            which = "the array" if self.axis is None else f"channel {not_finite[0]}"
             raise ArgumentError(
-                f"values that are scaled must have a finite mean and variance; those of {which} "
-                "have none. Leave it out, or fill or scale it in `.map` first."
+                f"scaled values must have a finite mean and variance; those of {which} have none. "
+                "Leave it out, or fill or scale it in `.map` first."
             )
 
     # Text ----------------------------------------------------------------------------------------
@@ -158,45 +159,48 @@ class Stats(Report):
         constant = [f"{row:,}" for row in rows.constant_shown]
         pairs = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
         many = "s" * (self.shape[0] != 1)
-        of = f"{self.shape[0]:,} " + (f"row{many} of {element}" if element else f"number{many}")
-        guessed = len(self.shape) > 1 and self.axis_reason != "as asked" and not self.is_complex
+        size = f"{self.shape[0]:,} " + (f"row{many} of {element}" if element else f"number{many}")
+        guessed = len(self.shape) > 1 and self.axis_reason != "as given" and not self.is_complex
         channels = f"{len(self.channels.count):,}, along axis {self.axis} ({self.axis_reason})"
         channels = f"none: {self.axis_reason}" if self.axis is None else channels
-        found = self.overall
-        values = f"{found.count:,}, all finite" if found.count else "none"
-        if found.finite < found.count:
+        overall = self.overall
+        values = f"{overall.count:,}, all finite" if overall.count else "none"
+        if overall.finite < overall.count:
             values = (
-                f"{found.count:,}: {found.nan:,} NaN, {found.inf:,} infinite; all that follows is "
-                f"of the other {found.finite:,}"
+                f"{overall.count:,}: {overall.nan:,} NaN, {overall.inf:,} infinite; the statistics "
+                f"below are of the other {overall.finite:,}"
             )
         fields = [
-            ("array", f"{self.name}: {of} {self.dtype}"),
+            ("array", f"{self.name}: {size} {self.dtype}"),
             ("read", self.read),
-            ("packed", self.packed and f"{self.packed}: all here is of the numbers as stored"),
-            ("channels", channels + ". Others: --channels AXIS, channels= in Python" * guessed),
+            ("packed", self.packed and f"{self.packed}: statistics are of the numbers as stored"),
+            ("channels", channels + ". To change: --channels AXIS (channels= in Python)" * guessed),
             ("values", values),
-            ("constant", self._rows_said(rows.constant, "of one value only", constant)),
-            ("repeated", self._rows_said(rows.repeats, "bit for bit like an earlier one", pairs)),
+            ("constant", self._rows_text(rows.constant, "constant", constant)),
+            (
+                "repeated",
+                self._rows_text(rows.repeats, "bit for bit the same as an earlier row", pairs),
+            ),
         ]
-        lines = [labelled(label, words) for label, words in fields if words]
-        return "\n".join([*lines, "", self._table(), "", "std: of the population, divided by n."])
+        lines = [labelled(label, text) for label, text in fields if text]
+        divisor = "std is that of the population (divided by n)."
+        return "\n".join([*lines, "", self._table(), "", divisor])
 
-    def _rows_said(self, count: int | None, words: str, shown: list[str]) -> str:
+    def _rows_text(self, count: int | None, property_text: str, rows: list[str]) -> str:
         if count is None:
             return f"not looked for: {self.rows.not_compared}"
         if not count:
-            return f"no row is {words}"
-        some = ", ".join(shown[:_MOST_ROWS]) + (", …" if count > _MOST_ROWS else "")
-        return f"{count:,} {'row is' if count == 1 else 'rows are'} {words}: {some}"
+            return f"no row is {property_text}"
+        some = ", ".join(rows[:_MOST_ROWS]) + (", …" if count > _MOST_ROWS else "")
+        return f"{count:,} {'row is' if count == 1 else 'rows are'} {property_text}: {some}"
 
     def _table(self) -> str:
         damaged = bool(self.overall.finite != self.overall.count)
         rows = []
         if self.axis is not None:
-            some = self.channels[:_MOST_CHANNELS]
-            for place in range(len(some.count)):
-                name = ("real", "imaginary")[place] if self.is_complex else str(place)
-                rows.append(some[place].cells(name, damaged))
+            for number in range(min(_MOST_CHANNELS, len(self.channels.count))):
+                name = ("real", "imaginary")[number] if self.is_complex else str(number)
+                rows.append(self.channels[number].cells(name, damaged))
         rows.append(self.overall.cells("all", damaged))
         header = ["", "mean", "std", "min", "max", *(["not finite"] if damaged else [])]
         left = len(self.channels.count) - _MOST_CHANNELS

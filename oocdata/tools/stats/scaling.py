@@ -1,4 +1,4 @@
-"""Scaling by known statistics: a function for `map` that workers and notebooks can have."""
+"""Scale batches by known statistics, with a function for `map` that can be pickled."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from oocdata.errors import ArgumentError
 __all__ = ["Scaling"]
 
 _PIECE = 2**15
-"""Values that are worked on at a time: as float64 a quarter of a MiB, which stays in the cache."""
+"""Values processed at a time: a quarter of a MiB as float64, which stays in the cache."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaling:
     """``(x - before) * scale + after``, in float64 and rounded once; made by `Stats`.
 
-    Call it on a batch, or give it to `map`. It may be pickled, and sent to workers. Axes before
-    those of a row may be any: a batch, or a batch of windows.
+    Call it on a batch, or give it to `map`. It can be pickled, and sent to workers. Any axes may
+    precede the axes of a row: a batch, or a batch of windows.
 
     Examples
     --------
@@ -38,67 +38,69 @@ class Scaling:
             [21., 22., 23.]]], dtype=float32)
     """
 
-    before: NDArray[np.float64]  # for each channel, with axes of length 1 behind it, as
-    scale: NDArray[np.float64]  # the next two: they broadcast against a row
+    # One number per channel, followed by axes of length 1, so that they broadcast against a row.
+    before: NDArray[np.float64]
+    scale: NDArray[np.float64]
     after: NDArray[np.float64]
     element: tuple[int, ...]  # the shape of a row
     axis: int | None  # of the channels, counted from the end
-    dtype: str = "float32"  # of what comes out; dataclasses.replace makes another one
+    dtype: str = "float32"  # of the result; change it with dataclasses.replace
 
     @property
     def inverse(self) -> Scaling:
-        """What undoes it."""
+        """The scaling that undoes this one."""
         return Scaling(
             self.after, 1.0 / self.scale, self.before, self.element, self.axis, self.dtype
         )
 
     def __call__(self, *arrays: Any) -> Any:
-        """Scale a batch, or each of several that are made of the same rows (pairs, windows).
+        """Scale a batch, or each of several batches of the same rows (pairs, windows).
 
         Parameters
         ----------
         *arrays : array_like, shape (…, *element)
-            Axes of a row other than the channels' may have other lengths: a crop is scaled alike.
+            Axes of a row other than the channels may have other lengths, as in a crop.
 
         Returns
         -------
         ndarray, or tuple of ndarray
-            New arrays, shaped alike.
+            New arrays of the same shapes.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If an array can't be made of such rows; or if there are several and they differ, as
-            images and labels do, of which one should be left alone.
+            If an array does not consist of such rows; or if several arrays differ in dtype or in
+            the shape of rows, as images and labels do (scale the images only).
         """
-        given = [self._checked(array) for array in arrays]
-        kinds = {(array.dtype, array.shape[array.ndim - len(self.element) :]) for array in given}
+        checked = [self._checked(array) for array in arrays]
+        kinds = {(array.dtype, array.shape[array.ndim - len(self.element) :]) for array in checked}
         if len(kinds) > 1:
             raise ArgumentError(
-                f"arrays that are scaled together must be of the same rows; got {_said(given)}. "
-                "Scale only what the statistics are of: `.map(lambda x, y: (scaling(x), y))`."
+                f"arrays scaled in one call must be of the same rows; got {_describe(checked)}. "
+                "Scale only the array that has these statistics: "
+                "`.map(lambda x, y: (scaling(x), y))`."
             )
-        scaled = tuple(self._scaled(array) for array in given)
+        scaled = tuple(self._scaled(array) for array in checked)
         return scaled if len(scaled) != 1 else scaled[0]
 
     def _checked(self, array: Any) -> NDArray[Any]:
         if isinstance(array, dict):
             raise ArgumentError(
-                f"what is scaled must be an array; got a dict of {', '.join(map(repr, array))}. "
-                '`.map(lambda one: {**one, "x": scaling(one["x"])})` scales one of them.'
+                f"a scaled batch must be an array; got a dict of {', '.join(map(repr, array))}. "
+                '`.map(lambda batch: {**batch, "x": scaling(batch["x"])})` scales one of them.'
             )
         values = np.asarray(array)
         if values.dtype.kind not in "biuf":
             raise ArgumentError(
-                f"what is scaled must be real numbers; got {values.dtype}. Take the parts apart "
-                "in `.map` first, and take the statistics of these."
+                f"a scaled batch must hold real numbers; got {values.dtype}. Split complex numbers "
+                "in `.map` first, and take the statistics of the result."
             )
-        few = values.ndim < len(self.element)
-        if few or (self.axis and values.shape[self.axis] != self.element[self.axis]):
+        too_few_axes = values.ndim < len(self.element)
+        if too_few_axes or (self.axis and values.shape[self.axis] != self.element[self.axis]):
             channels = "" if self.axis is None else f" with channels on axis {self.axis}"
             raise ArgumentError(
-                f"what is scaled must be made of rows of {self.element}{channels}; got "
-                f"{_said([values])}. Take the statistics of the same array."
+                f"a scaled batch must consist of rows of {self.element}{channels}; got "
+                f"{_describe([values])}. Take the statistics of the same array."
             )
         return values
 
@@ -108,12 +110,12 @@ class Scaling:
         if self.axis == -1 and len(self.element) > 1:
             # A row of pixels at a time: NumPy is slow where the last axis has three values.
             values = values.reshape(*shape[:-2], shape[-2] * shape[-1])
-            before, scale, after = (np.tile(one, shape[-2]) for one in (before, scale, after))
+            before, scale, after = (np.tile(term, shape[-2]) for term in (before, scale, after))
         out = np.empty(values.shape, self.dtype)
-        some = max(1, _PIECE * shape[0] // max(1, values.size)) if shape else 1
+        step = max(1, _PIECE * shape[0] // max(1, values.size)) if shape else 1
         with np.errstate(invalid="ignore"):  # inf stays inf, and NaN stays NaN
-            for start in range(0, shape[0] if shape else 1, some):
-                rows = slice(start, start + some) if shape else ()
+            for start in range(0, shape[0] if shape else 1, step):
+                rows = slice(start, start + step) if shape else ()
                 part = np.subtract(values[rows], before, dtype=np.float64)
                 part *= scale
                 part += after
@@ -121,5 +123,5 @@ class Scaling:
         return out.reshape(shape)
 
 
-def _said(arrays: list[NDArray[Any]]) -> str:
+def _describe(arrays: list[NDArray[Any]]) -> str:
     return " and ".join(f"{array.dtype} of shape {array.shape}" for array in arrays)

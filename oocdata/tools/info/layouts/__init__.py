@@ -1,9 +1,8 @@
-"""Layouts of public data sets: known by structure, with the lines that open them for training.
+"""Recognise layouts of public data sets by structure, and write code that opens them for training.
 
-A layout is a function from what a file lists (`Listing`) to a `Layout`. It says what it takes for
-granted, of names, shapes, dtypes and attributes, and of few of them: of 10,000 groups that are
-alike it opens one. Where something is otherwise it raises, and the file is none of it.
-`docs/recipes/` has a page for each.
+A recogniser is a function from the `Listing` of a file to a `Layout`. It tests a few names, shapes,
+dtypes and attributes (of 10,000 groups of the same structure it opens one), and raises if the file
+has another layout. `docs/recipes/` has a page for each layout.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from oocdata.tools.opening import Opening
 __all__ = ["LAYOUTS", "Layout", "recognise"]
 
 LAYOUTS: tuple[Recogniser, ...] = (*ROBOTS, *SIMULATIONS, *WEATHER, *PICTURES)
-"""The first that recognises a file is taken; their tests are strict enough not to overlap."""
+"""All recognisers; the first that does not raise is taken. Their tests do not overlap."""
 
 
-_OTHERWISE = (SourceError, LookupError, TypeError, ValueError)
-"""What a layout raises where a file is another one; attributes can hold anything."""
+_NO_MATCH = (SourceError, LookupError, TypeError, ValueError)
+"""Errors of a recogniser for another layout; attributes can hold values of any type."""
 
 
 def recognise(opening: Opening) -> Layout | None:
-    """Return the layout of a file, or of the first file of a glob; None for any other file.
+    """Return the layout of a file, or of the first file of a glob; None for an unknown layout.
 
-    Reads metadata only. Also None where one array of a file is named, and where the file can't be
-    listed: opening it says why.
+    Read metadata only. Also return None if a key or other arguments are given, or if the file can't
+    be listed; the error is raised when it is opened.
 
     Examples
     --------
@@ -46,8 +45,8 @@ def recognise(opening: Opening) -> Layout | None:
     """
     if opening.given() or not opening.is_paths:
         return None
-    with suppress(*_OTHERWISE), listing_of(repr(opening.target), opening.paths()) as listing:
+    with suppress(*_NO_MATCH), listing_of(repr(opening.target), opening.paths()) as listing:
         for layout in LAYOUTS:
-            with suppress(*_OTHERWISE):
+            with suppress(*_NO_MATCH):
                 return layout(listing)
     return None

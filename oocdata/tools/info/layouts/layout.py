@@ -1,4 +1,4 @@
-"""What a file lists, and what is said of one whose layout is known."""
+"""Define `Listing`, the metadata of a file, and `Layout`, the description of a known layout."""
 
 from __future__ import annotations
 
@@ -33,102 +33,102 @@ class Array(NamedTuple):
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of one place along the first axis."""
+        """Bytes of one row along the first axis."""
         return prod(self.shape[1:]) * self.dtype.itemsize
 
 
-def expect(found: object) -> None:
-    """Raise a LookupError unless what a layout takes for granted is so."""
-    if not found:
+def expect(condition: object) -> None:
+    """Raise `LookupError` unless a condition of a layout holds."""
+    if not condition:
         raise LookupError("another layout")
 
 
 @dataclass
 class Listing:
-    """What the first of several files lists; nothing is opened that is not asked for."""
+    """The names and metadata in the first of several files, read on demand."""
 
-    target: str  # what `oocdata.open` is given, as Python: a path, a glob or a list
-    files: int  # how many there are
-    path: str  # the first of them, which is looked at
+    target: str  # the target of `oocdata.open` as Python code: a path, a glob or a list
+    files: int  # number of files
+    path: str  # of the first file
     kind: str  # "npy", "npz", "hdf5" or "zarr"
-    file: Any = None  # of HDF5, open
+    file: Any = None  # the open HDF5 file
 
-    def root(self, *kinds: str, several: bool = False) -> list[str]:
-        """Return the names below the root; LookupError for other kinds, or for several files."""
-        expect(self.kind in kinds and (several or self.files == 1))
+    def root(self, *kinds: str, many_files: bool = False) -> list[str]:
+        """Return the names below the root; LookupError for other kinds, or for many files."""
+        expect(self.kind in kinds and (many_files or self.files == 1))
         return self.below("")
 
     @property
-    def several(self) -> str:
-        """``"12 files, the first of "``, or nothing for one file."""
+    def count_text(self) -> str:
+        """``"12 files, the first of "``; empty for one file."""
         return f"{self.files:,} files, the first of " if self.files > 1 else ""
 
     def array(self, name: str) -> Array:
-        """Return the metadata of an array; LookupError where there is none."""
+        """Return the metadata of an array; LookupError if there is none."""
         return self.arrays("", [name])[name]
 
     def arrays(self, group: str, names: Iterable[str] | None = None) -> dict[str, Array]:
-        """Return the arrays right below a group, of some names or of all."""
-        some = self.below(group) if names is None else names
-        found = {name: self._array(f"{group}/{name}".lstrip("/")) for name in some}
-        return {name: array for name, array in found.items() if array is not None}
+        """Return the metadata of arrays directly below a group, by default of all."""
+        names = self.below(group) if names is None else names
+        arrays = {name: self._array(f"{group}/{name}".lstrip("/")) for name in names}
+        return {name: array for name, array in arrays.items() if array is not None}
 
     @cached_property
     def _tree(self) -> dict[str, list[str]]:
         return tree_of(name or "" for name in list_datasets(self.path))
 
     @cached_property
-    def _inside(self) -> Any:
-        """What looks names up: of HDF5 `Names`, of Zarr its store."""
+    def _names(self) -> Any:
+        """The object that looks names up: `Names` for HDF5, the store for Zarr."""
         if self.kind == "zarr":
             return store_of(self.path)
-        from oocdata.formats.hdf5.links import Names  # not for other files: h5py is slow
+        from oocdata.formats.hdf5.links import Names  # importing h5py is slow
 
         return Names(self.file)
 
     def below(self, group: str) -> list[str]:
-        """Return the names right below a group in natural order; none where there is none."""
-        place = f"/{group}" if group else ""
-        is_open = self.kind == "hdf5"
-        found = self._inside.below(place) if is_open else self._tree.get(place, [])
-        return sorted(found, key=natural)
+        """Return the names directly below a group in natural order; empty without a group."""
+        path = f"/{group}" if group else ""
+        is_hdf5 = self.kind == "hdf5"
+        names = self._names.below(path) if is_hdf5 else self._tree.get(path, [])
+        return sorted(names, key=natural)
 
     def _array(self, name: str) -> Array | None:
-        """Return the metadata of an array; None for what is none, or of a dtype NumPy has not."""
+        """Return the metadata of an array; None if there is none, or NumPy has no such dtype."""
         with suppress(SourceError, TypeError):
             if self.kind == "hdf5":
-                one = self._inside.opened(f"/{name}" if name else "")
-                is_array = isinstance(one, hdf5_library().h5d.DatasetID)
-                return Array(tuple(one.shape or ()), one.dtype) if is_array else None
+                item = self._names.opened(f"/{name}" if name else "")
+                is_array = isinstance(item, hdf5_library().h5d.DatasetID)
+                return Array(tuple(item.shape or ()), item.dtype) if is_array else None
             if self.kind == "zarr":
-                one = find_array(self._inside, name)[1]
-                return None if one is None else Array(one.shape, one.dtype, one.dimensions)
+                item = find_array(self._names, name)[1]
+                return None if item is None else Array(item.shape, item.dtype, item.dimensions)
             source = open_view(self.path, name or None).source
             return Array(tuple(source.shape), source.dtype)
         return None
 
     def attributes(self, name: str) -> dict[str, Any]:
-        """Return the attributes of an array or a group; empty for what is neither."""
-        kept: dict[str, Any] = {}
+        """Return the attributes of an array or a group; empty if there is neither."""
+        attributes: dict[str, Any] = {}
         if self.kind == "zarr":
-            kept.update(group_attributes(self._inside, name) or {})
+            attributes.update(group_attributes(self._names, name) or {})
             with suppress(SourceError):
-                array = find_array(self._inside, name)[1]
-                kept.update({} if array is None else array.annotations.attributes)
-        found = self._inside.opened(f"/{name}" if name else "") if self.kind == "hdf5" else None
-        if found is not None:
+                array = find_array(self._names, name)[1]
+                attributes.update({} if array is None else array.annotations.attributes)
+        item = self._names.opened(f"/{name}" if name else "") if self.kind == "hdf5" else None
+        if item is not None:
             library = hdf5_library()
-            is_array = isinstance(found, library.h5d.DatasetID)
-            held = (library.Dataset if is_array else library.Group)(found).attrs
-            for one in held:
-                with suppress(OSError, TypeError, UnicodeError):  # one that h5py can't read
-                    kept[one] = held[one]
-        return kept
+            is_array = isinstance(item, library.h5d.DatasetID)
+            stored = (library.Dataset if is_array else library.Group)(item).attrs
+            for key in stored:
+                with suppress(OSError, TypeError, UnicodeError):  # h5py can't read every attribute
+                    attributes[key] = stored[key]
+        return attributes
 
 
 @contextmanager
 def listing_of(target: str, paths: Sequence[str]) -> Iterator[Listing]:
-    """Open the first of several files, named by `target`, for as long as it is looked at."""
+    """Open the first of several files, and list it; `target` is the code for all of them."""
     listing = Listing(target, len(paths), paths[0], str(format_of(paths[0])))
     if listing.kind != "hdf5":
         yield listing
@@ -139,20 +139,18 @@ def listing_of(target: str, paths: Sequence[str]) -> Iterator[Listing]:
 
 _FEWEST_TO_SPLIT = 10
 _WIDTH = 96
-"""Of a line of code."""
+"""The longest line of code."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The layout of a file: what it is called, how much there is, and code that opens it."""
+    """A known layout of a file: its name, the amount of data, and code that opens it."""
 
-    name: str  # of the data set, or the format, that lies like this
+    name: str  # of the data set, or of the format
     summary: str  # "200 demos, 34,112 steps"
     code: tuple[str, ...]  # lines of Python up to the first batch
-    # A few arrays that stand for all others, which `oocdata info` describes; the one that most
-    # bytes lie in first.
-    keys: tuple[str, ...]
-    whole: str = ""  # the key, or pattern, of all of the first one; empty for the key itself
+    keys: tuple[str, ...]  # the main arrays, for `oocdata info` to describe; the largest first
+    whole: str = ""  # pattern of all arrays like the first one; empty for the first key itself
 
     @property
     def sentence(self) -> str:
@@ -161,11 +159,11 @@ class Layout:
 
 
 Recogniser: TypeAlias = Callable[[Listing], Layout]
-"""Returns the layout of a file; a file of another one makes it raise, such as a LookupError."""
+"""A function that returns the layout of a file, or raises (a LookupError, …) for another layout."""
 
 
 def lines(text: str, batch: str = "x, y") -> tuple[str, ...]:
-    """Return lines of code up to a `batch` of `train`, the dataset that the text ends by naming.
+    """Return the lines of a text that defines `train`, and lines that read a `batch` of it.
 
     Examples
     --------
@@ -189,7 +187,7 @@ def lines(text: str, batch: str = "x, y") -> tuple[str, ...]:
 
 
 def split(name: str, count: int, more: str = "") -> str:
-    """Return the line that splits a dataset of so many things; of few, all are for training.
+    """Return the line that splits a dataset by `count` items; few items are all for training.
 
     Examples
     --------
@@ -202,7 +200,7 @@ def split(name: str, count: int, more: str = "") -> str:
 
 
 def listed(name: str, values: Iterable[object]) -> str:
-    """Return an assignment of a list, on several lines where it is long."""
+    """Return the assignment of a list to a name, on several lines if it is long."""
     texts = [repr(value) for value in values]
     line = f"{name} = [{', '.join(texts)}]"
     if len(line) <= _WIDTH:

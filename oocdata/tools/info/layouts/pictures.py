@@ -1,4 +1,4 @@
-"""Pictures, cells and films: Moving MNIST, AnnData, PCam, fastMRI, OME-Zarr, DLIO."""
+"""Recognise layouts of images, films and cells: Moving MNIST, AnnData, PCam, fastMRI, OME, DLIO."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _PATCH = 64
 def moving_mnist(listing: Listing) -> Layout:
     """Recognise films (20, N, 64, 64) of uint8, time first."""
     listing.root("npy")
-    found = listing.array("")
-    steps, count, *size = found.shape
-    expect(found.dtype == "u1" and steps == 20 and size == [64, 64] and count > steps)
+    films = listing.array("")
+    steps, count, *size = films.shape
+    expect(films.dtype == "u1" and steps == 20 and size == [64, 64] and count > steps)
     code = f"""
 frames = ooc.open({listing.target}, axis=(1, 0))     # sequence × time
 pairs = frames.windows(10, 10)
@@ -29,15 +29,15 @@ pairs = frames.windows(10, 10)
 
 
 def anndata(listing: Listing) -> Layout:
-    """Recognise AnnData's `X` by the attributes that its format asks for."""
+    """Recognise AnnData by the attributes that its format requires."""
     listing.root("hdf5", "zarr")
     expect(listing.attributes("")["encoding-type"] == "anndata")
-    told = listing.attributes("X")
-    kind = "sparse" if told.get("encoding-type") == "csr_matrix" else "dense"
-    cells, genes = told["shape"] if kind == "sparse" else listing.array("X").shape
+    attributes = listing.attributes("X")
+    kind = "sparse" if attributes.get("encoding-type") == "csr_matrix" else "dense"
+    cells, genes = attributes["shape"] if kind == "sparse" else listing.array("X").shape
     columns = [str(name) for name in listing.attributes("obs").get("column-order", ())]
-    told = {name: listing.attributes(f"obs/{name}").get("encoding-type") for name in columns}
-    labels = [name for name in columns if told[name] == "categorical"]
+    encodings = {name: listing.attributes(f"obs/{name}").get("encoding-type") for name in columns}
+    labels = [name for name in columns if encodings[name] == "categorical"]
     code = f"path = {listing.target}\ncounts = ooc.open(path, 'X')\n"
     if labels:
         code += f"""labels = ooc.open(path, {f"obs/{labels[0]}"!r})     # codes of labels.categories
@@ -51,49 +51,51 @@ def anndata(listing: Listing) -> Layout:
 
 
 def pcam(listing: Listing) -> Layout:
-    """Recognise `x` (N, H, W, 3) of uint8, with a file of `y` (N, 1, 1, 1) beside it."""
+    """Recognise `x` (N, H, W, 3) of uint8, and `y` (N, 1, 1, 1) in a second file beside it."""
     stem, suffix = os.path.splitext(listing.path)
     expect(listing.root("hdf5") == ["x"] and stem.endswith("_x"))
     images = listing.array("x")
     count, _, _, _ = images.shape
-    beside = f"{stem[:-1]}y{suffix}"
-    with listing_of("", [beside]) as other:
-        expect(images.dtype == "u1" and other.array("y").shape == (count, 1, 1, 1))
+    label_path = f"{stem[:-1]}y{suffix}"
+    with listing_of("", [label_path]) as label_file:
+        expect(images.dtype == "u1" and label_file.array("y").shape == (count, 1, 1, 1))
     code = f"""
 images = ooc.open({listing.target}, 'x')
-labels = ooc.open({beside!r}, 'y')[:, 0, 0, 0]
+labels = ooc.open({label_path!r}, 'y')[:, 0, 0, 0]
 pairs = ooc.zip(images, labels).map(lambda x, y: (np.float32(x) / 255, y))
-train = pairs     # the makers' valid and test files are for the rest
+train = pairs     # the valid and test files of PCam are the other parts
 """
-    return Layout("PCam", f"{count:,} images with labels beside", lines(code), ("x",))
+    summary = f"{count:,} images, labels in a second file"
+    return Layout("PCam", summary, lines(code), ("x",))
 
 
 def fastmri(listing: Listing) -> Layout:
     """Recognise a volume: complex `kspace` (slices[, coils], H, W) with its ISMRMRD header."""
-    names = listing.root("hdf5", several=True)
+    names = listing.root("hdf5", many_files=True)
     kspace = listing.array("kspace")
     slices, *coils, _, _ = kspace.shape
     expect("ismrmrd_header" in names and kspace.dtype.kind == "c" and len(coils) < 2)
-    # A test file has none of these: there is nothing to train on.
-    wanted = ["reconstruction_rss"] if coils else ["reconstruction_esc", "reconstruction_rss"]
-    target = [one for one in wanted if one in names][0]  # noqa: RUF015  # an IndexError otherwise
+    # Test files have no reconstruction, and can't be trained on.
+    targets = ["reconstruction_rss"] if coils else ["reconstruction_esc", "reconstruction_rss"]
+    target = [name for name in targets if name in names][0]  # noqa: RUF015  # raises IndexError
     files = f"{listing.files:,} volumes, the first of " if listing.files > 1 else "a volume of "
     summary = f"{files}{slices} slices" + (f" of {coils[0]} coils" if coils else "")
     return Layout("fastMRI", summary, _slices(listing, target, bool(coils)), (target,))
 
 
 def _slices(listing: Listing, target: str, coils: bool) -> tuple[str, ...]:
-    """Return code for slices of volumes of unlike widths: those that are alike are one array."""
-    given = listing.target
-    deep = ", recursive=True" if "**" in given else ""
-    paths = given if given.startswith("[") else f"sorted(glob.glob({given}{deep}))"
-    paths = f"[{given}]" if listing.files == 1 else paths
+    """Return code for slices of volumes: volumes of the same width become one array."""
+    target_code = listing.target
+    deep = ", recursive=True" if "**" in target_code else ""
+    is_list = target_code.startswith("[")
+    paths = target_code if is_list else f"sorted(glob.glob({target_code}{deep}))"
+    paths = f"[{target_code}]" if listing.files == 1 else paths
     combined = "np.sqrt((np.abs(space) ** 2).sum(1))" if coils else "np.abs(space)"
     code = f"""
 from collections import defaultdict
-alike = defaultdict(list)
+by_shape = defaultdict(list)
 for path in {paths}:
-    alike[ooc.open(path, 'kspace').shape[1:]].append(path)
+    by_shape[ooc.open(path, 'kspace').shape[1:]].append(path)
 def image(kspace, target):
     axes = (-2, -1)
     space = np.fft.ifft2(np.fft.ifftshift(kspace, axes), norm='ortho')
@@ -103,7 +105,7 @@ def image(kspace, target):
 def slices(paths):
     both = ooc.zip(ooc.open(paths, 'kspace'), ooc.open(paths, {target!r}))
     return both.map(image)
-train = ooc.concat([slices(paths) for paths in alike.values()])
+train = ooc.concat([slices(paths) for paths in by_shape.values()])
 """
     return lines(("import glob" if "glob.glob" in paths else "") + code)
 
@@ -112,12 +114,12 @@ def ome(listing: Listing) -> Layout:
     """Recognise OME-Zarr by `multiscales`, version 0.4 or 0.5, and its first label."""
     listing.root("zarr")
     key, axes, levels = _multiscale(listing, "")
-    found = listing.array(key)
-    expect(len(axes) == len(found.shape) and axes[-2:] == ["y", "x"])
-    rows = [at for at, name in enumerate(axes[:-2]) if name != "c"]
+    shape = listing.array(key).shape
+    expect(len(axes) == len(shape) and axes[-2:] == ["y", "x"])
+    rows = [axis for axis, name in enumerate(axes[:-2]) if name != "c"]
     expect(rows)
-    patch = tuple(min(_PATCH, length) for length in found.shape[-2:])
-    label = _label(listing, axes, found.shape)
+    patch = tuple(min(_PATCH, length) for length in shape[-2:])
+    label = _label(listing, axes, shape)
     code = f"path = {listing.target}\nimage = ooc.open(path, {key!r}, axis={tuple(rows)})"
     code += f"     # level {key} of {levels}\n"
     if not label:
@@ -128,32 +130,33 @@ def ome(listing: Listing) -> Layout:
         code += f"""label = ooc.open(path, {label!r}, axis={tuple(rows)})
 train = ooc.zip(image, label).patches({patch}, per_row=8)     # the same places in both
 """
-    sizes = " × ".join(f"{length:,} {name}" for name, length in zip(axes, found.shape, strict=True))
+    sizes = " × ".join(f"{length:,} {name}" for name, length in zip(axes, shape, strict=True))
     summary = f"{sizes}, {levels} levels, {'with labels' if label else 'without labels'}"
     return Layout("OME-Zarr", summary, lines(code, batch), (key, *[label] * bool(label)))
 
 
 def _label(listing: Listing, axes: list[str], shape: tuple[int, ...]) -> str:
-    """Return the key of the first label, if it has the places of the image, channels aside."""
+    """Return the key of the first label, if it has the shape of the image without channels."""
     try:
-        key, own, _ = _multiscale(listing, f"labels/{_told(listing, 'labels')['labels'][0]}")
-        pairs = zip(axes, listing.array(key).shape, shape, strict=True)
-        same = own == axes and all(name == "c" or one == length for name, one, length in pairs)
-    except (LookupError, TypeError, ValueError):  # there is none
+        name = _ome_attributes(listing, "labels")["labels"][0]
+        key, label_axes, _ = _multiscale(listing, f"labels/{name}")
+        lengths = zip(axes, listing.array(key).shape, shape, strict=True)
+        fits = label_axes == axes and all(axis == "c" or n == length for axis, n, length in lengths)
+    except (LookupError, TypeError, ValueError):  # there is no label
         return ""
-    return key if same else ""
+    return key if fits else ""
 
 
-def _told(listing: Listing, group: str) -> dict[str, Any]:
-    """Return a group's attributes: version 0.5 keeps them under ``ome``."""
-    found = listing.attributes(group)
-    inner = found.get("ome")
-    return inner if isinstance(inner, dict) else found
+def _ome_attributes(listing: Listing, group: str) -> dict[str, Any]:
+    """Return the OME attributes of a group, which version 0.5 stores under ``ome``."""
+    attributes = listing.attributes(group)
+    inner = attributes.get("ome")
+    return inner if isinstance(inner, dict) else attributes
 
 
 def _multiscale(listing: Listing, group: str) -> tuple[str, list[str], int]:
-    """Return the key of the finest level, the names of the axes, and how many levels there are."""
-    first = _told(listing, group)["multiscales"][0]
+    """Return the key of the finest level, the names of the axes, and the number of levels."""
+    first = _ome_attributes(listing, group)["multiscales"][0]
     axes = [str(axis["name"]) for axis in first["axes"]]
     paths = [str(level["path"]) for level in first["datasets"]]
     return f"{group}/{paths[0]}".lstrip("/"), axes, len(paths)
@@ -161,24 +164,24 @@ def _multiscale(listing: Listing, group: str) -> tuple[str, list[str], int]:
 
 def dlio(listing: Listing) -> Layout:
     """Recognise files of one sample: `x` (H, W, 1) and `y` in ``.npz``, `records` in HDF5."""
-    names = sorted(listing.root("npz", "hdf5", several=True))
+    names = sorted(listing.root("npz", "hdf5", many_files=True))
     data, label = ("x", "y") if names == ["x", "y"] else ("records", "labels")
-    found, labels = listing.array(data), listing.array(label)
-    (first, _, last), (samples,) = found.shape, labels.shape
-    expect(names == sorted((data, label)) and found.dtype == "u1")
+    images, labels = listing.array(data), listing.array(label)
+    (first, _, last), (samples,) = images.shape, labels.shape
+    expect(names == sorted((data, label)) and images.dtype == "u1")
     expect(samples == last == 1 if data == "x" else samples == first)
     count = listing.files * samples
     code = f"target = {listing.target}\n"
     if data == "x":
         files = ", episodes='files'" if listing.files > 1 else ""
         code += f"""images = ooc.open(target, 'x').windows({first}, shift={first}{files})
-labels = ooc.open(target, 'y')     # a file is a sample
+labels = ooc.open(target, 'y')     # one sample per file
 """
     else:
         code += "images, labels = ooc.open(target, 'records'), ooc.open(target, 'labels')\n"
     code += split("ooc.zip(images, labels)", count)
-    summary = f"{listing.several}{samples} sample{'s' * (samples > 1)}"
-    return Layout("A sample a file, as DLIO", summary, lines(code), (data, label))
+    summary = f"{listing.count_text}{samples} sample{'s' * (samples > 1)}"
+    return Layout("One sample per file, as DLIO", summary, lines(code), (data, label))
 
 
 PICTURES = (moving_mnist, anndata, pcam, fastmri, ome, dlio)

@@ -1,4 +1,4 @@
-"""Simulations: The Well, and PDEBench's four ways."""
+"""Recognise layouts of simulations: The Well, and the five layouts of PDEBench."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ __all__ = ["SIMULATIONS"]
 
 def well(listing: Listing) -> Layout:
     """Recognise ``t0_fields`` and ``t1_fields`` (trajectory, time, space…[, D]) by attributes."""
-    expect({"t0_fields", "t1_fields"} <= set(listing.root("hdf5", several=True)))
-    told = listing.attributes("")
-    expect("n_trajectories" in told)
-    ndim = 2 + int(told["n_spatial_dims"])
+    expect({"t0_fields", "t1_fields"} <= set(listing.root("hdf5", many_files=True)))
+    attributes = listing.attributes("")
+    expect("n_trajectories" in attributes)
+    ndim = 2 + int(attributes["n_spatial_dims"])
     scalars, vectors = (_varying(listing, f"t{order}_fields", ndim + order) for order in (0, 1))
-    every = {**scalars, **vectors}
-    ((count, steps, *_),) = {one.shape[:ndim] for one in every.values()}
+    fields = {**scalars, **vectors}
+    ((count, steps, *_),) = {field.shape[:ndim] for field in fields.values()}
     expect(steps > 1)
     code = f"target = {listing.target}\n"
     parts = []
@@ -32,24 +32,24 @@ scalars = ooc.stack([ooc.open(target, key, axis=(0, 1)) for key in keys])
     code += f"""fields = ooc.concatenate([{", ".join(parts)}])     # channels last
 train = fields.windows({min(4, steps - 1)}, 1)     # within a trajectory; data/valid/*.hdf5 is for validation
 """  # noqa: E501
-    summary = f"{listing.several}{count:,} trajectories × {steps:,} steps, {len(every)} fields"
-    return Layout("The Well", summary, lines(code), tuple(every))
+    summary = f"{listing.count_text}{count:,} trajectories × {steps:,} steps, {len(fields)} fields"
+    return Layout("The Well", summary, lines(code), tuple(fields))
 
 
 def _varying(listing: Listing, group: str, ndim: int) -> dict[str, Array]:
     """Return the fields of a group that vary along every axis: trajectory, time, space."""
-    found = {}
+    fields = {}
     for name, array in listing.arrays(group).items():
-        told = listing.attributes(f"{group}/{name}")
-        varies = [told.get("sample_varying", True), told.get("time_varying", True)]
+        attributes = listing.attributes(f"{group}/{name}")
+        varies = [attributes.get("sample_varying", True), attributes.get("time_varying", True)]
         if len(array.shape) == ndim and all(map(bool, varies)):
-            found[f"{group}/{name}"] = array
-    return found
+            fields[f"{group}/{name}"] = array
+    return fields
 
 
 def flow(listing: Listing) -> Layout:
     """Recognise PDEBench's compressible flow: variables (N, T, X[, Y[, Z]]) and coordinates."""
-    names = listing.root("hdf5", several=True)
+    names = listing.root("hdf5", many_files=True)
     expect({"Vx", "x-coordinate", "t-coordinate"} <= set(names))
     keys = [name for name in ("density", "pressure", "Vx", "Vy", "Vz") if name in names]
     (shape,) = {listing.array(name).shape for name in keys}
@@ -62,8 +62,8 @@ runs = ooc.stack([ooc.open(path, key) for key in keys])     # (time, space…, c
 
 
 def tensor(listing: Listing) -> Layout:
-    """Recognise PDEBench's `tensor` (N, T, X); with `nu` it is Darcy flow."""
-    names = listing.root("hdf5", several=True)
+    """Recognise PDEBench's `tensor` (N, T, X); with `nu`, Darcy flow."""
+    names = listing.root("hdf5", many_files=True)
     expect("x-coordinate" in names)
     shape = listing.array("tensor").shape
     path = f"path = {listing.target}\n"
@@ -81,17 +81,17 @@ def tensor(listing: Listing) -> Layout:
 def _runs(
     listing: Listing, kind: str, shape: tuple[int, ...], code: str, keys: Sequence[str]
 ) -> Layout:
-    """Return the layout of whole runs: the first steps in, all of them out, as PDEBench trains."""
+    """Return the layout of whole runs: the first steps are inputs, the others targets."""
     count, steps, *space = shape
     expect(space and steps > 1)
     first = min(10, steps - 1)
     code += f"pairs = ooc.zip(runs[:, :{first}], runs[:, {first}:])\n{split('pairs', count)}\n"
-    summary = f"{kind}, {listing.several}{count:,} runs × {steps:,} steps"
+    summary = f"{kind}, {listing.count_text}{count:,} runs × {steps:,} steps"
     return Layout("PDEBench", summary, lines(code), tuple(keys))
 
 
 def seeds(listing: Listing) -> Layout:
-    """Recognise PDEBench's groups ``0000``, ``0001``, …: `data` (T, X, Y, V); opens the first."""
+    """Recognise PDEBench's groups ``0000``, ``0001``, …: `data` (T, X, Y, V); open the first."""
     names = listing.root("hdf5")
     expect(names and all(len(name) == 4 and name.isdecimal() for name in names))
     steps, _, *others = listing.array(f"{names[0]}/data").shape
@@ -108,7 +108,7 @@ pairs = fields.windows({min(10, steps - 1)}, 1)
 def incompressible(listing: Listing) -> Layout:
     """Recognise PDEBench's `velocity` and `particles` (B, T, X, Y, V) with `force` (B, X, Y, 2)."""
     keys = ["velocity", "particles", "force"]
-    listing.root("hdf5", several=True)
+    listing.root("hdf5", many_files=True)
     velocity, particles, force = (listing.array(key).shape for key in keys)
     count, steps, *space, _ = velocity
     expect(len(space) == 2 and steps > 1 and len(particles) == 5 and len(force) == 4)
@@ -119,7 +119,7 @@ moving = [ooc.open(path, key, axis=(0, 1)) for key in {keys[:2]}]
 fields = ooc.concatenate([*moving, ooc.open(path, 'force')])     # channels last
 pairs = fields.windows({min(10, steps - 1)}, 1)
 """
-    summary = f"incompressible flow, {listing.several}{count:,} runs × {steps:,} steps"
+    summary = f"incompressible flow, {listing.count_text}{count:,} runs × {steps:,} steps"
     return Layout("PDEBench", summary, lines(code + split("pairs", count)), tuple(keys))
 
 

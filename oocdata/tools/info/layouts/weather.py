@@ -1,4 +1,4 @@
-"""Weather and satellites: ARCO-ERA5, anemoi, Makani and physicsnemo, SEVIR."""
+"""Recognise layouts of weather data: ARCO-ERA5, anemoi, Makani and physicsnemo, SEVIR."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _FIRST = (
     *("geopotential", "temperature", "u_component_of_wind", "specific_humidity"),
     *("2m_temperature", "mean_sea_level_pressure", "land_sea_mask"),
 )
-_LOOKED_AT = 24
-"""Of some hundred variables, so many are looked at for examples, the usual ones first."""
+_MOST_INSPECTED = 24
+"""Variables to inspect among some hundred; the usual ones come first."""
 
 
 def arco(listing: Listing) -> Layout:
-    """Recognise variables (time, level, …) beside (time, …) of one grid, by their dimensions."""
+    """Recognise variables (time, level, …) and (time, …) on one grid, by their dimensions."""
     names = listing.root("zarr")
     expect("time" in names)
     (level,) = {*_LEVELS} & {*names}
@@ -28,9 +28,9 @@ def arco(listing: Listing) -> Layout:
     time, decode = 0, ""
     data = [name for name in names if name not in ("time", level, "latitude", "longitude")]
     data.sort(key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
-    for name, array in listing.arrays("", data[:_LOOKED_AT]).items():
+    for name, array in listing.arrays("", data[:_MOST_INSPECTED]).items():
         dims = array.dimensions
-        space = tuple(one for one in dims if one not in ("time", level))
+        space = tuple(dim for dim in dims if dim not in ("time", level))
         packed = array.dtype.kind in "iu" and "scale_factor" in listing.attributes(name)
         if not space or not (array.dtype.kind == "f" or packed):
             continue
@@ -68,8 +68,8 @@ pairs = fields.windows((-1, 0), 1)     # two hours in, the next one out
 def anemoi(listing: Listing) -> Layout:
     """Recognise `data` (dates, variables, ensembles, cells) with `dates` and names of variables."""
     expect("dates" in listing.root("zarr"))
-    told = listing.attributes("")
-    names, missing = told["variables"], told["missing_dates"]
+    attributes = listing.attributes("")
+    names, missing = attributes["variables"], attributes["missing_dates"]
     dates, variables, _, cells = listing.array("data").shape
     expect(isinstance(names, list) and isinstance(missing, list) and variables == len(names))
     code = f"""
@@ -77,10 +77,10 @@ import zarr
 path = {listing.target}
 group = zarr.open_group(path, mode='r')
 dates, missing = group['dates'][:], group.attrs['missing_dates']
-there = ~np.isin(dates, np.array(missing, dates.dtype))
-lengths = ooc.episodes(time=dates[there], step=np.diff(dates[there]).min())
-fields = ooc.open(path, 'data')[there]
-pairs = fields.windows((-1, 0), 1, episodes=lengths)     # none over a missing date
+present = ~np.isin(dates, np.array(missing, dates.dtype))
+lengths = ooc.episodes(time=dates[present], step=np.diff(dates[present]).min())
+fields = ooc.open(path, 'data')[present]
+pairs = fields.windows((-1, 0), 1, episodes=lengths)     # never across a missing date
 """
     summary = f"{dates:,} dates, {len(missing):,} of them missing"
     summary += f", {variables} variables × {cells:,} cells"
@@ -88,31 +88,31 @@ pairs = fields.windows((-1, 0), 1, episodes=lengths)     # none over a missing d
 
 
 def makani(listing: Listing) -> Layout:
-    """Recognise `fields` (T, C, lat, lon) with the times or the names of channels beside them."""
-    names = listing.root("hdf5", several=True)
+    """Recognise `fields` (T, C, lat, lon) with an array of times or of channel names."""
+    names = listing.root("hdf5", many_files=True)
     count, channels, _, _ = listing.array("fields").shape
     expect({"timestamp", "channel"} & {*names})
-    given = listing.arrays("", [one for one in ("timestamp", "valid_data") if one in names])
+    present = listing.arrays("", [name for name in ("timestamp", "valid_data") if name in names])
     code = f"target = {listing.target}\nfields = ooc.open(target, 'fields')\n"
-    if "valid_data" in given and given["valid_data"].shape == (count, channels):
+    if "valid_data" in present and present["valid_data"].shape == (count, channels):
         code += "valid = np.asarray(ooc.open(target, 'valid_data')).all(axis=1)\n"
     else:
         code += "valid = np.ones(len(fields), bool)\n"
     episodes = ""
-    if "timestamp" in given and given["timestamp"].shape == (count,):
+    if "timestamp" in present and present["timestamp"].shape == (count,):
         code += """time = np.asarray(ooc.open(target, 'timestamp'))[valid]
 lengths = ooc.episodes(time=time, step=np.diff(time).min())
 """
         episodes = ", episodes=lengths"
     code += f"""pairs = fields[valid].windows((-1, 0), 1{episodes})
 """
-    summary = f"{listing.several}{count:,} times × {channels} channels"
+    summary = f"{listing.count_text}{count:,} times × {channels} channels"
     return Layout("Makani / physicsnemo", summary, lines(code + split("pairs", count)), ("fields",))
 
 
 def sevir(listing: Listing) -> Layout:
     """Recognise events (N, L, L, frames) of one sensor, time last, with an `id` for each."""
-    (kind,) = {*listing.root("hdf5", several=True)} & {*_SENSORS}
+    (kind,) = {*listing.root("hdf5", many_files=True)} & {*_SENSORS}
     ids, (count, height, width, frames) = listing.array("id"), listing.array(kind).shape
     expect(ids.dtype.kind in "SO" and ids.shape == (count,) and height == width and frames > 1)
     inputs = min(13, frames // 2)
@@ -122,7 +122,7 @@ frames = ooc.open({listing.target}, {kind!r}, axis=(0, 3))     # event × time
 pairs = frames.windows({inputs}, {targets})
 {split("pairs", count * listing.files)}     # whole events
 """
-    summary = f"{listing.several}{count:,} events × {frames} frames of {kind}"
+    summary = f"{listing.count_text}{count:,} events × {frames} frames of {kind}"
     return Layout("SEVIR", summary, lines(code), (kind,))
 
 
