@@ -31,7 +31,7 @@ from oocdata.memory import DEFAULT_MEMORY, at_most, scratch_share
 from oocdata.stores import blocks
 from oocdata.stores import link as links
 from oocdata.stores.link import link
-from oocdata.stores.room import Request, Room
+from oocdata.stores.room import AnswerBudget, Request
 
 MEBI = 1 << 20
 ROWS = numbers((128, 128, 512), "u1")
@@ -90,10 +90,10 @@ def read(
     del batches
     for _ in range(500):
         gc.collect(1)
-        if link().held == link()._asked == server.at_once == 0:
+        if link().held == link()._requested == server.at_once == 0:
             break
         threading.Event().wait(0.01)
-    assert (link().held, link()._asked, server.at_once) == (0, 0, 0)
+    assert (link().held, link()._requested, server.at_once) == (0, 0, 0)
     return link().most_held, server.nbytes, scratch_share()
 
 
@@ -202,7 +202,7 @@ def test_two_loaders_that_are_read_in_turns(server: RangeServer) -> None:
     assert [next(epoch, None) for epoch in epochs] == [None, None]
 
 
-class Noting(Room):
+class Noting(AnswerBudget):
     """Notes which answers are fetched and which given up, as the link would do it."""
 
     def __init__(self) -> None:
@@ -254,7 +254,7 @@ def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> Non
                 waiting[who] = requests[number]
                 room.hurry(requests[number])
             assert room.held <= max(bound, largest)
-        assert (room.held, room._asked) == (0, 0)
+        assert (room.held, room._requested) == (0, 0)
         assert room.most_held <= max(bound, largest)
         assert not any((*room._waiting, room._read, room._granted))
 
@@ -284,7 +284,7 @@ def test_a_fork_while_a_thread_notes_what_it_read(server: RangeServer) -> None:
     file = opened(server, "npy").source.file
     some = np.array([1 << 20]), np.array([8])
     with file.asking([Soon(file, some)]):
-        (asked,) = file.asked
+        (asked,) = file.requests
         expected = bytes(asked.take(0).data)
         with link()._lock:
 

@@ -91,10 +91,10 @@ def server(served: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ran
     served.release()
     for _ in range(200):
         gc.collect(1)
-        if link().held == link()._asked == served.at_once == 0:
+        if link().held == link()._requested == served.at_once == 0:
             break
         threading.Event().wait(0.01)
-    assert (link().held, link()._asked, served.at_once) == (0, 0, 0)
+    assert (link().held, link()._requested, served.at_once) == (0, 0, 0)
 
 
 def opened(server: RangeServer, kind: str) -> ooc.View:
@@ -705,5 +705,5 @@ def test_chunks_that_do_not_compress_keep_within_the_bound(
         server.hold()
         with objects.asking([Soon(objects, range(40))]):
             server.wait_for(16)
-            assert link()._under_way << 16 <= 1 << 20
+            assert link()._in_flight << 16 <= 1 << 20
             server.release()

@@ -86,10 +86,10 @@ def assert_idle(server: Any) -> None:
     """Soon nothing is under way and nothing held: threads that read ahead end by themselves."""
     for _ in range(200):
         gc.collect(1)
-        if link().held == link()._under_way == server.at_once == 0:
+        if link().held == link()._in_flight == server.at_once == 0:
             return
         threading.Event().wait(0.01)
-    assert (link().held, link()._under_way, server.at_once) == (0, 0, 0)
+    assert (link().held, link()._in_flight, server.at_once) == (0, 0, 0)
 
 
 def opened(proxy: FaultProxy | RangeServer, kind: str, missing: Any = None) -> ooc.View:

@@ -81,7 +81,7 @@ def read(entry: Entry, starts: Any, lengths: Any) -> NDArray[np.uint8] | None:
     out = np.full(int(lengths.sum()), 77, np.uint8)
     addresses = out.ctypes.data + lengths.cumsum() - lengths
     runs = Pieces(np.arange(len(starts)), starts, addresses, lengths)
-    return out if entry.read_runs(runs.of(lengths > 0)) else None
+    return out if entry.read_runs(runs.take(lengths > 0)) else None
 
 
 def wanted(data: NDArray[np.uint8], starts: Any, lengths: Any) -> NDArray[np.uint8]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from oocdata.memory import at_most
-from oocdata.stores.held import Held
+from oocdata.stores.held import RequestGroup
 from oocdata.stores.link import link
 from oocdata.stores.room import Request
 
@@ -18,9 +18,9 @@ class Answer:
     """Something whose end can be seen."""
 
 
-def asked(fetch: Any, *sizes: int, at_once: bool = False) -> Held[Any]:
+def asked(fetch: Any, *sizes: int, at_once: bool = False) -> RequestGroup[Any]:
     each = {one: Request(partial(fetch, one), size, size) for one, size in enumerate(sizes)}
-    return Held(each, at_once=at_once)
+    return RequestGroup(each, at_once=at_once)
 
 
 def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:

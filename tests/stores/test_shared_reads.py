@@ -48,7 +48,7 @@ def test_threads_that_read_the_same_runs(tmp_path: Path) -> None:
             for thread in threads:
                 thread.join()
     assert wrong == [0] * 90
-    assert file.asked == []
+    assert file.requests == []
 
 
 def test_an_hdf5_file_that_was_opened_twice_is_read_when_one_is_gone(tmp_path: Path) -> None:

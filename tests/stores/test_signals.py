@@ -179,7 +179,7 @@ print(under_way >= 5, len(link()._of_client), flush=True)
 """
 
 
-def test_the_client_has_nothing_under_way_when_the_interpreter_is_gone(server: RangeServer) -> None:
+def test_the_client_has_nothing_in_flight_when_the_interpreter_is_gone(server: RangeServer) -> None:
     """Its threads would call into it, and end the process by a signal."""
     child = Child(server, "zarr", PARTING)  # an object a chunk
     child.wait_until("ready")

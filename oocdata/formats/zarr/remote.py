@@ -34,7 +34,7 @@ from oocdata.stores.given import is_given, refused
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.looking import small
 from oocdata.stores.objects import StoredObjects
-from oocdata.stores.versions import Noted, ObjectVersion, cache_folder
+from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder
 
 __all__ = ["Remote", "RemoteReader"]
 
@@ -124,7 +124,8 @@ class _Fetched:
         self._indices: dict[int, tuple[StoredFile, Ints] | None] = {}
         self._coming: dict[int, Future[Answer | None]] = {}
         whole = self._index is None
-        self._versions = Noted(0 if whole else objects.count)  # also of those that were forgotten
+        # Of all shards, also of those whose indices were evicted.
+        self._versions = VersionTable(0 if whole else objects.count)
         self._lock = threading.Lock()
         nbytes = int(np.prod(metadata.object_shape)) * metadata.dtype.itemsize
         self._whole = StoredObjects(
