@@ -76,7 +76,7 @@ class ObjectStream(io.RawIOBase):
 
     def __init__(self, file: StoredFile) -> None:
         super().__init__()
-        self.file, self._position = file, 0
+        self.file, self._place = file, 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -88,26 +88,26 @@ class ObjectStream(io.RawIOBase):
 
     def tell(self) -> int:
         """Return the position in bytes."""
-        return self._position
+        return self._place
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set the position, and return it."""
-        begin = (0, self._position, self.file.version.nbytes)[whence]
-        self._position = max(0, begin + offset)
-        return self._position
+        begin = (0, self._place, self.file.version.nbytes)[whence]
+        self._place = max(0, begin + offset)
+        return self._place
 
     def readinto(self, buffer: Any) -> int:
         """Fill the whole buffer, unless the object ends before."""
-        out = memoryview(buffer).cast("B")[: max(0, self.file.version.nbytes - self._position)]
+        out = memoryview(buffer).cast("B")[: max(0, self.file.version.nbytes - self._place)]
         if not out:
             return 0
         if len(out) > BLOCK:  # no metadata
             try:
-                self.file.read_into(out, self._position)
+                self.file.read_into(out, self._place)
             except UnfinishedError as error:
                 raise error.cause or error from None
-            self._position += len(out)
+            self._place += len(out)
             return len(out)
-        out[:] = self.file.part(self._position, len(out))
-        self._position += len(out)
+        out[:] = self.file.part(self._place, len(out))
+        self._place += len(out)
         return len(out)
