@@ -104,10 +104,8 @@ class RangeRequests(RequestGroup[Answer]):
         self.file, self.folder = file, folder
         self.starts, self.stops = starts, stops = to_fetch(runs, folder)
         pieces, ranges = runs.cut(starts, stops)
-        pieces, ranges = (
-            pieces.take(ranges >= 0),
-            ranges[ranges >= 0],
-        )  # the others are in the folder
+        is_needed = ranges >= 0  # the other pieces are in the folder
+        pieces, ranges = pieces.take(is_needed), ranges[is_needed]
         used = np.bincount(ranges, pieces.counts, len(starts)).astype(np.int64).tolist()
         first_run = np.full(len(starts), np.iinfo(np.int64).max)
         np.minimum.at(first_run, ranges, pieces.runs)
