@@ -333,7 +333,7 @@ def test_indices_of_shards_keep_within_the_memory(
     rows = numbers((12, 64, 64))
     zarr.create_array(proxy.folder / "fine.zarr", data=rows, chunks=(1, 8, 8), shards=(1, 64, 64))
     view = ooc.open(f"{proxy.url}/fine.zarr")
-    fetched = view.source.source.reader._fetched
+    fetched = view.source.source.reader._stored
     kept = []
     for few in ([0, 5, 9, 3, 7], range(12), [11]):
         assert_array_equal(view.take(list(few)), rows[list(few)])
