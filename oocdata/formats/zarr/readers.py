@@ -282,6 +282,7 @@ class ZarrReader:
         self._warn("some chunks")
 
     def _failed(self, places: NDArray[np.int64], number: int, error: Exception) -> NoReturn:
+        """Raise the error of one of the chunks, with its rows."""
         reason: BaseException = error
         if isinstance(error, UnfinishedError):
             reason = error.cause or EOFError("it ends before its bytes do")
