@@ -154,7 +154,7 @@ def test_a_jpeg_that_is_as_it_shall_be_needs_no_pillow(
         pictures=AS_THEY_ARE,
     )
     decoded: list[int] = []
-    monkeypatch.setattr(reader, "converted", lambda *given: decoded.append(1))
+    monkeypatch.setattr(reader, "decode_converted", lambda *given: decoded.append(1))
     view.take(range(8))
     assert decoded == []
 
