@@ -210,7 +210,7 @@ def test_only_the_rows_of_the_batch_are_read(
 
 def test_decoding_holds_no_lock_of_hdf5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = ooc.open(STORES["varying"](tmp_path, ROWS), pictures=AS_THEY_ARE)
-    original, free = reader.converted, []
+    original, free = reader.decode_converted, []
 
     def try_lock() -> None:
         lock: Any = hdf5_lock()
@@ -224,7 +224,7 @@ def test_decoding_holds_no_lock_of_hdf5(tmp_path: Path, monkeypatch: pytest.Monk
         other.join()
         return original(*given)
 
-    monkeypatch.setattr(reader, "converted", decoding)
+    monkeypatch.setattr(reader, "decode_converted", decoding)
     view.take(range(8))
     assert free == [True] * 8
 
