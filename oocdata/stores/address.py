@@ -28,7 +28,7 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.stores.failures import told
-from oocdata.stores.given import FileSystem, given_store, is_given
+from oocdata.stores.given import FsspecClient, is_given, user_store_client
 
 __all__ = ["Address", "client", "list_names", "matching", "obstore"]
 
@@ -108,7 +108,7 @@ class Address:
     def store(self) -> Any:
         """The client of the store."""
         try:
-            return given_store(self.root) if is_given(self.root) else client(self.root)
+            return user_store_client(self.root) if is_given(self.root) else client(self.root)
         except OocdataError:
             raise
         except Exception as error:  # as in `list_names`
@@ -186,7 +186,7 @@ def list_names(address: Address) -> Iterator[tuple[str, bool]]:
             path=address.url,
         )
     prefix = f"{address.name}/" if address.name else ""
-    if isinstance(address.store, FileSystem):
+    if isinstance(address.store, FsspecClient):
         yield from address.store.list(address.name)
         return
     try:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Descriptor
 from oocdata.engines.runs import UnfinishedError
 from oocdata.errors import MissingFileError, SourceError
-from oocdata.stores.kept import Blob, KeptFile, make, page_sums
+from oocdata.stores.kept import Blob, PagedFile, create_file, page_checksums
 from oocdata.stores.pieces import Pieces, pages_of, ranges_of
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Entry:
         self._sums_at = pages * self._page
         # Memory is taken as flags are set: 16 MiB for 64 GiB.
         self._have = np.zeros(pages, np.bool_)
-        self._file: KeptFile | None = None
+        self._file: PagedFile | None = None
 
     # Missing pages ------------------------------------------------------------------------------
 
@@ -98,7 +98,9 @@ class Entry:
                     )
                     data = memoryview(os.pread(file, nbytes, at * page) if recorded.any() else b"")
                     if len(data) == nbytes:
-                        self._add(paged, at + np.flatnonzero(page_sums(data, page) == recorded))
+                        self._add(
+                            paged, at + np.flatnonzero(page_checksums(data, page) == recorded)
+                        )
 
     # Reading ------------------------------------------------------------------------------------
 
@@ -167,7 +169,7 @@ class Entry:
                 return
             file, descriptor = opened
             # Pages first, then their checksums: a process that is killed leaves no torn page.
-            sums, first = page_sums(content, page).astype("<u4"), start // page
+            sums, first = page_checksums(content, page).astype("<u4"), start // page
             _write_all(descriptor.number, content, start)
             _write_all(descriptor.number, sums.data.cast("B"), self._sums_at + 4 * first)
             self._add(file, np.arange(first, first + len(sums)))
@@ -180,7 +182,7 @@ class Entry:
 
     # The file -----------------------------------------------------------------------------------
 
-    def _open(self, *, create: bool = False) -> tuple[KeptFile, Descriptor] | None:
+    def _open(self, *, create: bool = False) -> tuple[PagedFile, Descriptor] | None:
         """Return the file and its descriptor; None if there is none."""
         header = {"name": self.name, "version": self.version, "nbytes": self.nbytes}
         length = self._sums_at + 4 * self._have.size
@@ -189,7 +191,7 @@ class Entry:
             with self._folder.lock:
                 known = self._file
                 try:
-                    file = known or KeptFile(self.path, length)
+                    file = known or PagedFile(self.path, length)
                     descriptor = file.opened()
                     if file.is_there(descriptor):
                         self._file = file
@@ -202,10 +204,10 @@ class Entry:
             if known is None:  # else another process may have made it again
                 if not create:
                     return None
-                make(self.path, header, length, replaces=is_damaged)
+                create_file(self.path, header, length, replaces=is_damaged)
         return None  # another process keeps deleting it
 
-    def _add(self, file: KeptFile, pages: Ints) -> None:
+    def _add(self, file: PagedFile, pages: Ints) -> None:
         """Set the flags of pages that were verified or written, if the file is still in use."""
         with self._folder.lock:
             if self._file is file:

@@ -26,7 +26,7 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
-from oocdata.stores.given import is_given, refused
+from oocdata.stores.given import is_given, unsendable_message
 from oocdata.stores.held import RangeRequests, to_fetch
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.pieces import Pieces
@@ -60,7 +60,7 @@ class StoredFile:
 
     def __reduce__(self) -> tuple[Callable[..., StoredFile], tuple[ObjectVersion]]:
         if is_given(self.version.path):
-            raise ArgumentError(refused(self.version.path))
+            raise ArgumentError(unsendable_message(self.version.path))
         return of_version, (self.version,)
 
     @staticmethod

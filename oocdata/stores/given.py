@@ -15,7 +15,7 @@ from urllib.parse import quote
 from oocdata.errors import ArgumentError
 from oocdata.stores.answer import Answer
 
-__all__ = ["FileSystem", "given_store", "in_store", "is_given", "refused"]
+__all__ = ["FsspecClient", "in_store", "is_given", "unsendable_message", "user_store_client"]
 
 _SCHEME = "store-"
 
@@ -34,7 +34,7 @@ def is_given(url: str) -> bool:
     return url.startswith(_SCHEME)
 
 
-def refused(url: str) -> str:
+def unsendable_message(url: str) -> str:
     """Return the message for a source in a store of the user's that can't leave the process."""
     return (
         "a source must be described by a URL to be sent to another process; this one reads through "
@@ -62,12 +62,12 @@ def in_store(store: Any, path: Any) -> str:
         _stores.append((store, _client_of(store)))
         number = len(_stores) - 1
     files = _stores[number][1]
-    if isinstance(files, FileSystem):
+    if isinstance(files, FsspecClient):
         path = files.absolute(os.fspath(path))
     return f"{_SCHEME}{number + 1}://store/{quote(os.fspath(path).strip('/'), safe='/*[]')}"
 
 
-def given_store(root: str) -> Any:
+def user_store_client(root: str) -> Any:
     """Return the client that reads ranges of the store at a root."""
     return _stores[int(root.partition("://")[0].removeprefix(_SCHEME)) - 1][1]
 
@@ -78,14 +78,14 @@ def _client_of(store: Any) -> Any:
     ):
         return store
     if hasattr(store, "cat_file") and hasattr(store, "info"):
-        return FileSystem(store)
+        return FsspecClient(store)
     raise ArgumentError(
         "`store` must be a store of obstore, or a file system of fsspec; got an object of "
         f"{type(store).__qualname__}."
     )
 
 
-class FileSystem:
+class FsspecClient:
     """A file system of fsspec, read by ranges in threads.
 
     Versions are those that the file system reports (ETag, time), perhaps from its own cache.

@@ -27,7 +27,7 @@ from oocdata.errors import SourceError
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
 
-__all__ = ["SECONDS_A_USE", "Blob", "KeptFile", "make", "page_sums", "read_header"]
+__all__ = ["SECONDS_A_USE", "Blob", "PagedFile", "create_file", "page_checksums", "read_header"]
 
 SECONDS_A_USE = 60.0
 """Least seconds between two updates of a file's time of last use."""
@@ -36,7 +36,7 @@ _HEADER = 2048
 _MAGIC = b"oocdata cache 2\n"
 
 
-def page_sums(data: memoryview, page: int) -> NDArray[np.uint32]:
+def page_checksums(data: memoryview, page: int) -> NDArray[np.uint32]:
     """Return the checksum of each page; never 0.
 
     They are the low 32 bits of xxh3-64: a GiB in pages of 4 KiB takes 0.25 s of the processor, with
@@ -44,7 +44,7 @@ def page_sums(data: memoryview, page: int) -> NDArray[np.uint32]:
 
     Examples
     --------
-    >>> page_sums(memoryview(b"onetwo"), 3).tolist()
+    >>> page_checksums(memoryview(b"onetwo"), 3).tolist()
     [840950176, 3408501131]
     """
     from xxhash import xxh3_64_intdigest  # not for `import oocdata`
@@ -55,7 +55,7 @@ def page_sums(data: memoryview, page: int) -> NDArray[np.uint32]:
     return sums
 
 
-class KeptFile(OpenFile):
+class PagedFile(OpenFile):
     """The paged file of an object, as it was when first opened; a `SourceError` if it is none.
 
     A file made later under the same name is another one, even with the same inode: each has a
@@ -98,7 +98,7 @@ class KeptFile(OpenFile):
                 os.utime(descriptor.number)
 
 
-def make(
+def create_file(
     path: str, header: dict[str, Any], nbytes: int, content: bytes = b"", *, replaces: bool = False
 ) -> None:
     """Create a file of `nbytes` bytes, which begin with `content`, and its header.
@@ -181,12 +181,14 @@ class Blob:
         header = {**self._header, **checks, "about": self.about}
         try:
             if self._folder.make_room(_HEADER + len(data)):
-                make(self._path, header, len(data), data, replaces=True)
+                create_file(self._path, header, len(data), data, replaces=True)
                 return True
         except OSError as error:
             self._folder.stop(error)
         return False
 
     def _sum(self, data: memoryview) -> int:
-        sums = (page_sums(part, 1 << 30) for part in (data, memoryview(repr(self.about).encode())))
+        sums = (
+            page_checksums(part, 1 << 30) for part in (data, memoryview(repr(self.about).encode()))
+        )
         return int(np.bitwise_xor.reduce(np.concatenate([*sums])))

@@ -35,7 +35,7 @@ from oocdata.stores.failures import (
     is_unanswered,
     told,
 )
-from oocdata.stores.given import FileSystem
+from oocdata.stores.given import FsspecClient
 from oocdata.stores.room import AnswerBudget, Request
 
 if TYPE_CHECKING:
@@ -279,7 +279,7 @@ class Link(AnswerBudget):
         """Make one request."""
         client, began = address.store, time.monotonic()
         async with asyncio.timeout(patience) as silence:
-            if isinstance(client, FileSystem):
+            if isinstance(client, FsspecClient):
                 answer = await client.ask(address.name, options)
                 self._usual += (time.monotonic() - began - self._usual) / 8
                 return answer

@@ -686,14 +686,14 @@ def test_what_another_process_makes_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry, other = (opened(small(tmp_path / "cache")) for _ in range(2))
-    usual = entries.make
+    usual = entries.create_file
 
     def after_the_other(*arguments: Any, **options: Any) -> None:
-        monkeypatch.setattr(entries, "make", usual)
+        monkeypatch.setattr(entries, "create_file", usual)
         other.write(0, DATA["large"][:PAGE].tobytes())
         usual(*arguments, **options)
 
-    monkeypatch.setattr(entries, "make", after_the_other)
+    monkeypatch.setattr(entries, "create_file", after_the_other)
     entry.write(PAGE, DATA["large"][PAGE : 2 * PAGE].tobytes())
     again = opened(small(tmp_path / "cache"))
     assert not again.missing(*ranges((0, 2 * PAGE)))[0].size

@@ -30,7 +30,7 @@ from oocdata.stores.address import Address, list_names
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError, ForbiddenError
 from oocdata.stores.files import StoredFile, of_version
-from oocdata.stores.given import is_given, refused
+from oocdata.stores.given import is_given, unsendable_message
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.looking import small
 from oocdata.stores.objects import StoredObjects
@@ -59,7 +59,7 @@ class Remote(Store):
 
     def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
         if is_given(self.path):
-            raise ArgumentError(refused(self.path))
+            raise ArgumentError(unsendable_message(self.path))
         return Remote, (self.path, self.cache)
 
     def prefetch(self, names: Sequence[str]) -> None:
