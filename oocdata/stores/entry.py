@@ -98,9 +98,8 @@ class Entry:
                     )
                     data = memoryview(os.pread(file, nbytes, at * page) if recorded.any() else b"")
                     if len(data) == nbytes:
-                        self._add(
-                            paged, at + np.flatnonzero(page_checksums(data, page) == recorded)
-                        )
+                        is_whole = page_checksums(data, page) == recorded
+                        self._add(paged, at + np.flatnonzero(is_whole))
 
     # Reading ------------------------------------------------------------------------------------
 

@@ -188,7 +188,6 @@ class Blob:
         return False
 
     def _sum(self, data: memoryview) -> int:
-        sums = (
-            page_checksums(part, 1 << 30) for part in (data, memoryview(repr(self.about).encode()))
-        )
+        parts = data, memoryview(repr(self.about).encode())
+        sums = (page_checksums(part, 1 << 30) for part in parts)
         return int(np.bitwise_xor.reduce(np.concatenate([*sums])))

@@ -66,7 +66,8 @@ class Remote(Store):
         """Request metadata files at once, each only once."""
         forbidden: SourceError | None = None
         new = [name for name in names if name not in self._metadata]
-        for name, found in zip(new, small([self.address / name for name in new]), strict=True):
+        answers = small([self.address / name for name in new])
+        for name, found in zip(new, answers, strict=True):
             if isinstance(found, SourceError) and not isinstance(found, ForbiddenError):
                 raise found
             self._metadata[name] = found if isinstance(found, Answer) else None

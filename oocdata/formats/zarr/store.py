@@ -1,7 +1,7 @@
 """Read the files of a Zarr hierarchy: in a folder, in a ZIP archive, or at a URL (`remote`).
 
-A `Store` reads metadata files and stored objects, and reports their versions. `held.UserStore` is
-for stores of zarr-python that the user opened.
+A `Store` reads metadata files and stored objects, and reports their versions. Stores of zarr-python
+that the user opened are read by `held.UserStore`.
 """
 
 from __future__ import annotations
