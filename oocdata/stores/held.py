@@ -25,7 +25,7 @@ __all__ = ["RangeRequests", "RequestGroup", "to_fetch"]
 
 Ints = NDArray[np.int64]
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 def to_fetch(runs: Pieces, folder: Entry | None) -> tuple[Ints, Ints]:
@@ -34,14 +34,14 @@ def to_fetch(runs: Pieces, folder: Entry | None) -> tuple[Ints, Ints]:
     return merge_runs(*(each if folder is None else folder.missing(*each)))
 
 
-class RequestGroup(Generic[Made]):
+class RequestGroup(Generic[Result]):
     """Several requests made together, within the link's budget; a context manager.
 
     They are made on entry, in the order in which they will be read, and given up on exit. An answer
     stays in memory until it is dropped. `at_once` if this block reads the answers, and only it.
     """
 
-    def __init__(self, requests: dict[int, Request[Made]], *, at_once: bool = False) -> None:
+    def __init__(self, requests: dict[int, Request[Result]], *, at_once: bool = False) -> None:
         self.requests, self.at_once = requests, at_once
 
     def __enter__(self) -> Self:
@@ -69,7 +69,7 @@ class RequestGroup(Generic[Made]):
             # The last first, or the room of one that is given up would go to the next.
             link().call(partial(link().leave, *reversed(self.requests.values())))
 
-    def take(self, number: int) -> Made:
+    def take(self, number: int) -> Result:
         """Wait for an answer and return it; `CancelledError` if it was dropped."""
         request = self.requests[number]
         done = request.done

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWERED", "Link", "Traffic", "link"]
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 REQUESTS = 64
 """Requests in flight, at most."""
@@ -53,11 +53,11 @@ REQUESTS = 64
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 """Seconds before a retry, doubled each time and multiplied by a random factor of 0.5 to 1.5."""
 
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 """Least timeout in seconds, until an answer begins, and then until it, or its next piece, has
 come; doubled for each retry, so that a slow link is not taken for a dead one for ever."""
 
-_TIMES_USUAL = 10
+_TIMEOUT_FACTOR = 10
 """An answer may take this many times as long to begin as earlier ones."""
 
 _PIECE = 64 << 10
@@ -81,7 +81,7 @@ class Traffic:
     busy: float = 0.0
 
 
-_PARTING = 2.0
+_EXIT_SECONDS = 2.0
 """Seconds that cancelled requests of the client may take to end when the interpreter exits; it
 takes some milliseconds."""
 
@@ -98,9 +98,9 @@ class Link(AnswerBudget):
         self._may_begin = asyncio.Semaphore(REQUESTS)
         self._in_flight = 0
         self._since = 0.0
-        self._usual, self._is_slow = 0.1, False
+        self._mean_delay, self._is_slow = 0.1, False
         self._answers = 0
-        self._of_client: WeakSet[Any] = WeakSet()
+        self._client_calls: WeakSet[Any] = WeakSet()
         # A daemon, so that it does not keep the process from exiting.
         threading.Thread(target=self._run, name="oocdata-link", daemon=True).start()
         # Runs before the interpreter joins threads, which may wait for answers.
@@ -114,8 +114,8 @@ class Link(AnswerBudget):
         """Give up all requests, present and future: the interpreter exits."""
         self._ending = True
         self.call(self._cancel_all)
-        until = time.monotonic() + _PARTING
-        while self._of_client and os.getpid() == self._process and time.monotonic() < until:
+        until = time.monotonic() + _EXIT_SECONDS
+        while self._client_calls and os.getpid() == self._process and time.monotonic() < until:
             time.sleep(0.001)
             # Objects that its threads released without the GIL are freed at the next call.
             obstore().store.MemoryStore()
@@ -127,7 +127,7 @@ class Link(AnswerBudget):
     def check(self) -> None:
         """Raise `SourceError` in a fork of the link's process, and when the interpreter exits."""
         if self._ending:
-            raise _ended()
+            raise _exit_error()
         if os.getpid() != self._process:
             raise SourceError(
                 "stores can't be read in a process that was forked after one was read from: the "
@@ -135,10 +135,10 @@ class Link(AnswerBudget):
                 "(multiprocessing.get_context('spawn')), or fork before the first read."
             )
 
-    def start(self, work: Callable[[], Coroutine[Any, Any, Made]]) -> Future[Made]:
+    def start(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Future[Result]:
         """Start a coroutine in the loop."""
         self.check()
-        done: Future[Made] = Future()
+        done: Future[Result] = Future()
         self._loop.call_soon_threadsafe(lambda: self.task(work(), done))
         return done
 
@@ -148,12 +148,12 @@ class Link(AnswerBudget):
             with suppress(RuntimeError):  # the interpreter exits
                 self._loop.call_soon_threadsafe(work)
 
-    def task(self, work: Coroutine[Any, Any, Made], done: Future[Made]) -> asyncio.Task[Made]:
+    def task(self, work: Coroutine[Any, Any, Result], done: Future[Result]) -> asyncio.Task[Result]:
         """Start a coroutine whose result or error goes to `done`; called in the loop."""
 
-        def pass_on(task: asyncio.Task[Made]) -> None:
+        def pass_on(task: asyncio.Task[Result]) -> None:
             # The exception is read in any case, or asyncio logs that it was never retrieved.
-            error = _ended() if task.cancelled() else task.exception()
+            error = _exit_error() if task.cancelled() else task.exception()
             if task.cancelled() and not self._ending:
                 done.cancel()
             elif error is None and not done.done():
@@ -206,11 +206,11 @@ class Link(AnswerBudget):
             options["if_match"] = tag
         if unless:
             options["if_none_match"] = unless
-        pause, patience = _FIRST_PAUSE, max(_PATIENCE, _TIMES_USUAL * self._usual)
+        pause, timeout = _FIRST_PAUSE, max(_TIMEOUT, _TIMEOUT_FACTOR * self._mean_delay)
         for tries in count(1):
             try:
                 async with self._counted():
-                    answer = await self._ask(address, options, patience)
+                    answer = await self._ask(address, options, timeout)
                 ANSWERED.add(address.root)
                 self._answers += 1
                 self.traffic.nbytes += len(answer.data)
@@ -234,7 +234,7 @@ class Link(AnswerBudget):
                     raise told(error, address.url) from None
             self.traffic.again += 1
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no cryptography
-            pause, patience = min(2 * pause, _LONGEST_PAUSE), 2 * patience
+            pause, timeout = min(2 * pause, _LONGEST_PAUSE), 2 * timeout
         raise AssertionError
 
     async def get_if_there(
@@ -272,16 +272,16 @@ class Link(AnswerBudget):
         They do until they have told Python how it ended, even if it was cancelled. If the
         interpreter is gone by then, they end the process by a signal.
         """
-        self._of_client.add(awaitable)
+        self._client_calls.add(awaitable)
         return awaitable
 
-    async def _ask(self, address: Address, options: dict[str, Any], patience: float) -> Answer:
+    async def _ask(self, address: Address, options: dict[str, Any], timeout: float) -> Answer:
         """Make one request."""
         client, began = address.store, time.monotonic()
-        async with asyncio.timeout(patience) as silence:
+        async with asyncio.timeout(timeout) as deadline:
             if isinstance(client, FsspecClient):
                 answer = await client.ask(address.name, options)
-                self._usual += (time.monotonic() - began - self._usual) / 8
+                self._mean_delay += (time.monotonic() - began - self._mean_delay) / 8
                 return answer
             suffix = options.get("range", ())
             if "suffix" in suffix and address.root.startswith(("az", "abfs")):  # Azure knows none
@@ -291,8 +291,8 @@ class Link(AnswerBudget):
             found = await self._tracked(
                 obstore().get_async(client, address.name, options=options or None)
             )
-            self._usual += (time.monotonic() - began - self._usual) / 8
-            silence.reschedule(self._loop.time() + patience)
+            self._mean_delay += (time.monotonic() - began - self._mean_delay) / 8
+            deadline.reschedule(self._loop.time() + timeout)
             start, stop = found.range
             if stop - start <= _PIECE or not self._is_slow:
                 data = await self._tracked(found.bytes_async())
@@ -302,7 +302,7 @@ class Link(AnswerBudget):
                     while start < stop:
                         parts.append(await self._tracked(anext(pieces)))
                         start += len(parts[-1])
-                        silence.reschedule(self._loop.time() + patience)
+                        deadline.reschedule(self._loop.time() + timeout)
                 data = b"".join(parts)
         meta = found.meta
         modified: datetime = meta["last_modified"]
@@ -311,12 +311,12 @@ class Link(AnswerBudget):
         )
 
 
-def _ended() -> SourceError:
+def _exit_error() -> SourceError:
     return SourceError("the interpreter must not be exiting when stores are read from; it is.")
 
 
 _link: Link | None = None
-_making = threading.Lock()
+_creation_lock = threading.Lock()
 
 
 def link() -> Link:
@@ -329,15 +329,15 @@ def link() -> Link:
     """
     global _link
     if _link is None:
-        with _making:
+        with _creation_lock:
             _link = _link or Link()
     return _link
 
 
 def _new_lock_after_fork() -> None:
     # The link itself stays: the client's threads are gone, and `Link.check` raises.
-    global _making
-    _making = threading.Lock()
+    global _creation_lock
+    _creation_lock = threading.Lock()
     if _link is not None:
         _link._lock = threading.Lock()
 

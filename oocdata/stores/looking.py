@@ -43,7 +43,7 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
 
 
 def look(urls: Iterable[str]) -> None:
-    """Request the beginnings of objects at once, within `one_look`, before they are opened."""
+    """Request the beginnings of objects that are opened next, within the same `one_look`."""
     for url in urls:
         StoredFile.request_at(Address.of(url))
 

@@ -19,10 +19,10 @@ from oocdata.memory import scratch_share
 
 __all__ = ["AnswerBudget", "Request"]
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
-class Request(Generic[Made]):
+class Request(Generic[Result]):
     """A request and its answer, until the answer is dropped.
 
     `nbytes` is about how long the answer is, `left` how many of its bytes will be read; with
@@ -36,7 +36,7 @@ class Request(Generic[Made]):
 
     def __init__(
         self,
-        fetch: Callable[[Any], Coroutine[Any, Any, Made]],
+        fetch: Callable[[Any], Coroutine[Any, Any, Result]],
         nbytes: int,
         left: int,
         *,
@@ -44,8 +44,8 @@ class Request(Generic[Made]):
     ) -> None:
         self.to_folder = to_folder
         self.fetch, self.nbytes, self.left = fetch, nbytes, left
-        self.done: Future[Made] = Future()
-        self.task: asyncio.Task[Made] | None = None
+        self.done: Future[Result] = Future()
+        self.task: asyncio.Task[Result] | None = None
         self.is_taken = self.is_waited_for = False
         self.is_counted = False
 

@@ -56,7 +56,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
 
 @pytest.fixture
 def server(served: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
-    monkeypatch.setattr(links, "_PATIENCE", 600.0)
+    monkeypatch.setattr(links, "_TIMEOUT", 600.0)
     yield served
     ooc.set_memory(DEFAULT_MEMORY)
 

@@ -83,7 +83,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
 @pytest.fixture
 def server(served: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
     # Or on a busy machine an answer that is on its way is taken for lost, and asked for again.
-    monkeypatch.setattr(links, "_PATIENCE", 600.0)
+    monkeypatch.setattr(links, "_TIMEOUT", 600.0)
     chunk_cache.forget()
     blocks.forget()
     served.reset()
@@ -468,7 +468,7 @@ def test_more_is_asked_for_than_is_read(
 def test_sparse_rows_are_asked_for_before_they_are_read(
     tmp_path: Path, name: str, options: dict[str, Any], sparse: bool, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(links, "_PATIENCE", 600.0)
+    monkeypatch.setattr(links, "_TIMEOUT", 600.0)
     matrix = random_csr(1100, 2000, 0.5)
     write_file(tmp_path / name, matrix, **options)
     with RangeServer(tmp_path) as server:

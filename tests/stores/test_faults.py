@@ -69,8 +69,8 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """Take an answer that has not come within moments for lost."""
-    monkeypatch.setattr(links, "_PATIENCE", 0.05)
-    monkeypatch.setattr(links, "_TIMES_USUAL", 0)
+    monkeypatch.setattr(links, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(links, "_TIMEOUT_FACTOR", 0)
 
 
 @pytest.fixture

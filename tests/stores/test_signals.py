@@ -173,9 +173,9 @@ print("ready", flush=True)
 sys.stdin.readline()
 threading.Thread(target=read).start()
 sys.stdin.readline()
-under_way = len(link()._of_client)
+under_way = len(link()._client_calls)
 link().end()  # as the interpreter calls it
-print(under_way >= 5, len(link()._of_client), flush=True)
+print(under_way >= 5, len(link()._client_calls), flush=True)
 """
 
 
