@@ -48,7 +48,7 @@ class Entry:
         pages = -(-nbytes // self._page)
         self._sums_at = pages * self._page
         # Memory is taken as flags are set: 16 MiB for 64 GiB.
-        self._have = np.zeros(pages, np.bool_)
+        self._is_present = np.zeros(pages, np.bool_)
         self._file: PagedFile | None = None
 
     # Missing pages ------------------------------------------------------------------------------
@@ -71,10 +71,10 @@ class Entry:
         """
         nonempty = lengths > 0
         pages = self._pages_of(starts[nonempty], lengths[nonempty])
-        if not self._have[pages].all():
+        if not self._is_present[pages].all():
             pages = np.unique(pages)
             self._check(pages)
-        first, past = ranges_of(pages[~self._have[pages]])
+        first, past = ranges_of(pages[~self._is_present[pages]])
         return first * self._page, np.minimum(past * self._page, self.nbytes) - first * self._page
 
     def _pages_of(self, starts: Ints, lengths: Ints) -> Ints:
@@ -87,7 +87,7 @@ class Entry:
             return
         paged, descriptor = opened
         file, page = descriptor.number, self._page
-        ranges = (found.tolist() for found in ranges_of(pages[~self._have[pages]]))
+        ranges = (found.tolist() for found in ranges_of(pages[~self._is_present[pages]]))
         for first, past in zip(*ranges, strict=True):
             for at in range(first, past, _PAGES_AT_ONCE):
                 stop = min(past, at + _PAGES_AT_ONCE)
@@ -99,7 +99,7 @@ class Entry:
                     data = memoryview(os.pread(file, nbytes, at * page) if recorded.any() else b"")
                     if len(data) == nbytes:
                         is_whole = page_checksums(data, page) == recorded
-                        self._add(paged, at + np.flatnonzero(is_whole))
+                        self._mark(paged, at + np.flatnonzero(is_whole))
 
     # Reading ------------------------------------------------------------------------------------
 
@@ -111,12 +111,13 @@ class Entry:
         """
         if not len(runs.runs):
             return True
-        opened = self._opened(self._pages_of(runs.offsets, runs.counts))
+        opened = self._descriptor_of(self._pages_of(runs.offsets, runs.counts))
         try:
             if opened is not None:
                 opened.read_runs(runs.offsets, runs.addresses, runs.counts, None)
         except UnfinishedError:
-            return self._forget(opened)
+            self._forget(opened)
+            return False
         return opened is not None
 
     def read_into(self, memory: memoryview, offset: int) -> bool:
@@ -127,19 +128,20 @@ class Entry:
         end = offset + len(memory)
         if end > self.nbytes:  # there the file holds checksums
             return False
-        opened = self._opened(slice(offset // self._page, -(-end // self._page)))
+        opened = self._descriptor_of(slice(offset // self._page, -(-end // self._page)))
         try:
             if opened is not None:
                 opened.read_into(memory, offset)
         except UnfinishedError:
-            return self._forget(opened)
+            self._forget(opened)
+            return False
         return opened is not None
 
-    def _opened(self, pages: Ints | slice) -> Descriptor | None:
-        """Return the descriptor of the file; None if one of the pages is not in it."""
+    def _descriptor_of(self, pages: Ints | slice) -> Descriptor | None:
+        """Return the descriptor for reading pages; None if one of them is not in the file."""
         with self._folder.lock:
             file = self._file
-            if file is None or not self._have[pages].all():
+            if file is None or not self._is_present[pages].all():
                 return None
             try:
                 opened = file.opened()
@@ -171,7 +173,7 @@ class Entry:
             sums, first = page_checksums(content, page).astype("<u4"), start // page
             _write_all(descriptor.number, content, start)
             _write_all(descriptor.number, sums.data.cast("B"), self._sums_at + 4 * first)
-            self._add(file, np.arange(first, first + len(sums)))
+            self._mark(file, np.arange(first, first + len(sums)))
         except OSError as error:
             self._folder.stop(error)
 
@@ -184,7 +186,7 @@ class Entry:
     def _open(self, *, create: bool = False) -> tuple[PagedFile, Descriptor] | None:
         """Return the file and its descriptor; None if there is none."""
         header = {"name": self.name, "version": self.version, "nbytes": self.nbytes}
-        length = self._sums_at + 4 * self._have.size
+        length = self._sums_at + 4 * self._is_present.size
         for _ in range(3):
             is_damaged = False
             with self._folder.lock:
@@ -206,31 +208,30 @@ class Entry:
                 create_file(self.path, header, length, replaces=is_damaged)
         return None  # another process keeps deleting it
 
-    def _add(self, file: PagedFile, pages: Ints) -> None:
+    def _mark(self, file: PagedFile, pages: Ints) -> None:
         """Set the flags of pages that were verified or written, if the file is still in use."""
         with self._folder.lock:
             if self._file is file:
-                self._have[pages] = True
+                self._is_present[pages] = True
 
-    def give_up_deleted(self) -> None:
+    def close_deleted(self) -> None:
         """Close the file if it was deleted, so that its space on the disk comes free."""
         with self._folder.lock:
             descriptor = self._file and self._file._descriptor
             if self._file and descriptor and not self._file.is_there(descriptor):
                 self._forget_file()
 
-    def _forget(self, descriptor: Descriptor | None) -> bool:
-        """Forget a file that could not be read to its end, unless it was replaced; return False."""
+    def _forget(self, descriptor: Descriptor | None) -> None:
+        """Forget a file that could not be read to its end, unless it was replaced since."""
         with self._folder.lock:
             if self._file is not None and self._file._descriptor is descriptor:
                 self._forget_file()
-        return False
 
     def _forget_file(self) -> None:
         """Forget the file and the flags of its pages; called under the lock."""
         if self._file is not None:
             self._file = None
-            self._have[:] = False
+            self._is_present[:] = False
 
 
 def _write_all(file: int, data: memoryview, offset: int) -> None:

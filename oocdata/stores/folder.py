@@ -136,10 +136,10 @@ class CacheFolder:
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
         self._stopped = False
         self._written = 0
-        self._begin_anew()
+        self._reset()
         _folders.add(self)
 
-    def _begin_anew(self) -> None:
+    def _reset(self) -> None:
         #: Guards the files of entries together with the flags of their pages.
         self.lock = threading.Lock()
         self._room = threading.Lock()
@@ -303,7 +303,7 @@ class CacheFolder:
         for reference in self._entries.valuerefs():  # one step: other threads add entries meanwhile
             entry = reference()
             if entry is not None:
-                entry.give_up_deleted()
+                entry.close_deleted()
         return freed
 
     def stop(self, error: OSError) -> None:
@@ -337,7 +337,7 @@ _by_path: dict[str, CacheFolder] = {}
 
 def _after_fork() -> None:
     for folder in list(_folders):
-        folder._begin_anew()  # another thread may have held its locks
+        folder._reset()  # another thread may have held its locks
 
 
 if hasattr(os, "register_at_fork"):

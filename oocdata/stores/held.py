@@ -60,7 +60,7 @@ class RequestGroup(Generic[Result]):
     def begin(self) -> None:
         """Make all requests."""
         each = self.requests.values()
-        link().ask(each)
+        link().announce(each)
         link().call(partial(link().enter, each, at_once=self.at_once))
 
     def close(self) -> None:

@@ -30,7 +30,7 @@ class Request(Generic[Result]):
     """
 
     __slots__ = (
-        "done", "fetch", "is_counted", "is_taken", "is_waited_for", "left", "nbytes", "task",
+        "done", "fetch", "has_reader", "is_counted", "is_taken", "left", "nbytes", "task",
         "to_folder",
     )  # fmt: skip
 
@@ -46,13 +46,13 @@ class Request(Generic[Result]):
         self.fetch, self.nbytes, self.left = fetch, nbytes, left
         self.done: Future[Result] = Future()
         self.task: asyncio.Task[Result] | None = None
-        self.is_taken = self.is_waited_for = False
+        self.is_taken = self.has_reader = False
         self.is_counted = False
 
     @property
-    def is_awaited(self) -> bool:
+    def has_waiting_reader(self) -> bool:
         """Whether a reader waits for the answer and has not taken it yet."""
-        return self.is_waited_for and not self.is_taken
+        return self.has_reader and not self.is_taken
 
     def end(self) -> None:
         """Drop the answer, or give up the request; called in the loop."""
@@ -67,7 +67,7 @@ class Request(Generic[Result]):
 class AnswerBudget:
     """The byte budget for answers, and the requests that wait for room in it.
 
-    Methods other than `ask`, `note_read` and `has_room` must be called in the loop of the link.
+    Methods must be called in the loop of the link, except `announce`, `note_read` and `has_room`.
 
     Attributes
     ----------
@@ -95,13 +95,13 @@ class AnswerBudget:
     def enter(self, requests: Iterable[Request[Any]], *, at_once: bool) -> None:
         """Queue requests until there is room; `at_once` if their answers are read next."""
         for request in requests:
-            request.is_waited_for = at_once
+            request.has_reader = at_once
             self._waiting[1 if at_once else 2][request] = None
         self.serve()
 
     def hurry(self, request: Request[Any]) -> None:
         """Move a request before those that no reader waits for."""
-        request.is_waited_for = True
+        request.has_reader = True
         for queue in self._waiting[1:]:
             if request in queue:
                 del queue[request]
@@ -133,7 +133,7 @@ class AnswerBudget:
             for queue in self._waiting:
                 while queue:
                     request = next(iter(queue))
-                    if not self._make_room(request, is_waited_for=queue is self._waiting[0]):
+                    if not self._make_room(request, has_reader=queue is self._waiting[0]):
                         return
                     del queue[request]
                     self._granted[request] = None
@@ -143,13 +143,13 @@ class AnswerBudget:
         finally:
             self._serving = False
 
-    def _make_room(self, request: Request[Any], *, is_waited_for: bool) -> bool:
+    def _make_room(self, request: Request[Any], *, has_reader: bool) -> bool:
         """Return whether there is room for a request, after giving up answers where allowed."""
         over = self.held + request.nbytes - scratch_share()
         with self._lock:
-            may_go = [one for one in self._read if one.done.done() and not one.is_awaited]
+            may_go = [one for one in self._read if one.done.done() and not one.has_waiting_reader]
         # A reader that waits for a granted request reads its answer soon, which makes room.
-        if is_waited_for and not any(one.is_awaited for one in self._granted):
+        if has_reader and not any(one.has_waiting_reader for one in self._granted):
             may_go += [
                 one
                 for one in reversed(self._granted)
@@ -183,7 +183,7 @@ class AnswerBudget:
                 self._read[request] = None
         return any(self._waiting)
 
-    def ask(self, requests: Iterable[Request[Any]]) -> None:
+    def announce(self, requests: Iterable[Request[Any]]) -> None:
         """Count the bytes of requests, for `has_room`, until they leave."""
         with self._lock:
             for request in requests:

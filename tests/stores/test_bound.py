@@ -216,7 +216,7 @@ class Noting(AnswerBudget):
 
     def leave(self, *requests: Request[Any]) -> None:
         for request in self.fetched.intersection(requests) if self._serving else ():
-            assert not request.is_waited_for or request.is_taken
+            assert not request.has_reader or request.is_taken
         self.fetched.difference_update(requests)
         super().leave(*requests)
 
@@ -231,7 +231,7 @@ def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> Non
         readers = []
         for at_once in data.draw(st.lists(st.booleans(), min_size=1, max_size=5)):
             requests = [Request(never, nbytes, nbytes) for nbytes in data.draw(sizes)]
-            room.ask(requests)
+            room.announce(requests)
             room.enter(requests, at_once=at_once)
             readers.append((requests, iter(range(len(requests) + 1))))
         largest = max(one.nbytes for requests, _ in readers for one in requests)
@@ -263,7 +263,7 @@ def test_what_is_on_its_way_into_a_folder_is_not_given_up() -> None:
     with at_most(4 * MEBI):
         room, size = Noting(), scratch_share() // 2
         first, second, third = (Request(never, size, size, to_folder=True) for _ in range(3))
-        room.ask([first, second, third])
+        room.announce([first, second, third])
         room.enter([first, second], at_once=False)
         room.enter([third], at_once=True)
         room.hurry(third)

@@ -93,8 +93,8 @@ class Objects:
         if any(map(len, refused)):
             places = np.concatenate(refused)
             first = self.name(places[0] // self.metadata.chunks_per_object)
-            what = f"{len(places)} of the array's chunks are missing, the first in {first!r}"
-            raise self.missing(what, places)
+            problem = f"{len(places)} of the array's chunks are missing, the first in {first!r}"
+            raise self.missing_error(problem, places)
         self.stored_bytes = stored_bytes
 
     def digest(self) -> bytes:
@@ -189,10 +189,10 @@ class Objects:
         found: NDArray[np.bool_] = (offsets < 0).transpose(np.argsort(index.axes))
         return found
 
-    def missing(self, what: str, places: NDArray[np.int64]) -> SourceError:
+    def missing_error(self, problem: str, places: NDArray[np.int64]) -> SourceError:
         """Return the error for chunks that are not stored."""
         return MissingChunkError(
-            f"every chunk must be stored; {what}. They were never written or have been lost. If "
+            f"every chunk must be stored; {problem}. They were never written or have been lost. If "
             "their writer leaves out chunks that hold only the fill value "
             f"{self.metadata.fill_value} (write_empty_chunks=False, zarr's default), open with "
             'missing="fill".',

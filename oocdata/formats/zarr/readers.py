@@ -253,14 +253,14 @@ class ZarrReader:
     def _local(self) -> threading.local:
         return threading.local()
 
-    def _warn(self, what: str) -> None:
+    def _warn(self, absent: str) -> None:
         if self.is_warned:
             return
         self.is_warned = True
         where = f" of {self.objects.key!r}" if self.objects.key else ""
         warnings.warn(
             MissingChunkWarning(
-                f"{what} of the Zarr array{where} in '{self.objects.store.path}' are absent, and "
+                f"{absent} of the Zarr array{where} in '{self.objects.store.path}' are absent, and "
                 f"are read as its fill value {self.objects.metadata.fill_value}. Writers leave out "
                 'chunks that hold nothing else; if so, open with missing="fill". If chunks may '
                 'have been lost, open with missing="error".'
@@ -268,10 +268,10 @@ class ZarrReader:
             stacklevel=2,
         )
 
-    def check_absent(self, places: NDArray[np.int64], what: str) -> None:
+    def check_absent(self, places: NDArray[np.int64], problem: str) -> None:
         """Raise an error or warn about absent chunks."""
         if self.missing == "error":
-            raise self.objects.missing(what, places)
+            raise self.objects.missing_error(problem, places)
         self.objects.compare(self.objects.numbers(places))  # raises if they existed at open
         if self.file is None and self.objects.store.read(self._metadata) is None:
             raise MissingFileError(
@@ -288,11 +288,11 @@ class ZarrReader:
             reason = error.cause or EOFError("it ends before its bytes do")
         # A chunk that was rewritten meanwhile is not damaged.
         self.objects.compare(self.objects.numbers(places))
-        what, kind = str(reason).rstrip("."), SourceError
-        message = f"stored chunks must be readable; {what}."
+        text, kind = str(reason).rstrip("."), SourceError
+        message = f"stored chunks must be readable; {text}."
         if isinstance(error, ValueError | RuntimeError):
             kind = DamagedChunkError
-            message = f"every chunk must decode; {what}. Restore the file from a copy."
+            message = f"every chunk must decode; {text}. Restore the file from a copy."
         rows = self.objects.rows(places[[number]])
         raise kind(message, **self.objects.where, **rows) from error
 
