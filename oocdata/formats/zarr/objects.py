@@ -37,7 +37,7 @@ class Objects:
     """The stored objects of the array at `key`, numbered in C order of their grid.
 
     Errors call positions along `axis` rows. `stored_bytes` is the size of all objects (None unless
-    all were surveyed), `lost` the number of absent ones, and `where` names the array for a
+    all were surveyed), `absent_count` the number of absent ones, and `where` names the array for a
     `SourceError`.
     """
 
@@ -46,7 +46,7 @@ class Objects:
         self.grid = metadata.grid
         self.count = math.prod(self.grid)
         self.stored_bytes: int | None = None
-        self.lost = 0
+        self.absent_count = 0
         self.versions = self._unknown()
         self.where: dict[str, Any] = {"path": store.path, "key": key or None}
 
@@ -83,7 +83,7 @@ class Objects:
             if self.versions is not None:
                 self.versions[number] = ABSENT if found is None else found.version
             if found is None:
-                self.lost += 1
+                self.absent_count += 1
             else:
                 stored_bytes += found.nbytes
                 self._check_size(place, found.nbytes)

@@ -68,8 +68,8 @@ class ZarrReader:
         self.is_warned = missing == "fill"
         """Whether the warning about absent chunks was given, or is not wanted."""
         absent = ""
-        if objects.lost:
-            absent = f"{objects.lost} of {objects.count} stored objects"
+        if objects.absent_count:
+            absent = f"{objects.absent_count} of {objects.count} stored objects"
             self._warn(absent)
             absent = f"; {absent} are absent and read as the fill value"
         # Unless all objects were surveyed, this content can't be told from an earlier one.
