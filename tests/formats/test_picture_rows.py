@@ -1,4 +1,4 @@
-"""Pictures as rows of bytes in HDF5, Zarr and others: Pillow and h5py are the oracles."""
+"""Read pictures from rows of bytes in HDF5, Zarr and others: Pillow and h5py are the oracles."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def proxy(tmp_path: Path) -> Iterator[FaultProxy]:
 
 
 def assert_idle(server: Any) -> None:
-    """Soon no request is in flight and no answer held: threads that read ahead end by themselves."""
+    """Soon no request is in flight and no answer held: reading threads end by themselves."""
     for _ in range(200):
         gc.collect(1)
         if link().held == link()._in_flight == server.at_once == 0:
