@@ -49,7 +49,7 @@ from oocdata.formats.zarr.shards import ShardReader
 from oocdata.testing import SourceConformance, sample_array
 
 FULL = {"write_empty_chunks": True}
-"""zarr-python leaves out chunks of zeros by default; absent chunks must stand for lost ones here."""
+"""zarr-python leaves out chunks of zeros by default; here absent chunks are lost ones."""
 
 
 def write(where: Any, array: NDArray[Any], **options: Any) -> zarr.Array[Any]:

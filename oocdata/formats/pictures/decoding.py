@@ -182,7 +182,7 @@ def shape_from_header(data: bytes) -> tuple[int, ...] | None:
         return None
 
 
-def decode_converted(data: bytes, wanted: Pictures, room: Room) -> NDArray[Any]:
+def decode_converted(data: bytes, options: Pictures, room: Room) -> NDArray[Any]:
     """Decode a picture, then convert and resize it; `room` counts the memory that this takes.
 
     Raise `SourceError` if the bytes don't decode, or only with loss.
@@ -190,16 +190,16 @@ def decode_converted(data: bytes, wanted: Pictures, room: Room) -> NDArray[Any]:
     kind, library = format_of_bytes(data), _pillow()
     try:
         with library.open(BytesIO(data)) as image:
-            if wanted.reduced and wanted.size is not None:
-                image.draft(None, (2 * wanted.size[1], 2 * wanted.size[0]))
-            mode = _mode(image, wanted)
-            with room(len(data) + _scratch_bytes(image, mode, wanted)):
+            if options.reduced and options.size is not None:
+                image.draft(None, (2 * options.size[1], 2 * options.size[0]))
+            mode = _mode(image, options)
+            with room(len(data) + _scratch_bytes(image, mode, options)):
                 if kind == "TIFF":
                     image = _undo_orientation(image, library)
-                if wanted.antialias:
-                    pixels = _resize(image, mode, wanted, library)
+                if options.antialias:
+                    pixels = _resize(image, mode, options, library)
                 else:
-                    pixels = _interpolate(_pixels(image, mode, wanted, kind, data), wanted)
+                    pixels = _interpolate(_pixels(image, mode, options, kind, data), options)
                 image.close()  # frees its memory before other threads may use it
     except (SourceError, MissingDependencyError, MemoryError):
         raise
@@ -218,26 +218,26 @@ def _undo_orientation(image: Any, library: Any) -> Any:
     return stored
 
 
-def _resize(image: Any, mode: str, wanted: Pictures, library: Any) -> NDArray[Any]:
+def _resize(image: Any, mode: str, options: Pictures, library: Any) -> NDArray[Any]:
     """Decode, convert and resize a picture, with Pillow's filters."""
     if mode != image.mode:
         stored, image = image, image.convert(mode)
         stored.close()
-    if wanted.size is not None:
-        height, width = wanted.size
-        filter_ = getattr(library.Resampling, wanted.filter.upper())
-        image = image.resize((width, height), filter_, _box(image.size, wanted))
+    if options.size is not None:
+        height, width = options.size
+        filter_ = getattr(library.Resampling, options.filter.upper())
+        image = image.resize((width, height), filter_, _box(image.size, options))
     return np.asarray(image)
 
 
-def _pixels(image: Any, mode: str, wanted: Pictures, kind: str, data: bytes) -> NDArray[Any]:
+def _pixels(image: Any, mode: str, options: Pictures, kind: str, data: bytes) -> NDArray[Any]:
     """Decode and convert a picture that is not resized yet."""
-    if kind == "JPEG" and image.mode == mode == "RGB" and not wanted.reduced:
+    if kind == "JPEG" and image.mode == mode == "RGB" and not options.reduced:
         return decode_stored(kind, data, empty((image.height, image.width, 3), np.uint8))
     return np.asarray(image if mode == image.mode else image.convert(mode))
 
 
-def _interpolate(pixels: NDArray[Any], wanted: Pictures) -> NDArray[Any]:
+def _interpolate(pixels: NDArray[Any], options: Pictures) -> NDArray[Any]:
     """Resize a picture without antialiasing, as ``tf.image.resize`` does; rounded.
 
     It takes some rows at a time, in recycled memory: taking memory from the kernel for each picture
@@ -248,10 +248,10 @@ def _interpolate(pixels: NDArray[Any], wanted: Pictures) -> NDArray[Any]:
     0.65, as does taking the four neighbours before they are converted; `PIL.Image.transform`, which
     cuts to whole numbers, 1.0, and band by band, as floats, 1.4; a product of matrices 1.2.
     """
-    assert wanted.size is not None
+    assert options.size is not None
     height, width = pixels.shape[:2]
-    tall, wide = wanted.size
-    left, upper, right, lower = _box((width, height), wanted) or (0, 0, width, height)
+    tall, wide = options.size
+    left, upper, right, lower = _box((width, height), options) or (0, 0, width, height)
     above, below, down = _neighbours(upper, lower, tall, height)
     rows = pixels.reshape(height, -1)
     each = rows.shape[1] // width
@@ -299,22 +299,22 @@ def _neighbours(
     return one, two, share.repeat(each)
 
 
-def _mode(image: Any, wanted: Pictures) -> str:
+def _mode(image: Any, options: Pictures) -> str:
     """Return the mode of Pillow to convert a picture to; raise if it would lose something."""
     stored, natural = image.mode, _natural(image)
     raw = image.tile[0][3] if image.tile else ""
     raw = raw if isinstance(raw, str) or not raw else raw[0]
     deep = natural == "F" or natural.startswith("I")
-    if (";16" in str(raw) and not deep) or stored == "I" or (deep and wanted.channels in (3, 4)):
+    if (";16" in str(raw) and not deep) or stored == "I" or (deep and options.channels in (3, 4)):
         raise UnsupportedDtypeError(
             "a picture must have 8 bits a colour, or be grey, to be resized or converted by "
             "Pillow; this one has more. Open such files without `pictures`, as they are stored."
         )
-    if wanted.indices and stored == "P":
+    if options.indices and stored == "P":
         return "P"
-    if wanted.channels is None or deep:
+    if options.channels is None or deep:
         return natural
-    return {1: "L", 3: "RGB", 4: "RGBA"}[wanted.channels]
+    return {1: "L", 3: "RGB", 4: "RGBA"}[options.channels]
 
 
 def _natural(image: Any) -> str:
@@ -331,20 +331,20 @@ def _channels(mode: str) -> tuple[int, ...]:
     return () if mode in ("L", "F") or mode.startswith("I") else (len(mode),)
 
 
-def _scratch_bytes(image: Any, mode: str, wanted: Pictures) -> int:
+def _scratch_bytes(image: Any, mode: str, options: Pictures) -> int:
     """Return the bytes that decoding a picture takes: decoded, converted, half resized."""
     width, height = image.size
     again = mode != image.mode or mode.endswith("A")  # resized, colours are weighed by opacity
     each, made = _pixel_bytes(image.mode), _pixel_bytes(mode) if again else 0
     # The coefficients of all scans, 2 bytes each, are freed before the picture is converted.
     besides = 6 if image.info.get("progressive") else _MORE_BYTES.get(image.format, 0)
-    if wanted.size is None:
+    if options.size is None:
         return int(width * height * (each + max(besides, made + _pixel_bytes(mode))))
-    if not wanted.antialias:
-        again = wanted.size[0] * wanted.size[1] * _pixel_bytes(mode)
+    if not options.antialias:
+        again = options.size[0] * options.size[1] * _pixel_bytes(mode)
         again += 4 * _BAND_BYTES
         return int(width * height * (each + max(besides, made + _pixel_bytes(mode))) + again)
-    return int(width * height * (each + max(besides, made)) + wanted.size[1] * height * 4)
+    return int(width * height * (each + max(besides, made)) + options.size[1] * height * 4)
 
 
 def _pixel_bytes(mode: str) -> int:
@@ -352,11 +352,11 @@ def _pixel_bytes(mode: str) -> int:
     return 1 if mode in ("1", "L", "P") else 2 if mode.startswith("I;16") else 4
 
 
-def _box(size: tuple[int, int], wanted: Pictures) -> tuple[float, ...] | None:
+def _box(size: tuple[int, int], options: Pictures) -> tuple[float, ...] | None:
     """Return the central window that is resized: left, upper, right, lower; None for all."""
-    if not wanted.crop or wanted.size is None:
+    if not options.crop or options.size is None:
         return None
-    (width, height), (tall, wide) = size, wanted.size
+    (width, height), (tall, wide) = size, options.size
     # A rounded scale could put the window a little outside.
     if width * tall < height * wide:
         across, down = float(width), width * tall / wide

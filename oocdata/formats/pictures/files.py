@@ -95,7 +95,7 @@ class PictureFiles:
 
 
 def open_pictures(
-    paths: Sequence[str], wanted: Pictures | None = None, *, axis: int | str = 0
+    paths: Sequence[str], options: Pictures | None = None, *, axis: int | str = 0
 ) -> Chunked:
     """Open picture files as one array; the first is decoded, which gives the shape of all.
 
@@ -103,7 +103,7 @@ def open_pictures(
     ----------
     paths : sequence of str
         At least one; in this order.
-    wanted : Pictures, optional
+    options : Pictures, optional
     axis : int or str
 
     Returns
@@ -129,4 +129,4 @@ def open_pictures(
     """
     here = os.getcwd()
     files = [path if path.startswith("/") else os.path.join(here, path) for path in paths]
-    return open_picture_rows(PictureFiles(files), wanted, axis=axis)
+    return open_picture_rows(PictureFiles(files), options, axis=axis)

@@ -56,7 +56,7 @@ class PictureReader:
         Of the bytes of pictures: ``bytes`` objects or text of a fixed length, a picture each; or
         uint8, with the bytes along the last axis. Bytes after the end of a picture are ignored,
         since rows are as long as the longest.
-    wanted : Pictures or None
+    options : Pictures or None
         How pictures are resized and converted; None to leave them as stored.
     element : tuple of int
         Shape of a picture.
@@ -66,7 +66,7 @@ class PictureReader:
     """
 
     source: Source
-    wanted: Pictures | None
+    options: Pictures | None
     element: tuple[int, ...]
     dtype: np.dtype[Any]
     kind: str
@@ -104,7 +104,7 @@ class PictureReader:
         if not stored.row_files:
             decoded, layout = f"{decoded}; its bytes: {stored.reading}", f"{layout}row; "
         names = stored.dimensions[: self.axes]
-        pictures = {} if self.wanted is None else {"pictures": self.wanted}
+        pictures = {} if self.options is None else {"pictures": self.options}
         return replace(
             stored,
             layout=layout + stored.layout,
@@ -136,9 +136,9 @@ class PictureReader:
         with self._naming(place):
             data = self._bytes_of(place)
             kind = format_of_bytes(data)
-            if self.wanted is None:
+            if self.options is None:
                 return decode_stored(kind, data), kind
-            return decode_converted(data, self.wanted, partial(_room, self.most_scratch)), kind
+            return decode_converted(data, self.options, partial(_room, self.most_scratch)), kind
 
     def _bytes_of(self, place: list[int]) -> bytes:
         """Return the bytes of a picture."""
@@ -163,12 +163,12 @@ class PictureReader:
 
     def _decode(self, data: bytes, out: NDArray[Any]) -> None:
         """Decode a picture into its place."""
-        kind, wanted = format_of_bytes(data), self.wanted
+        kind, options = format_of_bytes(data), self.options
         # An unchanged JPEG has the same numbers from both decoders.
         is_unchanged = (
-            kind == "JPEG" and wanted and not wanted.size and wanted.channels in (None, 3)
+            kind == "JPEG" and options and not options.size and options.channels in (None, 3)
         )
-        if wanted is None or is_unchanged:
+        if options is None or is_unchanged:
             try:
                 with _room(self.most_scratch, len(data) + 2 * out.nbytes):
                     decode_stored(kind, data, out)
@@ -179,11 +179,11 @@ class PictureReader:
                 shape = shape_from_header(data)
                 if shape is None:
                     raise damaged(kind, error) from error
-                if wanted is None:
+                if options is None:
                     difference = f"{shape}" if shape != out.shape else "another dtype"
                     raise self._mismatch(difference) from error
-        assert wanted is not None
-        found = decode_converted(data, wanted, partial(_room, self.most_scratch))
+        assert options is not None
+        found = decode_converted(data, options, partial(_room, self.most_scratch))
         if (found.shape, found.dtype) != (out.shape, out.dtype):
             raise self._mismatch(f"{found.shape} {found.dtype}")
         out[...] = found
@@ -222,14 +222,14 @@ def _trim() -> None:
         trim(0)
 
 
-def open_picture_rows(source: Source, wanted: Pictures | None, *, axis: int | str = 0) -> Chunked:
+def open_picture_rows(source: Source, options: Pictures | None, *, axis: int | str = 0) -> Chunked:
     """Open rows of bytes as the pictures that they encode.
 
     Parameters
     ----------
     source : Source
         See `PictureReader`.
-    wanted : Pictures
+    options : Pictures
     axis : int or str
 
     Raises
@@ -266,7 +266,7 @@ def open_picture_rows(source: Source, wanted: Pictures | None, *, axis: int | st
             path=storage.path,
             key=storage.key,
         )
-    reader = PictureReader(source, wanted, (), np.dtype(np.uint8), "")
+    reader = PictureReader(source, options, (), np.dtype(np.uint8), "")
     if not prod(reader.grid):
         raise EmptyError("there must be a picture, whose shape is that of all; got none.")
     found, kind = reader.first()
