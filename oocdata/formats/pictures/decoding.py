@@ -334,17 +334,18 @@ def _channels(mode: str) -> tuple[int, ...]:
 def _scratch_bytes(image: Any, mode: str, options: Pictures) -> int:
     """Return the bytes that decoding a picture takes: decoded, converted, half resized."""
     width, height = image.size
-    again = mode != image.mode or mode.endswith("A")  # resized, colours are weighed by opacity
-    each, made = _pixel_bytes(image.mode), _pixel_bytes(mode) if again else 0
+    is_copied = mode != image.mode or mode.endswith("A")  # opacity weighs colours in resizing
+    decoded, copied = _pixel_bytes(image.mode), _pixel_bytes(mode) if is_copied else 0
     # The coefficients of all scans, 2 bytes each, are freed before the picture is converted.
-    besides = 6 if image.info.get("progressive") else _MORE_BYTES.get(image.format, 0)
+    extra = 6 if image.info.get("progressive") else _MORE_BYTES.get(image.format, 0)
+    if options.size is not None and options.antialias:
+        half_resized = options.size[1] * height * 4
+        return int(width * height * (decoded + max(extra, copied)) + half_resized)
+    whole = int(width * height * (decoded + max(extra, copied + _pixel_bytes(mode))))
     if options.size is None:
-        return int(width * height * (each + max(besides, made + _pixel_bytes(mode))))
-    if not options.antialias:
-        again = options.size[0] * options.size[1] * _pixel_bytes(mode)
-        again += 4 * _BAND_BYTES
-        return int(width * height * (each + max(besides, made + _pixel_bytes(mode))) + again)
-    return int(width * height * (each + max(besides, made)) + options.size[1] * height * 4)
+        return whole
+    tall, wide = options.size
+    return whole + tall * wide * _pixel_bytes(mode) + 4 * _BAND_BYTES
 
 
 def _pixel_bytes(mode: str) -> int:
