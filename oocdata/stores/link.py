@@ -269,7 +269,7 @@ class Link(AnswerBudget):
     def _tracked(self, awaitable: Any) -> Any:
         """Remember an awaitable of the client, for as long as the client's threads refer to it.
 
-        They do until they have told Python how it ended, even if it was cancelled. If the
+        They do until they have reported its end to Python, even if it was cancelled. If the
         interpreter is gone by then, they end the process by a signal.
         """
         self._client_calls.add(awaitable)
