@@ -44,7 +44,7 @@ def kept(version: ObjectVersion, start: int) -> bytes:
 
 
 def blocks_of_metadata(version: ObjectVersion) -> int:
-    """Return the number of cached blocks after the first one.
+    """Return the number of cached blocks that were fetched one by one, after the first.
 
     Pieces that begin elsewhere than a block were fetched together, and don't count.
     """

@@ -133,7 +133,7 @@ class StoredObjects:
         with suppress(MissingFileError):
             unless = "" if cached is None or version else cached.tag
             answer = await link().get(address, unless=unless) or cached
-        if not self._versions.first(number, _version_number(answer)):
+        if not self._versions.record(number, _version_number(answer)):
             how = "it was written anew" if answer is not None else "it was deleted"
             raise ChangedError(
                 f"the object must be as it was when it was first read; {how}. Open the array "

@@ -57,7 +57,7 @@ class VersionTable:
     Examples
     --------
     >>> versions = VersionTable(10)
-    >>> versions.first(3, 7), versions.first(3, 7), versions.first(3, 8), versions.get(3)
+    >>> versions.record(3, 7), versions.record(3, 7), versions.record(3, 8), versions.get(3)
     (True, True, False, 7)
     """
 
@@ -74,7 +74,7 @@ class VersionTable:
         """Return the version number of an object, 0 if unknown."""
         return int(self._each[number]) if len(self._each) else 0
 
-    def first(self, number: int, version: int) -> bool:
+    def record(self, number: int, version: int) -> bool:
         """Set the version of an object if it is unknown; return False if it is another one."""
         before = self.get(number)
         if len(self._each):

@@ -218,7 +218,7 @@ class _StoredChunks:
             for shard, done in requests.items():
                 known[shard] = index = self._index_in(shard, done)
                 version = hash(None if index is None else index[0].version) or 1
-                if not self._versions.first(shard, version):
+                if not self._versions.record(shard, version):
                     raise ChangedError(
                         "the object must be as it was when it was first read; it was written "
                         "anew. Open the array again.",
