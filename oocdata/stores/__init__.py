@@ -1,1 +1,1 @@
-"""Bytes that lie in no local file: objects in stores and behind HTTP, read by byte range."""
+"""Read objects in stores and behind HTTP, by byte range."""

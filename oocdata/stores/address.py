@@ -1,8 +1,8 @@
-"""Which store a URL leads to, and the client that reads it.
+"""Parse URLs of stores, make the clients that read them, and list names in them.
 
 The client is obstore (the object_store library of Apache Arrow): S3, Google Cloud Storage, Azure
-and HTTP, with credentials from where the tools of each cloud take them. It is asked for single
-ranges; what is asked for when, and what happens when that fails, is `oocdata.stores.link`'s.
+and HTTP, with credentials from where the tools of each cloud take them. It makes single requests;
+`oocdata.stores.link` schedules and retries them.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.stores.failures import told
-from oocdata.stores.given import FileSystem, given_store, is_given
+from oocdata.stores.given import FsspecClient, is_given, user_store_client
 
 __all__ = ["Address", "client", "list_names", "matching", "obstore"]
 
 _MAGIC = re.compile(r"[*[]")
 
 _LISTINGS = 32
-"""Folders that are listed at a time."""
+"""Folders listed at a time."""
 
 _SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
 
@@ -52,7 +52,7 @@ def obstore() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where an object lies.
+    """Address of an object: a store, and a name in it.
 
     Examples
     --------
@@ -62,13 +62,13 @@ class Address:
     """
 
     root: str  #: the store: ``"s3://bucket"``, ``"https://host:8000"``
-    name: str  #: the object's name in it, not quoted; may be empty for a whole store
+    name: str  #: the object's name in the store, not quoted; empty for the whole store
 
     @classmethod
     def of(cls, url: str) -> Address:
-        """Return the address that a URL is, if a store is known by its scheme.
+        """Parse a URL whose scheme names a store.
 
-        One that holds a credential, which would get into descriptions and messages, is refused.
+        A URL with a credential, which would get into descriptions and messages, is refused.
         """
         scheme = url.partition("://")[0].lower()
         try:
@@ -87,7 +87,7 @@ class Address:
                 f"signature, and parts of the file are asked for; got one for {parts.hostname}. "
                 "Use the address of the object itself, with credentials from the environment."
             )
-        # Said after the rest: what is echoed must hold no credential.
+        # Checked last: the message quotes the URL, which must hold no credential.
         if not is_given(url) and scheme not in _SCHEMES:
             raise UnknownFormatError(
                 f"a URL must start with {'://, '.join(_SCHEMES[:-1])}:// or https://; got "
@@ -98,7 +98,7 @@ class Address:
 
     @property
     def url(self) -> str:
-        """As it is told and described: quoted, without credentials."""
+        """The quoted URL, for messages and descriptions."""
         return f"{self.root}/{quote(self.name)}" if self.name else self.root
 
     def __truediv__(self, name: str) -> Address:
@@ -108,46 +108,46 @@ class Address:
     def store(self) -> Any:
         """The client of the store."""
         try:
-            return given_store(self.root) if is_given(self.root) else client(self.root)
+            return user_store_client(self.root) if is_given(self.root) else client(self.root)
         except OocdataError:
             raise
         except Exception as error:  # as in `list_names`
-            words = str(error).split("\n")[0]
+            message = str(error).split("\n")[0]
             raise SourceError(
-                f"the store's settings must be complete; the client says: {words}.", path=self.url
+                f"the store's settings must be complete; the client says: {message}.", path=self.url
             ) from None
 
 
 @lru_cache(maxsize=64)
 def client(root: str, *, writes: bool = False) -> Any:
-    """Return the client of a store; one for all its objects, so that connections are shared.
+    """Return the client of a store, the same for all its objects, so that they share connections.
 
-    One that writes makes requests again by itself; those that read are the link's to make again.
+    A client that writes retries requests itself; those of one that reads are retried by the link.
     """
     obstore()
     stores = importlib.import_module("obstore.store")
     options: dict[str, Any] = {
-        # Times out by what was measured (`link`), not by a fixed number of seconds.
+        # The link sets timeouts, from how long earlier answers took.
         "client_options": {"timeout": "1 day", "connect_timeout": "10s"},
         "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
     }
     if writes:
         options["client_options"]["timeout"] = "5 minutes"
         options["retry_config"] = {"max_retries": 8, "retry_timeout": timedelta(minutes=10)}
-    # Options that are given stand for all that the environment says of the client. A server of
-    # one's own: the tools of the clouds ask for no more than its URL.
-    told = [os.environ.get(f"{cloud}_ALLOW_HTTP", "") for cloud in ("AWS", "GOOGLE", "AZURE")]
-    urls = [value for name, value in os.environ.items() if "ENDPOINT" in name.upper()]
-    given = [root, os.environ.get("GOOGLE_BASE_URL", ""), *urls]
+    # These options replace those of the environment. A plain `http://` URL of a server is enough,
+    # as for the tools of the clouds.
+    allowed = [os.environ.get(f"{cloud}_ALLOW_HTTP", "") for cloud in ("AWS", "GOOGLE", "AZURE")]
+    endpoints = [value for name, value in os.environ.items() if "ENDPOINT" in name.upper()]
+    urls = [root, os.environ.get("GOOGLE_BASE_URL", ""), *endpoints]
     if root.startswith("gs://") and (emulator := os.environ.get("STORAGE_EMULATOR_HOST")):
-        # As Google's own tools have it: without credentials, perhaps without a scheme.
-        given.append(emulator if "://" in emulator else f"http://{emulator}")
-        account = {"gcs_base_url": given[-1], "disable_oauth": True}
+        # As for Google's own tools: without credentials, perhaps without a scheme.
+        urls.append(emulator if "://" in emulator else f"http://{emulator}")
+        account = {"gcs_base_url": urls[-1], "disable_oauth": True}
         empty = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
         options["service_account_key"] = json.dumps({**account, **empty})
-    if "true" in map(str.lower, told) or any(one.startswith("http://") for one in given):
+    if "true" in map(str.lower, allowed) or any(url.startswith("http://") for url in urls):
         options["client_options"]["allow_http"] = True
-    if root.startswith("http"):  # whatever the host: `from_url` takes some for buckets
+    if root.startswith("http"):  # `from_url` would take some hosts for buckets
         return stores.HTTPStore.from_url(root, **options)
     if root.startswith("s3://"):
         provider = _aws_credentials()
@@ -157,13 +157,13 @@ def client(root: str, *, writes: bool = False) -> Any:
 
 
 def _aws_credentials() -> Any:
-    """Return what finds credentials as the tools of AWS do: profiles, single sign-on, roles.
+    """Return a provider of credentials as for the tools of AWS: profiles, single sign-on, roles.
 
-    None where the environment says all, or boto3 is not installed: then obstore looks in the
-    environment and asks the machine for its role.
+    None if the environment holds credentials or boto3 is not installed: obstore then looks in the
+    environment, and requests the role of the machine.
     """
-    told = ("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE", "AWS_WEB_IDENTITY_TOKEN_FILE")
-    if any(os.environ.get(name) for name in told):
+    names = ("AWS_ACCESS_KEY_ID", "AWS_SKIP_SIGNATURE", "AWS_WEB_IDENTITY_TOKEN_FILE")
+    if any(os.environ.get(name) for name in names):
         return None
     try:
         session = importlib.import_module("boto3").Session()
@@ -177,55 +177,57 @@ def _aws_credentials() -> Any:
 def list_names(address: Address) -> Iterator[tuple[str, bool]]:
     """Yield the names directly below an address, and whether each is a folder.
 
-    A `SourceError` if the store can't list; HTTP can't.
+    Raise `SourceError` if the store can't list, as over HTTP.
     """
     if address.root.startswith("http"):
         raise SourceError(
-            "names must be given one by one over HTTP, which can't list what there is; got a "
+            "names must be given one by one over HTTP, which can't list objects; got a "
             "pattern or a folder. Give a list of URLs.",
             path=address.url,
         )
     prefix = f"{address.name}/" if address.name else ""
-    if isinstance(address.store, FileSystem):
+    if isinstance(address.store, FsspecClient):
         yield from address.store.list(address.name)
         return
     try:
-        found = obstore().list_with_delimiter(address.store, prefix or None)
-    except Exception as error:  # obstore's own classes have no common one but Exception
+        listed = obstore().list_with_delimiter(address.store, prefix or None)
+    except Exception as error:  # obstore's errors have no common class but Exception
         raise told(error, address.url) from None
-    for folder in found["common_prefixes"]:
+    for folder in listed["common_prefixes"]:
         yield folder.rstrip("/").removeprefix(prefix), True
-    for one in found["objects"]:
-        if one["path"] != prefix.rstrip("/"):
-            yield one["path"].removeprefix(prefix), False
+    for file in listed["objects"]:
+        if file["path"] != prefix.rstrip("/"):
+            yield file["path"].removeprefix(prefix), False
 
 
 def matching(url: str) -> list[str]:
-    """Return the URLs of the objects, or of the folders of them, that a pattern matches.
+    """Return the URLs of the objects or folders that a pattern matches.
 
     ``*`` and ``[…]`` match within one step of the name, as in a file system's glob; a step that is
-    a name itself is no pattern. A store that can't list is a `SourceError`; HTTP can't.
+    a name itself is no pattern. Raise `SourceError` if the store can't list, as over HTTP.
     """
     address = Address.of(url)
     steps = address.name.split("/")
-    found, drawn = [Address(address.root, "")], False
+    matches, is_pattern = [Address(address.root, "")], False
     for number, step in enumerate(steps):
-        drawn = drawn or bool(_MAGIC.search(step))
-        if not drawn:
-            found = [one / step for one in found]
+        is_pattern = is_pattern or bool(_MAGIC.search(step))
+        if not is_pattern:
+            matches = [one / step for one in matches]
             continue
-        # Also a step without a pattern is looked for, after one: not each folder has it.
+        # Plain steps after a pattern are looked up too: not every folder has them.
         with ThreadPoolExecutor(_LISTINGS) as threads:
-            below = threads.map(lambda one: list(list_names(one)), found)
-            found = [
+            below = threads.map(lambda one: list(list_names(one)), matches)
+            matches = [
                 one / name
-                for one, names in zip(found, below, strict=True)
-                for name in _chosen(names, step, last=number == len(steps) - 1)
+                for one, names in zip(matches, below, strict=True)
+                for name in _match(names, step, is_last=number == len(steps) - 1)
             ]
-    return [one.url for one in found]
+    return [one.url for one in matches]
 
 
-def _chosen(names: list[tuple[str, bool]], step: str, *, last: bool) -> list[str]:
-    """Return the names, each once, that a step of a pattern matches; folders, but for the last."""
-    some = dict.fromkeys(name for name, is_folder in names if is_folder or last)
-    return [step] if step in some else [name for name in some if fnmatch.fnmatchcase(name, step)]
+def _match(names: list[tuple[str, bool]], step: str, *, is_last: bool) -> list[str]:
+    """Return the names, each once, that a step matches; only folders, unless it is the last."""
+    listed = dict.fromkeys(name for name, is_folder in names if is_folder or is_last)
+    if step in listed:
+        return [step]
+    return [name for name in listed if fnmatch.fnmatchcase(name, step)]

@@ -1,4 +1,4 @@
-"""What a store answers."""
+"""Define `Answer`, the answer of a store to one request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Answer"]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Bytes of an object, and which version of it they are of."""
+    """Bytes of an object, and its version."""
 
     data: Any  #: a buffer
     nbytes: int  #: of the whole object

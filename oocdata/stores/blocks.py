@@ -1,4 +1,4 @@
-"""Headers and metadata: pieces that are fetched once, kept a while and counted; as a stream."""
+"""Cache headers and metadata of objects in blocks, and read them as a stream."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ __all__ = [
 ]  # fmt: skip
 
 BLOCK = 256 << 10
-"""Of metadata, so much is fetched at a time; on a connection that has been in use it is sent in
-less than a round trip takes."""
+"""Bytes of metadata that are fetched at a time. A connection that has been in use sends so much in
+less than a round trip."""
 
 BEGINNING = 12 << 10
-"""What is fetched of an object when it is opened: a server sends so much at once on a connection
-that is new. A block takes it five round trips then."""
+"""Bytes that are fetched when an object is opened: a server sends so much at once over a new
+connection, where a block takes five round trips."""
 
 KEPT = 16 << 20
-"""Bytes of pieces that are kept, for all objects."""
+"""Bytes that are cached for all objects."""
 
 _lock = threading.Lock()
 _pieces: OrderedDict[tuple[ObjectVersion, int], bytes] = OrderedDict()
-_held = 0
+
+_nbytes = 0
 
 
 def kept(version: ObjectVersion, start: int) -> bytes:
-    """Return the piece that begins at a place, as far as it is kept: perhaps nothing."""
+    """Return the cached bytes from an offset on; empty if there are none."""
     with _lock:
         found = _pieces.get((version, start), b"")
         if found:
@@ -43,35 +44,35 @@ def kept(version: ObjectVersion, start: int) -> bytes:
 
 
 def blocks_of_metadata(version: ObjectVersion) -> int:
-    """Return how many blocks are kept besides the first, which were fetched one by one.
+    """Return the number of cached blocks that were fetched one by one, after the first.
 
-    Pieces that begin elsewhere came together.
+    Pieces that begin elsewhere than a block were fetched together, and don't count.
     """
     with _lock:
         return sum(1 for of, start in _pieces if of == version and start and not start % BLOCK)
 
 
 def forget(version: ObjectVersion | None = None) -> None:
-    """Keep no pieces of a version any more; by default of none."""
-    global _held
+    """Drop the pieces of a version from the cache; by default all."""
+    global _nbytes
     with _lock:
         for key in [key for key in _pieces if version in (None, key[0])]:
-            _held -= len(_pieces.pop(key))
+            _nbytes -= len(_pieces.pop(key))
 
 
 def keep(version: ObjectVersion, start: int, piece: bytes) -> None:
-    """Keep a piece until as many bytes of others were fetched as are kept."""
-    global _held
+    """Add a piece to the cache, and evict those used longest ago beyond its size."""
+    global _nbytes
     with _lock:
         before = _pieces.pop((version, start), b"")
         _pieces[version, start] = piece = max(before, piece, key=len)
-        _held += len(piece) - len(before)
-        while _held > KEPT:
-            _held -= len(_pieces.popitem(last=False)[1])
+        _nbytes += len(piece) - len(before)
+        while _nbytes > KEPT:
+            _nbytes -= len(_pieces.popitem(last=False)[1])
 
 
 class ObjectStream(io.RawIOBase):
-    """The bytes of an object, which may be read at any place."""
+    """An object as a seekable stream of its bytes."""
 
     def __init__(self, file: StoredFile) -> None:
         super().__init__()
@@ -86,17 +87,17 @@ class ObjectStream(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Return the place that is read next."""
+        """Return the position in bytes."""
         return self._place
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Choose the place that is read next, and return it."""
+        """Set the position, and return it."""
         begin = (0, self._place, self.file.version.nbytes)[whence]
         self._place = max(0, begin + offset)
         return self._place
 
     def readinto(self, buffer: Any) -> int:
-        """Fill all of the buffer, as far as the object goes."""
+        """Fill the whole buffer, unless the object ends before."""
         out = memoryview(buffer).cast("B")[: max(0, self.file.version.nbytes - self._place)]
         if not out:
             return 0

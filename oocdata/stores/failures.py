@@ -1,4 +1,4 @@
-"""Failed requests: which may have another answer soon, and what users are told of those."""
+"""Classify failed requests: which are retried, and which errors users get."""
 
 from __future__ import annotations
 
@@ -8,110 +8,116 @@ from typing import TypedDict
 from oocdata.errors import MissingFileError, SourceError
 
 __all__ = [
-    "FIRST_TRIES", "TRIES", "ChangedError", "ForbiddenError", "TornError", "is_silent", "may_pass",
+    "FIRST_TRIES",
+    "TRIES",
+    "ChangedError",
+    "ForbiddenError",
+    "IncompleteAnswerError",
+    "is_temporary",
+    "is_unanswered",
     "told",
 ]  # fmt: skip
 
 TRIES = 8
-"""Requests that are made for one answer, at most."""
+"""Largest number of requests for one answer."""
 
 FIRST_TRIES = 3
-"""The same of a store that has never answered: its address is more likely wrong."""
+"""Largest number for a store that has never answered: its address is more likely wrong."""
 
 _STATUS = re.compile(r"status code: (\d{3})")
-_STAYS = re.compile(
+_PERMANENT = re.compile(
     "dns error|failed to lookup|kind: (Redirect|Builder)|BareRedirect|Generic LocalFileSystem error"
     r"|source: (Header|NoContentRange|ParseContentRange)\b"
 )
-_NO_FOLDER = "kind: NotADirectory"
+_NOT_A_FOLDER = "kind: NotADirectory"
 _ADDRESS = re.compile(r"\S+://\S+")
 
 
 class ChangedError(SourceError):
-    """The object is another version than the one asked for."""
+    """The object is not the version that was requested."""
 
 
 class ForbiddenError(SourceError):
-    """The store says 403: also of what is not there, to whoever may not list."""
+    """The store answered 403; it does so for missing objects too, without permission to list."""
 
 
-class TornError(Exception):
-    """An answer that is not as long as was asked for."""
+class IncompleteAnswerError(Exception):
+    """An answer does not have the requested length."""
 
 
-def may_pass(error: Exception) -> bool:
-    """Return whether the same request may have another answer soon."""
-    if isinstance(error, TimeoutError | TornError | ConnectionError):
+def is_temporary(error: Exception) -> bool:
+    """Return whether a retry may succeed."""
+    if isinstance(error, TimeoutError | IncompleteAnswerError | ConnectionError):
         return True
     if type(error).__name__ != "GenericError":
         return False
-    if _STAYS.search(str(error)):
+    if _PERMANENT.search(str(error)):
         return False
     status = _STATUS.search(str(error))
-    # Without one, no answer came, or half of it.
+    # Without a status, there was no answer or half of it.
     return status is None or status[1] in ("408", "429") or status[1][0] == "5"
 
 
-def is_silent(error: Exception) -> bool:
-    """Return whether nothing has answered: there may be no such server."""
+def is_unanswered(error: Exception) -> bool:
+    """Return whether no server has answered: perhaps there is none."""
     return isinstance(error, TimeoutError) or "kind: Connect," in str(error)
 
 
-class _About(TypedDict):
+class _Where(TypedDict):
     path: str
 
 
 def told(error: Exception, url: str) -> SourceError:
-    """Return what the client says as an error of this package, without headers and signatures."""
-    kind, about = type(error).__name__, _About(path=url)
+    """Return an error of the client as one of this package, without headers and signatures."""
+    kind, where = type(error).__name__, _Where(path=url)
     status = _STATUS.search(str(error))
-    if isinstance(error, FileNotFoundError) or _NO_FOLDER in str(error):
-        return MissingFileError("the object must exist; the store has none of this name.", **about)
+    if isinstance(error, FileNotFoundError) or _NOT_A_FOLDER in str(error):
+        return MissingFileError("the object must exist; the store has none of this name.", **where)
     if kind == "PermissionDeniedError":
         return ForbiddenError(
             "the store must allow the object to be read; it answered 403 (forbidden). Are the "
             "credentials those of this bucket? For one that is public: AWS_SKIP_SIGNATURE=true, "
             "GOOGLE_SKIP_SIGNATURE=true or AZURE_SKIP_SIGNATURE=true.",
-            **about,
+            **where,
         )
     if kind == "UnauthenticatedError":
         return SourceError(
             "the store must know who asks; it answered 401 (unauthorised). Give credentials as for "
             "the store's own command-line tool.",
-            **about,
+            **where,
         )
     if kind == "PreconditionError":
-        return ChangedError("the object has changed", **about)
+        return ChangedError("the object has changed", **where)
     if kind == "NotSupportedError":
         return SourceError(
             "the server must answer requests for parts of a file; it sends the whole file "
             "whatever is asked for. Download the file, or use another server.",
-            **about,
+            **where,
         )
     if isinstance(error, TimeoutError):
         return SourceError(
             "the server must answer; several requests had no answer in time. Is it reachable?",
-            **about,
+            **where,
         )
-    if isinstance(error, TornError):
+    if isinstance(error, IncompleteAnswerError):
         return SourceError(
             f"the server must send the bytes that are asked for as they are; {error}. Does it "
             "compress what it sends (Content-Encoding)? Have it not do so.",
-            **about,
+            **where,
         )
     if status is not None and status[1] == "416":
         return SourceError(
             "the object must have the bytes that are asked for; it is empty, or was cut short.",
-            **about,
+            **where,
         )
     if status is not None:
-        hint = " Try again later." if may_pass(error) else ""
+        hint = " Try again later." if is_temporary(error) else ""
         return SourceError(
-            f"the server must send the object; it answered {status[1]}.{hint}", **about
+            f"the server must send the object; it answered {status[1]}.{hint}", **where
         )
-    words = _ADDRESS.sub("…", str(error).split("\n")[0])  # which may hold a signature
+    message = _ADDRESS.sub("…", str(error).split("\n")[0])  # an address may have a signature
     return SourceError(
-        f"the store must send the object; the client says: {words[:200]}. Is the address right, "
+        f"the store must send the object; the client says: {message[:200]}. Is the address right, "
         "and the server reachable?",
-        **about,
+        **where,
     )

@@ -1,7 +1,7 @@
-"""Files in stores, with what engines ask of a file: which version it is, and runs of its bytes.
+"""Read objects in stores through the interface that engines use for files.
 
-Bytes that will be read soon are *asked for* together, so that their requests are under way at the
-same time; a read takes what was asked for, and asks for the rest itself.
+Ranges that will be read soon are requested together, so that their requests are in flight at the
+same time. A read takes the ranges that are already requested, and requests the others itself.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, forget, keep, kept
 from oocdata.stores.folder import CacheFolder
-from oocdata.stores.given import is_given, refused
-from oocdata.stores.held import Asked, to_fetch
+from oocdata.stores.given import is_given, unsendable_message
+from oocdata.stores.held import RangeRequests, to_fetch
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.pieces import Pieces
-from oocdata.stores.versions import ObjectVersion, once
+from oocdata.stores.versions import ObjectVersion, request_once
 
 if TYPE_CHECKING:
     from oocdata.stores.entry import Entry
@@ -41,46 +41,47 @@ Ints = NDArray[np.int64]
 
 
 class StoredFile:
-    """One version of an object in a store; picklable, and one for all who read it.
+    """One version of an object in a store; picklable, and shared by all its readers.
 
-    What engines ask of `oocdata.engines.files.OpenFile`: it is its own descriptor, since nothing
+    It has the methods of `oocdata.engines.files.OpenFile`, and is its own descriptor, since nothing
     is open.
     """
 
     number, is_remote = -1, True
-    """The kernel knows no such file."""
+    """There is no descriptor of the kernel."""
 
     def __init__(self, version: ObjectVersion, entry: Entry | None) -> None:
         self.version, self.entry = version, entry
         self.address = Address.of(version.path)
         ANSWERED.add(self.address.root)
-        #: Whoever looks for what was asked for holds it until it has asked for the rest.
+        #: Held while a reader looks up the requested ranges and requests the others.
         self.lock = threading.Lock()
-        self.asked: list[Asked] = []
+        self.requests: list[RangeRequests] = []
 
     def __reduce__(self) -> tuple[Callable[..., StoredFile], tuple[ObjectVersion]]:
         if is_given(self.version.path):
-            raise ArgumentError(refused(self.version.path))
+            raise ArgumentError(unsendable_message(self.version.path))
         return of_version, (self.version,)
 
     @staticmethod
-    def asked_at(address: Address) -> Future[StoredFile]:
-        """Ask for the beginning of an object as it is now: once within `one_look`."""
-        return once((StoredFile, address), lambda: link().start(partial(_beginning, address)))
+    def request_at(address: Address) -> Future[StoredFile]:
+        """Request the beginning of an object's current version; once within `one_look`."""
+        request = partial(link().start, partial(_beginning, address))
+        return request_once((StoredFile, address), request)
 
     @staticmethod
     def at(url: str) -> StoredFile:
-        """Return the object at a URL as it is now."""
-        return StoredFile.asked_at(Address.of(url)).result()
+        """Return the current version of the object at a URL."""
+        return StoredFile.request_at(Address.of(url)).result()
 
-    # As of a file of the kernel's.
+    # The interface of an open file.
 
     def opened(self) -> StoredFile:
         """Return itself."""
         return self
 
     def unchanged(self) -> bool:
-        """Return True: each answer is compared when it comes."""
+        """Return True: the version of each answer is compared on arrival."""
         return True
 
     def check(self, key: str | None = None) -> None:
@@ -91,7 +92,7 @@ class StoredFile:
 
     @property
     def held_bytes(self) -> int:
-        """How long the object is."""
+        """Length of the object in bytes."""
         return self.version.nbytes
 
     def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> None:
@@ -102,83 +103,82 @@ class StoredFile:
             raise UnfinishedError(int(beyond[0]), None)
         left, entry = Pieces(np.arange(len(offsets)), offsets, addresses, counts), self.entry
         if not counts.all():
-            left = left.of(np.flatnonzero(counts))
+            left = left.take(np.flatnonzero(counts))
         if entry is not None and entry.read_runs(left):
             return
         with self.lock:
-            asked = list(self.asked)
-        for one in asked:
-            left = self._take(one, left)
-        # By the folder, and at last without it, where others delete what it holds meanwhile.
+            requests = list(self.requests)
+        for request in requests:
+            left = self._take(request, left)
+        # The second attempt bypasses the cache folder, whose files others may delete meanwhile.
         for folder in (entry, None):
-            at_once = left._replace(runs=np.zeros_like(left.runs))  # read as they lie
-            with Asked(self, at_once, folder, at_once=True) as own:
-                left = self._take(own, left)
+            in_file_order = left._replace(runs=np.zeros_like(left.runs))
+            with RangeRequests(self, in_file_order, folder, at_once=True) as request:
+                left = self._take(request, left)
             if not len(left.runs) or (folder is not None and folder.read_runs(left)):
                 return
 
-    def _take(self, asked: Asked, wanted: Pieces) -> Pieces:
-        """Copy what lies in ranges that were asked for; return what does not, or not any more."""
-        if not len(asked.starts) or not len(wanted.runs):
-            return wanted
-        pieces, found = wanted.within(asked.starts, asked.stops)
-        order = np.argsort(found, kind="stable")
-        borders = [*np.flatnonzero(np.diff(found[order], prepend=-2)).tolist(), len(order)]
+    def _take(self, requests: RangeRequests, runs: Pieces) -> Pieces:
+        """Copy the runs in requested ranges; return those elsewhere or in ranges given up."""
+        if not len(requests.starts) or not len(runs.runs):
+            return runs
+        pieces, ranges = runs.cut(requests.starts, requests.stops)
+        order = np.argsort(ranges, kind="stable")
+        borders = [*np.flatnonzero(np.diff(ranges[order], prepend=-2)).tolist(), len(order)]
         left = []
         for first, stop in pairwise(borders):
-            number, some = int(found[order[first]]), order[first:stop]
+            number, positions = int(ranges[order[first]]), order[first:stop]
             try:
                 if number < 0:
                     raise CancelledError
-                data = memoryview(asked.take(number).data)
+                data = memoryview(requests.take(number).data)
             except CancelledError:
-                left.append(some)
+                left.append(positions)
                 continue
             except SourceError as error:
-                raise UnfinishedError(int(pieces.runs[some[0]]), error) from error
-            these = pieces.of(some)
-            _copy(data, these.offsets - int(asked.starts[number]), these)
-            asked.read(number, int(these.counts.sum()))
-        return pieces.of(np.concatenate([np.zeros(0, np.int64), *left]))
+                raise UnfinishedError(int(pieces.runs[positions[0]]), error) from error
+            in_range = pieces.take(positions)
+            _copy(data, in_range.offsets - int(requests.starts[number]), in_range)
+            requests.read(number, int(in_range.counts.sum()))
+        return pieces.take(np.concatenate([np.zeros(0, np.int64), *left]))
 
     def read_into(self, memory: memoryview, offset: int) -> None:
-        """Fill memory with the bytes from an offset on."""
+        """Fill memory with the bytes from `offset` on."""
         if self.entry is not None and self.entry.read_into(memory, offset):
             return
         target = np.frombuffer(memory, np.uint8)
-        place = np.array([target.ctypes.data])
-        self.read_runs(np.array([offset]), place, len(memory), target)
+        address = np.array([target.ctypes.data])
+        self.read_runs(np.array([offset]), address, len(memory), target)
 
-    # Said to be read soon.
+    # Prefetching.
 
     def soon(self, offsets: Ints, lengths: Ints | int) -> list[Soon]:
-        """Return what says that runs of bytes will be read; see `oocdata.engines.files.File`."""
+        """Describe runs of bytes that will be read; see `oocdata.engines.files.File`."""
         counts = np.broadcast_to(np.asarray(lengths, np.int64), offsets.shape)
         return [Soon(self, (offsets, counts))]
 
     @contextmanager
     def asking(self, wanted: Sequence[Soon]) -> Iterator[None]:
-        """Have runs under way for as long as a block takes; see `oocdata.engines.soon`."""
+        """Keep requests for runs in flight during a block; see `oocdata.engines.soon`."""
         entry = self.entry
         if entry is not None and not len(to_fetch(self._runs(wanted), entry)[0]):
             yield
             return
-        # What whoever asked first reads is in the cache for all, or in the folder.
-        of_all = [one.cached or entry is not None for one in wanted]
-        others = self._runs(wanted, [not one for one in of_all])
+        # Cached runs, once read, are in the chunk cache or in the folder, for all readers.
+        is_cached = [one.cached or entry is not None for one in wanted]
+        uncached = self._runs(wanted, [not one for one in is_cached])
         with ExitStack() as stack:
-            # Or two who need the same both find that nobody has asked for it.
-            with self.lock:
-                # What is read stays listed until nobody looks: see `AskAhead`.
-                runs = _once(self._runs(wanted, of_all))
-                for other in list(self.asked):
-                    runs, found = runs.within(other.starts, other.stops)
-                    runs = runs.of(found < 0)
-                stack.enter_context(Asked(self, runs.and_(others), entry))
+            with self.lock:  # of two threads that need a range, only one requests it
+                # Ranges stay listed after they were read until no thread looks: see `AskAhead`.
+                runs = _unique(self._runs(wanted, is_cached))
+                for other in list(self.requests):
+                    runs, ranges = runs.cut(other.starts, other.stops)
+                    runs = runs.take(ranges < 0)
+                stack.enter_context(RangeRequests(self, runs.concat(uncached), entry))
             yield
 
     def has_room(self) -> bool:
-        """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""
+        """Return whether the link has room for more; see `oocdata.engines.soon.Asks`."""
         return link().has_room
 
     def is_cold(self) -> bool:
@@ -186,39 +186,39 @@ class StoredFile:
         return link().is_cold
 
     def cost(self, wanted: Sequence[Soon]) -> Cost:
-        """Return what it takes to ask for runs of bytes; nothing for those that are kept."""
+        """Return the cost of fetching runs of bytes; cached runs cost nothing."""
         starts, stops = to_fetch(self._runs(wanted), self.entry)
         return Cost(len(starts), int((stops - starts).sum()))
 
     def fetch_all(self, wanted: Sequence[Soon]) -> int:
-        """Fetch runs for nobody; see `oocdata.engines.soon.Asks`."""
-        found = 0
-        with Asked(self, _once(self._runs(wanted)), None) as asked:
-            for number in range(len(asked.starts)):
-                found += len(asked.take(number).data)
-                asked.drop(number)
-        return found
+        """Fetch runs, drop them, and return their bytes; see `oocdata.engines.soon.Asks`."""
+        nbytes = 0
+        with RangeRequests(self, _unique(self._runs(wanted)), None) as requests:
+            for number in range(len(requests.starts)):
+                nbytes += len(requests.take(number).data)
+                requests.drop(number)
+        return nbytes
 
-    def _runs(self, wanted: Sequence[Soon], some: Sequence[bool] | None = None) -> Pieces:
-        """Return the runs of all that is wanted, or of `some`, as pieces that go nowhere.
+    def _runs(self, wanted: Sequence[Soon], mask: Sequence[bool] | None = None) -> Pieces:
+        """Return the wanted runs, or those in `mask`, as pieces without a destination.
 
-        Those beyond the object are left out, since reading them says it.
+        Runs beyond the end of the object are left out, since reading them raises an error.
         """
         runs = Pieces(*[np.zeros(0, np.int64)] * 4)
         for number, one in enumerate(wanted):
-            if some is None or some[number]:
+            if mask is None or mask[number]:
                 offsets, counts = one.wanted
-                runs = runs.and_(Pieces(np.full_like(offsets, number), offsets, offsets, counts))
-        return runs.of(runs.offsets + runs.counts <= self.version.nbytes)
+                runs = runs.concat(Pieces(np.full_like(offsets, number), offsets, offsets, counts))
+        return runs.take(runs.offsets + runs.counts <= self.version.nbytes)
 
-    # As of a stream, for headers and metadata.
+    # Headers and metadata.
 
     def stream(self, step: int = 1024) -> io.BufferedIOBase:
-        """Return the bytes as a stream, of which so many are read at a time."""
+        """Return the object as a stream whose buffer holds `step` bytes."""
         return io.BufferedReader(ObjectStream(self), step)
 
     def part(self, start: int, nbytes: int) -> bytes:
-        """Return bytes of metadata, out of pieces that are kept a while."""
+        """Return bytes of metadata, cached or fetched."""
         piece = kept(self.version, start)
         if len(piece) >= nbytes:
             return piece[:nbytes]
@@ -230,7 +230,7 @@ class StoredFile:
         return b"".join(parts)
 
     def has_part(self, start: int, nbytes: int) -> bool:
-        """Return whether `part` need not fetch anything."""
+        """Return whether `part` finds all bytes in the cache."""
         stop = start + nbytes
         return len(kept(self.version, start)) >= nbytes or all(
             len(kept(self.version, block)) >= min(BLOCK, stop - block)
@@ -238,7 +238,7 @@ class StoredFile:
         )
 
     def _block(self, start: int, nbytes: int) -> bytes:
-        """Return a block of metadata, fetched or kept; so many bytes of it at least."""
+        """Return a block of metadata, cached or fetched; at least `nbytes` of it."""
         block = kept(self.version, start)
         whole = min(BLOCK, self.version.nbytes - start)
         if len(block) < min(nbytes, whole):
@@ -256,36 +256,36 @@ async def _beginning(address: Address) -> StoredFile:
     answer = await link().get(address, 0, BEGINNING)
     assert answer is not None
     version = ObjectVersion.of(address, answer)
-    if not version.tag:  # it may be another one, which was written in the same second
+    if not version.tag:  # the object may have been rewritten within the same second
         forget(version)
     keep(version, 0, bytes(answer.data))
     return of_version(version)
 
 
 def of_version(version: ObjectVersion) -> StoredFile:
-    """Return the file of a version, the same for as long as it is in use."""
+    """Return the file of a version; the same object for as long as it is in use."""
     entry = None
     if version.cache:
-        which = f"{version.tag} {version.modified}"
-        entry = CacheFolder.at(version.cache).entry(version.path, which, version.nbytes)
+        tag = f"{version.tag} {version.modified}"
+        entry = CacheFolder.at(version.cache).entry(version.path, tag, version.nbytes)
     with _lock:
         found = _files.get((version, version.cache))
-        if found is None or found.entry is not entry:  # that folder could not be written
+        if found is None or found.entry is not entry:  # its folder could not be written
             found = _files[version, version.cache] = StoredFile(version, entry)
     return found
 
 
 def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:
-    """Write pieces, which begin at these places of what was fetched, to where they go."""
+    """Copy pieces, which begin at these positions in `data`, to their destinations."""
     each = zip(begins.tolist(), pieces.addresses.tolist(), pieces.counts.tolist(), strict=True)
     for begin, address, count in each:
         write_memory(address, data[begin : begin + count])
 
 
-def _once(runs: Pieces) -> Pieces:
-    """Return runs without those that stood there before."""
+def _unique(runs: Pieces) -> Pieces:
+    """Return runs without duplicates."""
     each = np.stack((runs.offsets, runs.counts))
-    return runs.of(np.unique(each, axis=1, return_index=True)[1])
+    return runs.take(np.unique(each, axis=1, return_index=True)[1])
 
 
 _lock = threading.Lock()

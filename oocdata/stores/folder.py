@@ -1,17 +1,17 @@
-"""The cache folder: what was fetched is kept, within a limit, for all processes and runs.
+"""Keep fetched bytes in a cache folder, within a size limit, for all processes and runs.
 
-Of an object that is read in parts there is a file of those that were fetched, of one that is read
-whole a file with all of it. A version of an object is known by its name, its version and its size,
-whose digest names the files; each says in its header what it is a part of. So there is no table
-that could be wrong, and no lock between processes: what a folder holds is what lies in it.
+An object that is read in parts has a file of its fetched parts; one that is read whole has a file
+of all its bytes. The name of a file is a digest of the object's name, version and size; its header
+holds these three. So there is no index that could be wrong, and no lock between processes: the
+folder holds what its files hold.
 
-A process looks how much that is after it wrote a sixteenth of the limit, and deletes the files that
-were used longest ago until there is room for as much again; but none that was in use in the last
-minutes: instead, what is fetched is not kept. So of what exceeds the limit a part stays, instead of
-all being fetched again and again. One process stays within the limit, and each further one that
-writes at the same time may exceed it by a sixteenth. A file may be deleted while it is read:
-whoever has it open reads on. Its space comes free when those have closed it: at once in the process
-that deleted it, in others when they next look how much there is.
+A process measures the folder after it wrote a sixteenth of the limit, and deletes the files that
+were used longest ago until there is room for as much again, but none that was used in the last
+minutes. If that makes no room, fetched bytes are not written: so a part of what exceeds the limit
+stays, instead of all of it being fetched again and again. One process stays within the limit, and
+each further one that writes at the same time may exceed it by a sixteenth. A process that has a
+deleted file open reads on. The space comes free when it is closed: at once in the process that
+deleted it, in others when they next measure the folder.
 """
 
 from __future__ import annotations
@@ -43,48 +43,48 @@ _SETTINGS, _OBJECTS = "oocdata-cache.json", "objects"
 _FORM = 1
 
 _MOST = 64 << 30
-"""Bytes that a folder is limited to, at most, unless its limit is set."""
+"""Largest default limit of a folder, in bytes."""
 
 _STEP = 16
-"""After so many parts of the limit a process looks how much there is."""
+"""A process measures the folder after it wrote the limit divided by this number."""
 
 _BLOCK = 4096
 
 _HOLE = 1 << 20
 
 _IN_USE = 120.0
-"""Seconds since the last use of a file that may be in use; it is noted once a minute."""
+"""Seconds after its last use in which a file is not deleted; use is noted once a minute."""
 
-_LOOKED_AGAIN = 10.0
-"""Seconds after which a process looks again whether there is room, where there was none."""
+_FULL_SECONDS = 10.0
+"""Seconds after which a process measures a full folder again."""
 
 
 @dataclass(frozen=True, slots=True)
 class CachedObject:
-    """What a cache folder holds of one version of an object."""
+    """One version of an object in a cache folder."""
 
     name: str
     version: str
     size: int  #: bytes of the object
-    nbytes: int  #: that it takes on the disk
-    used: float  #: when it was last used, to the minute, in seconds since the epoch
+    nbytes: int  #: on the disk
+    used: float  #: time of last use, to the minute, in seconds since the epoch
 
 
 class CacheFolder:
-    """A folder that keeps what was fetched; safe to use after a fork.
+    """A folder of fetched bytes; safe to use after a fork.
 
     Parameters
     ----------
     path : path
-        Made if it is absent.
+        Created if it does not exist.
     limit : int, optional
-        Bytes on the disk, of a folder that is made now; by default half of what is free there, and
-        at most 64 GiB. Later it is changed by `set_limit`, for all processes.
+        Bytes on the disk, set when the folder is created; by default half of the free space, and at
+        most 64 GiB. `set_limit` changes it later, for all processes.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If the folder can't be made or written, or was made by another version of oocdata.
+        If the folder can't be created or written, or another version of oocdata created it.
 
     Examples
     --------
@@ -104,9 +104,9 @@ class CacheFolder:
     """
 
     page = 4096
-    """Bytes that have a checksum together. What is fetched begins and ends at such a border: of
-    ranges of 64 KB at random places, 6 % more bytes than are wanted (pages of 16 KiB: 25 %).
-    The checksums of a GiB take 0.25 s of the processor, with pages of 64 KiB 0.19 s."""
+    """Bytes that share a checksum. Fetched ranges begin and end at borders of pages: those of
+    64 KB at random offsets become 6 % longer (with pages of 16 KiB, 25 %). The checksums of a GiB
+    take 0.25 s of the processor's time, with pages of 64 KiB 0.19 s."""
 
     def __init__(self, path: str | os.PathLike[str], *, limit: int | None = None) -> None:
         self.path = _absolute(path)
@@ -118,7 +118,7 @@ class CacheFolder:
             free = os.statvfs(self.path)
             if not self.is_at(path):
                 most = limit or min(_MOST, free.f_bavail * free.f_frsize // 2)
-                self._save(most, replaces=False)  # or another process has set it meanwhile
+                self._save(most, replaces=False)  # unless another process did
         except OSError as error:
             raise self._unwritable("`cache` must be", error) from error
         if not has_holes:
@@ -136,14 +136,14 @@ class CacheFolder:
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
         self._stopped = False
         self._written = 0
-        self._begin_anew()
+        self._reset()
         _folders.add(self)
 
-    def _begin_anew(self) -> None:
-        #: Held while the pages and files of entries are looked at or changed, together.
+    def _reset(self) -> None:
+        #: Guards the files of entries together with the flags of their pages.
         self.lock = threading.Lock()
         self._room = threading.Lock()
-        self._allowed = 0  # so it looks how much there is before the next write
+        self._allowed = 0  # so the next write measures the folder
         self._full_until = 0.0
 
     def _unwritable(self, rule: str, error: OSError) -> ArgumentError:
@@ -152,14 +152,14 @@ class CacheFolder:
 
     @staticmethod
     def is_at(path: str | os.PathLike[str]) -> bool:
-        """Return whether there is such a folder at a path."""
+        """Return whether there is a cache folder at a path."""
         return os.path.exists(os.path.join(_absolute(path), _SETTINGS))
 
     @classmethod
     def at(cls, path: str | os.PathLike[str]) -> CacheFolder:
-        """Return the folder at a path, the same one whenever it is asked for in this process.
+        """Return the folder at a path, the same object for all calls in this process.
 
-        One that had to stop writing is opened anew, or stays as it is where that is not possible.
+        A folder that had to stop writing is opened again if possible.
         """
         place = _absolute(path)
         found = _by_path.get(place)
@@ -185,14 +185,14 @@ class CacheFolder:
 
     @property
     def limit(self) -> int:
-        """Bytes on the disk that objects may take, in all processes together."""
+        """Bytes on the disk that objects may take."""
         self._limit = int(self._settings().get("limit", self._limit))
         return self._limit
 
     def set_limit(self, nbytes: int) -> None:
-        """Set the limit for all processes; what is beyond is deleted now.
+        """Set the limit for all processes, and delete files down to it.
 
-        Others follow when they next look how much there is.
+        Other processes notice when they next measure the folder.
         """
         nbytes = as_count("limit", nbytes)
         try:
@@ -205,9 +205,10 @@ class CacheFolder:
     # Objects ------------------------------------------------------------------------------------
 
     def entry(self, name: str, version: str, nbytes: int) -> Entry:
-        """Return what is kept of a version of an object, the same for as long as it is in use.
+        """Return the entry of a version of an object; the same object while it is in use.
 
-        `name` is its URL, without credentials; `version` changes when it does, as its ETag does.
+        `name` is the object's URL, without credentials; `version` changes with its content, as an
+        ETag does.
         """
         stem = self.stem(name, version, nbytes)
         with self.lock:
@@ -218,12 +219,12 @@ class CacheFolder:
 
     @staticmethod
     def stem(name: str, version: str, nbytes: int) -> str:
-        """Return what the names of an object's files begin with."""
-        known = json.dumps([name, version, nbytes]).encode()
-        return blake2b(known, digest_size=16).hexdigest()
+        """Return the beginning of the names of an object's files."""
+        key = json.dumps([name, version, nbytes]).encode()
+        return blake2b(key, digest_size=16).hexdigest()
 
     def file(self, stem: str, part: str) -> str:
-        """Return the path of a file: of an object's segment or blob."""
+        """Return the path of a file of an object: its pages, or a blob."""
         return os.path.join(self.path, _OBJECTS, stem[:2], f"{stem}.{part}")
 
     @property
@@ -232,30 +233,30 @@ class CacheFolder:
         return sum(nbytes for _, _, nbytes in self.files())
 
     def show(self) -> list[CachedObject]:
-        """Return what there is of which objects, the most recently used first."""
-        found: dict[str, list[tuple[float, str, int]]] = {}
+        """Return the objects in the folder, the most recently used first."""
+        by_stem: dict[str, list[tuple[float, str, int]]] = {}
         for one in self.files():
-            found.setdefault(os.path.basename(one[1]).partition(".")[0], []).append(one)
+            by_stem.setdefault(os.path.basename(one[1]).partition(".")[0], []).append(one)
         shown = []
-        for files in found.values():
+        for files in by_stem.values():
             unknown: dict[str, Any] = {"name": "?", "version": "?", "nbytes": 0}
             header = next(filter(None, (_header(path) for _, path, _ in files)), unknown)
             on_disk, used = sum(one[2] for one in files), max(one[0] for one in files)
-            of = header["name"], header["version"], header["nbytes"]
-            shown.append(CachedObject(*of, on_disk, used))
+            about = header["name"], header["version"], header["nbytes"]
+            shown.append(CachedObject(*about, on_disk, used))
         return sorted(shown, key=lambda one: (-one.used, one.name))
 
     def clear(self) -> int:
-        """Delete what is kept, and return the bytes on the disk that come free."""
+        """Delete all files, and return the bytes on the disk that come free."""
         with self._room:
             return self._delete(0)
 
     # Room ---------------------------------------------------------------------------------------
 
     def files(self) -> Iterator[tuple[float, str, int]]:
-        """Yield of each file when it was last used, its path, and its bytes on the disk.
+        """Yield each file's time of last use, path, and bytes on the disk.
 
-        A time in the future, of a clock that was set back since, says nothing: 0.
+        A time in the future, of a clock that was set back since, is replaced by 0.
         """
         latest = time.time() + SECONDS_A_USE
         with suppress(FileNotFoundError), os.scandir(os.path.join(self.path, _OBJECTS)) as folders:
@@ -268,7 +269,7 @@ class CacheFolder:
                             yield used, file.path, status.st_blocks * 512
 
     def make_room(self, nbytes: int) -> bool:
-        """Return whether so many bytes may be written now; if so, there is room for them."""
+        """Make room for `nbytes` bytes; return whether they may be written."""
         nbytes = -(-nbytes // _BLOCK) * _BLOCK
         if self._stopped:
             return False
@@ -280,14 +281,14 @@ class CacheFolder:
                     return False
                 self._delete(limit - allowed, before=time.time() - _IN_USE)
                 if self.nbytes > limit - allowed:
-                    self._full_until = now + _LOOKED_AGAIN
+                    self._full_until = now + _FULL_SECONDS
                     return False
                 self._written, self._allowed = 0, allowed
             self._written += nbytes
         return True
 
     def _delete(self, most: int, before: float = inf) -> int:
-        """Delete what was used longest ago, and before a time, until files take so many bytes.
+        """Delete files last used before a time, oldest first, until all take at most `most` bytes.
 
         Return the bytes on the disk that come free.
         """
@@ -299,14 +300,14 @@ class CacheFolder:
             with suppress(OSError):
                 os.unlink(path)
                 freed += nbytes
-        for reference in self._entries.valuerefs():  # in one step: others open objects meanwhile
+        for reference in self._entries.valuerefs():  # one step: other threads add entries meanwhile
             entry = reference()
             if entry is not None:
-                entry.give_up_deleted()
+                entry.close_deleted()
         return freed
 
     def stop(self, error: OSError) -> None:
-        """Write no more in this process, and say so once."""
+        """Write no more in this process, and warn once."""
         if self._stopped:
             return
         self._stopped = True
@@ -336,7 +337,7 @@ _by_path: dict[str, CacheFolder] = {}
 
 def _after_fork() -> None:
     for folder in list(_folders):
-        folder._begin_anew()  # another thread may have held its locks
+        folder._reset()  # another thread may have held its locks
 
 
 if hasattr(os, "register_at_fork"):

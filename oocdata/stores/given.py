@@ -1,7 +1,7 @@
-"""Stores that the user opened: of obstore, or file systems of fsspec.
+"""Read from stores that the user opened: of obstore, or file systems of fsspec.
 
-They hold credentials and connections of this process, so what is opened in them stays in it: a
-description says only that. In URLs they are called ``store-1://…`` by their number.
+They hold credentials and connections of this process, so sources in them can't be sent to another
+one. URLs name them by number: ``store-1://…``.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from urllib.parse import quote
 from oocdata.errors import ArgumentError
 from oocdata.stores.answer import Answer
 
-__all__ = ["FileSystem", "given_store", "in_store", "is_given", "refused"]
+__all__ = ["FsspecClient", "in_store", "is_given", "unsendable_message", "user_store_client"]
 
 _SCHEME = "store-"
 
-_given: list[tuple[Any, Any]] = []
-"""What the user gave, and what is asked for ranges."""
+_stores: list[tuple[Any, Any]] = []
+"""Each store as the user gave it, and the client that reads ranges of it."""
 
 
 def is_given(url: str) -> bool:
-    """Return whether a URL leads into a store that the user opened.
+    """Return whether a URL is of a store that the user opened.
 
     Examples
     --------
@@ -34,8 +34,8 @@ def is_given(url: str) -> bool:
     return url.startswith(_SCHEME)
 
 
-def refused(url: str) -> str:
-    """Return why what is opened in a store of the user's can't leave the process."""
+def unsendable_message(url: str) -> str:
+    """Return the message for a source in a store of the user's that can't leave the process."""
     return (
         "a source must be described by a URL to be sent to another process; this one reads through "
         "a store that was opened here, with credentials of its own. Open it by URL, with "
@@ -57,71 +57,70 @@ def in_store(store: Any, path: Any) -> str:
             f"`target` must be the name of an object in the store; got {path!r}. Without `store`, "
             "give a URL."
         )
-    number = next((at for at, (one, _) in enumerate(_given) if one is store), None)
+    number = next((at for at, (one, _) in enumerate(_stores) if one is store), None)
     if number is None:
-        _given.append((store, _asked(store)))
-        number = len(_given) - 1
-    files = _given[number][1]
-    if isinstance(files, FileSystem):
+        _stores.append((store, _client_of(store)))
+        number = len(_stores) - 1
+    files = _stores[number][1]
+    if isinstance(files, FsspecClient):
         path = files.absolute(os.fspath(path))
     return f"{_SCHEME}{number + 1}://store/{quote(os.fspath(path).strip('/'), safe='/*[]')}"
 
 
-def given_store(root: str) -> Any:
-    """Return what is asked for ranges of the store at a root."""
-    return _given[int(root.partition("://")[0].removeprefix(_SCHEME)) - 1][1]
+def user_store_client(root: str) -> Any:
+    """Return the client that reads ranges of the store at a root."""
+    return _stores[int(root.partition("://")[0].removeprefix(_SCHEME)) - 1][1]
 
 
-def _asked(store: Any) -> Any:
+def _client_of(store: Any) -> Any:
     if type(store).__module__.partition(".")[0] in ("obstore", "builtins") and hasattr(
         store, "get_range_async"
     ):
         return store
     if hasattr(store, "cat_file") and hasattr(store, "info"):
-        return FileSystem(store)
+        return FsspecClient(store)
     raise ArgumentError(
         "`store` must be a store of obstore, or a file system of fsspec; got an object of "
         f"{type(store).__qualname__}."
     )
 
 
-class FileSystem:
-    """A file system of fsspec, asked for ranges in threads.
+class FsspecClient:
+    """A file system of fsspec, read by ranges in threads.
 
-    It says which version an object is by what it knows of it (ETag, time), which it may remember.
+    Versions are those that the file system reports (ETag, time), perhaps from its own cache.
     """
 
     def __init__(self, files: Any) -> None:
         self._files = files
 
     def absolute(self, path: str) -> str:
-        """Return a path as the file system has it: a local one from the root on."""
+        """Return a path in the form of the file system: absolute, if it is a local one."""
         return str(self._files._strip_protocol(path))
 
     def _rooted(self, name: str) -> str:
-        # A URL holds none of the slashes at both ends.
+        # Names of URLs have no slashes at their ends.
         return f"{self._files.root_marker}{name.strip('/')}"
 
     async def ask(self, name: str, options: dict[str, Any]) -> Answer:
         """Return a range of an object; `options` as obstore takes them."""
-        asked = options.get("range")
-        start, stop = asked if isinstance(asked, tuple) else (None, None)
-        if isinstance(asked, dict):
-            start = -asked["suffix"] if "suffix" in asked else asked["offset"]
-        about, data = await asyncio.gather(
+        requested = options.get("range")
+        start, stop = requested if isinstance(requested, tuple) else (None, None)
+        if isinstance(requested, dict):
+            start = -requested["suffix"] if "suffix" in requested else requested["offset"]
+        info, data = await asyncio.gather(
             asyncio.to_thread(self._files.info, self._rooted(name)),
             asyncio.to_thread(self._files.cat_file, self._rooted(name), start, stop),
         )
-        found = next((about[key] for key in _TIMES if about.get(key) is not None), 0)
-        if isinstance(found, str):
-            found = datetime.fromisoformat(found)
-        seconds = found.replace(tzinfo=found.tzinfo or UTC).timestamp() if isinstance(
-            found, datetime
-        ) else float(found)  # fmt: skip
-        tag = str(about.get("ETag") or about.get("etag") or about.get("md5Hash") or "")
-        # Of a chunk that is written into the references, the length of the text is given.
-        nbytes = len(data) if asked is None else int(about["size"])
-        return Answer(data, nbytes, tag, int(seconds) * 1_000_000_000)
+        time = next((info[key] for key in _TIMES if info.get(key) is not None), 0)
+        if isinstance(time, str):
+            time = datetime.fromisoformat(time)
+        if isinstance(time, datetime):
+            time = time.replace(tzinfo=time.tzinfo or UTC).timestamp()
+        tag = str(info.get("ETag") or info.get("etag") or info.get("md5Hash") or "")
+        # For a chunk stored inside a reference file, `size` is the length of its text.
+        nbytes = len(data) if requested is None else int(info["size"])
+        return Answer(data, nbytes, tag, int(float(time)) * 1_000_000_000)
 
     def list(self, prefix: str) -> list[tuple[str, bool]]:
         """Return the names below a prefix, and whether each is a folder."""

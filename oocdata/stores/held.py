@@ -1,4 +1,4 @@
-"""What was asked for, while it is under way and until it is taken."""
+"""Requests in flight, and answers that no reader has taken yet."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.link import link
-from oocdata.stores.pieces import Pieces, joined
+from oocdata.stores.pieces import Pieces, merge_runs
 from oocdata.stores.room import Request
 from oocdata.stores.versions import ObjectVersion
 
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
     from oocdata.stores.entry import Entry
     from oocdata.stores.files import StoredFile
 
-__all__ = ["Asked", "Held", "to_fetch"]
+__all__ = ["RangeRequests", "RequestGroup", "to_fetch"]
 
 Ints = NDArray[np.int64]
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 def to_fetch(runs: Pieces, folder: Entry | None) -> tuple[Ints, Ints]:
-    """Return where the ranges start and stop that are fetched for runs: what no folder holds."""
+    """Return starts and stops of the ranges to fetch for runs that are not in the folder."""
     each = runs.offsets, runs.counts
-    return joined(*(each if folder is None else folder.missing(*each)))
+    return merge_runs(*(each if folder is None else folder.missing(*each)))
 
 
-class Held(Generic[Made]):
-    """Answers to several requests, each held until it is dropped, within the link's bound.
+class RequestGroup(Generic[Result]):
+    """Several requests made together, within the link's budget; a context manager.
 
-    They are asked for when a block begins, in the order in which they will be read, and given up
-    when it ends; `at_once` if they are read in this block, by nobody else.
+    They are made on entry, in the order in which they will be read, and given up on exit. An answer
+    stays in memory until it is dropped. `at_once` if this block reads the answers, and only it.
     """
 
-    def __init__(self, requests: dict[int, Request[Made]], *, at_once: bool = False) -> None:
+    def __init__(self, requests: dict[int, Request[Result]], *, at_once: bool = False) -> None:
         self.requests, self.at_once = requests, at_once
 
     def __enter__(self) -> Self:
@@ -58,44 +58,44 @@ class Held(Generic[Made]):
         self.close()
 
     def begin(self) -> None:
-        """Ask for all."""
+        """Make all requests."""
         each = self.requests.values()
-        link().ask(each)
+        link().announce(each)
         link().call(partial(link().enter, each, at_once=self.at_once))
 
     def close(self) -> None:
-        """Hold nothing any more; what is under way is given up. May be called again."""
+        """Drop all answers and give up requests in flight. May be called again."""
         if self.requests:
-            # The last first: else what is given up makes room for what will be.
+            # The last first, or the room of one that is given up would go to the next.
             link().call(partial(link().leave, *reversed(self.requests.values())))
 
-    def take(self, number: int) -> Made:
-        """Return an answer; wait for it. `CancelledError` if it is not held any more."""
+    def take(self, number: int) -> Result:
+        """Wait for an answer and return it; `CancelledError` if it was dropped."""
         request = self.requests[number]
         done = request.done
         if not done.done():
-            link().check()  # in a fork it would never come
+            link().check()  # in a fork the answer would never come
             link().call(partial(link().hurry, request))
         try:
             return done.result()
         except Exception:
-            self.read(number, request.left)  # nobody will, and others need not wait for it
+            self.read(number, request.left)  # so that others get its room
             raise
 
     def read(self, number: int, nbytes: int) -> None:
-        """Say that bytes of an answer were read, so that others may have its room."""
+        """Note that bytes of an answer were read, so that others may get its room."""
         if link().note_read(self.requests[number], nbytes):
             link().call(link().serve)
 
     def drop(self, number: int) -> None:
-        """Hold an answer no more."""
+        """Drop an answer."""
         link().call(partial(link().leave, self.requests[number]))
 
 
-class Asked(Held[Answer]):
-    """Runs of one object that will be read, fetched as ranges that ascend.
+class RangeRequests(RequestGroup[Answer]):
+    """Requests for runs of one object, merged into ascending ranges.
 
-    What is in a folder is not fetched, and what is fetched is kept there.
+    Runs that are in the cache folder are not requested; answers are written to it.
     """
 
     def __init__(
@@ -103,26 +103,29 @@ class Asked(Held[Answer]):
     ) -> None:
         self.file, self.folder = file, folder
         self.starts, self.stops = starts, stops = to_fetch(runs, folder)
-        pieces, found = runs.within(starts, stops)
-        pieces, found = pieces.of(found >= 0), found[found >= 0]  # the others are in the folder
-        wanted = np.bincount(found, pieces.counts, len(starts)).astype(np.int64).tolist()
-        first = np.full(len(starts), np.iinfo(np.int64).max)
-        np.minimum.at(first, found, pieces.runs)
-        sizes, order = (stops - starts).tolist(), np.argsort(first, kind="stable").tolist()
-        kept = folder is not None
-        each = {
-            one: Request(partial(self._range, one), sizes[one], wanted[one], to_folder=kept)
-            for one in order
+        pieces, ranges = runs.cut(starts, stops)
+        is_needed = ranges >= 0  # the other pieces are in the folder
+        pieces, ranges = pieces.take(is_needed), ranges[is_needed]
+        used = np.bincount(ranges, pieces.counts, len(starts)).astype(np.int64).tolist()
+        first_run = np.full(len(starts), np.iinfo(np.int64).max)
+        np.minimum.at(first_run, ranges, pieces.runs)
+        sizes, order = (stops - starts).tolist(), np.argsort(first_run, kind="stable").tolist()
+        to_folder = folder is not None
+        requests = {
+            number: Request(
+                partial(self._fetch, number), sizes[number], used[number], to_folder=to_folder
+            )
+            for number in order
         }
-        super().__init__(each, at_once=at_once)
+        super().__init__(requests, at_once=at_once)
 
     def begin(self) -> None:
-        """Ask for all; see `Held.begin`."""
+        """Make all requests, and list them for other readers unless they are `at_once`."""
         super().begin()
-        if not self.at_once:  # else for whoever waits alone: another would take what it still needs
-            self.file.asked.append(self)
+        if not self.at_once:  # else another reader could use up what this block still needs
+            self.file.requests.append(self)
 
-    async def _range(self, number: int, _: Request[Answer]) -> Answer:
+    async def _fetch(self, number: int, _: Request[Answer]) -> Answer:
         file, start, stop = self.file, int(self.starts[number]), int(self.stops[number])
         answer = await link().get(file.address, start, stop, tag=file.version.tag)
         assert answer is not None
@@ -136,7 +139,7 @@ class Asked(Held[Answer]):
         return answer
 
     def close(self) -> None:
-        """Hold nothing any more; see `Held.close`."""
-        with suppress(ValueError):  # without the lock: the collector may call this in any thread
-            self.file.asked.remove(self)
+        """Drop all answers; see `RequestGroup.close`."""
+        with suppress(ValueError):  # no lock: the garbage collector may call this in any thread
+            self.file.requests.remove(self)
         super().close()

@@ -1,11 +1,11 @@
-"""Files of the cache folder: bytes, and after them a header that says of which object they are.
+"""Read and write the files of a cache folder: content, followed by a header that names its object.
 
-Of an object that is read in parts there is a sparse file: its pages where they lie in the object,
-a checksum for each, and the header; what is absent takes no space. A page is written before its
-checksum is. So whoever is killed leaves a page absent (its checksum is 0) or whole; what a power
-cut tears fails its checksum. Several processes may write one file without a lock: the bytes of a
-page are the same whoever fetched it. *Blobs* are small files with one checksum: tables of chunks,
-objects that are read whole.
+An object that is read in parts has a sparse *paged file*: its pages at their offsets in the object,
+a checksum for each, and the header; missing pages take no space. A page is written before its
+checksum. So if the process is killed, a page is missing (its checksum is 0) or whole; a page that
+was torn by a power cut fails its checksum. Several processes may write one file without a lock: a
+page has the same bytes whichever process fetched it. *Blobs* are small files with one checksum:
+tables of chunks, objects that are read whole.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from oocdata.errors import SourceError
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
 
-__all__ = ["SECONDS_A_USE", "Blob", "KeptFile", "make", "page_sums", "read_header"]
+__all__ = ["SECONDS_A_USE", "Blob", "PagedFile", "create_file", "page_checksums", "read_header"]
 
 SECONDS_A_USE = 60.0
-"""The time of a file's last use is set so often, at most."""
+"""Least seconds between two updates of a file's time of last use."""
 
 _HEADER = 2048
 _MAGIC = b"oocdata cache 2\n"
 
 
-def page_sums(data: memoryview, page: int) -> NDArray[np.uint32]:
-    """Return a checksum of each page, which is never 0.
+def page_checksums(data: memoryview, page: int) -> NDArray[np.uint32]:
+    """Return the checksum of each page; never 0.
 
     They are the low 32 bits of xxh3-64: a GiB in pages of 4 KiB takes 0.25 s of the processor, with
     google-crc32c 0.41 s, with zlib 0.57 s (copying it: 0.16 s).
 
     Examples
     --------
-    >>> page_sums(memoryview(b"onetwo"), 3).tolist()
+    >>> page_checksums(memoryview(b"onetwo"), 3).tolist()
     [840950176, 3408501131]
     """
     from xxhash import xxh3_64_intdigest  # not for `import oocdata`
@@ -55,12 +55,12 @@ def page_sums(data: memoryview, page: int) -> NDArray[np.uint32]:
     return sums
 
 
-class KeptFile(OpenFile):
-    """The file of an object, as it was when it was found; a `SourceError` if there is none.
+class PagedFile(OpenFile):
+    """The paged file of an object, as it was when first opened; a `SourceError` if it is none.
 
-    A file of the same name that was made later is another one, even if it has the same inode: each
-    has a random identity in its header, which is compared whenever it is opened. It has all its
-    length from when it is made.
+    A file made later under the same name is another one, even with the same inode: each has a
+    random identity in its header, which is compared whenever the file is opened. A file has its
+    full length from when it is made.
     """
 
     __slots__ = ("_identity", "_touched")
@@ -77,7 +77,7 @@ class KeptFile(OpenFile):
         found = (read_header(descriptor.number) or {}).get("id")
         self._identity = self._identity or found
         same_length = os.fstat(descriptor.number).st_size == self.version.nbytes
-        # One that was deleted in this moment is right: `is_there` is asked next.
+        # A file that is deleted at this moment is accepted: the caller asks `is_there` next.
         if found is None or found != self._identity or not same_length:
             raise SourceError(
                 "the file must be that of an object, as it was; it is another, or cut.",
@@ -85,12 +85,12 @@ class KeptFile(OpenFile):
             )
 
     def is_there(self, descriptor: Descriptor) -> bool:
-        """Return whether the file that is open still has a name, and all its bytes."""
+        """Return whether the open file still has a name and its full length."""
         status = os.fstat(descriptor.number)
         return status.st_nlink > 0 and status.st_size == self.version.nbytes
 
     def note_use(self, descriptor: Descriptor) -> None:
-        """Set when the file was last used, which says which ones go first."""
+        """Set the time of last use; files used longest ago are deleted first."""
         now = time.monotonic()
         if now - self._touched > SECONDS_A_USE:
             self._touched = now
@@ -98,20 +98,20 @@ class KeptFile(OpenFile):
                 os.utime(descriptor.number)
 
 
-def make(
+def create_file(
     path: str, header: dict[str, Any], nbytes: int, content: bytes = b"", *, replaces: bool = False
 ) -> None:
-    """Make a file of so many bytes and its header; leave one that another process made meanwhile.
+    """Create a file of `nbytes` bytes, which begin with `content`, and its header.
 
-    One that is to be replaced is not left.
+    Unless it `replaces` an existing file, a file that another process made meanwhile is left.
     """
-    short = {  # of a long name, the beginning
+    short = {  # the beginning of a long name
         part: header[part].encode("ascii", "replace")[:most].decode()
         for part, most in (("name", 1000), ("version", 200))
     }
     text = json.dumps({**header, **short, "id": secrets.token_hex(8)})
     with suppress(FileExistsError):
-        os.mkdir(os.path.dirname(path))  # not its parents: a folder that is gone stays so
+        os.mkdir(os.path.dirname(path))  # not its parents: a cache folder that is gone stays so
     try:
         with whole_file(path, sync=False, replaces=replaces) as file:
             file.write(content)
@@ -120,11 +120,11 @@ def make(
     except FileNotFoundError:
         if not os.path.isdir(os.path.dirname(path)):
             raise
-        # else it was deleted, with all that is there, before it had its name
+        # else the folder was cleared before the file had its name
 
 
 def read_header(file: int) -> dict[str, Any] | None:
-    """Return the header of a file that is open, None where it has none."""
+    """Return the header of an open file, or None if it has none."""
     text = os.pread(file, _HEADER, max(0, os.fstat(file).st_size - _HEADER))
     if len(text) < _HEADER or not text.startswith(_MAGIC):
         return None
@@ -136,7 +136,7 @@ def read_header(file: int) -> dict[str, Any] | None:
 
 
 class Blob:
-    """Bytes that are kept with an object, whole or not at all; `part` says which, in letters.
+    """Bytes that are stored with an object, whole or not at all; `part` names them, in letters.
 
     Examples
     --------
@@ -152,41 +152,42 @@ class Blob:
         self._folder = folder
         self._header = {"name": name, "version": version, "nbytes": nbytes}
         self._path = folder.file(folder.stem(name, version, nbytes), part)
-        #: What is said of the bytes, of numbers and text; with those.
+        #: Metadata of the bytes, as JSON; read and written with them.
         self.about: Any = None
 
     @property
     def is_there(self) -> bool:
-        """Whether something is kept, perhaps damaged."""
+        """Whether there is a file, perhaps damaged."""
         return os.path.exists(self._path)
 
     def read(self) -> memoryview | None:
-        """Return what is kept; None where it is not there, or damaged."""
+        """Return the bytes, or None if they are missing or damaged."""
         try:
             with Descriptor(self._path) as file:
                 status = os.fstat(file)
                 content = memoryview(os.pread(file, max(0, status.st_size - _HEADER), 0))
                 header = read_header(file) or {}
                 if abs(time.time() - status.st_mtime) > SECONDS_A_USE:
-                    os.utime(file)  # says which ones go first
+                    os.utime(file)  # files used longest ago are deleted first
         except (OSError, SourceError):
             return None
-        wanted = header.get("length"), header.get("checksum")
+        recorded = header.get("length"), header.get("checksum")
         self.about = header.get("about")
-        return content if wanted == (len(content), self._sum(content)) else None
+        return content if recorded == (len(content), self._sum(content)) else None
 
     def keep(self, data: bytes) -> bool:
-        """Keep bytes as `Entry.write` does; return whether they are kept."""
-        checked = {"length": len(data), "checksum": self._sum(memoryview(data))}
-        header = {**self._header, **checked, "about": self.about}
+        """Write bytes, as `Entry.write` does; return whether they were written."""
+        checks = {"length": len(data), "checksum": self._sum(memoryview(data))}
+        header = {**self._header, **checks, "about": self.about}
         try:
             if self._folder.make_room(_HEADER + len(data)):
-                make(self._path, header, len(data), data, replaces=True)
+                create_file(self._path, header, len(data), data, replaces=True)
                 return True
         except OSError as error:
             self._folder.stop(error)
         return False
 
     def _sum(self, data: memoryview) -> int:
-        both = (page_sums(part, 1 << 30) for part in (data, memoryview(repr(self.about).encode())))
-        return int(np.bitwise_xor.reduce(np.concatenate([*both])))
+        parts = data, memoryview(repr(self.about).encode())
+        sums = (page_checksums(part, 1 << 30) for part in parts)
+        return int(np.bitwise_xor.reduce(np.concatenate([*sums])))

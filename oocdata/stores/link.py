@@ -1,16 +1,16 @@
-"""The one way out of the process: requests of byte ranges, within one bound, asked again.
+"""Send all requests to stores: byte ranges, within one bound, with retries.
 
-A thread of its own runs an event loop. However many arrays and threads read, so many requests and
-bytes are under way at a time and no more. What may pass (a dropped connection, half an answer, a
-server that is busy or gives none) is asked again after a while that grows and is drawn at random;
-what may not (no such object, no permission, another version) fails at once.
+A thread runs an event loop. However many arrays and threads read, the requests and bytes in flight
+stay within one bound. What may be temporary (a dropped connection, a truncated answer, a busy or
+silent server) is retried after a pause that grows and is drawn at random; what is not (no such
+object, no permission, another version) fails at once.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
-import concurrent.futures.thread  # noqa: F401  # it must register its end before ours
+import concurrent.futures.thread  # noqa: F401  # its exit hook must be registered before ours
 import os
 import random
 import threading
@@ -28,9 +28,15 @@ from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores import failures
 from oocdata.stores.address import obstore
 from oocdata.stores.answer import Answer
-from oocdata.stores.failures import ChangedError, TornError, is_silent, may_pass, told
-from oocdata.stores.given import FileSystem
-from oocdata.stores.room import Request, Room
+from oocdata.stores.failures import (
+    ChangedError,
+    IncompleteAnswerError,
+    is_temporary,
+    is_unanswered,
+    told,
+)
+from oocdata.stores.given import FsspecClient
+from oocdata.stores.room import AnswerBudget, Request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -39,49 +45,49 @@ if TYPE_CHECKING:
 
 __all__ = ["ANSWERED", "Link", "Traffic", "link"]
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 REQUESTS = 64
-"""Under way at a time."""
+"""Requests in flight, at most."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-"""Seconds before a request is made again, doubled each time; drawn from half to one and a half."""
+"""Seconds before a retry, doubled each time and multiplied by a random factor of 0.5 to 1.5."""
 
-_PATIENCE = 5.0
-"""Seconds that may pass at least until an answer begins, and then until it, or its next piece, has
-come; doubled for each further try, so a slow link is not taken for a dead one for ever."""
+_TIMEOUT = 5.0
+"""Least timeout in seconds, until an answer begins, and then until it, or its next piece, has
+come; doubled for each retry, so that a slow link is not taken for a dead one for ever."""
 
-_TIMES_USUAL = 10
-"""An answer may begin so many times as late as those before it."""
+_TIMEOUT_FACTOR = 10
+"""An answer may take this many times as long to begin as earlier ones."""
 
 _PIECE = 64 << 10
-"""Bytes of an answer that show that it goes on, once one had not come in time. When 64 ranges share
-a link of 50 Mbit/s, all take longer: 128 of 1 MB took 45 s with a limit for the whole of each, and
-27 with one for each piece. To look at pieces takes 0.7 ms more of the processor for a MB."""
+"""Bytes of an answer after which its timeout starts anew, once a request has timed out. When 64
+ranges share a link of 50 Mbit/s, all take longer: 128 of 1 MB took 45 s with a timeout for each
+answer, 27 with one for each piece. Pieces take 0.7 ms more of the processor's time for a MB."""
 
 ANSWERED: set[str] = set()
-"""Stores that have answered, in this process or in the one that opened what lies there."""
+"""Stores that have answered, in this process or in the one that opened their objects."""
 
 
 @dataclass(slots=True)
 class Traffic:
-    """What went over the link since the process began."""
+    """Counts of what went over the link since the process began."""
 
-    requests: int = 0  #: those made again among them
+    requests: int = 0  #: with retries
     nbytes: int = 0  #: of answers
-    again: int = 0  #: requests made again
-    most: int = 0  #: requests under way at a time, at most
-    #: seconds in which some request was under way, up to when one last began or ended
+    again: int = 0  #: retries
+    most: int = 0  #: the largest number of requests in flight
+    #: seconds with a request in flight, up to when one last began or ended
     busy: float = 0.0
 
 
-_PARTING = 2.0
-"""Seconds in which the client lets go of what was given up, when the interpreter ends; it takes
-some milliseconds."""
+_EXIT_SECONDS = 2.0
+"""Seconds that cancelled requests of the client may take to end when the interpreter exits; it
+takes some milliseconds."""
 
 
-class Link(Room):
-    """Requests under way, of this process."""
+class Link(AnswerBudget):
+    """The requests of this process, and the thread that makes them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,15 +95,15 @@ class Link(Room):
         self._process = os.getpid()
         self._ending = False
         self._loop = asyncio.new_event_loop()
-        self._slots = asyncio.Semaphore(REQUESTS)
-        self._under_way = 0
+        self._may_begin = asyncio.Semaphore(REQUESTS)
+        self._in_flight = 0
         self._since = 0.0
-        self._usual, self._is_slow = 0.1, False
+        self._mean_delay, self._is_slow = 0.1, False
         self._answers = 0
-        self._of_client: WeakSet[Any] = WeakSet()
-        # It must not keep the process from ending: nothing that it does outlives its answer.
+        self._client_calls: WeakSet[Any] = WeakSet()
+        # A daemon, so that it does not keep the process from exiting.
         threading.Thread(target=self._run, name="oocdata-link", daemon=True).start()
-        # Before threads are waited for, which may wait for answers.
+        # Runs before the interpreter joins threads, which may wait for answers.
         getattr(threading, "_register_atexit", atexit.register)(self.end)
 
     def _run(self) -> None:
@@ -105,13 +111,13 @@ class Link(Room):
         self._loop.run_forever()
 
     def end(self) -> None:
-        """Give up what is under way, and what is asked for from now on: the interpreter ends."""
+        """Give up all requests, present and future: the interpreter exits."""
         self._ending = True
         self.call(self._cancel_all)
-        until = time.monotonic() + _PARTING
-        while self._of_client and os.getpid() == self._process and time.monotonic() < until:
+        until = time.monotonic() + _EXIT_SECONDS
+        while self._client_calls and os.getpid() == self._process and time.monotonic() < until:
             time.sleep(0.001)
-            # What its threads let go of, without the interpreter's lock, goes at the next call.
+            # Objects that its threads released without the GIL are freed at the next call.
             obstore().store.MemoryStore()
 
     def _cancel_all(self) -> None:
@@ -119,9 +125,9 @@ class Link(Room):
             task.cancel()
 
     def check(self) -> None:
-        """Raise in a fork of the process that the link belongs to, and when that ends."""
+        """Raise `SourceError` in a fork of the link's process, and when the interpreter exits."""
         if self._ending:
-            raise _ended()
+            raise _exit_error()
         if os.getpid() != self._process:
             raise SourceError(
                 "stores can't be read in a process that was forked after one was read from: the "
@@ -129,25 +135,25 @@ class Link(Room):
                 "(multiprocessing.get_context('spawn')), or fork before the first read."
             )
 
-    def start(self, work: Callable[[], Coroutine[Any, Any, Made]]) -> Future[Made]:
-        """Begin work in the loop."""
+    def start(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Future[Result]:
+        """Start a coroutine in the loop."""
         self.check()
-        done: Future[Made] = Future()
+        done: Future[Result] = Future()
         self._loop.call_soon_threadsafe(lambda: self.task(work(), done))
         return done
 
     def call(self, work: Callable[[], None]) -> None:
-        """Have something done in the loop, soon."""
+        """Call a function in the loop, soon."""
         if os.getpid() == self._process:
-            with suppress(RuntimeError):  # the interpreter is ending
+            with suppress(RuntimeError):  # the interpreter exits
                 self._loop.call_soon_threadsafe(work)
 
-    def task(self, work: Coroutine[Any, Any, Made], done: Future[Made]) -> asyncio.Task[Made]:
-        """Begin work, in the loop; what comes of it goes to `done`."""
+    def task(self, work: Coroutine[Any, Any, Result], done: Future[Result]) -> asyncio.Task[Result]:
+        """Start a coroutine whose result or error goes to `done`; called in the loop."""
 
-        def pass_on(task: asyncio.Task[Made]) -> None:
-            # Of what was given up too, or asyncio says that nobody has asked for it.
-            error = _ended() if task.cancelled() else task.exception()
+        def pass_on(task: asyncio.Task[Result]) -> None:
+            # The exception is read in any case, or asyncio logs that it was never retrieved.
+            error = _exit_error() if task.cancelled() else task.exception()
             if task.cancelled() and not self._ending:
                 done.cancel()
             elif error is None and not done.done():
@@ -162,9 +168,9 @@ class Link(Room):
         return task
 
     def begin(self, request: Request[Any]) -> None:
-        """Begin to fetch an answer: it has room."""
+        """Start fetching an answer, for which room was granted."""
         request.task = self.task(request.fetch(request), request.done)
-        if request.to_folder:  # from now on its room may go to others
+        if request.to_folder:  # from then on its room may go to others
             request.task.add_done_callback(lambda _: self.serve())
 
     # Requests.
@@ -183,11 +189,11 @@ class Link(Room):
         tag: str = "",
         unless: str = "",
     ) -> Answer | None:
-        """Return a range of an object, or all of it; make the request again where that may help.
+        """Return a range of an object, or all of it, with retries.
 
-        `start` may be negative, for so many bytes from the end, without `stop`. `tag` is the
-        version that it must be, if any; of a version `unless`, which need not be sent, None is
-        returned. It raises as `oocdata.stores.failures.told` has it.
+        `start` may be negative, without `stop`, for the last bytes. `tag` is the version that the
+        object must have, if any. Where its version is `unless`, None is returned. For the errors
+        see `oocdata.stores.failures.told`.
         """
         options: dict[str, Any] = {}
         if start < 0:
@@ -196,21 +202,21 @@ class Link(Room):
             options["range"] = (start, stop)
         elif start:
             options["range"] = {"offset": start}
-        if tag and not tag.startswith("W/"):  # a weak one matches nothing (RFC 9110, 13.1.1)
+        if tag and not tag.startswith("W/"):  # a weak tag matches nothing (RFC 9110, 13.1.1)
             options["if_match"] = tag
         if unless:
             options["if_none_match"] = unless
-        pause, patience = _FIRST_PAUSE, max(_PATIENCE, _TIMES_USUAL * self._usual)
-        for made in count(1):
+        pause, timeout = _FIRST_PAUSE, max(_TIMEOUT, _TIMEOUT_FACTOR * self._mean_delay)
+        for tries in count(1):
             try:
-                async with self._slot():
-                    answer = await self._ask(address, options, patience)
+                async with self._counted():
+                    answer = await self._ask(address, options, timeout)
                 ANSWERED.add(address.root)
                 self._answers += 1
                 self.traffic.nbytes += len(answer.data)
-                wanted = range(answer.nbytes)[start:stop]
-                if len(answer.data) != len(wanted):
-                    raise TornError(f"{len(answer.data)} bytes came of {len(wanted)}")
+                expected = len(range(answer.nbytes)[start:stop])
+                if len(answer.data) != expected:
+                    raise IncompleteAnswerError(f"{len(answer.data)} bytes came of {expected}")
                 if tag and answer.tag and answer.tag != tag:
                     raise ChangedError("it has changed", path=address.url)
                 return answer
@@ -221,79 +227,82 @@ class Link(Room):
                 if isinstance(error, SourceError):
                     raise
                 self._is_slow |= isinstance(error, TimeoutError)
-                if not is_silent(error):
+                if not is_unanswered(error):
                     ANSWERED.add(address.root)
                 most = failures.TRIES if address.root in ANSWERED else failures.FIRST_TRIES
-                if made >= most or not may_pass(error):
+                if tries >= most or not is_temporary(error):
                     raise told(error, address.url) from None
             self.traffic.again += 1
-            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no secret
-            pause, patience = min(2 * pause, _LONGEST_PAUSE), 2 * patience
+            await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no cryptography
+            pause, timeout = min(2 * pause, _LONGEST_PAUSE), 2 * timeout
         raise AssertionError
 
     async def get_if_there(
         self, address: Address, start: int = 0, stop: int | None = None
     ) -> Answer | None:
-        """Return a range of an object, as `get` does; None where there is no such object."""
+        """Return a range of an object, as `get` does; None if there is no such object."""
         try:
             return await self.get(address, start, stop)
         except MissingFileError:
             return None
 
     @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
-        async with self._slots:
+    async def _counted(self) -> AsyncIterator[None]:
+        """Wait until a request may begin, and count it."""
+        async with self._may_begin:
             self._tick()
-            self._under_way += 1
+            self._in_flight += 1
             self.traffic.requests += 1
-            self.traffic.most = max(self.traffic.most, self._under_way)
+            self.traffic.most = max(self.traffic.most, self._in_flight)
             try:
                 yield
             finally:
                 self._tick()
-                self._under_way -= 1
+                self._in_flight -= 1
 
     def _tick(self) -> None:
+        """Add the time since the last call to `traffic.busy` if a request was in flight."""
         now = time.monotonic()
-        self.traffic.busy += now - self._since if self._under_way else 0.0
+        self.traffic.busy += now - self._since if self._in_flight else 0.0
         self._since = now
 
-    def _noted(self, asked: Any) -> Any:
-        """Note what the client has under way, for as long as its threads refer to it.
+    def _tracked(self, awaitable: Any) -> Any:
+        """Remember an awaitable of the client, for as long as the client's threads refer to it.
 
-        They do until they have told Python how it ended, also of what was given up. When the
+        They do until they have reported its end to Python, even if it was cancelled. If the
         interpreter is gone by then, they end the process by a signal.
         """
-        self._of_client.add(asked)
-        return asked
+        self._client_calls.add(awaitable)
+        return awaitable
 
-    async def _ask(self, address: Address, options: dict[str, Any], patience: float) -> Answer:
+    async def _ask(self, address: Address, options: dict[str, Any], timeout: float) -> Answer:
+        """Make one request."""
         client, began = address.store, time.monotonic()
-        async with asyncio.timeout(patience) as silence:
-            if isinstance(client, FileSystem):
+        async with asyncio.timeout(timeout) as deadline:
+            if isinstance(client, FsspecClient):
                 answer = await client.ask(address.name, options)
-                self._usual += (time.monotonic() - began - self._usual) / 8
+                self._mean_delay += (time.monotonic() - began - self._mean_delay) / 8
                 return answer
             suffix = options.get("range", ())
-            if "suffix" in suffix and address.root.startswith(("az", "abfs")):  # it knows none
-                whole = await self._noted(obstore().head_async(client, address.name))
+            if "suffix" in suffix and address.root.startswith(("az", "abfs")):  # Azure knows none
+                whole = await self._tracked(obstore().head_async(client, address.name))
                 bounds = max(0, whole["size"] - suffix["suffix"]), whole["size"]
                 options = {"if_match": whole["e_tag"], **options, "range": bounds}
-            found = await self._noted(
+            found = await self._tracked(
                 obstore().get_async(client, address.name, options=options or None)
             )
-            self._usual += (time.monotonic() - began - self._usual) / 8
-            silence.reschedule(self._loop.time() + patience)
+            self._mean_delay += (time.monotonic() - began - self._mean_delay) / 8
+            deadline.reschedule(self._loop.time() + timeout)
             start, stop = found.range
             if stop - start <= _PIECE or not self._is_slow:
-                data = await self._noted(found.bytes_async())
+                data = await self._tracked(found.bytes_async())
             else:
                 pieces, parts = found.stream(min_chunk_size=_PIECE), []
-                with suppress(StopAsyncIteration):  # whoever asked finds that it is too short
+                with suppress(StopAsyncIteration):  # `get` finds that the answer is too short
                     while start < stop:
-                        parts.append(await self._noted(anext(pieces)))
+                        parts.append(await self._tracked(anext(pieces)))
                         start += len(parts[-1])
-                        silence.reschedule(self._loop.time() + patience)
+                        deadline.reschedule(self._loop.time() + timeout)
                 data = b"".join(parts)
         meta = found.meta
         modified: datetime = meta["last_modified"]
@@ -302,16 +311,16 @@ class Link(Room):
         )
 
 
-def _ended() -> SourceError:
-    return SourceError("the interpreter must not be ending when stores are read from; it is.")
+def _exit_error() -> SourceError:
+    return SourceError("the interpreter must not be exiting when stores are read from; it is.")
 
 
 _link: Link | None = None
-_making = threading.Lock()
+_creation_lock = threading.Lock()
 
 
 def link() -> Link:
-    """Return the link of the process, made when it is first asked for.
+    """Return the link of the process, made on first use.
 
     Examples
     --------
@@ -320,15 +329,15 @@ def link() -> Link:
     """
     global _link
     if _link is None:
-        with _making:
+        with _creation_lock:
             _link = _link or Link()
     return _link
 
 
 def _new_lock_after_fork() -> None:
-    # The link itself stays: the client's threads are gone, and `Link.check` says so.
-    global _making
-    _making = threading.Lock()
+    # The link itself stays: the client's threads are gone, and `Link.check` raises.
+    global _creation_lock
+    _creation_lock = threading.Lock()
     if _link is not None:
         _link._lock = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""What lies at URLs: several objects asked for at once, while files are opened."""
+"""Request several objects at once, while files are opened."""
 
 from __future__ import annotations
 
@@ -11,52 +11,52 @@ from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
 from oocdata.stores.files import StoredFile
 from oocdata.stores.link import link
-from oocdata.stores.versions import once, was_asked
+from oocdata.stores.versions import request_once, was_requested
 
 __all__ = ["asked", "look", "probe", "small"]
 
 
 def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None]:
-    """Ask at once for an object, and for objects below it.
+    """Request an object and objects below it at once.
 
-    Return those of the names that lead to JSON (some servers have a page for whatever is asked
-    for); where there are none, why the object itself can't be read; None where it can, by
+    Return those of the names that lead to JSON (some servers answer any request with a page). If
+    there are none, also return the error of the object itself; None if it can be read, by
     `StoredFile.at`.
     """
     address, each = Address.of(url), list(names)
-    is_file = was_asked((StoredFile, address))  # by `look`
-    beginning = StoredFile.asked_at(address)
+    is_file = was_requested((StoredFile, address))  # by `look`
+    beginning = StoredFile.request_at(address)
     if is_file and beginning.exception() is None:
         return [], None
     below = small([address / name for name in each])
     answers = ((name, one) for name, one in zip(each, below, strict=True) if type(one) is Answer)
-    there = [name for name, one in answers if bytes(one.data).lstrip().startswith(b"{")]
-    if there:  # of the folder, a server may say where else to look, a round trip farther
-        return there, None
+    found = [name for name, one in answers if bytes(one.data).lstrip().startswith(b"{")]
+    if found:  # do not wait for the folder itself: a server may redirect, a round trip more
+        return found, None
     error = beginning.exception()
     if error is not None and not isinstance(error, SourceError):
         raise error
     refused = next((one for one in below if isinstance(one, SourceError)), None)
     if isinstance(error, MissingFileError) and refused is not None:
-        raise refused  # it may be there all the same
+        raise refused  # the object may exist all the same
     return [], error
 
 
 def look(urls: Iterable[str]) -> None:
-    """Ask at once for the beginnings of objects, within `one_look`, in which they are opened."""
+    """Request the beginnings of objects that are opened next, within the same `one_look`."""
     for url in urls:
-        StoredFile.asked_at(Address.of(url))
+        StoredFile.request_at(Address.of(url))
 
 
 def asked(addresses: Sequence[Address]) -> list[Future[Answer | None]]:
-    """Ask at once for small objects; within `one_look`, once for each."""
-    return [once(one, partial(link().start, partial(link().get, one))) for one in addresses]
+    """Request small objects at once; within `one_look`, each once."""
+    return [request_once(one, partial(link().start, partial(link().get, one))) for one in addresses]
 
 
 def small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:
-    """Return small objects, asked for at once; None where there is none, or why it can't be read.
+    """Fetch small objects at once: the answer of each, None if there is none, or its error.
 
-    Within `one_look`, each is asked for once.
+    Within `one_look`, each is requested once.
     """
     found: list[Answer | SourceError | None] = []
     for done in asked(addresses):

@@ -1,4 +1,4 @@
-"""Objects that are read whole: the chunks of a Zarr array, an object each."""
+"""Read whole objects: the chunks of a Zarr array, an object each."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
-from oocdata.stores.held import Held
+from oocdata.stores.held import RequestGroup
 from oocdata.stores.kept import Blob
 from oocdata.stores.link import link
 from oocdata.stores.room import Request
-from oocdata.stores.versions import Noted
+from oocdata.stores.versions import VersionTable
 
 __all__ = ["StoredObjects"]
 
 
 class StoredObjects:
-    """Numbered objects; each must stay the version that it was when it was first read.
+    """Numbered objects, each of which must stay the version that was read first.
 
-    `nbytes` is about how long each is, until some were read; `cache` is the folder in which they
-    are kept, if there is one.
+    `nbytes` is the expected length of an object, corrected as objects are read; `cache` is the path
+    of the cache folder, if there is one.
     """
 
     def __init__(
@@ -37,43 +37,46 @@ class StoredObjects:
     ) -> None:
         self._address = address
         self._folder = CacheFolder.at(cache) if cache else None
-        self._usual = float(nbytes)
+        self._mean_length = float(nbytes)
         self._lock = threading.Lock()
-        self._versions = Noted(count)
-        self._asked: dict[int, Held[Answer | None]] = {}
+        self._versions = VersionTable(count)
+        self._requests: dict[int, RequestGroup[Answer | None]] = {}
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are taken by what is noted of objects, once all were read."""
+        """Bytes of the table of versions, once all objects were read."""
         return self._versions.nbytes
 
     @contextmanager
     def asking(self, wanted: Sequence[Soon]) -> Iterator[None]:
-        """Have objects under way for as long as a block takes; see `oocdata.engines.soon`."""
+        """Keep requests for objects in flight during a block; see `oocdata.engines.soon`."""
         with ExitStack() as stack:
             with self._lock:
-                # What was taken is being decoded, or is since it was looked for.
-                numbers = [number for number in self._far(wanted) if number not in self._asked]
+                # Objects that were taken stay listed: their chunks are being decoded, or cached.
+                numbers = [
+                    number for number in self._to_fetch(wanted) if number not in self._requests
+                ]
                 if numbers:
-                    held = stack.enter_context(self._held(numbers, at_once=False))
+                    requests = stack.enter_context(self._group(numbers, at_once=False))
                     stack.callback(self._forget, numbers)
-                    self._asked.update(dict.fromkeys(numbers, held))
+                    self._requests.update(dict.fromkeys(numbers, requests))
             yield
 
     def _forget(self, numbers: Sequence[int]) -> None:
-        for number in numbers:  # without the lock: the collector may call this in any thread
-            self._asked.pop(number, None)
+        for number in numbers:  # no lock: the garbage collector may call this in any thread
+            self._requests.pop(number, None)
 
-    def _held(self, numbers: Sequence[int], *, at_once: bool) -> Held[Answer | None]:
-        size = int(self._usual)
-        kept = self._folder is not None
+    def _group(self, numbers: Sequence[int], *, at_once: bool) -> RequestGroup[Answer | None]:
+        size = int(self._mean_length)
+        to_folder = self._folder is not None
         requests = {
-            one: Request(partial(self._fetch, one), size, size, to_folder=kept) for one in numbers
+            one: Request(partial(self._fetch, one), size, size, to_folder=to_folder)
+            for one in numbers
         }
-        return Held(requests, at_once=at_once)
+        return RequestGroup(requests, at_once=at_once)
 
     def has_room(self) -> bool:
-        """Return whether the link takes more; see `oocdata.engines.soon.Asks`."""
+        """Return whether the link has room for more; see `oocdata.engines.soon.Asks`."""
         return link().has_room
 
     def is_cold(self) -> bool:
@@ -81,56 +84,56 @@ class StoredObjects:
         return link().is_cold
 
     def cost(self, wanted: Sequence[Soon]) -> Cost:
-        """Return what it takes to ask for objects; nothing for those that are kept.
+        """Return the cost of fetching objects; cached objects cost nothing.
 
-        No bytes for those of which the store is only asked whether they are still the same.
+        A cached object that must be revalidated costs a request and no bytes.
         """
-        far = self._far(wanted)
-        new = [one for one in far if not self._is_kept(one)]
-        return Cost(len(far), len(new) * int(self._usual), not far)
+        numbers = self._to_fetch(wanted)
+        missing = [one for one in numbers if not self._is_cached(one)]
+        return Cost(len(numbers), len(missing) * int(self._mean_length), not numbers)
 
     def fetch_all(self, wanted: Sequence[Soon]) -> int:
-        """Fetch objects for nobody; see `oocdata.engines.soon.Asks`."""
-        numbers = self._far(wanted)
+        """Fetch objects, drop them, and return their bytes; see `oocdata.engines.soon.Asks`."""
+        numbers = self._to_fetch(wanted)
         with self.asking(wanted):
             return sum(len(data) for data in self.take(numbers) if data is not None)
 
-    def _far(self, wanted: Sequence[Soon]) -> list[int]:
-        """Return those objects that are not in the cache folder, or may be another, each once."""
+    def _to_fetch(self, wanted: Sequence[Soon]) -> list[int]:
+        """Return the wanted objects that are not in the cache folder, or not validated yet."""
         each = dict.fromkeys(number for one in wanted for number in one.wanted)
-        return [one for one in each if not (self._versions.get(one) and self._is_kept(one))]
+        return [one for one in each if not (self._versions.get(one) and self._is_cached(one))]
 
     def take(self, numbers: Sequence[int]) -> list[Any]:
-        """Return the bytes of objects, asked for or not; None for an absent one."""
+        """Return the bytes of objects, requested before or not; None for an absent one."""
         found: dict[int, Any] = {}
         for number in numbers:
             with self._lock:
-                held = self._asked.get(number)
-            if held is not None:
+                requests = self._requests.get(number)
+            if requests is not None:
                 with suppress(CancelledError):
-                    found[number] = _taken(held, number)
-        # By whoever needs them: through the link, each would take 0.3 ms more.
+                    found[number] = _take(requests, number)
+        # Cached objects are read in this thread: through the link, each would take 0.3 ms more.
         for number in numbers:
-            if number not in found and self._folder and (known := self._versions.get(number)):
-                kept = self._kept(number)
-                if _sign(kept) == known and kept is not None:
-                    found[number] = kept.data
+            if number not in found and self._folder and (version := self._versions.get(number)):
+                cached = self._cached(number)
+                if _version_number(cached) == version and cached is not None:
+                    found[number] = cached.data
         left = [number for number in dict.fromkeys(numbers) if number not in found]
         if left:
-            with self._held(left, at_once=True) as own:  # which nobody else takes of
-                found.update((number, _taken(own, number)) for number in left)
+            with self._group(left, at_once=True) as requests:  # not listed for other readers
+                found.update((number, _take(requests, number)) for number in left)
         return [found[number] for number in numbers]
 
     async def _fetch(self, number: int, request: Request[Answer | None]) -> Answer | None:
-        """Return an object as the store has it; that which is kept, where it is the same."""
-        known, address, answer = self._versions.get(number), self._address(number), None
-        kept = await asyncio.to_thread(self._kept, number) if self._folder else None
-        if kept is not None and known == _sign(kept):  # it was asked for since the opening
-            return kept
+        """Return an object of the store; from the folder if its version is the current one."""
+        version, address, answer = self._versions.get(number), self._address(number), None
+        cached = await asyncio.to_thread(self._cached, number) if self._folder else None
+        if cached is not None and version == _version_number(cached):  # validated before
+            return cached
         with suppress(MissingFileError):
-            unless = "" if kept is None or known else kept.tag
-            answer = await link().get(address, unless=unless) or kept
-        if not self._versions.first(number, _sign(answer)):
+            unless = "" if cached is None or version else cached.tag
+            answer = await link().get(address, unless=unless) or cached
+        if not self._versions.record(number, _version_number(answer)):
             how = "it was written anew" if answer is not None else "it was deleted"
             raise ChangedError(
                 f"the object must be as it was when it was first read; {how}. Open the array "
@@ -138,41 +141,41 @@ class StoredObjects:
                 path=address.url,
             )
         if answer is not None:
-            self._usual += (len(answer.data) - self._usual) / 8
-            is_kept = answer is kept
-            if not is_kept and self._folder and answer.tag:
-                is_kept = await asyncio.to_thread(self._keep, number, answer)
-            if is_kept:
-                link().keep_elsewhere(request)
+            self._mean_length += (len(answer.data) - self._mean_length) / 8
+            in_folder = answer is cached
+            if not in_folder and self._folder and answer.tag:
+                in_folder = await asyncio.to_thread(self._cache, number, answer)
+            if in_folder:
+                link().note_cached(request)
         return answer
 
     def _blob(self, number: int) -> Blob:
         assert self._folder is not None
-        # Whatever version: which it is stands in what is kept.
+        # The name has no version: the blob's metadata has it.
         return Blob(self._folder, self._address(number).url, "", 0, "object")
 
-    def _is_kept(self, number: int) -> bool:
+    def _is_cached(self, number: int) -> bool:
         return self._folder is not None and self._blob(number).is_there
 
-    def _kept(self, number: int) -> Answer | None:
-        """Return an object as it is kept in the folder; None where it is not."""
+    def _cached(self, number: int) -> Answer | None:
+        """Return an object from the cache folder; None if it is not there."""
         blob = self._blob(number)
         data = blob.read()
         return None if data is None else Answer(data, len(data), *blob.about)
 
-    def _keep(self, number: int, answer: Answer) -> bool:
+    def _cache(self, number: int, answer: Answer) -> bool:
         blob = self._blob(number)
         blob.about = [answer.tag, answer.modified]
         return blob.keep(bytes(answer.data))
 
 
-def _taken(held: Held[Answer | None], number: int) -> Any:
-    """Return the bytes of an object, which is not held any more; None for an absent one."""
-    answer = held.take(number)
-    held.drop(number)
+def _take(requests: RequestGroup[Answer | None], number: int) -> Any:
+    """Take an answer, drop it, and return its bytes; None for an absent object."""
+    answer = requests.take(number)
+    requests.drop(number)
     return None if answer is None else answer.data
 
 
-def _sign(answer: Answer | None) -> int:
-    """Return what tells the version of an object, in this process; of one that is absent, too."""
+def _version_number(answer: Answer | None) -> int:
+    """Return a number, never 0, for the version of an object or for its absence."""
     return hash(answer and (answer.nbytes, answer.tag, answer.modified)) or 1

@@ -1,4 +1,4 @@
-"""Runs of bytes as ranges to fetch, and as parts of ranges that were fetched. Integers."""
+"""Merge runs of bytes into ranges to fetch, and cut them at the borders of fetched ranges."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from numpy.typing import NDArray
 from oocdata.engines.soon import GAP
 from oocdata.memory import scratch_share
 
-__all__ = ["Pieces", "joined", "pages_of", "ranges_of"]
+__all__ = ["Pieces", "merge_runs", "pages_of", "ranges_of"]
 
 Ints = NDArray[np.int64]
 
 PART = 8 << 20
-"""Longer ranges are fetched in parts, side by side."""
+"""Bytes of a range; longer ones are fetched in parts, side by side."""
 
 _PARTS, _LEAST_PART = 8, 64 << 10
-"""So many parts fit into the memory of the link at least, unless they were shorter than that: while
-one is read, others are under way. Each is some of these, so pages of the cache folder are not cut,
-and no part lies in a gap alone."""
+"""At least 8 parts fit into the memory of the link, unless that makes them shorter than 64 KiB:
+while one is read, others are in flight. Parts are multiples of 64 KiB, so that pages of the cache
+folder are not cut and no part lies entirely in a gap."""
 
 
 class Pieces(NamedTuple):
-    """Runs of bytes, or parts of them: where each begins, where it goes, how long it is.
+    """Runs of bytes, or parts of runs: file offset, address in memory, length in bytes.
 
-    `runs` is the number of the run, or says in which order they are read.
+    `runs` numbers the runs, in the order in which they are read.
     """
 
     runs: Ints
@@ -34,21 +34,21 @@ class Pieces(NamedTuple):
     addresses: Ints
     counts: Ints
 
-    def of(self, some: NDArray[Any]) -> Pieces:
-        """Return some of them."""
-        return Pieces(*(column[some] for column in self))
+    def take(self, selected: NDArray[Any]) -> Pieces:
+        """Return the pieces at the selected positions."""
+        return Pieces(*(column[selected] for column in self))
 
-    def and_(self, more: Pieces) -> Pieces:
-        """Return them and more."""
+    def concat(self, more: Pieces) -> Pieces:
+        """Return these pieces followed by more."""
         return Pieces(*(np.concatenate(both) for both in zip(self, more, strict=True)))
 
-    def within(self, starts: Ints, stops: Ints) -> tuple[Pieces, Ints]:
-        """Return them cut at the borders of ranges, and the range in which each lies; -1 for none.
+    def cut(self, starts: Ints, stops: Ints) -> tuple[Pieces, Ints]:
+        """Return the pieces cut at borders of ranges, and the range of each, -1 for none.
 
         Examples
         --------
         >>> runs = Pieces(*(np.array([number]) for number in (0, 8, 1000, 10)))
-        >>> pieces, ranges = runs.within(np.array([5, 12]), np.array([10, 20]))
+        >>> pieces, ranges = runs.cut(np.array([5, 12]), np.array([10, 20]))
         >>> pieces.offsets.tolist(), pieces.counts.tolist(), ranges.tolist()
         ([8, 10, 12], [2, 2, 6], [0, -1, 1])
         """
@@ -62,25 +62,25 @@ class Pieces(NamedTuple):
             numbers = last - first + 1
             steps = np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
             parts = np.repeat(first, numbers) + steps
-            whole = self.of(np.repeat(np.arange(len(numbers)), numbers))
+            whole = self.take(np.repeat(np.arange(len(numbers)), numbers))
             ends = np.append(borders, np.iinfo(np.int64).max)[parts + 1]
             begins = np.where(steps > 0, borders[parts], whole.offsets)
             counts = np.minimum(whole.offsets + whole.counts, ends) - begins
             moved = whole.addresses + begins - whole.offsets
-            some = counts > 0
-            whole = Pieces(whole.runs, begins, moved, counts).of(some)
-            parts = parts[some]
+            nonempty = counts > 0
+            whole = Pieces(whole.runs, begins, moved, counts).take(nonempty)
+            parts = parts[nonempty]
         return whole, np.where(parts % 2, -1, parts // 2)
 
 
-def joined(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints]:
-    """Return runs as ranges to fetch: where they start and stop.
+def merge_runs(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+    """Return starts and stops of the ranges to fetch for runs.
 
-    Ranges ascend and don't overlap; neighbours are joined, long ones cut.
+    Ranges ascend and don't overlap; neighbouring runs are merged, long ranges cut.
 
     Examples
     --------
-    >>> starts, stops = joined(np.array([90_000, 0, 5, 5]), np.array([10, 8, 8, 8]))
+    >>> starts, stops = merge_runs(np.array([90_000, 0, 5, 5]), np.array([10, 8, 8, 8]))
     >>> starts.tolist(), stops.tolist()
     ([0, 90000], [13, 90010])
     """
@@ -101,7 +101,7 @@ def joined(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints]:
 
 
 def pages_of(first: Ints, last: Ints) -> Ints:
-    """Return the integers from each of `first` to that of `last`.
+    """Return the integers from each element of `first` to that of `last`, inclusive.
 
     Examples
     --------
@@ -114,7 +114,7 @@ def pages_of(first: Ints, last: Ints) -> Ints:
 
 
 def ranges_of(pages: Ints) -> tuple[Ints, Ints]:
-    """Return where pages that ascend begin and end to follow on one another: first, past the last.
+    """Return first and stop of each run of consecutive integers among ascending ones.
 
     Examples
     --------

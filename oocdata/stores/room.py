@@ -1,10 +1,10 @@
-"""The bound on bytes of answers: those under way, and those that lie ready until they are read.
+"""Bound the bytes of answers in memory: those in flight, and those not yet read to the end.
 
-Room is granted in the order in which it is asked for, first to whoever waits. What was read stays,
-for whoever reads it again, until somebody else needs the room. For an answer that somebody waits
-for, also what nobody waits for is given up, the last first; that is fetched again when it is read.
-But what is on its way into a folder is not: it is there soon, and so is its room.
-So the bound holds, but for an answer that is larger.
+Room is granted in the order of the requests, first to those that a reader waits for. An answer that
+was read to the end stays until another request needs its room. For a request that a reader waits
+for, answers that no reader waits for are given up too, the last one first, and fetched again when
+they are read; but not those on their way to the cache folder, which release their room soon.
+So the bound holds, except for a single answer that is larger.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from typing import Any, Generic, TypeVar
 
 from oocdata.memory import scratch_share
 
-__all__ = ["Request", "Room"]
+__all__ = ["AnswerBudget", "Request"]
 
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
-class Request(Generic[Made]):
-    """One answer, from when it is asked for until nobody holds it.
+class Request(Generic[Result]):
+    """A request and its answer, until the answer is dropped.
 
-    `nbytes` is about how long it is, `left` how many bytes will be read of it; with `to_folder`, it
-    is kept there when it comes.
+    `nbytes` is about how long the answer is, `left` how many of its bytes will be read; with
+    `to_folder`, `fetch` writes the answer to the cache folder.
     """
 
     __slots__ = (
-        "done", "fetch", "is_asked", "is_taken", "is_waited_for", "left", "nbytes", "task",
+        "done", "fetch", "has_reader", "is_counted", "is_taken", "left", "nbytes", "task",
         "to_folder",
     )  # fmt: skip
 
     def __init__(
         self,
-        fetch: Callable[[Any], Coroutine[Any, Any, Made]],
+        fetch: Callable[[Any], Coroutine[Any, Any, Result]],
         nbytes: int,
         left: int,
         *,
@@ -44,63 +44,64 @@ class Request(Generic[Made]):
     ) -> None:
         self.to_folder = to_folder
         self.fetch, self.nbytes, self.left = fetch, nbytes, left
-        self.done: Future[Made] = Future()
-        self.task: asyncio.Task[Made] | None = None
-        self.is_taken = self.is_waited_for = False
-        self.is_asked = False
+        self.done: Future[Result] = Future()
+        self.task: asyncio.Task[Result] | None = None
+        self.is_taken = self.has_reader = False
+        self.is_counted = False
 
     @property
-    def is_awaited(self) -> bool:
-        """Whether somebody is about to read it, and would wait for ever without it."""
-        return self.is_waited_for and not self.is_taken
+    def has_waiting_reader(self) -> bool:
+        """Whether a reader waits for the answer and has not taken it yet."""
+        return self.has_reader and not self.is_taken
 
     def end(self) -> None:
-        """Hold the answer no more, and give up what is under way; in the loop."""
+        """Drop the answer, or give up the request; called in the loop."""
         if self.task is not None:
             self.task.cancel()
-            self.task = None  # it would hold the answer
-        self.done.cancel()  # where it was never begun
+            self.task = None  # it refers to the answer
+        self.done.cancel()  # in case the task never began
         self.done = Future()
         self.done.cancel()
 
 
-class Room:
-    """Who holds bytes of answers, and who waits to.
+class AnswerBudget:
+    """The byte budget for answers, and the requests that wait for room in it.
 
-    All but `ask`, `note_read` and `has_room` is called in the loop of the link.
+    Methods must be called in the loop of the link, except `announce`, `note_read` and `has_room`.
 
     Attributes
     ----------
     held : int
-        Bytes of answers that are under way, or that nobody has let go yet.
+        Bytes of answers that are in flight or were not dropped yet.
     most_held : int
-        The same, at most since the process began.
+        The largest value of `held` since the process began.
     """
 
     def __init__(self) -> None:
         self.held = self.most_held = 0
-        self._asked = 0
+        self._requested = 0
         self._granted: dict[Request[Any], None] = {}
-        #: Those that somebody waits for, those that are read next, and those for later.
+        #: Requests that a reader waits for, those that are read next, and those read later.
         self._waiting: tuple[dict[Request[Any], None], ...] = {}, {}, {}
-        self._read: dict[Request[Any], None] = {}  # to the end; the first that was read, first
+        #: Answers that were read to the end, the first one first.
+        self._read: dict[Request[Any], None] = {}
         self._lock = threading.Lock()
         self._serving = False
 
     def begin(self, request: Request[Any]) -> None:
-        """Begin to fetch an answer: it has room."""
+        """Start fetching an answer, for which room was granted."""
         raise NotImplementedError
 
     def enter(self, requests: Iterable[Request[Any]], *, at_once: bool) -> None:
-        """Have answers fetched as soon as there is room; `at_once` if they are read next."""
+        """Queue requests until there is room; `at_once` if their answers are read next."""
         for request in requests:
-            request.is_waited_for = at_once
+            request.has_reader = at_once
             self._waiting[1 if at_once else 2][request] = None
         self.serve()
 
     def hurry(self, request: Request[Any]) -> None:
-        """Have an answer fetched before all that nobody waits for."""
-        request.is_waited_for = True
+        """Move a request before those that no reader waits for."""
+        request.has_reader = True
         for queue in self._waiting[1:]:
             if request in queue:
                 del queue[request]
@@ -108,7 +109,7 @@ class Room:
                 self.serve()
 
     def leave(self, *requests: Request[Any]) -> None:
-        """Let answers go, which are held, under way or wait."""
+        """Drop answers, and give up requests that are in flight or wait."""
         for request in requests:
             for queue in self._waiting:
                 queue.pop(request, None)
@@ -117,22 +118,22 @@ class Room:
                     del self._granted[request]
                     self.held -= request.nbytes
                 self._read.pop(request, None)
-                if request.is_asked:
-                    request.is_asked = False
-                    self._asked -= request.nbytes
+                if request.is_counted:
+                    request.is_counted = False
+                    self._requested -= request.nbytes
             request.end()
         self.serve()
 
     def serve(self) -> None:
-        """Grant room to whoever waits for it, as far as there is any."""
-        if self._serving:  # what is given up makes room for whoever is being served
+        """Start the requests that wait, as far as there is room."""
+        if self._serving:  # called by `leave` while room is made for one of them
             return
         self._serving = True
         try:
             for queue in self._waiting:
                 while queue:
                     request = next(iter(queue))
-                    if not self._make_room(request, is_waited_for=queue is self._waiting[0]):
+                    if not self._make_room(request, has_reader=queue is self._waiting[0]):
                         return
                     del queue[request]
                     self._granted[request] = None
@@ -142,13 +143,13 @@ class Room:
         finally:
             self._serving = False
 
-    def _make_room(self, request: Request[Any], *, is_waited_for: bool) -> bool:
-        """Return whether an answer may be fetched; give others up for one that is waited for."""
+    def _make_room(self, request: Request[Any], *, has_reader: bool) -> bool:
+        """Return whether there is room for a request, after giving up answers where allowed."""
         over = self.held + request.nbytes - scratch_share()
         with self._lock:
-            may_go = [one for one in self._read if one.done.done() and not one.is_awaited]
-        # Whoever waits for one that has room reads it soon, and others may have that.
-        if is_waited_for and not any(one.is_awaited for one in self._granted):
+            may_go = [one for one in self._read if one.done.done() and not one.has_waiting_reader]
+        # A reader that waits for a granted request reads its answer soon, which makes room.
+        if has_reader and not any(one.has_waiting_reader for one in self._granted):
             may_go += [
                 one
                 for one in reversed(self._granted)
@@ -165,16 +166,16 @@ class Room:
         self.leave(*given_up)
         return True
 
-    def keep_elsewhere(self, request: Request[Any]) -> None:
-        """Note that a folder has an answer, so that its room goes before that of others."""
+    def note_cached(self, request: Request[Any]) -> None:
+        """Note that an answer is in the cache folder, so that it is given up before others."""
         with self._lock:
             if request in self._granted:
                 self._read[request] = None
 
-    # In any thread.
+    # Callable in any thread.
 
     def note_read(self, request: Request[Any], nbytes: int) -> bool:
-        """Note that bytes of an answer were read; return whether somebody waits for room."""
+        """Note that bytes of an answer were read; return whether any request waits for room."""
         with self._lock:
             request.left -= nbytes
             request.is_taken = True
@@ -182,14 +183,14 @@ class Room:
                 self._read[request] = None
         return any(self._waiting)
 
-    def ask(self, requests: Iterable[Request[Any]]) -> None:
-        """Count answers as asked for, until they are let go."""
+    def announce(self, requests: Iterable[Request[Any]]) -> None:
+        """Count the bytes of requests, for `has_room`, until they leave."""
         with self._lock:
             for request in requests:
-                request.is_asked = True
-                self._asked += request.nbytes
+                request.is_counted = True
+                self._requested += request.nbytes
 
     @property
     def has_room(self) -> bool:
-        """Whether what is asked for now need not wait for room."""
-        return self._asked < scratch_share()
+        """Whether a request that is made now need not wait for room."""
+        return self._requested < scratch_share()

@@ -1,7 +1,7 @@
-"""Which version of an object is read, and where what is fetched of it is kept.
+"""Identify the version of an object, and share lookups while files are opened.
 
-While files are opened, several parts of the package look at the same few objects. What they find is
-kept for as long as that takes, so that each object is asked for once and is one version for all.
+While files are opened, several parts of the package look at the same few objects. Their answers are
+shared for that time, so that each object is requested once and has one version for all.
 """
 
 from __future__ import annotations
@@ -21,105 +21,108 @@ from oocdata.stores.answer import Answer
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.given import is_given
 
-__all__ = ["Noted", "ObjectVersion", "cache_folder", "once", "one_look", "was_asked"]
+__all__ = [
+    "ObjectVersion", "VersionTable", "cache_folder", "one_look", "request_once", "was_requested",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersion:
-    """What tells one version of an object from another."""
+    """Identity of one version of an object."""
 
     path: str  #: its URL
     nbytes: int
     tag: str  #: the store's name of the version (ETag); empty where it gives none
     modified: int  #: nanoseconds since the epoch, to the second
-    #: the folder in which what is fetched is kept; empty without one
+    #: the cache folder; empty without one
     cache: str = field(default="", compare=False)
 
     @classmethod
     def of(cls, address: Address, answer: Answer, cache: str | None = None) -> ObjectVersion:
-        """Return the version of which an answer is a part."""
-        kept = cache_folder() if cache is None else cache
-        # Times alone don't tell two versions of a second apart; and what one process calls a store
-        # that its user opened, another calls so too.
-        kept = kept if answer.tag and not is_given(address.root) else ""
-        return cls(address.url, answer.nbytes, answer.tag, answer.modified, kept)
+        """Return the version that an answer belongs to."""
+        folder = cache_folder() if cache is None else cache
+        # Without a tag, two versions of one second look the same; and the name of a store that the
+        # user opened may mean another store in another process.
+        folder = folder if answer.tag and not is_given(address.root) else ""
+        return cls(address.url, answer.nbytes, answer.tag, answer.modified, folder)
 
 
 _MOST_OBJECTS = 1 << 24
-"""From so many on, nothing is noted of an object."""
+"""Largest number of objects whose versions are compared."""
 
 
-class Noted:
-    """A number that is noted of each of many objects, 8 bytes each; 0 where none was.
+class VersionTable:
+    """A version number for each of many objects, 8 bytes each; 0 where none is known.
 
     Examples
     --------
-    >>> versions = Noted(10)
-    >>> versions.first(3, 7), versions.first(3, 7), versions.first(3, 8), versions.get(3)
+    >>> versions = VersionTable(10)
+    >>> versions.record(3, 7), versions.record(3, 7), versions.record(3, 8), versions.get(3)
     (True, True, False, 7)
     """
 
     def __init__(self, count: int) -> None:
-        # It takes memory where it is written to.
+        # Pages of it take memory once they are written to.
         self._each = np.zeros(count if count <= _MOST_OBJECTS else 0, np.int64)
 
     @property
     def nbytes(self) -> int:
-        """Bytes that it takes, once all objects were read."""
+        """Bytes of the table, once all objects were read."""
         return self._each.nbytes
 
     def get(self, number: int) -> int:
-        """Return what was noted of an object."""
+        """Return the version number of an object, 0 if unknown."""
         return int(self._each[number]) if len(self._each) else 0
 
-    def first(self, number: int, noted: int) -> bool:
-        """Note it where nothing was; return False if something else was."""
+    def record(self, number: int, version: int) -> bool:
+        """Set the version of an object if it is unknown; return False if it is another one."""
         before = self.get(number)
         if len(self._each):
-            self._each[number] = before or noted
-        return before in (0, noted)
+            self._each[number] = before or version
+        return before in (0, version)
 
 
-_looked: ContextVar[dict[Any, Future[Any]] | None] = ContextVar("looked", default=None)
+_lookups: ContextVar[dict[Any, Future[Any]] | None] = ContextVar("lookups", default=None)
 _cache: ContextVar[str | None] = ContextVar("cache", default=None)
 
 
 @contextmanager
 def one_look(cache: str | os.PathLike[str] | None = None) -> Iterator[None]:
-    """Ask once for what several look at, for as long as a block takes: one version of each.
+    """Share lookups during a block: each object is requested once, and has one version.
 
-    What is fetched of the files that are opened in this block, then and later, is kept in the
-    folder `cache`; by default the environment says in which.
+    `cache` is the cache folder of the files that are opened in this block; by default that of the
+    environment.
     """
     folder = _cache.get()
     if cache is not None:
         folder = os.path.abspath(os.path.expanduser(os.fspath(cache)))
-        CacheFolder.at(folder)  # or an error, here
-    looked = _looked.get()
-    asked, kept = _looked.set({} if looked is None else looked), _cache.set(folder)
+        CacheFolder.at(folder)  # raises here if it can't be used
+    lookups = _lookups.get()
+    lookups_token = _lookups.set({} if lookups is None else lookups)
+    cache_token = _cache.set(folder)
     try:
         yield
     finally:
-        _cache.reset(kept)
-        _looked.reset(asked)
+        _cache.reset(cache_token)
+        _lookups.reset(lookups_token)
 
 
 def cache_folder() -> str:
-    """Return the folder in which what is fetched is kept; empty without one."""
+    """Return the path of the cache folder; empty without one."""
     chosen = _cache.get()
     return os.environ.get("OOCDATA_CACHE", "") if chosen is None else chosen
 
 
-def once(key: Any, ask: Callable[[], Future[Any]]) -> Future[Any]:
-    """Return what was asked for under a key within `one_look`, or ask for it now."""
-    looked = _looked.get()
-    if looked is None:
-        return ask()
-    if key not in looked:
-        looked[key] = ask()
-    return looked[key]
+def request_once(key: Any, request: Callable[[], Future[Any]]) -> Future[Any]:
+    """Return the lookup of a key within `one_look`, or start it by calling `request`."""
+    lookups = _lookups.get()
+    if lookups is None:
+        return request()
+    if key not in lookups:
+        lookups[key] = request()
+    return lookups[key]
 
 
-def was_asked(key: Any) -> bool:
-    """Return whether something was asked for under a key within `one_look`."""
-    return key in (_looked.get() or ())
+def was_requested(key: Any) -> bool:
+    """Return whether a key was looked up within `one_look`."""
+    return key in (_lookups.get() or ())

@@ -1,4 +1,4 @@
-"""Warnings of zarr-python that are for writers are silent, whichever threads decode."""
+"""Silence zarr-python's warnings for writers, whichever threads decode."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_no_thread_ends_the_silence_of_another() -> None:
 
 
 class Figure:
-    """Of a letter that the font lacks."""
+    """A figure with a letter that the font lacks."""
 
     def figure(self) -> Figure:
         return self

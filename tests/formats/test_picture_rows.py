@@ -1,4 +1,4 @@
-"""Pictures as rows of bytes in HDF5, Zarr and others: Pillow and h5py are the oracles."""
+"""Read pictures from rows of bytes in HDF5, Zarr and others: Pillow and h5py are the oracles."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_jpeg_that_is_as_it_shall_be_needs_no_pillow(
         pictures=AS_THEY_ARE,
     )
     decoded: list[int] = []
-    monkeypatch.setattr(reader, "converted", lambda *given: decoded.append(1))
+    monkeypatch.setattr(reader, "decode_converted", lambda *given: decoded.append(1))
     view.take(range(8))
     assert decoded == []
 
@@ -210,7 +210,7 @@ def test_only_the_rows_of_the_batch_are_read(
 
 def test_decoding_holds_no_lock_of_hdf5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = ooc.open(STORES["varying"](tmp_path, ROWS), pictures=AS_THEY_ARE)
-    original, free = reader.converted, []
+    original, free = reader.decode_converted, []
 
     def try_lock() -> None:
         lock: Any = hdf5_lock()
@@ -224,7 +224,7 @@ def test_decoding_holds_no_lock_of_hdf5(tmp_path: Path, monkeypatch: pytest.Monk
         other.join()
         return original(*given)
 
-    monkeypatch.setattr(reader, "converted", decoding)
+    monkeypatch.setattr(reader, "decode_converted", decoding)
     view.take(range(8))
     assert free == [True] * 8
 

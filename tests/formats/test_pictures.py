@@ -1,4 +1,4 @@
-"""Picture files: Pillow and TensorFlow are the oracles, of files that the tests write."""
+"""Read picture files that the tests write: Pillow and TensorFlow are the oracles."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ FOLDERS = {"cat": 5, "dog": 12}
 
 
 def drawn(number: int, shape: tuple[int, ...] = (20, 30, 3)) -> NDArray[np.uint8]:
-    """Return a picture that is like no other, smooth enough for JPEG."""
+    """Return a unique picture that is smooth enough for JPEG."""
     places = np.indices(shape).sum(axis=0) * (number % 7 + 1)
     return (places + number * 11).astype(np.uint8)
 
 
 def encoded(array: NDArray[Any], kind: str, **options: Any) -> bytes:
-    """Return the file that Pillow makes of a picture."""
+    """Return a picture as a file, written by Pillow."""
     file = io.BytesIO()
     Image.fromarray(array).save(file, kind, **options)
     return file.getvalue()
@@ -80,7 +80,7 @@ def expected() -> NDArray[np.uint8]:
 
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
-    """Count the pictures that are decoded: their rows."""
+    """Record the rows of the pictures that are decoded."""
     rows: list[int] = []
     original = PictureReader.read_chunks
 
@@ -128,7 +128,7 @@ class TestConformance(SourceConformance):
         return open_pictures(paths)
 
     def test_one_dimension(self, tmp_path: Path) -> None:
-        """Of pictures there is none: grey ones have two besides the rows."""
+        """No array of pictures has one axis: grey ones have two besides the rows."""
         array = drawn(3, (30, 5, 6))
         found = View.of(self.make(tmp_path, array)).take([29, 0, 29])
         assert_array_equal(found, array[[29, 0, 29]])
@@ -314,7 +314,7 @@ def test_resized(tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
 @pytest.mark.parametrize("size", [(7, 11), (20, 30), (45, 33), (1, 1), (20, 5)])
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "grey JPEG", "opacity", "16 bits"])
 def test_resized_without_antialiasing(tmp_path: Path, kind: str, size: tuple[int, int]) -> None:
-    """TensorFlow's default, rounded."""
+    """TensorFlow's default, rounded, is the oracle."""
     shape = {"grey JPEG": (20, 30), "16 bits": (20, 30), "opacity": (20, 30, 4)}.get(
         kind, (20, 30, 3)
     )
@@ -339,7 +339,7 @@ def test_resized_without_antialiasing(tmp_path: Path, kind: str, size: tuple[int
 def test_a_window_as_high_as_the_picture(
     tmp_path: Path, shape: tuple[int, int], size: tuple[int, int]
 ) -> None:
-    """Its border times a rounded scale lay a little outside."""
+    """The window's border, by a rounded scale, was a little outside."""
     image = Image.fromarray(drawn(1, shape))
     image.save(tmp_path / "a.png")
     (found,) = np.asarray(ooc.open(tmp_path / "a.png", pictures=ooc.Pictures(size, crop=True)))
@@ -372,7 +372,7 @@ def test_tensorflow_as_it_decodes_and_resizes_by_default(tmp_path: Path) -> None
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "WebP"])
 @pytest.mark.parametrize("dtype", ["bool", "i1", "i2", "f2"])
 def test_pictures_of_unlike_dtypes(tmp_path: Path, dtype: str, kind: str) -> None:
-    """Decoders write what they have into memory of as many bytes a number."""
+    """Decoders write any dtype into memory with the same number of bytes a number."""
     grey = kind in ("PNG", "JPEG", "BMP")
     array = drawn(3, (20, 30) if grey else (20, 30, 3))
     wide = array.astype("u2") if kind == "PNG" and dtype[1:] == "2" else array
@@ -743,7 +743,7 @@ def test_a_picture_too_large_to_be_resized(tmp_path: Path) -> None:
 
 
 def test_scratch_within_scratch() -> None:
-    """Two threads that each want nearly all of it, with some in hand, take turns."""
+    """Two threads that each need nearly all memory, and hold some of it, take turns."""
     both, inside, most = threading.Barrier(2, timeout=20), [0], [0]
 
     def work() -> None:

@@ -1,4 +1,4 @@
-"""DataArrays: xarray itself is the oracle, and its files are written by it."""
+"""Read DataArrays: xarray is the oracle, and writes the files."""
 
 from __future__ import annotations
 
@@ -108,19 +108,19 @@ def path(request: pytest.FixtureRequest, paths: dict[str, Path]) -> Path:
 
 @pytest.fixture(params=["netcdf4", "zarr3"])
 def one_of_each(request: pytest.FixtureRequest, paths: dict[str, Path]) -> Path:
-    """For what xarray makes of an array whichever library reads its file."""
+    """Whichever library reads the file, the result is what xarray makes of the array."""
     return paths[request.param]
 
 
 @cache
 def values_of(path: Path) -> xarray.Dataset:
-    """Return what xarray reads from a file: the oracle."""
+    """Return the values that xarray reads from a file: the oracle."""
     with read(path) as opened:
         return opened.load()
 
 
 def stored_behind(source: Source) -> Source:
-    """Return what a source that is read from its file shows places of."""
+    """Return the stored array behind a source that was made from it."""
     assert isinstance(source, Relabelled)
     assert isinstance(source.source, Placed)
     return source.source.source
@@ -271,7 +271,7 @@ def test_an_object_that_is_changed_after_it_was_cached(tmp_path: Path) -> None:
 
 
 def test_it_is_read_from_its_file(path: Path) -> None:
-    """Fails when xarray changes what `formats.xarray.stored` knows of it: all is slow then."""
+    """Fails when xarray changes the classes known to `formats.xarray.stored`: all is slow then."""
     with read(path) as opened:
         for name in ("packed", "floats", "gaps", "counts", "big"):
             view = ooc.open(opened[name])
@@ -311,7 +311,7 @@ def test_attributes_that_were_changed_are_decoded_by(path: Path) -> None:
 
 
 def test_selections_one_after_the_other(tmp_path: Path) -> None:
-    """As versions of xarray may keep them that don't make one of them."""
+    """Some versions of xarray keep several selections without merging them."""
     from xarray.core.indexing import BasicIndexer, LazilyIndexedArray
 
     path = write(dataset(), tmp_path, "h5netcdf")
@@ -364,7 +364,7 @@ def test_the_chunks_of_a_selection_are_those_of_the_file(path: Path) -> None:
 
 @pytest.mark.parametrize("shuffle", [False, "global", "block"])
 def test_a_level_costs_the_chunks_that_hold_it(tmp_path: Path, shuffle: Any) -> None:
-    """Of which all levels are decoded, as for a cut of the file's own array."""
+    """All its levels are decoded, as for a cut of the file's own array."""
     array = sample_array((400, 8, 16))
     coding = {"u": {"chunksizes": (4, 8, 16), "zlib": True}}
     xarray.Dataset({"u": (["time", "level", "x"], array)}).to_netcdf(
@@ -611,7 +611,7 @@ def test_an_array_of_zarr(tmp_path: Path, dtype: str) -> None:
 
 
 def test_values_that_xarray_has_loaded_since(tmp_path: Path) -> None:
-    """Then nothing leads from the DataArray to its file any more, nor to what decodes it."""
+    """The DataArray then has no link to its file any more, nor to decoders."""
     values = np.arange(12.0).reshape(6, 2) * 0.5 + 3
     encoding = {"dtype": "i2", "scale_factor": 0.5, "add_offset": 3.0, "_FillValue": -999}
     dataset = xarray.Dataset({"u": (("time", "x"), values)})

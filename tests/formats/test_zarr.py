@@ -1,4 +1,4 @@
-"""Zarr arrays of every kind read as zarr-python, TensorStore or NumPy wrote them."""
+"""Read Zarr arrays of every kind as zarr-python, TensorStore or NumPy wrote them."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from oocdata.formats.zarr.shards import ShardReader
 from oocdata.testing import SourceConformance, sample_array
 
 FULL = {"write_empty_chunks": True}
-"""zarr-python leaves out chunks of zeros by default, which here must stand for lost ones."""
+"""zarr-python leaves out chunks of zeros by default; here absent chunks are lost ones."""
 
 
 def write(where: Any, array: NDArray[Any], **options: Any) -> zarr.Array[Any]:
@@ -61,14 +61,14 @@ def write(where: Any, array: NDArray[Any], **options: Any) -> zarr.Array[Any]:
 
 
 def reader_of(source: Source) -> ZarrReader:
-    """Return what decodes the chunks of a source."""
+    """Return the object that decodes the chunks of a source."""
     assert isinstance(source, Chunked)
     assert isinstance(source.reader, ZarrReader)
     return source.reader
 
 
 def kind_of(source: Source) -> str:
-    """Return how chunks are decoded: here, here out of shards, or by zarr-python."""
+    """Return how chunks are decoded: by oocdata, by oocdata from shards, or by zarr-python."""
     reader = reader_of(source)
     if reader.objects.metadata.zarr_only:
         return "zarr"
@@ -76,7 +76,7 @@ def kind_of(source: Source) -> str:
 
 
 def options_for(array: NDArray[Any], **options: Any) -> dict[str, Any]:
-    """Return codecs made for the array at hand."""
+    """Return codecs made for this array."""
     return {name: option(array) if callable(option) else option for name, option in options.items()}
 
 
@@ -108,7 +108,7 @@ class Written(SourceConformance):
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Silence what zarr-python tells a writer."""
+    """Silence warnings of zarr-python for writers."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Numcodecs codecs are not in")
         warnings.filterwarnings("ignore", message="Combining a `sharding_indexed` codec")
@@ -245,7 +245,7 @@ def test_chunk_shape_is_the_one_that_tensorstore_sees(tmp_path: Path) -> None:
 
 
 def by_tensorstore(folder: Path, array: NDArray[Any]) -> Source:
-    """Written by another implementation."""
+    """The array was written by another implementation."""
     path = folder / "a.zarr"
     chunk = [max(1, (n + 1) // 2) for n in array.shape]
     store = tensorstore.open(
@@ -286,7 +286,7 @@ def array_on_disk(folder: Path, array: NDArray[Any]) -> Source:
 
 
 def array_in_a_wrapped_store(folder: Path, array: NDArray[Any]) -> Source:
-    """A store that is not known to be cheap to ask."""
+    """A store for which `status` is not known to be cheap."""
     write(folder / "a.zarr", array)
     wrapped = LoggingStore(zarr.storage.LocalStore(folder / "a.zarr"), log_level="ERROR")
     source = from_array(zarr.open_array(wrapped, mode="r"))
@@ -407,7 +407,7 @@ def test_groups_in_archives(tmp_path: Path) -> None:
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_LZMA])
 @pytest.mark.filterwarnings("ignore:Duplicate name")
 def test_members_of_one_name_and_members_in_lzma(tmp_path: Path, compression: int) -> None:
-    """What is written again is a second member of the name."""
+    """An object that is written again is a second member of the same name."""
     array = sample_array((6, 3))
     with ZipStore(tmp_path / "a.zip", mode="w", compression=compression) as store:
         stored = write(store, array + 1)
@@ -493,7 +493,7 @@ def test_layout(
 @pytest.mark.parametrize("level", [-1, 0, 9])
 @pytest.mark.parametrize("codec", [numcodecs.Zlib, numcodecs.GZip, numcodecs.Zstd])
 def test_levels_at_the_edge(tmp_path: Path, codec: Any, level: int) -> None:
-    """An option that a codec refuses must not come to light at the first read."""
+    """An option that a codec refuses must not be found at the first read."""
     array = sample_array((16, 6))
     write(tmp_path / "a", array, zarr_format=2, compressors=codec(level))
     assert_array_equal(np.asarray(View.of(open_zarr(str(tmp_path / "a")))), array)
@@ -572,7 +572,7 @@ def test_wrong_arguments(call: Any, message: str) -> None:
     ids=str,
 )
 def test_names_of_chunks(tmp_path: Path, encoding: Any, name: str) -> None:
-    """As TensorStore names them, defaults of the specification included."""
+    """Metadata as TensorStore writes it, with the defaults of the specification."""
     array = sample_array((6, 3)) + 1
     write(tmp_path / "a", array, chunks=(2, 3))
     file = tmp_path / "a/zarr.json"

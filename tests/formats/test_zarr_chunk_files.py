@@ -1,4 +1,4 @@
-"""Uncompressed Zarr arrays: rows by their offsets in the files of chunks."""
+"""Read rows of uncompressed Zarr arrays by their offsets in the files of chunks."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(where: Path, array: NDArray[Any] = ARRAY, **options: Any) -> None:
-    """Write chunks of four rows, filled with 7 where nothing is written."""
+    """Write chunks of four rows, with the fill value 7."""
     options = {"chunks": (4, *array.shape[1:]), "compressors": None, "fill_value": 7, **options}
     stored = zarr.create_array(where, shape=array.shape, dtype=array.dtype, **options)
     stored = stored.with_config({"write_empty_chunks": True})
@@ -129,7 +129,7 @@ def test_few_files_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_file_is_compared_once_a_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever the order of rows; also where some follow on one another."""
+    """Rows in any order, some of them neighbours."""
     write(tmp_path / "a")
     source = opened(tmp_path / "a")
     asked: list[str] = []
@@ -158,7 +158,7 @@ def test_several_axes_in_chunks_of_one(tmp_path: Path) -> None:
 
 
 def count_bytes(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
-    """Return lists that get the runs and the bytes of each call that reads files."""
+    """Return lists that record the runs and the bytes of each call that reads files."""
     runs_of: list[int] = []
     bytes_of: list[int] = []
     real = together.read_runs
@@ -205,7 +205,7 @@ def test_fill_values_in_any_dtype(tmp_path: Path, dtype: str) -> None:
 
 
 def test_chunks_that_were_not_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of very many objects none is asked for before it is read."""
+    """Of very many objects none is looked up before it is read."""
     monkeypatch.setattr(objects, "_MOST_SURVEYED", 4)
     write(tmp_path / "a")
     (tmp_path / "a/c/1/0/0").unlink()

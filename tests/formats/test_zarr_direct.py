@@ -1,4 +1,4 @@
-"""Chunks of Zarr folders and archives, each decoded into its place."""
+"""Decode chunks of Zarr folders and archives directly into their places."""
 
 from __future__ import annotations
 
@@ -252,7 +252,7 @@ def test_a_chunk_that_cannot_be_read(tmp_path: Path) -> None:
 def test_a_chunk_takes_what_is_stored_of_it_beside_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Several threads together stay within the share of memory for what is being decoded."""
+    """Several threads together stay within the share of memory for decoding."""
     array = np.random.default_rng(0).integers(0, 1 << 32, (32, 512, 512), np.uint32)
     write(tmp_path / "a.zarr", array, **V2, chunks=(1, 512, 512), compressors=numcodecs.Blosc())
     source = open_zarr(str(tmp_path / "a.zarr"))

@@ -1,4 +1,4 @@
-"""Zarr arrays that can't be read as asked: each with its exception, and the rows."""
+"""Refuse Zarr arrays that can't be read: each with its exception, and the rows."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ ARRAY = sample_array((20, 6, 5)) + 1
 
 
 def write(where: Any, array: np.ndarray = ARRAY, **options: Any) -> zarr.Array[Any]:
-    """Write 20 rows in chunks of 4 × 3 × 5, filled with 7 where nothing is written."""
+    """Write 20 rows in chunks of 4 × 3 × 5, with the fill value 7."""
     options = {"chunks": (4, 3, 5), "fill_value": 7, **options}
     stored = zarr.create_array(where, shape=array.shape, dtype="<f4", **options)
     stored[...] = array
@@ -135,7 +135,7 @@ def test_a_chunk_lost_while_open(stored: tuple[str, Path]) -> None:
 
 
 def write_again(path: str, value: float, seconds: int) -> None:
-    """Write other values to the same chunks, and say that this was so much later."""
+    """Write other values to the same chunks, with a time that is so much later."""
     chunks = [
         file for file in Path(path).rglob("*") if file.is_file() and file.name not in METADATA
     ]
@@ -151,7 +151,7 @@ def write_again(path: str, value: float, seconds: int) -> None:
 def test_chunks_written_again_while_open(
     stored: tuple[str, Path], first: bool, seconds: int
 ) -> None:
-    """Kept chunks would be those of the old array, the others those of the new one."""
+    """Cached chunks would be of the old array, the others of the new one."""
     path, _ = stored
     source = open_zarr(path)
     if first:
@@ -272,7 +272,7 @@ def test_a_flipped_header_byte(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", ["v2 zlib", "v3 crc32c", "v3 gzip", "v3 checksum"])
 @pytest.mark.parametrize("place", [-1, 40])
 def test_a_flipped_byte_with_a_checksum(tmp_path: Path, kind: str, place: int) -> None:
-    """Without a checksum a flipped bit can decode: nobody can tell."""
+    """Without a checksum a flipped bit can decode: the damage can't be detected."""
     _flipped(tmp_path, kind, place)
 
 
@@ -323,7 +323,7 @@ def _shards(where: Any, **options: Any) -> zarr.Array[Any]:
 
 @pytest.fixture(params=["end", "start", "transposed", "by zarr", "memory", "wrapped"])
 def shards(request: pytest.FixtureRequest, tmp_path: Path) -> functools.partial[Any]:
-    """Return how to open shards with a hole."""
+    """Return a function that opens shards with a missing chunk."""
     where: Any = tmp_path / "s"
     options: dict[str, Any] = {}
     inner = ShardingCodec(
@@ -597,7 +597,7 @@ def test_dtypes_that_no_batch_holds(tmp_path: Path, version: Any, dtype: Any, me
 
 
 def test_zarr_2_without_a_fill_value_fills_with_zeros(tmp_path: Path) -> None:
-    """As other libraries do."""
+    """Other libraries refuse it too."""
     write(tmp_path / "a", zarr_format=2, fill_value=None)
     (tmp_path / "a/1.1.0").unlink()
     with pytest.raises(MissingChunkError, match="the fill value null"):
@@ -610,7 +610,7 @@ def test_zarr_2_without_a_fill_value_fills_with_zeros(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_metadata_that_other_libraries_refuse(tmp_path: Path, version: Any) -> None:
-    """zarr-python reads a bool's fill value that is a number, and null for what is optional."""
+    """zarr-python accepts a number as the fill value of a bool, and null for optional fields."""
     array = zarr.create_array(
         tmp_path / "a", shape=(6, 2), chunks=(2, 2), dtype="?", zarr_format=version
     )
@@ -633,7 +633,7 @@ def test_an_array_resized_since_open(tmp_path: Path, kind: str) -> None:
 
 
 def test_an_array_in_memory_resized_since_open() -> None:
-    """What zarr-python gives for rows beyond its end is cut, so that fewer rows would repeat."""
+    """zarr-python cuts rows beyond its end, so that fewer rows would be repeated."""
     stored = write(MemoryStore())
     source = from_array(stored)
     stored.resize((17, 6, 5))
@@ -651,7 +651,7 @@ def test_an_array_gone_since_open(tmp_path: Path, kind: str) -> None:
 
 
 def test_an_array_gone_from_a_store_of_python(tmp_path: Path) -> None:
-    """All its chunks are absent then, as in a worker process that has not the memory of this."""
+    """All its chunks are absent then, as in a worker process without the memory of this one."""
     store = LoggingStore(LocalStore(write(tmp_path / "a").store.root), log_level="ERROR")
     source = from_array_as_it_is(zarr.open_array(store, mode="r"))
     assert_array_equal(read(source, 0), ARRAY[[0]])
@@ -761,7 +761,7 @@ def test_another_archive_in_its_place(tmp_path: Path, kind: str, first: bool, ho
 def test_an_array_written_anew_or_deleted_while_it_is_read(
     tmp_path: Path, zarr_format: Any
 ) -> None:
-    """Kept chunks would be those of the old array, the others those of the new one."""
+    """Cached chunks would be of the old array, the others of the new one."""
     path = tmp_path / "a.zarr"
 
     def write(value: float) -> None:

@@ -1,4 +1,4 @@
-"""URLs of each store, listing and credentials; S3 by moto."""
+"""Parse URLs of each store, list names and find credentials; S3 is served by moto."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SECRET = "AbraCadabra0815"
 
 @pytest.fixture(autouse=True)
 def new_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Clients take credentials when they are made."""
+    """Reset clients, which take credentials when they are made."""
     monkeypatch.setattr(links, "_FIRST_PAUSE", 0.001)
     monkeypatch.setattr(links, "_LONGEST_PAUSE", 0.002)
     client.cache_clear()
@@ -99,7 +99,7 @@ def test_a_group_without_consolidated_metadata_is_listed(s3: str) -> None:
 
 
 def test_a_glob_of_a_bucket(s3: str) -> None:
-    """In natural order, also where names are quoted."""
+    """Names are in natural order, also if they are quoted."""
     check(ooc.open(f"{s3}/parts/x*.npy"))
     check(ooc.open(f"{s3}/*/x [0-9].npy"), ROWS[:50])
     with pytest.raises(MissingFileError, match="glob"):
@@ -163,7 +163,7 @@ def test_without_credentials(s3: str, bucket: S3, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_store_on_a_disk_is_not_asked_again(tmp_path: Path) -> None:
-    """What lies below a file is not there; nor does any error of a disk pass."""
+    """An object below a file is missing, and no error of a disk is retried."""
     np.save(tmp_path / "a.npy", ROWS)
     again = link().traffic.again
     store = obstore.store.LocalStore(tmp_path)
@@ -175,7 +175,7 @@ def test_a_store_on_a_disk_is_not_asked_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "memory"])
 def test_paths_of_a_file_system(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From its root on, or from where this process is."""
+    """Paths are absolute, or relative to the working directory."""
     monkeypatch.chdir(tmp_path)
     files = fsspec.filesystem(kind)
     root = str(tmp_path) if kind == "file" else "/here"
@@ -193,7 +193,7 @@ def test_paths_of_a_file_system(kind: str, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_chunks_that_are_written_into_references() -> None:
-    """As kerchunk does with small ones; the file system gives the length of their text."""
+    """kerchunk does so with small chunks; the file system returns the length of the text."""
     array = {
         "zarr_format": 2, "shape": [4, 3], "chunks": [2, 3], "dtype": "<i2", "compressor": None,
         "filters": None, "fill_value": 0, "order": "C",
@@ -220,7 +220,7 @@ def server(tmp_path: Path) -> Iterator[RangeServer]:
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_a_store_that_forbids_what_is_not_there(server: RangeServer, version: Any) -> None:
-    """As S3 does to whoever may read, but not list."""
+    """S3 answers so to a reader without permission to list."""
     group = zarr.create_group(server.folder / "g.zarr", zarr_format=version)
     group.create_array("u", data=ROWS, chunks=(8, 4, 6))
     with FaultProxy(server.url) as proxy:
@@ -258,7 +258,7 @@ def test_azure(server: RangeServer, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_https_is_plain_http_whatever_the_host(url: str) -> None:
-    """No bucket is read out of it, nobody is asked for credentials."""
+    """The host is not taken for a bucket, and no credentials are requested."""
     address = Address.of(url)
     assert type(address.store).__name__ == "HTTPStore"
     assert address.url == url
@@ -354,7 +354,7 @@ def test_keys_of_the_environment_are_told_nowhere(
 def test_a_signature_of_the_environment_is_told_nowhere(
     server: RangeServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Azure's is part of the URL that the client asks for."""
+    """Azure's is part of the URL that the client requests."""
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "acc")
     monkeypatch.setenv("AZURE_STORAGE_SAS_KEY", f"sv=2022-11-02&sig={SECRET}")
     monkeypatch.setenv("AZURE_ALLOW_HTTP", "true")

@@ -1,4 +1,4 @@
-"""What happens to objects between two epochs: the right bytes, or an error that says of which."""
+"""Objects change between two epochs: the right bytes are read, or an error names the object."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ENDS = np.cumsum(np.random.default_rng(1).multinomial(256 * 4096, np.full(256, 1
 
 
 def write(folder: Path, rows: np.ndarray) -> None:
-    """Write all layouts; whatever is there is replaced."""
+    """Write all layouts, and replace existing files."""
     for one in folder.iterdir():
         shutil.rmtree(one) if one.is_dir() else one.unlink()
     np.save(folder / "rows.npy", rows)

@@ -1,7 +1,7 @@
-"""Bytes of answers that are held at a time, in small memory: within the bound, each fetched once.
+"""Read with little memory: answers keep within the bound, and each is fetched once.
 
-Only where a batch needs more chunks than memory keeps, or some of its arrays the same bytes, are
-bytes fetched again.
+Bytes are fetched again only where a batch needs more chunks than memory holds, or where several of
+its arrays need the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from oocdata.memory import DEFAULT_MEMORY, at_most, scratch_share
 from oocdata.stores import blocks
 from oocdata.stores import link as links
 from oocdata.stores.link import link
-from oocdata.stores.room import Request, Room
+from oocdata.stores.room import AnswerBudget, Request
 
 MEBI = 1 << 20
 ROWS = numbers((128, 128, 512), "u1")
@@ -56,7 +56,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
 
 @pytest.fixture
 def server(served: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
-    monkeypatch.setattr(links, "_PATIENCE", 600.0)
+    monkeypatch.setattr(links, "_TIMEOUT", 600.0)
     yield served
     ooc.set_memory(DEFAULT_MEMORY)
 
@@ -74,7 +74,7 @@ def read(
     parallel: int = 2,
     feed: str = "numpy",
 ) -> tuple[int, int, int]:
-    """Read an epoch; return the bytes held at a time, at most, those that came, and the bound."""
+    """Read an epoch; return the most bytes held at a time, the bytes sent, and the bound."""
     chunk_cache.forget()
     blocks.forget()
     ooc.set_memory(memory * MEBI)
@@ -90,10 +90,10 @@ def read(
     del batches
     for _ in range(500):
         gc.collect(1)
-        if link().held == link()._asked == server.at_once == 0:
+        if link().held == link()._requested == server.at_once == 0:
             break
         threading.Event().wait(0.01)
-    assert (link().held, link()._asked, server.at_once) == (0, 0, 0)
+    assert (link().held, link()._requested, server.at_once) == (0, 0, 0)
     return link().most_held, server.nbytes, scratch_share()
 
 
@@ -109,7 +109,7 @@ def flat(batch: Any) -> list[np.ndarray]:
 def test_rows(
     server: RangeServer, kind: str, shuffle: Any, memory: int, parallel: int, feed: str
 ) -> None:
-    """A batch of 2 MiB, of which memory has room for 1 MiB; or for 4, and several are read."""
+    """A batch has 2 MiB; memory has room for 1 MiB, or for 4 MiB with several reads at a time."""
     loader = opened(server, kind).batches(32, shuffle=shuffle)
     most, came, bound = read(server, loader, memory, ROWS.__getitem__, parallel, feed)
     assert most <= bound
@@ -126,7 +126,7 @@ def test_rows(
 def test_columns_of_which_rows_are_fetched_whole(
     server: RangeServer, memory: int, parallel: int, shuffle: Any
 ) -> None:
-    """What is delivered is small, what is fetched is not: a byte of each 1,024."""
+    """One byte of each 1,024 fetched ones is delivered."""
     loader = opened(server, "large.npy")[:, :, :1].batches(4, shuffle=shuffle)
     most, came, bound = read(server, loader, memory, lambda at: LARGE[at, :, :1], parallel)
     assert most <= bound
@@ -136,7 +136,7 @@ def test_columns_of_which_rows_are_fetched_whole(
 @pytest.mark.parametrize("memory", [1, 4])
 @pytest.mark.parametrize("name", ["large.npy", "large.h5"])
 def test_ranges_that_exceed_the_bound_are_cut(server: RangeServer, name: str, memory: int) -> None:
-    """Rows of 1 MiB, and chunks of HDF5 of two; the bound is a quarter of one, or one."""
+    """Rows and chunks have 1 and 2 MiB; the bound is a quarter of a MiB, or one."""
     loader = opened(server, name).batches(2)
     most, came, bound = read(server, loader, memory, LARGE.__getitem__)
     assert most <= bound
@@ -172,7 +172,7 @@ def test_several_arrays_of_the_same_bytes(
 
 @pytest.mark.parametrize("memory", [4, 64])
 def test_rows_that_are_read_through_scratch_memory(server: RangeServer, memory: int) -> None:
-    """In another dtype, some rows at a time; their ranges come in the order of the file."""
+    """Some rows are converted at a time; their ranges come in the order of the file."""
     loader = opened(server, "npy").astype("f4").batches(32, shuffle="global")
     most, came, bound = read(server, loader, memory, lambda at: ROWS[at].astype("f4"))
     assert most <= bound
@@ -190,7 +190,7 @@ def test_into_a_cache_folder(server: RangeServer, memory: int, tmp_path: Path) -
 
 
 def test_two_loaders_that_are_read_in_turns(server: RangeServer) -> None:
-    """What one has asked for, and does not read, makes room for what the other waits for."""
+    """Answers that one reader requested and does not read make room for those of the other."""
     ooc.set_memory(4 * MEBI)
     loaders = [opened(server, kind).batches(16, shuffle="global") for kind in ("npy", "contiguous")]
     link().most_held = link().held
@@ -202,8 +202,8 @@ def test_two_loaders_that_are_read_in_turns(server: RangeServer) -> None:
     assert [next(epoch, None) for epoch in epochs] == [None, None]
 
 
-class Noting(Room):
-    """Notes which answers are fetched and which given up, as the link would do it."""
+class Noting(AnswerBudget):
+    """A budget that records which answers are fetched and which given up, in place of a link."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -216,7 +216,7 @@ class Noting(Room):
 
     def leave(self, *requests: Request[Any]) -> None:
         for request in self.fetched.intersection(requests) if self._serving else ():
-            assert not request.is_waited_for or request.is_taken
+            assert not request.has_reader or request.is_taken
         self.fetched.difference_update(requests)
         super().leave(*requests)
 
@@ -224,14 +224,14 @@ class Noting(Room):
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> None:
-    """Readers that take turns, each of whom waits for one answer after the other."""
+    """Readers take turns, and each waits for one answer after the other."""
     with at_most(4 * MEBI):
         room, bound = Noting(), scratch_share()
         sizes = st.lists(st.integers(1, 5).map(lambda n: n * bound // 4), min_size=1, max_size=6)
         readers = []
         for at_once in data.draw(st.lists(st.booleans(), min_size=1, max_size=5)):
             requests = [Request(never, nbytes, nbytes) for nbytes in data.draw(sizes)]
-            room.ask(requests)
+            room.announce(requests)
             room.enter(requests, at_once=at_once)
             readers.append((requests, iter(range(len(requests) + 1))))
         largest = max(one.nbytes for requests, _ in readers for one in requests)
@@ -254,7 +254,7 @@ def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> Non
                 waiting[who] = requests[number]
                 room.hurry(requests[number])
             assert room.held <= max(bound, largest)
-        assert (room.held, room._asked) == (0, 0)
+        assert (room.held, room._requested) == (0, 0)
         assert room.most_held <= max(bound, largest)
         assert not any((*room._waiting, room._read, room._granted))
 
@@ -263,7 +263,7 @@ def test_what_is_on_its_way_into_a_folder_is_not_given_up() -> None:
     with at_most(4 * MEBI):
         room, size = Noting(), scratch_share() // 2
         first, second, third = (Request(never, size, size, to_folder=True) for _ in range(3))
-        room.ask([first, second, third])
+        room.announce([first, second, third])
         room.enter([first, second], at_once=False)
         room.enter([third], at_once=True)
         room.hurry(third)
@@ -280,11 +280,11 @@ async def never(request: object) -> None:
 
 
 def test_a_fork_while_a_thread_notes_what_it_read(server: RangeServer) -> None:
-    """What had come before is read in the child, where nobody gives the lock back."""
+    """Answers that came before are read in the child, where no thread releases the lock."""
     file = opened(server, "npy").source.file
     some = np.array([1 << 20]), np.array([8])
     with file.asking([Soon(file, some)]):
-        (asked,) = file.asked
+        (asked,) = file.requests
         expected = bytes(asked.take(0).data)
         with link()._lock:
 

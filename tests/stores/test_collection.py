@@ -1,4 +1,4 @@
-"""The garbage collector beside HDF5 files at URLs: no cycle of h5py's objects stops a read."""
+"""Run the garbage collector beside HDF5 files at URLs: no cycle of h5py's objects stops a read."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def test_when_garbage_is_collected_again() -> None:
 
 @pytest.mark.parametrize("left", range(1, 6))
 def test_ctrl_c_leaves_the_collector_on(left: int) -> None:
-    """Python looks for signals as a function is entered, or goes on."""
+    """Python checks for signals as a function is entered or continues."""
 
     def press(frame: FrameType, event: str, _: object) -> None:
         nonlocal left

@@ -1,4 +1,4 @@
-"""What is asked of a server, counted by the server: each byte once, no more at a time than said."""
+"""Count requests and bytes at the server: each byte once, never more at a time than the bound."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ OFFSETS[1:-1] += np.random.default_rng(0).integers(-30, 30, len(OFFSETS) - 2)
 
 
 def noise(seed: int) -> np.ndarray:
-    """Return 2 MiB that don't compress: 32 KiB a row."""
+    """Return 2 MiB that don't compress, 32 KiB a row."""
     return np.random.default_rng(seed).integers(0, 256, (64, 1 << 15), np.uint8)
 
 
@@ -83,7 +83,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
 @pytest.fixture
 def server(served: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[RangeServer]:
     # Or on a busy machine an answer that is on its way is taken for lost, and asked for again.
-    monkeypatch.setattr(links, "_PATIENCE", 600.0)
+    monkeypatch.setattr(links, "_TIMEOUT", 600.0)
     chunk_cache.forget()
     blocks.forget()
     served.reset()
@@ -91,10 +91,10 @@ def server(served: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ran
     served.release()
     for _ in range(200):
         gc.collect(1)
-        if link().held == link()._asked == served.at_once == 0:
+        if link().held == link()._requested == served.at_once == 0:
             break
         threading.Event().wait(0.01)
-    assert (link().held, link()._asked, served.at_once) == (0, 0, 0)
+    assert (link().held, link()._requested, served.at_once) == (0, 0, 0)
 
 
 def opened(server: RangeServer, kind: str) -> ooc.View:
@@ -107,7 +107,7 @@ def fetched(server: RangeServer) -> Counter[tuple[str, int | None, int | None]]:
 
 
 def round_trips(server: RangeServer, work: Any) -> int:
-    """Return how many rounds of requests work takes, each answered when no more come."""
+    """Return how many rounds of requests work takes; a round is answered when no more come."""
     server.hold()
     done = threading.Event()
     errors: list[BaseException] = []
@@ -154,13 +154,13 @@ def test_round_trips_to_the_first_batch(server: RangeServer, kind: str) -> None:
 def test_an_array_of_a_zarr_hierarchy_is_opened_in_one_round_trip(
     server: RangeServer, tmp_path: Path
 ) -> None:
-    """Its metadata are asked for with those that say that there is a hierarchy."""
+    """Its metadata is requested together with the files that mark a hierarchy."""
     assert round_trips(server, lambda: ooc.open(f"{server.url}/group.zarr", "a/x")) == 1
     assert all(times == 1 for times in Counter(one.path for one in server.log).values())
 
 
 def test_a_hierarchy_is_known_by_what_lies_in_it(server: RangeServer, tmp_path: Path) -> None:
-    """Of the folder itself some servers say where to look for a listing: that is not waited for."""
+    """Some servers redirect requests for the folder itself to a listing: that is not waited for."""
 
     class Listing(RangeServer):
         async def answer(self, request: Any, record: Any) -> Any:
@@ -184,7 +184,7 @@ def test_a_hierarchy_is_known_by_what_lies_in_it(server: RangeServer, tmp_path: 
 def test_over_a_new_link_the_first_batch_comes_alone(
     server: RangeServer, kind: str, parallel: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is asked for ahead would take its share of the link."""
+    """Requests for later runs would take their share of the link."""
     loader = opened(server, kind)[::8].batches(4, shuffle="global" if kind == "npy" else False)
     assert loader.steps_together > 1
     events: list[str] = []
@@ -215,7 +215,7 @@ def test_metadata_of_many_datasets_are_fetched_side_by_side(server: RangeServer)
 
 @pytest.mark.parametrize("libver", ["earliest", "latest"])
 def test_round_trips_to_a_row_of_a_file_that_grew(tmp_path: Path, libver: str) -> None:
-    """Its chunks lie mixed with their index, which is read once."""
+    """Its chunks are stored among the nodes of their index, which is read once."""
     rows = ROWS[:, :16]
     with h5py.File(tmp_path / "a.h5", "w", libver=libver) as file:
         shape: dict[str, Any] = {"shape": (0, 16, 64), "maxshape": (None, 16, 64)}
@@ -318,7 +318,7 @@ def test_blocks_that_several_batches_need_are_fetched_once(
 
 
 def test_compressed_members_are_fetched_once_and_together(server: RangeServer) -> None:
-    """And of each no more than itself."""
+    """Of each object no more than its bytes is fetched."""
     members = [ooc.open(f"{server.url}/members.npz", name) for name in "uvw"]
     blocks.forget()
     server.reset()
@@ -355,7 +355,7 @@ FIELDS["label"], FIELDS["speed"] = np.arange(16384), np.linspace(0, 1, 16384)
 
 @pytest.mark.parametrize("ending", ["npy", "h5"])
 def test_a_field_comes_out_of_blocks(tmp_path: Path, ending: str) -> None:
-    """What lies between its numbers is fetched with them: once, and no more in a later epoch."""
+    """Bytes between its numbers are fetched with them: once, and not again in a later epoch."""
     if ending == "npy":
         np.save(tmp_path / "rows.npy", FIELDS)
     else:
@@ -391,7 +391,7 @@ def test_a_field_of_large_rows_is_fetched_alone(tmp_path: Path) -> None:
 def test_chunks_beside_rows_of_the_same_file_are_fetched_once(
     server: RangeServer, shuffle: Any
 ) -> None:
-    """What is kept of a file is told from what is not, run by run."""
+    """Cached and missing bytes of a file are told apart run by run."""
     frames, targets = opened(server, "gzip"), opened(server, "contiguous")
     server.reset()
     loader = ooc.zip(frames, targets).batches(2, shuffle=shuffle)
@@ -437,7 +437,7 @@ def test_ranks_fetch_their_lanes(server: RangeServer, kind: str) -> None:
 def test_more_is_asked_for_than_is_read(
     server: RangeServer, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The link is busy while one run is read at a time: to the end, here, where memory allows."""
+    """The link stays busy while one run is read at a time: to the end, where memory allows."""
     monkeypatch.setattr(link(), "_answers", REQUESTS)
     rows = opened(server, kind)[::8]  # a row of each chunk, too far apart to be joined
     loader = rows.batches(4, shuffle="global" if kind != "zarr" else False)
@@ -468,7 +468,7 @@ def test_more_is_asked_for_than_is_read(
 def test_sparse_rows_are_asked_for_before_they_are_read(
     tmp_path: Path, name: str, options: dict[str, Any], sparse: bool, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(links, "_PATIENCE", 600.0)
+    monkeypatch.setattr(links, "_TIMEOUT", 600.0)
     matrix = random_csr(1100, 2000, 0.5)
     write_file(tmp_path / name, matrix, **options)
     with RangeServer(tmp_path) as server:
@@ -504,7 +504,7 @@ def test_sparse_rows_are_asked_for_before_they_are_read(
 def test_rows_of_unequal_length_are_asked_for_before_they_are_read(
     server: RangeServer, name: str, key: str | None, stored: bool, padded: bool
 ) -> None:
-    """Where each begins is read once."""
+    """The offsets of rows are read once."""
     offsets = f"{server.url}/offsets.npy" if stored else OFFSETS
     ragged = ooc.ragged(ooc.open(f"{server.url}/{name}", key), offsets)
     server.reset()
@@ -535,7 +535,7 @@ def test_rows_of_unequal_length_are_asked_for_before_they_are_read(
 @pytest.mark.parametrize("kind", ["gzip", "zarr", "small", "npy"])
 @pytest.mark.parametrize("shuffle", [False, "global"])
 def test_what_workers_fetch_is_said_before(server: RangeServer, kind: str, shuffle: Any) -> None:
-    """Each fetches the chunks that it needs, so most that are shuffled come twice."""
+    """Each worker fetches the chunks that it needs, so most shuffled chunks come twice."""
     name, key = KINDS.get(kind, ("small.npy", None))
     view = ooc.open(f"{server.url}/{name}", key)
     loader = view.batches(16, shuffle=shuffle, workers=2)
@@ -550,7 +550,7 @@ def test_what_workers_fetch_is_said_before(server: RangeServer, kind: str, shuff
 
 @pytest.mark.parametrize("kind", ["npy", "zarr"])
 def test_workers_ask_for_more_than_they_read(server: RangeServer, kind: str) -> None:
-    """Each for the runs that it will be sent: all of an epoch, here, each byte once."""
+    """Each worker requests the runs that it will be sent: all of an epoch, each byte once."""
     rows = opened(server, kind)[::8]
     loader = rows.batches(4, shuffle="global" if kind != "zarr" else False, workers=2)
     server.reset()
@@ -606,7 +606,7 @@ def test_what_an_epoch_fetches_is_said_before(server: RangeServer, way: str, shu
 def test_what_a_long_epoch_fetches_is_said_by_some_of_it(
     server: RangeServer, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Steps from its middle, by which all may be in memory."""
+    """The epoch starts in its middle, from where memory may hold all steps."""
     monkeypatch.setattr(cost, "_MOST_TOUCHES", 600)
     monkeypatch.setattr(cost, "_MOST_ELEMENTS", 600)
     loader = SAID[way](server).batches(4, shuffle="global")
@@ -622,7 +622,7 @@ def test_what_a_long_epoch_fetches_is_said_by_some_of_it(
 def test_what_an_epoch_fetches_into_a_folder_is_said_before(
     server: RangeServer, tmp_path: Path, kind: str, shuffle: Any, mebibytes: int, monkeypatch: Any
 ) -> None:
-    """Each byte once, however little memory there is; and nothing of what is there."""
+    """Each byte is fetched once, however little memory there is, and cached bytes not at all."""
     monkeypatch.setattr(memory, "_memory", mebibytes << 20)
     name, key = KINDS.get(kind, ("small.npy", None))
     for is_kept in (False, True):
@@ -697,13 +697,13 @@ def test_held_within_the_bound(
 def test_chunks_that_do_not_compress_keep_within_the_bound(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before one has come, each is counted as if it did not."""
+    """Before an object was fetched, each is counted at its uncompressed size."""
     monkeypatch.setattr(memory, "_memory", 4 << 20)
     zarr.create_array(tmp_path / "a.zarr", data=np.zeros((40, 1 << 16), "u1"), chunks=(1, 1 << 16))
     with RangeServer(tmp_path) as server:
-        objects = ooc.open(f"{server.url}/a.zarr").source.reader._fetched._whole
+        objects = ooc.open(f"{server.url}/a.zarr").source.reader._stored._whole
         server.hold()
         with objects.asking([Soon(objects, range(40))]):
             server.wait_for(16)
-            assert link()._under_way << 16 <= 1 << 20
+            assert link()._in_flight << 16 <= 1 << 20
             server.release()

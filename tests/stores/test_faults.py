@@ -1,4 +1,4 @@
-"""Links and servers that fail: the right bytes or a typed error, and nothing left under way."""
+"""Let links and servers fail: the right bytes or a typed error, and no request stays in flight."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def write(folder: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ask again at once, and give up soon."""
+    """Retry at once, and give up soon."""
     monkeypatch.setattr(links, "_FIRST_PAUSE", 0.001)
     monkeypatch.setattr(links, "_LONGEST_PAUSE", 0.002)
     chunk_cache.forget()
@@ -68,9 +68,9 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take an answer that has not come within moments for lost."""
-    monkeypatch.setattr(links, "_PATIENCE", 0.05)
-    monkeypatch.setattr(links, "_TIMES_USUAL", 0)
+    """Let an answer that has not come within moments time out."""
+    monkeypatch.setattr(links, "_TIMEOUT", 0.05)
+    monkeypatch.setattr(links, "_TIMEOUT_FACTOR", 0)
 
 
 @pytest.fixture
@@ -83,13 +83,13 @@ def proxy(tmp_path: Path) -> Iterator[FaultProxy]:
 
 
 def assert_idle(server: Any) -> None:
-    """Soon nothing is under way and nothing held: threads that read ahead end by themselves."""
+    """Soon no request is in flight and no answer held: reading threads end by themselves."""
     for _ in range(200):
         gc.collect(1)
-        if link().held == link()._under_way == server.at_once == 0:
+        if link().held == link()._in_flight == server.at_once == 0:
             return
         threading.Event().wait(0.01)
-    assert (link().held, link()._under_way, server.at_once) == (0, 0, 0)
+    assert (link().held, link()._in_flight, server.at_once) == (0, 0, 0)
 
 
 def opened(proxy: FaultProxy | RangeServer, kind: str, missing: Any = None) -> ooc.View:
@@ -173,7 +173,7 @@ def test_hdf5_that_can_not_be_fetched_is_not_damaged(proxy: FaultProxy) -> None:
 def test_a_long_answer_may_take_as_long_as_it_goes_on(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a slow link, patience is for silence: many that share it are not given up half-way."""
+    """Timeouts are for silence: answers that share a slow link are not given up half-way."""
     extended, usual = [], asyncio.Timeout.reschedule
 
     def reschedule(self: asyncio.Timeout, when: float | None) -> None:
@@ -284,7 +284,7 @@ def test_another_version_between_open_and_the_first_read(proxy: FaultProxy, kind
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_version_within_an_epoch(proxy: FaultProxy, kind: str) -> None:
-    """Batches of the first version, then an error: none of the second, none of both."""
+    """Batches are of the first version, then there is an error; no batch has the second or both."""
     view = opened(proxy, kind)
     loader = view.batches(16, shuffle=True, seed=2)
     for batch in loader.epoch(0):
@@ -305,7 +305,7 @@ def test_another_version_within_an_epoch(proxy: FaultProxy, kind: str) -> None:
 def test_a_shard_whose_index_was_forgotten(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is read again, of another version by now."""
+    """The object is read again, in another version."""
     monkeypatch.setattr(remote, "_MOST_INDICES", 1)
     array = zarr.create_array(
         proxy.folder / "few.zarr",
@@ -328,12 +328,12 @@ def test_a_shard_whose_index_was_forgotten(
 def test_indices_of_shards_keep_within_the_memory(
     proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shard of many chunks has a large index: of 64, a KiB, of which there is room for three."""
+    """The index of a shard of 64 chunks has a KiB; there is room for three."""
     monkeypatch.setattr(memory, "_memory", 64 << 10)
     rows = numbers((12, 64, 64))
     zarr.create_array(proxy.folder / "fine.zarr", data=rows, chunks=(1, 8, 8), shards=(1, 64, 64))
     view = ooc.open(f"{proxy.url}/fine.zarr")
-    fetched = view.source.source.reader._fetched
+    fetched = view.source.source.reader._stored
     kept = []
     for few in ([0, 5, 9, 3, 7], range(12), [11]):
         assert_array_equal(view.take(list(few)), rows[list(few)])
@@ -344,7 +344,7 @@ def test_indices_of_shards_keep_within_the_memory(
 
 @pytest.mark.parametrize("how", ["written anew", "deleted"])
 def test_a_chunk_that_comes_or_goes(proxy: FaultProxy, how: str) -> None:
-    """One that is absent at first is the fill value, and has to stay so."""
+    """An object that is absent at first is the fill value, and has to stay so."""
     path = proxy.folder / "few.zarr"
     zarr.create_array(path, data=ROWS[:8], chunks=(4, *ROWS.shape[1:]), fill_value=0)
     chunk = path / "c" / "0" / "0" / "0"
@@ -373,7 +373,7 @@ def test_the_object_is_deleted(proxy: FaultProxy) -> None:
 
 
 def test_the_object_was_cut_short(proxy: FaultProxy) -> None:
-    """Without a name of the version, and the time as it was: the length tells."""
+    """Without a tag, and with the same time, the length tells versions apart."""
     with RangeServer(proxy.folder, etag=False) as server:
         view = opened(server, "npy")
         path = proxy.folder / "a.npy"
@@ -396,7 +396,7 @@ def test_a_server_that_has_a_page_for_whatever_is_not_there(proxy: FaultProxy) -
 
 
 def test_a_compressed_member_is_of_the_version_that_was_opened(proxy: FaultProxy) -> None:
-    """And a store that does not answer says nothing of its bytes."""
+    """A store that does not answer says nothing about the bytes of the file."""
     path = proxy.folder / "a.npz"
     np.savez_compressed(path, u=ROWS)
     view = ooc.open(f"{proxy.url}/a.npz", "u")
@@ -415,7 +415,7 @@ def test_a_compressed_member_is_of_the_version_that_was_opened(proxy: FaultProxy
     "part", [range(2_000_000, 3_000_000), range(1_600_000, 2_000_000)], ids=str
 )
 def test_an_archive_of_which_the_end_can_not_be_had(proxy: FaultProxy, part: range) -> None:
-    """It is no damaged one. Its directory is larger than a block of metadata."""
+    """The file is not damaged. Its directory is larger than a block of metadata."""
     with zipfile.ZipFile(proxy.folder / "many.npz", "w") as archive:
         for number in range(5000):
             archive.writestr(f"{number:0140}.npy", bytes(160))
@@ -443,7 +443,7 @@ def test_no_such_server(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_address_where_nothing_has_ever_answered_fails_soon(tmp_path: Path) -> None:
-    """What has answered is waited for, also by another process that reads what was opened here."""
+    """A store that has answered gets more retries, also in a process that was sent a source."""
     np.save(tmp_path / "a.npy", ROWS)
     with RangeServer(tmp_path) as server:
         view = ooc.open(f"{server.url}/a.npy")
@@ -505,7 +505,7 @@ def check(error: OocdataError, proxy: FaultProxy) -> None:
 
 
 def read_all(proxy: FaultProxy, kind: str, seed: int) -> int:
-    """Read an epoch; return how many batches came. They are right, or an error of ours ends it."""
+    """Read an epoch; return the number of batches. They are right, or an error of ours ends it."""
     chunk_cache.forget()
     count = 0
     try:
@@ -529,7 +529,7 @@ def test_a_thousand_faults(proxy: FaultProxy, no_patience: None) -> None:
 
 
 def run_faults(proxy: FaultProxy, count: int, *more: Fault) -> None:
-    """Read by turns, till so many requests have failed, some too often to be made good."""
+    """Read in turn until this many requests have failed, some too often for their retries."""
     plan = RandomFaults(1, 0.3, [*KINDS_OF_FAULTS, *more], in_a_row=20)
     proxy.plan = plan
     batches = seed = 0

@@ -1,4 +1,4 @@
-"""The cache folder against plain bytes: whatever happens to it, what is read is right."""
+"""Compare the cache folder with plain bytes: whatever happens to the folder, reads are right."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ DATA = {
 
 
 class Small(CacheFolder):
-    """One of small pages."""
+    """A cache folder of small pages."""
 
     page = PAGE
 
@@ -77,11 +77,11 @@ def write(entry: Entry, data: NDArray[np.uint8], starts: Any, lengths: Any) -> N
 
 
 def read(entry: Entry, starts: Any, lengths: Any) -> NDArray[np.uint8] | None:
-    """Return the bytes of ranges, one after the other; None where they are not there."""
+    """Return the bytes of ranges, one after the other; None if some are missing."""
     out = np.full(int(lengths.sum()), 77, np.uint8)
     addresses = out.ctypes.data + lengths.cumsum() - lengths
     runs = Pieces(np.arange(len(starts)), starts, addresses, lengths)
-    return out if entry.read_runs(runs.of(lengths > 0)) else None
+    return out if entry.read_runs(runs.take(lengths > 0)) else None
 
 
 def wanted(data: NDArray[np.uint8], starts: Any, lengths: Any) -> NDArray[np.uint8]:
@@ -94,7 +94,7 @@ def wanted(data: NDArray[np.uint8], starts: Any, lengths: Any) -> NDArray[np.uin
 
 
 class Folder(RuleBasedStateMachine):
-    """Two instances, as two processes would have them, on one folder."""
+    """Two instances on one folder, as two processes would have them."""
 
     names = st.sampled_from(list(SIZES))
     which = st.integers(0, 1)
@@ -303,7 +303,7 @@ def test_a_long_name(folder: CacheFolder) -> None:
 
 
 def in_fork(work: Any) -> int:
-    """Run a function in a fork, which ends without what pytest would do at an exit."""
+    """Run a function in a fork, which ends without pytest's actions at exit."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -532,7 +532,7 @@ def test_the_least_recently_used_goes_first(tmp_path: Path) -> None:
 
 
 def test_a_time_of_use_in_the_future_says_nothing(tmp_path: Path) -> None:
-    """The clock was ahead, and was set back: what was used then makes room like what is old."""
+    """The clock was ahead and was set back: files used then make room like old ones."""
     folder = CacheFolder(tmp_path / "cache", limit=4 << 20)
     for number in range(3):
         fill(folder, f"s3://bucket/{number}", 1 << 20)
@@ -552,7 +552,7 @@ def test_a_time_of_use_in_the_future_says_nothing(tmp_path: Path) -> None:
 def test_who_makes_a_folder_keeps_the_limit_that_another_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two processes find none at the same time, and one of them gives it a limit."""
+    """Two processes find no folder at the same time, and one of them gives it a limit."""
     CacheFolder(tmp_path / "cache", limit=4 << 20)
     monkeypatch.setattr(CacheFolder, "is_at", staticmethod(lambda path: False))
     assert CacheFolder(tmp_path / "cache").limit == 4 << 20
@@ -561,7 +561,7 @@ def test_who_makes_a_folder_keeps_the_limit_that_another_set(
 def test_a_disk_on_which_files_have_no_holes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file of an object of 100 GB would take them all, however little is read."""
+    """The file of an object of 100 GB would take all its space, however little is read."""
     status = os.fstat
 
     def whole(file: int) -> Any:
@@ -686,14 +686,14 @@ def test_what_another_process_makes_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry, other = (opened(small(tmp_path / "cache")) for _ in range(2))
-    usual = entries.make
+    usual = entries.create_file
 
     def after_the_other(*arguments: Any, **options: Any) -> None:
-        monkeypatch.setattr(entries, "make", usual)
+        monkeypatch.setattr(entries, "create_file", usual)
         other.write(0, DATA["large"][:PAGE].tobytes())
         usual(*arguments, **options)
 
-    monkeypatch.setattr(entries, "make", after_the_other)
+    monkeypatch.setattr(entries, "create_file", after_the_other)
     entry.write(PAGE, DATA["large"][PAGE : 2 * PAGE].tobytes())
     again = opened(small(tmp_path / "cache"))
     assert not again.missing(*ranges((0, 2 * PAGE)))[0].size

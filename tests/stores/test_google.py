@@ -1,4 +1,4 @@
-"""Buckets of Google Cloud Storage: what is read, listed and written, and what is told nowhere."""
+"""Read, list and write buckets of Google Cloud Storage, and keep credentials out of messages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ENDPOINTS = ("STORAGE_EMULATOR_HOST", "GOOGLE_BASE_URL")
 
 @pytest.fixture(autouse=True)
 def new_clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Clients take credentials when they are made."""
+    """Reset clients, which take credentials when they are made."""
     monkeypatch.setattr(links, "_FIRST_PAUSE", 0.001)
     monkeypatch.setattr(links, "_LONGEST_PAUSE", 0.002)
     client.cache_clear()
@@ -122,7 +122,7 @@ def test_an_array_is_written(google: Google, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def service_account() -> tuple[str, rsa.RSAPublicKey]:
-    """Return the key file of a service account, and what its signatures are checked by."""
+    """Return the key file of a service account, and the key that verifies its signatures."""
     key = rsa.generate_private_key(65537, 2048)
     text = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
     about = {"type": "service_account", "private_key": text, "private_key_id": f"id{SECRET}"}

@@ -1,4 +1,4 @@
-"""Answers that are held: until they are dropped, and no longer."""
+"""Hold answers until they are dropped, and no longer."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import Any
 import pytest
 
 from oocdata.memory import at_most
-from oocdata.stores.held import Held
+from oocdata.stores.held import RequestGroup
 from oocdata.stores.link import link
 from oocdata.stores.room import Request
 
 
 class Answer:
-    """Something whose end can be seen."""
+    """An object whose end can be observed."""
 
 
-def asked(fetch: Any, *sizes: int, at_once: bool = False) -> Held[Any]:
+def asked(fetch: Any, *sizes: int, at_once: bool = False) -> RequestGroup[Any]:
     each = {one: Request(partial(fetch, one), size, size) for one, size in enumerate(sizes)}
-    return Held(each, at_once=at_once)
+    return RequestGroup(each, at_once=at_once)
 
 
 def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:
@@ -46,7 +46,7 @@ def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:
 
 
 def test_an_answer_that_failed_makes_room_before_its_block_ends() -> None:
-    """Whoever waits for room, while another thread still has it asked for."""
+    """A reader waits for room, while another thread still has the failed answer requested."""
 
     async def fetch(number: int, request: object) -> int:
         if number == 0:

@@ -1,4 +1,4 @@
-"""What is fetched is kept in a cache folder: right bytes, and none fetched twice."""
+"""Read through a cache folder: right bytes, and none fetched twice."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def served(folder: Path) -> Iterator[RangeServer]:
 
 @pytest.fixture
 def server(served: RangeServer) -> RangeServer:
-    """Return a server of which this process holds nothing."""
+    """Return a server of which this process has cached nothing."""
     blocks.forget()
     served.reset()
     return served
 
 
 def read(view: ooc.View, epoch: int = 0) -> Any:
-    """Read an epoch in a shuffled order; nothing decoded is left of an earlier one."""
+    """Read an epoch in a shuffled order, without decoded chunks of an earlier one."""
     chunks.forget()
     loader = view.batches(8, shuffle=True, seed=3)
     out = np.empty_like(ROWS)
@@ -70,7 +70,7 @@ def read(view: ooc.View, epoch: int = 0) -> Any:
 def test_a_second_epoch_fetches_nothing(
     server: RangeServer, tmp_path: Path, layout: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor does anything go to the link's thread and back."""
+    """No call goes to the link's thread and back either."""
     name, key = LAYOUTS[layout]
     view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
     assert_array_equal(read(view), ROWS)
@@ -84,7 +84,7 @@ def test_a_second_epoch_fetches_nothing(
 def test_out_of_a_folder_as_many_steps_are_read_at_once_as_of_a_local_file(
     server: RangeServer, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Most epochs are read out of it; without one, shorter runs are there sooner."""
+    """Most epochs are read from the folder; without one, shorter runs arrive sooner."""
     monkeypatch.setattr(memory, "_memory", 1 << 20)
 
     def together(target: str, cache: Path | None = None) -> int:
@@ -110,7 +110,7 @@ def test_what_others_deleted_is_fetched_again(
 
 
 def test_a_new_version_without_a_name_is_not_kept(folder: Path, tmp_path: Path) -> None:
-    """What the folder holds of it is the old one."""
+    """The folder holds bytes of the old version."""
     shown, kept = tmp_path / "shown", tmp_path / "kept"
     shutil.copytree(folder, shown)
     name, key = KINDS["zarr"]
@@ -126,7 +126,7 @@ def test_a_new_version_without_a_name_is_not_kept(folder: Path, tmp_path: Path) 
 
 
 def test_a_new_version_that_others_kept_is_an_error(folder: Path, tmp_path: Path) -> None:
-    """Objects are kept under their names; other files' bytes under their version."""
+    """Whole objects are cached under their names; parts of files under their version."""
     shown, kept = tmp_path / "shown", tmp_path / "kept"
     shutil.copytree(folder, shown)
     name, key = KINDS["zarr"]
@@ -209,7 +209,7 @@ def test_a_folder_without_room(server: RangeServer, tmp_path: Path, layout: str)
 def test_of_what_exceeds_the_limit_a_part_stays(
     server: RangeServer, tmp_path: Path, layout: str
 ) -> None:
-    """What is in use is not deleted to make room for more of it."""
+    """Files in use are not deleted to make room for more of them."""
     name, key = LAYOUTS[layout]
     CacheFolder(tmp_path / "kept", limit=400_000)
     view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
@@ -237,7 +237,7 @@ def test_a_folder_without_room_makes_nothing_be_fetched_twice(
 def test_a_folder_that_goes_away_is_told_once(
     server: RangeServer, tmp_path: Path, layout: str
 ) -> None:
-    """Also where objects follow that nobody has looked at before."""
+    """Objects that were never looked up before follow."""
     name, key = LAYOUTS[layout]
     view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "cache")
     view.take([0])
@@ -269,7 +269,7 @@ def test_the_environment_says_where(
 
 
 def test_without_a_name_of_the_version_nothing_is_kept(folder: Path, tmp_path: Path) -> None:
-    """Two versions of one second would be taken for each other."""
+    """Two versions of one second would be confused."""
     with RangeServer(folder, etag=False) as server:
         for name, key in (LAYOUTS["npy"], LAYOUTS["zarr"]):
             view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
@@ -278,7 +278,7 @@ def test_without_a_name_of_the_version_nothing_is_kept(folder: Path, tmp_path: P
 
 
 def test_nothing_is_kept_of_stores_that_were_opened_here(folder: Path, tmp_path: Path) -> None:
-    """Another process calls another store by the same name."""
+    """Another process has another store under the same name."""
     obstore = pytest.importorskip("obstore.store")
     for name, key in (LAYOUTS["npy"], LAYOUTS["gzip"], LAYOUTS["zarr"]):
         store = obstore.LocalStore(str(folder))
@@ -296,7 +296,7 @@ def test_a_folder_is_for_urls(folder: Path, tmp_path: Path) -> None:
 
 
 def test_tables_of_several_patterns_are_not_mixed_up(server: RangeServer, tmp_path: Path) -> None:
-    """Datasets alike in shape and chunks: their tables of chunks are kept under names of theirs."""
+    """Datasets of the same shape and chunks have tables of chunks under names of their own."""
     with h5py.File(server.folder / "b.h5", "w") as file:
         for part in range(4):
             name = f"{'even' if part % 2 == 0 else 'odd'}/{part}"

@@ -1,4 +1,4 @@
-"""Several threads read the same bytes at the same time: each gets all of its own."""
+"""Read the same bytes in several threads at the same time: each gets all of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EACH, APART = 500, 70_000  # too far apart to be fetched as one range
 
 
 def test_threads_that_read_the_same_runs(tmp_path: Path) -> None:
-    """What one has taken and let go, the other must not be left without."""
+    """One reader takes and drops an answer that the other still needs."""
     data = np.random.default_rng(0).integers(0, 256, 60 * APART, np.uint8)
     (tmp_path / "a.bin").write_bytes(data.tobytes())
     starts = np.arange(0, len(data), APART)
@@ -48,7 +48,7 @@ def test_threads_that_read_the_same_runs(tmp_path: Path) -> None:
             for thread in threads:
                 thread.join()
     assert wrong == [0] * 90
-    assert file.asked == []
+    assert file.requests == []
 
 
 def test_an_hdf5_file_that_was_opened_twice_is_read_when_one_is_gone(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_an_hdf5_file_that_was_opened_twice_is_read_when_one_is_gone(tmp_path: P
 
 
 def test_objects_that_two_batches_need(tmp_path: Path) -> None:
-    """What the first took, and decodes, the second does not ask for; it fetches what it lacks."""
+    """The second reader does not request what the first took and decodes; it fetches the rest."""
     (tmp_path / "0").write_bytes(b"zero")
     with RangeServer(tmp_path) as server:
         objects = StoredObjects(lambda number: Address.of(server.url) / str(number), 9, 100)
@@ -83,7 +83,7 @@ def test_objects_that_two_batches_need(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["file", "objects"])
 def test_a_pass_that_the_collector_closes(tmp_path: Path, kind: str) -> None:
-    """While a thread, this or another one, asks for something else and holds the lock."""
+    """A thread, this or another one, makes other requests and holds the lock meanwhile."""
     (tmp_path / "0").write_bytes(b"zero")
     with RangeServer(tmp_path) as server:
         some = np.array([0]), np.array([2])

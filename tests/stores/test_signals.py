@@ -1,4 +1,4 @@
-"""Real processes that read from a server: Ctrl-C, the end, forks and workers."""
+"""Read from a server in real processes: Ctrl-C, exit, forks and workers."""
 
 from __future__ import annotations
 
@@ -173,14 +173,14 @@ print("ready", flush=True)
 sys.stdin.readline()
 threading.Thread(target=read).start()
 sys.stdin.readline()
-under_way = len(link()._of_client)
+under_way = len(link()._client_calls)
 link().end()  # as the interpreter calls it
-print(under_way >= 5, len(link()._of_client), flush=True)
+print(under_way >= 5, len(link()._client_calls), flush=True)
 """
 
 
-def test_the_client_has_nothing_under_way_when_the_interpreter_is_gone(server: RangeServer) -> None:
-    """Its threads would call into it, and end the process by a signal."""
+def test_the_client_has_nothing_in_flight_when_the_interpreter_is_gone(server: RangeServer) -> None:
+    """The client's threads would call into it, and end the process by a signal."""
     child = Child(server, "zarr", PARTING)  # an object a chunk
     child.wait_until("ready")
     server.hold()
@@ -191,7 +191,7 @@ def test_the_client_has_nothing_under_way_when_the_interpreter_is_gone(server: R
 
 
 def test_an_epoch_that_was_begun_does_not_keep_the_process(server: RangeServer) -> None:
-    """Steps are read ahead by threads when the main one ends."""
+    """Threads read steps ahead when the main thread ends."""
     child = Child(
         server,
         "npy",

@@ -1,4 +1,4 @@
-"""What is read at a URL is what is read of the same file on a disk: each layout, each way."""
+"""Read each layout in each way at a URL, and compare with the same file on a disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from oocdata.engines.cache import cache as chunk_cache
 
 
 class Written:
-    """A folder with all layouts, and a server that shows it."""
+    """A folder with all layouts, and a server for it."""
 
     def __init__(self, folder: Path, server: RangeServer) -> None:
         self.folder, self.server = folder, server
@@ -66,7 +66,7 @@ def assert_same(one: ooc.Loader, other: ooc.Loader, epochs: int) -> None:
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_shuffled_epoch(written: Written, name: str) -> None:
-    """Beside NumPy."""
+    """NumPy is the oracle."""
     view, layout = written.opened(name)
     assert view.shape == layout.array.shape
     loader = view.batches(8, shuffle=True, seed=1)
@@ -98,7 +98,7 @@ OF_NUMBERS: dict[str, Callable[[ooc.View], ooc.Loader]] = {
 
 
 def pairs() -> list[Any]:
-    """Each layout by each way; a fifth of them is enough for every day: each layout in 3 ways."""
+    """All pairs of layout and way; by default a fifth of them, each layout in 3 ways."""
     made = []
     for number, name in enumerate(LAYOUTS):
         for turn, way in enumerate([*WAYS, *OF_NUMBERS]):
@@ -127,7 +127,7 @@ def test_parts_of_no_numbers(written: Written, name: str) -> None:
 
 @pytest.mark.parametrize("cached", [False, True])
 def test_rows_without_numbers_far_from_others(tmp_path: Path, cached: bool) -> None:
-    """Some of a batch, or all of it."""
+    """Some positions of a batch, or all."""
     matrix = random_csr(40, 20_000, 0.3)
     path = write_file(tmp_path / "a.h5ad", matrix)
     empty = np.flatnonzero(np.diff(matrix.indptr) == 0)

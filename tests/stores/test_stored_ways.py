@@ -1,4 +1,4 @@
-"""How what reads from URLs travels, and what is given as several URLs."""
+"""Send sources at URLs to other processes, and open several URLs as one array."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
 def assert_reads(
     loader: ooc.Loader, rows: np.ndarray, number: int, epoch: int = 0, start: int = 0
 ) -> None:
-    """Compare the batches of an epoch from a step on, of which there must be so many."""
+    """Compare the batches of an epoch from a step on, and their number."""
     batches = list(loader.epoch(epoch, start=start))
     assert len(batches) == number
     for step, batch in enumerate(batches, start):
@@ -61,7 +61,7 @@ def opened(server: RangeServer, kind: str) -> ooc.View:
 
 
 class Served(SourceConformance):
-    """Of sources that read through a server, whose folder is the test's own."""
+    """Sources that read through a server, with a folder of the test's own."""
 
     @pytest.fixture(autouse=True)
     def served(self, tmp_path: Path) -> Iterator[None]:
@@ -195,7 +195,7 @@ def test_to_tensorflow(server: RangeServer) -> None:
 
 @pytest.mark.parametrize("suffix", ["npy", "h5"])
 def test_an_object_that_is_opened_again_is_read_anew(tmp_path: Path, suffix: str) -> None:
-    """Where the server tells versions by their time alone, and a second one is of that second."""
+    """The server tells versions by their time alone, and a second one is of the same second."""
     path = tmp_path / f"a.{suffix}"
 
     def write(dtype: str) -> np.ndarray:
@@ -217,7 +217,7 @@ def test_an_object_that_is_opened_again_is_read_anew(tmp_path: Path, suffix: str
 
 
 def test_parts_of_unlike_shapes(tmp_path: Path) -> None:
-    """What is asked for ahead is of each part as it is stored."""
+    """Requests ahead are for each part as it is stored."""
     parts = [numbers((50, 4, 6)), numbers((40, 7, 6)), numbers((30, 4, 6))]
     with RangeServer(tmp_path) as server:
         for number, part in enumerate(parts):

@@ -1,4 +1,4 @@
-"""Pictures: each row is one, decoded as a whole, of a file or of a row of bytes."""
+"""Open pictures as rows: files, or rows of bytes, each decoded as a whole."""
 
 from __future__ import annotations
 

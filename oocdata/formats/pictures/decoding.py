@@ -1,10 +1,10 @@
-"""From the bytes of a picture file to its numbers.
+"""Decode picture files to arrays.
 
-As they are stored, imagecodecs writes them where they belong: JPEG in 0.7 of the processor's time
-that Pillow takes, PNG in 0.6, and PNG and TIFF of 16 bits a colour, which Pillow cuts to 8. Resized
-or converted pictures are Pillow's: decoding them by the other first gains less than 1.2 times. A
-JPEG that `Pictures` leaves as it is has the same numbers by both, and so is decoded by imagecodecs.
-Both work outside the GIL.
+Unchanged pictures are decoded by imagecodecs, directly into the batch: JPEG in 0.7 of the
+processor's time of Pillow, PNG in 0.6, and PNG and TIFF of 16 bits a colour, which Pillow cuts to
+8. Pictures to resize or convert are decoded by Pillow: decoding them by imagecodecs first gains
+less than 1.2 times. A JPEG that `Pictures` leaves unchanged has the same numbers from both
+decoders, so imagecodecs decodes it. Both work outside the GIL.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ from oocdata.formats.codecs import codecs
 from oocdata.formats.pictures.options import Pictures
 from oocdata.formats.recognising import picture_format
 
-__all__ = ["Room", "as_stored", "converted", "format_of_bytes", "shape_told"]
+__all__ = ["Room", "decode_converted", "decode_stored", "format_of_bytes", "shape_from_header"]
 
 Room = Callable[[int], AbstractContextManager[None]]
-"""Counts bytes of scratch memory for as long as a block takes."""
+"""Counts bytes of scratch memory during a block."""
 
 _DECODERS = {
     "JPEG": "jpeg8_decode", "PNG": "png_decode", "TIFF": "tiff_decode", "WebP": "webp_decode",
     "GIF": "gif_decode", "BMP": "bmp_decode",
 }  # fmt: skip
 
-_TOGETHER = 256 << 10
-"""Bytes of an array on the way to a picture that is not antialiased: the four stay in a cache."""
+_BAND_BYTES = 256 << 10
+"""Bytes of each of four arrays in `_interpolate`, which together fit in the processor's cache."""
 
 _END_OF_IMAGE, _START_OF_SCAN = b"\xff\xd9", 0xDA
 
 _ORIENTATION = 274
 """The tag of TIFF 6.0."""
 
-_TURNED_BACK = {
+_INVERSE_TRANSPOSE = {
     2: "FLIP_LEFT_RIGHT", 3: "ROTATE_180", 4: "FLIP_TOP_BOTTOM", 5: "TRANSPOSE", 6: "ROTATE_90",
     7: "TRANSVERSE", 8: "ROTATE_270",
 }  # fmt: skip
-"""What undoes an orientation: Pillow turns TIFF, and no other format, as it is decoded."""
+"""Transpositions that undo an orientation: Pillow applies that of TIFF, and of no other format."""
 
 _MORE_BYTES = {"WEBP": 8}
-"""A pixel, that Pillow takes beside its picture: libwebp's, and a copy of it."""
+"""Bytes a pixel that Pillow takes in addition to its picture: libwebp's picture, and a copy."""
 
 
 def format_of_bytes(data: bytes) -> str:
-    """Return the format of the one whole picture that bytes are, or raise."""
+    """Return the format of a picture file; raise unless it holds one complete picture."""
     if not data:
         raise TruncatedFileError("a row must hold a picture; it is empty.")
     found = picture_format(data[:16])
@@ -77,29 +77,29 @@ def format_of_bytes(data: bytes) -> str:
     return found
 
 
-def as_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> NDArray[Any]:
-    """Return the numbers of a picture as they are stored, in `out` if that is given.
+def decode_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> NDArray[Any]:
+    """Decode a picture as it is stored, into `out` if that is given.
 
-    Colours of a palette are looked up, but for TIFF; it is not turned as EXIF says. A `ValueError`
-    if `out`, which is C-contiguous, has another shape or dtype.
+    Palettes are applied, except for TIFF; an EXIF orientation is not. Raise `ValueError` if `out`,
+    which is C-contiguous, has another shape or dtype.
     """
-    given: dict[str, Any] = {"index": 0} if kind == "GIF" else {}
-    # Of TIFF some decode by way of opacity; others write unsigned numbers whatever `out` is of.
+    options: dict[str, Any] = {"index": 0} if kind == "GIF" else {}
+    # TIFF: some decode by way of opacity, others write unsigned numbers whatever dtype `out` has.
     if out is not None and kind != "TIFF" and out.dtype.kind == "u":
-        given["out"] = out
+        options["out"] = out
     try:
-        found: NDArray[Any] = getattr(codecs(), _DECODERS[kind])(data, **given)
+        found: NDArray[Any] = getattr(codecs(), _DECODERS[kind])(data, **options)
     except (MissingDependencyError, MemoryError):
         raise
     except ImportError as error:
         raise MissingDependencyError(
             f"{kind} needs a part of imagecodecs that can't be imported here; {error}."
         ) from error
-    except Exception as error:  # each of its codecs has one of its own
-        if given.get("out") is not None and isinstance(error, ValueError):
+    except Exception as error:  # each codec has its own class
+        if options.get("out") is not None and isinstance(error, ValueError):
             raise
         raise damaged(kind, error) from error
-    if out is not None and "out" not in given:
+    if out is not None and "out" not in options:
         if (found.shape, found.dtype) != (out.shape, out.dtype):
             raise ValueError(f"its shape is {found.shape}, and its dtype {found.dtype}")
         out[...] = found
@@ -107,7 +107,7 @@ def as_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> NDArra
 
 
 def damaged(kind: str, error: Exception) -> DamagedChunkError:
-    """Return the error of a picture that does not decode."""
+    """Return the error for a picture that does not decode."""
     return DamagedChunkError(
         f"a row must decode as {kind}; {error}. It was cut short or damaged after it was "
         "written. Copy it again from where it came from, or leave its row out: `filter`."
@@ -115,7 +115,7 @@ def damaged(kind: str, error: Exception) -> DamagedChunkError:
 
 
 def _check_ended(data: bytes) -> None:
-    """Raise if a JPEG has no end: its decoder would fill what misses with grey.
+    """Raise if a JPEG has no end: its decoder would fill missing rows with grey.
 
     Source: ITU-T T.81, B.1.1: segments have a length, until the first scan begins.
     """
@@ -124,7 +124,7 @@ def _check_ended(data: bytes) -> None:
         marker = data[place + 1]
         if marker == _START_OF_SCAN:
             break
-        filled = marker == 0xFF  # any number of them before a marker
+        filled = marker == 0xFF  # fill bytes before a marker
         place += 1 if filled else 2 + int.from_bytes(data[place + 2 : place + 4], "big")
     if data.rfind(_END_OF_IMAGE) < place:
         raise TruncatedFileError(
@@ -158,7 +158,7 @@ def _check_single(data: bytes) -> None:
         )
 
 
-# What Pillow makes of them.
+# Resizing and converting, by Pillow.
 
 
 def _pillow() -> Any:
@@ -172,45 +172,45 @@ def _pillow() -> Any:
     return Image
 
 
-def shape_told(data: bytes) -> tuple[int, ...] | None:
-    """Return the shape of a picture by its header; None where that can't be known."""
+def shape_from_header(data: bytes) -> tuple[int, ...] | None:
+    """Return the shape of a picture from its header; None if it is unknown."""
     try:
         with _pillow().open(BytesIO(data)) as image:
             channels = _channels(_natural(image))
             return (image.height, image.width, *channels)
-    except Exception:  # it is for a message
+    except Exception:  # the shape is for a message
         return None
 
 
-def converted(data: bytes, wanted: Pictures, room: Room) -> NDArray[Any]:
-    """Return the numbers of a picture as they are wanted; `room` counts what decoding takes.
+def decode_converted(data: bytes, options: Pictures, room: Room) -> NDArray[Any]:
+    """Decode a picture, then convert and resize it; `room` counts the memory that this takes.
 
-    A `SourceError` if the bytes don't decode, or not without loss.
+    Raise `SourceError` if the bytes don't decode, or only with loss.
     """
     kind, library = format_of_bytes(data), _pillow()
     try:
         with library.open(BytesIO(data)) as image:
-            if wanted.reduced and wanted.size is not None:
-                image.draft(None, (2 * wanted.size[1], 2 * wanted.size[0]))
-            mode = _mode(image, wanted)
-            with room(len(data) + _scratch_bytes(image, mode, wanted)):
+            if options.reduced and options.size is not None:
+                image.draft(None, (2 * options.size[1], 2 * options.size[0]))
+            mode = _mode(image, options)
+            with room(len(data) + _scratch_bytes(image, mode, options)):
                 if kind == "TIFF":
-                    image = _turned_back(image, library)
-                if wanted.antialias:
-                    found = _made(image, mode, wanted, library)
+                    image = _undo_orientation(image, library)
+                if options.antialias:
+                    pixels = _resize(image, mode, options, library)
                 else:
-                    found = _interpolated(_pixels(image, mode, wanted, kind, data), wanted)
-                image.close()  # its memory is given back before others count on it
+                    pixels = _interpolate(_pixels(image, mode, options, kind, data), options)
+                image.close()  # frees its memory before other threads may use it
     except (SourceError, MissingDependencyError, MemoryError):
         raise
-    except Exception as error:  # of any kind, where bytes are damaged
+    except Exception as error:  # damaged bytes raise all kinds
         raise damaged(kind, error) from error
-    return found.astype(found.dtype.newbyteorder("="), copy=False)
+    return pixels.astype(pixels.dtype.newbyteorder("="), copy=False)
 
 
-def _turned_back(image: Any, library: Any) -> Any:
-    """Return a TIFF as it is stored."""
-    how = _TURNED_BACK.get(image.tag_v2.get(_ORIENTATION))
+def _undo_orientation(image: Any, library: Any) -> Any:
+    """Return a TIFF as it is stored, without its orientation."""
+    how = _INVERSE_TRANSPOSE.get(image.tag_v2.get(_ORIENTATION))
     if how is None:
         return image
     stored = image.transpose(getattr(library.Transpose, how))
@@ -218,74 +218,75 @@ def _turned_back(image: Any, library: Any) -> Any:
     return stored
 
 
-def _made(image: Any, mode: str, wanted: Pictures, library: Any) -> NDArray[Any]:
-    """Decode, convert and resize a picture."""
+def _resize(image: Any, mode: str, options: Pictures, library: Any) -> NDArray[Any]:
+    """Decode, convert and resize a picture, with Pillow's filters."""
     if mode != image.mode:
         stored, image = image, image.convert(mode)
         stored.close()
-    if wanted.size is not None:
-        height, width = wanted.size
-        filter_ = getattr(library.Resampling, wanted.filter.upper())
-        image = image.resize((width, height), filter_, _box(image.size, wanted))
+    if options.size is not None:
+        height, width = options.size
+        filter_ = getattr(library.Resampling, options.filter.upper())
+        image = image.resize((width, height), filter_, _box(image.size, options))
     return np.asarray(image)
 
 
-def _pixels(image: Any, mode: str, wanted: Pictures, kind: str, data: bytes) -> NDArray[Any]:
-    """Return the numbers of a picture before it is resized."""
-    if kind == "JPEG" and image.mode == mode == "RGB" and not wanted.reduced:
-        return as_stored(kind, data, empty((image.height, image.width, 3), np.uint8))
+def _pixels(image: Any, mode: str, options: Pictures, kind: str, data: bytes) -> NDArray[Any]:
+    """Decode and convert a picture that is not resized yet."""
+    if kind == "JPEG" and image.mode == mode == "RGB" and not options.reduced:
+        return decode_stored(kind, data, empty((image.height, image.width, 3), np.uint8))
     return np.asarray(image if mode == image.mode else image.convert(mode))
 
 
-def _interpolated(pixels: NDArray[Any], wanted: Pictures) -> NDArray[Any]:
+def _interpolate(pixels: NDArray[Any], options: Pictures) -> NDArray[Any]:
     """Resize a picture without antialiasing, as ``tf.image.resize`` does; rounded.
 
-    Some rows at a time, in memory that is recycled: what malloc takes from the kernel for each
-    picture is a tenth of the processor's time of all. Rows first, since these are contiguous.
+    It takes some rows at a time, in recycled memory: taking memory from the kernel for each picture
+    is a tenth of the processor's time of all. Rows are mixed first, since they are contiguous.
 
     From 500 × 375 to 224 × 224 it takes as long as decoding a JPEG, 0.45 ms of the processor's
-    time; TensorFlow's own code 0.15. Columns taken as pixels in place of numbers take 0.65, as do
-    the four neighbours taken before they are converted; `PIL.Image.transform`, which cuts what it
-    computes to whole numbers, 1.0, and band by band, as floats, 1.4; a product of matrices 1.2.
+    time; TensorFlow's own code 0.15. Alternatives: taking columns as pixels instead of numbers
+    0.65, as does taking the four neighbours before they are converted; `PIL.Image.transform`, which
+    cuts to whole numbers, 1.0, and band by band, as floats, 1.4; a product of matrices 1.2.
     """
-    assert wanted.size is not None
+    assert options.size is not None
     height, width = pixels.shape[:2]
-    tall, wide = wanted.size
-    left, upper, right, lower = _box((width, height), wanted) or (0, 0, width, height)
+    tall, wide = options.size
+    left, upper, right, lower = _box((width, height), options) or (0, 0, width, height)
     above, below, down = _neighbours(upper, lower, tall, height)
     rows = pixels.reshape(height, -1)
     each = rows.shape[1] // width
     first, second, across = _neighbours(left, right, wide, width, each)
-    found = np.empty((tall, wide * each), pixels.dtype)
+    out = np.empty((tall, wide * each), pixels.dtype)
     lengths = rows.shape[1], wide * each
-    step = min(tall, max(1, _TOGETHER // (4 * max(lengths))))
-    stored, resized = (empty((2, step, length), np.float32) for length in lengths)
+    step = min(tall, max(1, _BAND_BYTES // (4 * max(lengths))))
+    row_buffers, column_buffers = (empty((2, step, length), np.float32) for length in lengths)
     for start in range(0, tall, step):
-        some = slice(start, min(start + step, tall))
-        mixed, other = stored[:, : some.stop - start]
-        mixed[...], other[...] = (rows.take(at[some], axis=0) for at in (above, below))
+        band = slice(start, min(start + step, tall))
+        mixed, other = row_buffers[:, : band.stop - start]
+        mixed[...], other[...] = (rows.take(at[band], axis=0) for at in (above, below))
         other -= mixed
-        other *= down[some, None]
+        other *= down[band, None]
         mixed += other
-        made, other = resized[:, : some.stop - start]
-        for at, out in ((first, made), (second, other)):
-            mixed.take(at, axis=1, out=out, mode="clip")  # of other modes it would make a copy
-        other -= made
+        resized, other = column_buffers[:, : band.stop - start]
+        for at, target in ((first, resized), (second, other)):
+            mixed.take(at, axis=1, out=target, mode="clip")  # other modes would make a copy
+        other -= resized
         other *= across
-        made += other
+        resized += other
         if pixels.dtype.kind in "ui":
-            np.rint(made, out=made)
-        found[some] = made
-    return found.reshape(tall, wide, *pixels.shape[2:])
+            np.rint(resized, out=resized)
+        out[band] = resized
+    return out.reshape(tall, wide, *pixels.shape[2:])
 
 
 @lru_cache(maxsize=8)
 def _neighbours(
     start: float, stop: float, count: int, length: int, each: int = 1
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float32]]:
-    """Return the two places next to each of so many between borders, and the second one's share.
+    """Return the two neighbours of each of `count` sample points, and the weight of the second.
 
-    Of `each` numbers that lie side by side at a place.
+    Points divide the range from `start` to `stop` evenly. A position holds `each` numbers side by
+    side.
     """
     at = start + (np.arange(count) + 0.5) * ((stop - start) / count) - 0.5
     lower = np.floor(at).astype(np.int64)
@@ -298,26 +299,26 @@ def _neighbours(
     return one, two, share.repeat(each)
 
 
-def _mode(image: Any, wanted: Pictures) -> str:
-    """Return the mode of Pillow that a picture is wanted in; raise if it would lose something."""
+def _mode(image: Any, options: Pictures) -> str:
+    """Return the mode of Pillow to convert a picture to; raise if it would lose something."""
     stored, natural = image.mode, _natural(image)
     raw = image.tile[0][3] if image.tile else ""
     raw = raw if isinstance(raw, str) or not raw else raw[0]
     deep = natural == "F" or natural.startswith("I")
-    if (";16" in str(raw) and not deep) or stored == "I" or (deep and wanted.channels in (3, 4)):
+    if (";16" in str(raw) and not deep) or stored == "I" or (deep and options.channels in (3, 4)):
         raise UnsupportedDtypeError(
             "a picture must have 8 bits a colour, or be grey, to be resized or converted by "
             "Pillow; this one has more. Open such files without `pictures`, as they are stored."
         )
-    if wanted.indices and stored == "P":
+    if options.indices and stored == "P":
         return "P"
-    if wanted.channels is None or deep:
+    if options.channels is None or deep:
         return natural
-    return {1: "L", 3: "RGB", 4: "RGBA"}[wanted.channels]
+    return {1: "L", 3: "RGB", 4: "RGBA"}[options.channels]
 
 
 def _natural(image: Any) -> str:
-    """Return the mode of Pillow that has what is seen of a picture, and no more."""
+    """Return the simplest mode of Pillow that shows a picture without loss."""
     stored: str = image.mode
     if stored == "F" or stored.startswith("I"):  # more than 8 bits, grey
         return stored
@@ -326,37 +327,38 @@ def _natural(image: Any) -> str:
 
 
 def _channels(mode: str) -> tuple[int, ...]:
-    """Return the last axis of a picture of a natural mode; none of grey ones."""
+    """Return the last axis of a picture in a natural mode; grey ones have none."""
     return () if mode in ("L", "F") or mode.startswith("I") else (len(mode),)
 
 
-def _scratch_bytes(image: Any, mode: str, wanted: Pictures) -> int:
-    """Return the bytes that a picture takes on the way: decoded, converted, half resized."""
+def _scratch_bytes(image: Any, mode: str, options: Pictures) -> int:
+    """Return the bytes that decoding a picture takes: decoded, converted, half resized."""
     width, height = image.size
-    again = mode != image.mode or mode.endswith("A")  # resized, colours are weighed by opacity
-    each, made = _pixel_bytes(image.mode), _pixel_bytes(mode) if again else 0
-    # The coefficients of all scans, 2 bytes each, are gone when it is converted.
-    besides = 6 if image.info.get("progressive") else _MORE_BYTES.get(image.format, 0)
-    if wanted.size is None:
-        return int(width * height * (each + max(besides, made + _pixel_bytes(mode))))
-    if not wanted.antialias:
-        again = wanted.size[0] * wanted.size[1] * _pixel_bytes(mode)
-        again += 4 * _TOGETHER
-        return int(width * height * (each + max(besides, made + _pixel_bytes(mode))) + again)
-    return int(width * height * (each + max(besides, made)) + wanted.size[1] * height * 4)
+    is_copied = mode != image.mode or mode.endswith("A")  # opacity weighs colours in resizing
+    decoded, copied = _pixel_bytes(image.mode), _pixel_bytes(mode) if is_copied else 0
+    # The coefficients of all scans, 2 bytes each, are freed before the picture is converted.
+    extra = 6 if image.info.get("progressive") else _MORE_BYTES.get(image.format, 0)
+    if options.size is not None and options.antialias:
+        half_resized = options.size[1] * height * 4
+        return int(width * height * (decoded + max(extra, copied)) + half_resized)
+    whole = int(width * height * (decoded + max(extra, copied + _pixel_bytes(mode))))
+    if options.size is None:
+        return whole
+    tall, wide = options.size
+    return whole + tall * wide * _pixel_bytes(mode) + 4 * _BAND_BYTES
 
 
 def _pixel_bytes(mode: str) -> int:
-    """Return the bytes of a pixel, as Pillow keeps it."""
+    """Return the bytes of a pixel in Pillow's memory."""
     return 1 if mode in ("1", "L", "P") else 2 if mode.startswith("I;16") else 4
 
 
-def _box(size: tuple[int, int], wanted: Pictures) -> tuple[float, ...] | None:
-    """Return the window in the middle that is resized: left, upper, right, lower."""
-    if not wanted.crop or wanted.size is None:
+def _box(size: tuple[int, int], options: Pictures) -> tuple[float, ...] | None:
+    """Return the central window that is resized: left, upper, right, lower; None for all."""
+    if not options.crop or options.size is None:
         return None
-    (width, height), (tall, wide) = size, wanted.size
-    # Not by a rounded scale, by which it could lie a little outside.
+    (width, height), (tall, wide) = size, options.size
+    # A rounded scale could put the window a little outside.
     if width * tall < height * wide:
         across, down = float(width), width * tall / wide
     else:

@@ -1,4 +1,4 @@
-"""Files that hold a picture each, as one array of their bytes."""
+"""Open picture files as one array, a picture each."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from oocdata.threads import cached_property
 __all__ = ["PictureFiles", "open_pictures"]
 
 _PATH_BYTES = 64
-"""Of a path besides its characters: the text's, its place in the tuple, and a file's version."""
+"""Bytes of a path in addition to its characters: of the str, the tuple, and the file's version."""
 
 
 class PictureFiles:
-    """The bytes of files, a row each; a `oocdata.engines.source.Source` of objects.
+    """Source of the bytes of files, a row each, as objects.
 
-    Opening it asks for no file: 100,000 of them on a network would take minutes. A file's version
-    is noted when it is first read, and compared whenever it is read again.
+    Opening looks up no file: 100,000 of them on a network would take minutes. A file's version is
+    noted when it is first read, and compared whenever it is read again.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class PictureFiles:
 
     @cached_property
     def _stored(self) -> Storage:
-        """How the files are stored."""
+        """Description of the files."""
         more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
         return Storage(
             "picture files",
@@ -75,12 +75,12 @@ class PictureFiles:
         out[...] = found.reshape(out.shape)
 
     def _bytes(self, row: int) -> bytes:
-        """Return the bytes of a file, if it is the version that was read before."""
+        """Return the bytes of a file; raise if it is not the version that was read before."""
         file = Descriptor(self.paths[row])
         with file as number:
             status = os.fstat(number)
-            which = version_number(status)
-            if self._versions[row] not in (0, which):
+            version = version_number(status)
+            if self._versions[row] not in (0, version):
                 raise SourceError(
                     "the file must be as it was when it was first read; it has changed. Open it "
                     "again."
@@ -90,31 +90,31 @@ class PictureFiles:
             except OSError as error:
                 raise SourceError(f"the file must be readable; {error}.") from error
             file.compare()
-        self._versions[row] = which
+        self._versions[row] = version
         return data
 
 
 def open_pictures(
-    paths: Sequence[str], wanted: Pictures | None = None, *, axis: int | str = 0
+    paths: Sequence[str], options: Pictures | None = None, *, axis: int | str = 0
 ) -> Chunked:
-    """Open picture files as one array: the first is decoded, for the shape of all.
+    """Open picture files as one array; the first is decoded, which gives the shape of all.
 
     Parameters
     ----------
     paths : sequence of str
         At least one; in this order.
-    wanted : Pictures, optional
+    options : Pictures, optional
     axis : int or str
 
     Returns
     -------
     Chunked
-        Shape (pictures, height, width, channels), or (pictures, height, width) of grey ones.
+        Shape (pictures, height, width, channels), or (pictures, height, width) if grey.
 
     Raises
     ------
     oocdata.errors.SourceError
-        If the first can't be delivered. Others are first looked at when they are read.
+        If the first picture can't be decoded. Others are checked when they are read.
 
     Examples
     --------
@@ -129,4 +129,4 @@ def open_pictures(
     """
     here = os.getcwd()
     files = [path if path.startswith("/") else os.path.join(here, path) for path in paths]
-    return open_picture_rows(PictureFiles(files), wanted, axis=axis)
+    return open_picture_rows(PictureFiles(files), options, axis=axis)

@@ -1,4 +1,4 @@
-"""How pictures of unlike shapes become rows of one shape."""
+"""Define `Pictures`, the options for resizing and converting pictures."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ from oocdata.errors import ArgumentError
 __all__ = ["FILTERS", "Pictures"]
 
 FILTERS = ("nearest", "box", "bilinear", "bicubic", "lanczos")
-"""As Pillow names them."""
+"""Names of Pillow's filters."""
 
 _CHANNELS = (1, 3, 4)
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """How picture files become rows of one shape: what `oocdata.open` takes as `pictures`.
+    """Options that make pictures of different shapes rows of one shape, for `oocdata.open`.
 
-    Pillow decodes and resizes them then: its filters look at every pixel that they make smaller,
-    as ``tf.image.resize`` does with ``antialias=True``. By default that function does not, nor does
-    ``keras.utils.image_dataset_from_directory``: for such pictures write ``antialias=False``.
+    Pillow then decodes and resizes pictures: its filters weigh every source pixel, as
+    ``tf.image.resize`` does with ``antialias=True``. By default that function does not, nor does
+    ``keras.utils.image_dataset_from_directory``: for the same pictures use ``antialias=False``.
 
     Parameters
     ----------
     size : (int, int), optional
-        Height and width of the rows. Without it, the pictures keep theirs.
+        Height and width of the rows; by default those of the pictures.
     crop : bool
-        Keep the shape of what is seen: resize the largest window in the middle that has the shape
-        of `size`, as ``crop_to_aspect_ratio`` of Keras. By default, the whole picture is stretched.
+        Keep proportions: resize the largest central window with the aspect ratio of `size`, as
+        ``crop_to_aspect_ratio`` of Keras. By default, the whole picture is stretched.
     filter : {"bilinear", "nearest", "box", "bicubic", "lanczos"}
-        Of resizing; "box" is the mean of the area.
+        Filter for resizing; "box" is the mean of the area.
     channels : {1, 3, 4}, optional
-        Grey, of shape (height, width); colours; colours and opacity. By default as the file has it.
+        1: grey, of shape (height, width); 3: colours; 4: colours and opacity. By default as stored.
     reduced : bool
-        Let the JPEG decoder halve a picture once or more, as long as it stays twice as large as
-        `size`: large photos in a fraction of the time, close to what the filter would make of them.
+        Let the JPEG decoder halve a picture one or more times, while it stays twice as large as
+        `size`: a fraction of the time for large photos, with results close to the filter's.
     indices : bool
-        Of files with a palette deliver the numbers that stand for its colours, of shape (height,
-        width): classes, where pictures are masks. With `size`, `filter` must be "nearest".
+        Deliver the palette indices of files with a palette, of shape (height, width): class numbers
+        in mask pictures. With `size`, `filter` must be "nearest".
     antialias : bool
-        Of the "bilinear" filter; without, each pixel is made of the four that are next to its
-        place, as TensorFlow does it by default, and rounded. Others are passed over.
+        For the "bilinear" filter: weigh all source pixels. If False, each pixel is interpolated
+        from its four neighbours, as in TensorFlow by default, and rounded.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If one breaks its rule, or they don't fit together.
+        If an option breaks its rule, or options contradict each other.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Pictures of one shape, each decoded as a whole from its bytes, which are rows of an array.
+"""Read pictures of one shape, each decoded as a whole from a row of bytes.
 
-In HDF5, Zarr, `.npy`, records of a file; or files, a row each.
+Rows of bytes are in HDF5, Zarr, `.npy` or records of a file; or each row is a file.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from oocdata.errors import (
     UnsupportedDtypeError,
 )
 from oocdata.formats.pictures.decoding import (
-    as_stored,
-    converted,
     damaged,
+    decode_converted,
+    decode_stored,
     format_of_bytes,
-    shape_told,
+    shape_from_header,
 )
 from oocdata.formats.pictures.options import Pictures
 from oocdata.memory import scratch_share
@@ -40,10 +40,10 @@ from oocdata.memory import scratch_share
 __all__ = ["PictureReader", "open_picture_rows"]
 
 _DECODING = 3
-"""Bytes that decoding takes for each one of a picture that is not resized, the file counted."""
+"""Bytes that decoding takes, for each byte of a picture that is not resized; with the file."""
 
 _LARGE = 16 << 20
-"""Scratch memory from which on it is given back at once. Decoding so much takes 100 ms, this 5."""
+"""Bytes of scratch memory from which on it is returned at once: 5 ms, where decoding takes 100."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,20 +53,20 @@ class PictureReader:
     Attributes
     ----------
     source : Source
-        Of the bytes of pictures: of ``bytes`` objects or text of a fixed length, a picture each; or
-        of uint8, along whose last axis the bytes lie. What follows on the end of a picture is not
-        looked at: rows are as long as the longest.
-    wanted : Pictures or None
-        How they are resized and converted; None: as stored.
+        Of the bytes of pictures: ``bytes`` objects or text of a fixed length, a picture each; or
+        uint8, with the bytes along the last axis. Bytes after the end of a picture are ignored,
+        since rows are as long as the longest.
+    options : Pictures or None
+        How pictures are resized and converted; None to leave them as stored.
     element : tuple of int
         Shape of a picture.
     dtype : numpy.dtype
     kind : str
-        Format of the first.
+        Format of the first picture.
     """
 
     source: Source
-    wanted: Pictures | None
+    options: Pictures | None
     element: tuple[int, ...]
     dtype: np.dtype[Any]
     kind: str
@@ -75,27 +75,27 @@ class PictureReader:
 
     @property
     def grid(self) -> tuple[int, ...]:
-        """How many pictures there are along each axis that numbers them."""
+        """Number of pictures along each axis of pictures."""
         shape = self.source.shape
         return shape[:-1] if self.source.dtype == np.uint8 else shape
 
     @property
     def axes(self) -> int:
-        """How many axes number the pictures."""
+        """Number of axes of pictures."""
         return len(self.grid)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array: pictures, and what each of them has."""
+        """Shape of the array: axes of pictures, then those of a picture."""
         return (*self.grid, *self.element)
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """Of a picture in the array."""
+        """Shape of one picture in the array."""
         return (*[1] * self.axes, *self.element)
 
     def check(self) -> None:
-        """Do nothing: bytes are compared when they are read."""
+        """Do nothing: the source of the bytes checks its version."""
 
     def storage(self) -> Storage:
         """Return how the pictures are stored."""
@@ -104,7 +104,7 @@ class PictureReader:
         if not stored.row_files:
             decoded, layout = f"{decoded}; its bytes: {stored.reading}", f"{layout}row; "
         names = stored.dimensions[: self.axes]
-        pictures = {} if self.wanted is None else {"pictures": self.wanted}
+        pictures = {} if self.options is None else {"pictures": self.options}
         return replace(
             stored,
             layout=layout + stored.layout,
@@ -121,24 +121,24 @@ class PictureReader:
 
     @property
     def most_scratch(self) -> int:
-        """Bytes that decoding a picture may take."""
+        """Largest scratch memory of a picture, in bytes."""
         return max(scratch_share(), _DECODING * prod(self.chunk_shape) * self.dtype.itemsize)
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Decode pictures; see `oocdata.engines.chunked.ChunkReader.read_chunks`."""
         for place, out in zip(places[:, : self.axes].tolist(), outs, strict=True):
-            with self._concerning(place):
+            with self._naming(place):
                 self._decode(self._bytes_of(place), out[(0,) * self.axes])
 
     def first(self) -> tuple[NDArray[Any], str]:
-        """Decode the first picture, whose shape and dtype all have; return its format too."""
+        """Decode the first picture, which gives shape and dtype of all; return its format too."""
         place = [0] * self.axes
-        with self._concerning(place):
+        with self._naming(place):
             data = self._bytes_of(place)
             kind = format_of_bytes(data)
-            if self.wanted is None:
-                return as_stored(kind, data), kind
-            return converted(data, self.wanted, partial(_room, self.most_scratch)), kind
+            if self.options is None:
+                return decode_stored(kind, data), kind
+            return decode_converted(data, self.options, partial(_room, self.most_scratch)), kind
 
     def _bytes_of(self, place: list[int]) -> bytes:
         """Return the bytes of a picture."""
@@ -150,8 +150,8 @@ class PictureReader:
         return data
 
     @contextmanager
-    def _concerning(self, place: list[int]) -> Iterator[None]:
-        """Say which picture an error is about."""
+    def _naming(self, place: list[int]) -> Iterator[None]:
+        """Add file, dataset and row of a picture to errors."""
         try:
             yield
         except SourceError as error:
@@ -163,34 +163,36 @@ class PictureReader:
 
     def _decode(self, data: bytes, out: NDArray[Any]) -> None:
         """Decode a picture into its place."""
-        kind, wanted = format_of_bytes(data), self.wanted
-        # A JPEG of which nothing is to be made has the same numbers by both decoders.
-        as_it_is = kind == "JPEG" and wanted and not wanted.size and wanted.channels in (None, 3)
-        if wanted is None or as_it_is:
+        kind, options = format_of_bytes(data), self.options
+        # An unchanged JPEG has the same numbers from both decoders.
+        is_unchanged = (
+            kind == "JPEG" and options and not options.size and options.channels in (None, 3)
+        )
+        if options is None or is_unchanged:
             try:
                 with _room(self.most_scratch, len(data) + 2 * out.nbytes):
-                    as_stored(kind, data, out)
+                    decode_stored(kind, data, out)
                 return
             except ValueError as error:
-                if isinstance(error, SourceError):  # some are
+                if isinstance(error, SourceError):  # some derive from ValueError
                     raise
-                shape = shape_told(data)
+                shape = shape_from_header(data)
                 if shape is None:
                     raise damaged(kind, error) from error
-                if wanted is None:
-                    told = f"{shape}" if shape != out.shape else "another dtype"
-                    raise self._unlike(told) from error
-        assert wanted is not None
-        found = converted(data, wanted, partial(_room, self.most_scratch))
+                if options is None:
+                    difference = f"{shape}" if shape != out.shape else "another dtype"
+                    raise self._mismatch(difference) from error
+        assert options is not None
+        found = decode_converted(data, options, partial(_room, self.most_scratch))
         if (found.shape, found.dtype) != (out.shape, out.dtype):
-            raise self._unlike(f"{found.shape} {found.dtype}")
+            raise self._mismatch(f"{found.shape} {found.dtype}")
         out[...] = found
 
-    def _unlike(self, told: str) -> MismatchedPartsError:
-        """Return the error of a picture that has not the shape and dtype of the first."""
+    def _mismatch(self, difference: str) -> MismatchedPartsError:
+        """Return the error for a picture whose shape or dtype differs from the first."""
         return MismatchedPartsError(
             f"every picture must have the shape and dtype of the first, {self.element} "
-            f"{self.dtype}; this one has {told}. To make them alike give "
+            f"{self.dtype}; this one has {difference}. To make them alike give "
             "pictures=ooc.Pictures(size=(height, width), channels=3); or leave its row out of the "
             "view: `filter`."
         )
@@ -198,7 +200,7 @@ class PictureReader:
 
 @contextmanager
 def _room(most: int, nbytes: int) -> Iterator[None]:
-    """Count scratch memory; raise if a picture takes more than there is."""
+    """Count scratch memory during a block; raise if a picture takes more than `most` bytes."""
     if nbytes > most:
         raise SourceError(
             f"decoding a picture must take at most {most} bytes, a quarter of the memory for "
@@ -210,35 +212,35 @@ def _room(most: int, nbytes: int) -> Iterator[None]:
             yield
         finally:
             if nbytes >= _LARGE:
-                _give_back()
+                _trim()
 
 
-def _give_back() -> None:
-    """Give the system what malloc keeps of freed memory: as much as a picture, for each thread."""
+def _trim() -> None:
+    """Return freed memory from malloc to the system: as much as a picture, for each thread."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of the GNU library
     if trim is not None:
         trim(0)
 
 
-def open_picture_rows(source: Source, wanted: Pictures | None, *, axis: int | str = 0) -> Chunked:
+def open_picture_rows(source: Source, options: Pictures | None, *, axis: int | str = 0) -> Chunked:
     """Open rows of bytes as the pictures that they encode.
 
     Parameters
     ----------
     source : Source
         See `PictureReader`.
-    wanted : Pictures
+    options : Pictures
     axis : int or str
 
     Raises
     ------
     oocdata.errors.UnsupportedDtypeError
-        If rows are no bytes.
+        If rows are not bytes.
     oocdata.errors.SourceError
-        If the first can't be delivered, for the shape of all. Others are first looked at when they
-        are read.
+        If the first picture, which gives the shape of all, can't be decoded. Others are checked
+        when they are read.
     oocdata.errors.EmptyError
-        If there is none.
+        If there are no pictures.
 
     Examples
     --------
@@ -264,7 +266,7 @@ def open_picture_rows(source: Source, wanted: Pictures | None, *, axis: int | st
             path=storage.path,
             key=storage.key,
         )
-    reader = PictureReader(source, wanted, (), np.dtype(np.uint8), "")
+    reader = PictureReader(source, options, (), np.dtype(np.uint8), "")
     if not prod(reader.grid):
         raise EmptyError("there must be a picture, whose shape is that of all; got none.")
     found, kind = reader.first()

@@ -1,4 +1,4 @@
-"""Open a DataArray: by its stored array where that is known, else through xarray."""
+"""Open a DataArray: from its stored array if that is known, else through xarray."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ __all__ = ["array_of", "open_data_array"]
 
 
 def array_of(target: Any, key: str | None) -> Any:
-    """Return the array itself, or the one of a Dataset or DataTree that is meant.
+    """Return the DataArray itself, or the one at `key` in a Dataset or DataTree.
 
-    A key has the groups of a DataTree; it is not needed when one variable is no coordinate.
+    A key includes the groups of a DataTree. It is not needed if only one variable is no coordinate.
     """
     if not hasattr(target, "data_vars"):
         if key is not None:
@@ -80,15 +80,15 @@ def array_of(target: Any, key: str | None) -> Any:
 
 
 def _data(target: Any) -> dict[Any, Any]:
-    """Return the variables that are no coordinates, by name; with their groups in a DataTree."""
+    """Return the variables that are no coordinates, by name with their groups in a DataTree."""
     named, arrays = [], {}
-    # Asked of the class: a variable of a Dataset may have that name.
+    # `hasattr` of the class: a variable of a Dataset may have that name.
     for node in target.subtree if hasattr(type(target), "subtree") else (target,):
         group = node.relative_to(target) if node is not target else "."
         for name, one in node.variables.items():
             path = name if group == "." else f"{group}/{name}"
-            said = {**one.encoding, **one.attrs}
-            named.append(Named.of(str(path), tuple(map(str, one.dims)), said))
+            attributes = {**one.encoding, **one.attrs}
+            named.append(Named.of(str(path), tuple(map(str, one.dims)), attributes))
             if name in node.data_vars:
                 arrays[path] = one
     data = set(data_variables(named))
@@ -98,12 +98,12 @@ def _data(target: Any) -> dict[Any, Any]:
 def open_data_array(
     target: Any, *, axis: int | str = 0, missing: Missing | None = None, external: bool = False
 ) -> Source:
-    """Open a DataArray or Variable; its elements are decoded as xarray decodes them.
+    """Open a DataArray or Variable; elements are decoded as by xarray.
 
-    Changing a lazy one later does not change what is read of its file. That is the one which has
-    its path now: xarray does not tell whether it is still the one it opened, which is seen here
-    only where it is packed or shaped in another way. `missing` and `external` are for that file;
-    errors call places along `axis` rows.
+    If the DataArray is lazy, later changes to it do not change what is read. Its file is the one
+    that is now at the path: xarray does not tell whether that is still the one it opened, and only
+    another packing or shape is noticed here. `missing` and `external` apply to that file; errors
+    call positions along `axis` rows.
 
     Examples
     --------
@@ -133,7 +133,7 @@ def open_data_array(
         )
         return MemoryArray(values.view(check_stored(values.dtype)), memory)
     stored = stored_array(variable)
-    found = None if stored is None else _shown(variable, stored, rows, missing, external)
+    found = None if stored is None else _from_stored(variable, stored, rows, missing, external)
     if found is not None:
         return found
     refuse("an array that is read through xarray", missing=missing, external=external)
@@ -141,10 +141,10 @@ def open_data_array(
 
 
 def _check_numbers(variable: Any) -> None:
-    """Raise if values are no numbers that batches can hold."""
+    """Raise unless values are numbers that batches can hold."""
     try:
         dtype = np.dtype(variable.dtype)
-    except TypeError as error:  # one of pandas
+    except TypeError as error:  # a dtype of pandas
         raise UnsupportedDtypeError(
             f"elements must be numbers of a dtype of NumPy; got {variable.dtype!r}. Turn them into "
             "numbers: array.astype('f8')."
@@ -167,7 +167,7 @@ def _check_numbers(variable: Any) -> None:
 
 
 def _through_xarray(variable: Any, described: Storage, axis: int) -> Source:
-    """Return the source that slices the variable: computed ones, dask, any backend."""
+    """Return a source that slices the variable: computed values, dask, any backend."""
     chunks = _chunks(variable)
     dask = variable.chunks is not None
     how = "through xarray"
@@ -192,7 +192,7 @@ def _through_xarray(variable: Any, described: Storage, axis: int) -> Source:
 
 
 def _chunks(variable: Any) -> tuple[int, ...] | None:
-    """Return the largest chunk of dask, or the chunk in storage."""
+    """Return the shape of the largest chunk of dask, or of the stored chunks; None if unknown."""
     if not all(variable.shape):
         return None
     if variable.chunks is not None:
@@ -203,21 +203,21 @@ def _chunks(variable: Any) -> tuple[int, ...] | None:
     return tuple(max(1, min(stored.get(name, 1), n)) for name, n in variable.sizes.items())
 
 
-def _shown(
+def _from_stored(
     variable: Any, stored: StoredArray, rows: int, missing: Missing | None, external: bool
 ) -> Source | None:
-    """Return the source of the stored array; None where xarray must read it."""
-    kept = [number for number, places in enumerate(stored.places) if isinstance(places, range)]
-    if len(kept) != variable.ndim:
+    """Return a source over the stored array; None if the variable must be read by xarray."""
+    axes_shown = [axis for axis, places in enumerate(stored.places) if isinstance(places, range)]
+    if len(axes_shown) != variable.ndim:
         return None
     try:
-        whole = _whole(stored, kept[rows], missing, external)
-    except MissingDependencyError:  # xarray may have what is missing here
+        whole = _open_whole(stored, axes_shown[rows], missing, external)
+    except MissingDependencyError:  # xarray may have the library
         return None
     if whole is None or whole.shape != stored.shape or whole.dtype != stored.dtype:
         return None
     if stored.decodes:
-        # Its attributes may have been changed; or a file, since xarray opened it.
+        # The attributes, or the file, may have been changed since xarray opened it.
         if packing({**variable.attrs, **variable.encoding}) != whole.storage().packed:
             return None
         whole = decoded(whole)
@@ -228,7 +228,7 @@ def _shown(
         (None, place) if isinstance(place, int) else (next(axes), place) for place in stored.places
     ]
     placed = Placed(whole, tuple(lines), tuple(variable.shape), whole.dtype)
-    # Nothing of the variable: it would hold its values when they are loaded.
+    # An empty selection: the variable would keep its values in memory once they are loaded.
     empty = variable[(slice(0, 0),) * variable.ndim]
     described = replace(
         placed.storage(),
@@ -241,9 +241,9 @@ def _shown(
 
 
 def annotations_of(variable: Any) -> Annotations:
-    """Return the attributes of an ``xarray.Variable``, as far as they are true of its values.
+    """Return the attributes of an ``xarray.Variable`` that are true of its values.
 
-    Those that xarray has decoded by are no longer among them; the bounds of packed numbers are.
+    xarray has removed those by which it decoded. The bounds of packed numbers are set to None.
 
     Examples
     --------
@@ -259,7 +259,7 @@ def annotations_of(variable: Any) -> Annotations:
     return Annotations(found)
 
 
-def _whole(
+def _open_whole(
     stored: StoredArray, axis: int, missing: Missing | None, external: bool
 ) -> Source | None:
     if stored.key is None:

@@ -1,15 +1,15 @@
-"""Find the stored array that a lazy DataArray shows, where that can be proven.
+"""Find the stored array behind a lazy DataArray, if that can be proven.
 
-What xarray opens lazily is a chain of small objects: a cache, functions that decode packed numbers
+A lazy array of xarray is a chain of small objects: a cache, functions that decode packed numbers
 (CF conventions: masks, scale and offset), a selection, and at the end a variable of a netCDF file
-or a Zarr array. Every link that is known here is followed; at one that is not, nothing is proven,
-and the DataArray is read through xarray. The chain is private to xarray: this module alone knows
-it, and takes nothing for granted (a shape or dtype that differs ends the proof).
+or a Zarr array. Known links are followed; at an unknown one the DataArray is read through xarray.
+The chain is private to xarray: this module alone knows it, and takes nothing for granted (shape and
+dtype must agree).
 
-It earns its place by speed. Shuffled next-frame pairs of (121, 240), batch 32, NumPy iteration, the
-processor's time of xarray's own slicing to this: contiguous netCDF4 (what ``to_netcdf`` writes by
-default) 7, Zarr in chunks of 8 frames 1.3; packed int16 with deflate and shuffle in chunks of 8
-frames 1.9 by h5netcdf, 0.9 by netCDF4.
+It is for speed: processor's time of slicing by xarray in relation to this, of shuffled next-frame
+pairs of (121, 240), batch 32, by NumPy iteration: contiguous netCDF4 (the default of ``to_netcdf``)
+7, Zarr in chunks of 8 frames 1.3; packed int16 with deflate and shuffle in chunks of 8 frames 1.9
+by h5netcdf, 0.9 by netCDF4.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = ["Places", "StoredArray", "is_loaded", "stored_array"]
 
 Places: TypeAlias = int | range
 
-_PASSED = {
+_TRANSPARENT = {
     "xarray.core.indexing.MemoryCachedArray",
     "xarray.core.indexing.CopyOnWriteArray",
-    # Its values are those of the array behind it, in native byte order.
+    # Has the values of the wrapped array, in native byte order.
     "xarray.coding.variables.NativeEndiannessArray",
 }
 _DECODES = "xarray.coding.common._ElementwiseFunctionArray"
@@ -44,7 +44,7 @@ _ZARR = "xarray.backends.zarr.ZarrArrayWrapper"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredArray:
-    """A stored array, and what of it a DataArray shows."""
+    """A stored array, and the part of it that a DataArray shows."""
 
     target: Any
     """The path of a netCDF4 file, or a ``zarr.Array``."""
@@ -54,13 +54,13 @@ class StoredArray:
     dtype: np.dtype[Any]
     """Native byte order."""
     places: tuple[Places, ...]
-    """What is shown of each axis: an int drops the axis."""
+    """The selection along each axis; an int drops the axis."""
     decodes: bool
-    """Whether packed numbers are shown decoded."""
+    """Whether packed numbers are decoded."""
 
 
 def stored_array(variable: Any) -> StoredArray | None:
-    """Return the stored array that a variable (not loaded) shows; None if it can't be proven."""
+    """Return the stored array behind a variable that is not loaded; None if it can't be proven."""
     *links, last = _chain(variable)
     functions = [link for link in links if _name(link) == _DECODES]
     if not all(_function(link) in (_MASKS, _SCALES) for link in functions):
@@ -70,8 +70,8 @@ def stored_array(variable: Any) -> StoredArray | None:
     for link in reversed(links):  # the innermost selects first
         if _name(link) != _SELECTS:
             continue
-        kept = [axis for axis, places_of in enumerate(places) if isinstance(places_of, range)]
-        for axis, part in zip(kept, link.key.tuple, strict=True):
+        axes = [axis for axis, selection in enumerate(places) if isinstance(selection, range)]
+        for axis, part in zip(axes, link.key.tuple, strict=True):
             if not isinstance(part, int | np.integer | slice):
                 return None
             places[axis] = places[axis][part]  # type: ignore[index]
@@ -94,9 +94,9 @@ def is_loaded(variable: Any) -> bool:
 
 
 def _chain(variable: Any) -> Iterator[Any]:
-    """Yield the links from the outermost one to the first that leads no further."""
+    """Yield the links from the outermost to the first that is unknown or has no array behind it."""
     link: Any = getattr(variable, "_data", None)
-    while _name(link) in _PASSED or _name(link) in (_DECODES, _SELECTS):
+    while _name(link) in _TRANSPARENT or _name(link) in (_DECODES, _SELECTS):
         yield link
         link = link.array
     yield link
@@ -107,7 +107,7 @@ def _name(link: Any) -> str:
 
 
 def _function(link: Any) -> str:
-    """Return the name of the function that a link applies; empty for one that is not known."""
+    """Return the name of the function that a link applies; empty if unknown."""
     function = link.func
     if not isinstance(function, functools.partial) or function.args:
         return ""

@@ -1,11 +1,11 @@
-"""Tell what an array's metadata say beside how it is stored: names of its axes, and attributes.
+"""Parse the names of axes, attributes and fill value of an array's metadata.
 
-Version 3 keeps both in ``zarr.json`` (``dimension_names``, ``attributes``; core specification 3.0,
-"Array metadata"). Version 2 knows attributes only, in ``.zattrs``; names are there under
-``_ARRAY_DIMENSIONS``, the convention of xarray ("Zarr Encoding Specification"), whose missing value
-is then the array's fill value. In version 3 it is an attribute, floats of it in base64.
+Version 3 has both names and attributes in ``zarr.json`` (``dimension_names``, ``attributes``; core
+specification 3.0, "Array metadata"). Version 2 has attributes only, in ``.zattrs``, with names
+under ``_ARRAY_DIMENSIONS``, the convention of xarray ("Zarr Encoding Specification"), for which the
+array's fill value is the missing value. In version 3 that is an attribute, of floats in base64.
 
-Reading needs none of them, so what is wrong with them is no error.
+Reading needs none of these, so errors in them are ignored.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["fill_value_of", "names_and_attributes"]
 def names_and_attributes(
     version: int, node: dict[str, Any], fill_value: Any, ndim: int, dtype: np.dtype[Any]
 ) -> tuple[tuple[str, ...], dict[str, Any]]:
-    """Return the names of the axes, and the other attributes.
+    """Return the names of the axes, and the attributes.
 
-    `node` is ``zarr.json`` or ``.zattrs``. A name is empty for an axis without one; there are no
-    names where no axis has one. ``_FillValue`` is the number that it stands for.
+    `node` is the content of ``zarr.json`` or ``.zattrs``. The name is "" for an axis without one;
+    names are empty if no axis has one. ``_FillValue`` is decoded to a number.
 
     Examples
     --------
@@ -49,7 +49,7 @@ def names_and_attributes(
 
 
 def fill_value_of(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the fill value as a number; None where the array has none, or none that is known.
+    """Return the fill value as a number; None if there is none, or an unknown one.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def _number(value: Any) -> Any:
 
 
 def _decoded(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return the number that xarray has encoded (xarray.backends.zarr.FillValueCoder)."""
+    """Decode a number as encoded by xarray (xarray.backends.zarr.FillValueCoder)."""
     try:
         if dtype.kind in "fc":
             texts = [value] if isinstance(value, str) else value

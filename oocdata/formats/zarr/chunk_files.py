@@ -1,9 +1,9 @@
-"""Read boxes of an uncompressed Zarr array by their offsets in the files of its chunks.
+"""Read rows of an uncompressed Zarr array by their offsets in the files of its chunks.
 
-A full shuffle of large rows would read a whole chunk for each of them. The strided engine reads the
-rows alone, of chunks of 8 rows of 30 KB in 1 / 12 of the processor's time by NumPy iteration and
-1 / 8 through `to_tf`, as it reads HDF5's unfiltered chunks: where a chunk "lies" is its number,
-with room for its bytes, so that an offset says which file it is in.
+A full shuffle of large rows would read a whole chunk for each row. The strided engine reads the
+rows alone: of chunks of 8 rows of 30 KB, in 1 / 12 of the processor's time by NumPy iteration and
+1 / 8 through `to_tf`. It works as for unfiltered chunks of HDF5: a virtual offset is the number of
+a chunk, shifted to leave room for its bytes, plus the offset in the chunk's file.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from oocdata.formats.zarr.store import Folder
 __all__ = ["ChunkFiles", "chunk_files"]
 
 _LARGE = 4 << 10
-"""Bytes of a row from which on reading it alone costs less than its share of a whole chunk."""
+"""Bytes of a row from which on reading it alone costs less than its part of a whole chunk."""
 
 _MOST_FILES = 4096
-"""Files remembered, some hundred bytes each."""
+"""Largest number of files that stay listed, some hundred bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Numbers:
-    """The number of each chunk, times the room for one; a `strided.ChunkOffsets`."""
+    """Virtual offsets of chunks: shifted chunk numbers; a `strided.ChunkOffsets`."""
 
     chunk_shape: tuple[int, ...]
     grid: tuple[int, ...]
     shift: int
 
     def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return where chunks begin, as if their files lay behind one another."""
+        """Return the virtual offsets of chunks, given their positions in the grid."""
         numbers: NDArray[np.int64] = np.ravel_multi_index(tuple(places.T), self.grid)
         return numbers << self.shift
 
 
 class ChunkFiles(Strided):
-    """Chunks that are files of nothing but elements in C order.
+    """Source of an array whose chunks are files of plain elements in C order.
 
     Parameters
     ----------
     reader : ZarrReader
-        Of the same array by whole chunks; it tells of absent ones.
+        Reads the same array by whole chunks; it handles absent ones.
     described : Storage
     """
 
@@ -77,8 +77,8 @@ class ChunkFiles(Strided):
         fill = metadata.annotations.fill_value
         self._absent = np.full(1, 0 if fill is None else fill, stored).tobytes()
         self._files: dict[int, OpenFile] = {}
-        # A small array is read once and cached, which costs less than opening its files again: 2.8
-        # times as fast by NumPy iteration, 1.7 times through `to_tf`.
+        # Small arrays are read whole and cached, instead of opening files again: 2.8 times as fast
+        # by NumPy iteration, 1.7 times through `to_tf`.
         self._chunks, self._nbytes = Chunked(reader), prod(metadata.shape) * stored.itemsize
 
     def read(
@@ -104,35 +104,38 @@ class ChunkFiles(Strided):
         lengths: NDArray[np.int64] | int,
         target: NDArray[Any],
     ) -> None:
-        """Read runs of many files; there is room between two, so none of theirs are joined."""
-        found, joined = join(offsets, addresses, lengths)
-        firsts = np.arange(len(offsets)) if found is None else found
+        """Read runs of many files; virtual offsets leave gaps, so runs of two are never joined."""
+        firsts, joined = join(offsets, addresses, lengths)
+        if firsts is None:
+            firsts = np.arange(len(offsets))
         order = offsets[firsts].argsort(kind="stable")  # file by file
         runs, nbytes = firsts[order], np.broadcast_to(joined, firsts.shape)[order]
         places = addresses[runs]
         numbers, within = offsets[runs] >> self._shift, offsets[runs] & ((1 << self._shift) - 1)
         each = dict.fromkeys(numbers.tolist())
         files = {number: file for number in each if (file := self._file(number)) is not None}
-        there = np.array([number in files for number in numbers.tolist()])
-        for run in np.flatnonzero(~there).tolist():
+        exists = np.array([number in files for number in numbers.tolist()])
+        for run in np.flatnonzero(~exists).tolist():
             count = int(nbytes[run]) // self.stored.itemsize
             memmove(int(places[run]), self._absent * count, int(nbytes[run]))
-        some = np.flatnonzero(there)
+        stored = np.flatnonzero(exists)
         try:
-            read_files(files, numbers[some], within[some], places[some], nbytes[some], target)
+            read_files(
+                files, numbers[stored], within[stored], places[stored], nbytes[stored], target
+            )
         except UnfinishedError as error:
-            run = int(some[error.run])
+            run = int(stored[error.run])
             file = files[int(numbers[run])]
             rows = self._objects.rows_of(self._objects.place(int(numbers[run])))["rows"]
             file.opened().compare(self._storage.key, rows)
             raise UnfinishedError(int(runs[run]), error.cause) from error.cause
         except OSError:
-            self._objects.compare(files)  # which knows the rows
+            self._objects.compare(files)  # its error names the rows
             raise
         self._objects.compare(each.keys() - files)
 
     def _file(self, number: int) -> OpenFile | None:
-        """Return the file of a chunk, of the version that was there first; None without one."""
+        """Return the file of a chunk, in the version that was read first; None if absent."""
         objects, file = self._objects, self._files.get(number)
         if file is not None:
             return file
@@ -145,7 +148,7 @@ class ChunkFiles(Strided):
             file = OpenFile(FileVersion.of(path))
             objects.compare([number])
         except OSError:
-            objects.compare([number])  # which knows the rows
+            objects.compare([number])  # its error names the rows
             raise
         if len(self._files) >= _MOST_FILES:
             self._files.clear()
@@ -154,7 +157,7 @@ class ChunkFiles(Strided):
 
 
 def chunk_files(reader: ZarrReader) -> ChunkFiles | None:
-    """Return the source that reads rows alone; None where whole chunks are better read."""
+    """Return the source that reads rows alone; None if reading whole chunks is better."""
     objects = reader.objects
     metadata = objects.metadata
     dtype, chunk = metadata.plain_dtype, metadata.object_shape
@@ -167,7 +170,7 @@ def chunk_files(reader: ZarrReader) -> ChunkFiles | None:
     if objects.versions is None or reader.file is None:
         return None
     last = max((axis for axis, count in enumerate(metadata.grid) if count > 1), default=0)
-    # A place along the last axis that chunks cut is a run of bytes.
+    # A position along the last axis that chunks cut must be one run of bytes.
     if prod(chunk[:last]) > 1 or contiguous_strides(chunk, dtype.itemsize)[last] < _LARGE:
         return None
     how = "each row by its offset in its chunk's file, into the batch"

@@ -1,4 +1,4 @@
-"""Tell what a Zarr array's codecs mean: who can decode them, and what is decoded together."""
+"""Interpret the codecs of a Zarr array: which can be decoded here, and by which chunks."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ _Steps: TypeAlias = list[tuple[str, dict[str, Any]]]
 
 _CODECS_V2 = {"blosc": "blosc", "bz2": "bz2", "gzip": "gzip", "zlib": "deflate", "zstd": "zstd"}
 _CODECS_V3 = {"blosc": "blosc", "crc32c": "crc32c", "gzip": "gzip", "zstd": "zstd"}
-"""Codecs that are undone here, by their names in `oocdata.formats.codecs.decompress`."""
+"""Codecs that can be decoded here: their names in `oocdata.formats.codecs.decompress`."""
 _BLOSC_CODECS = {"blosclz", "lz4", "lz4hc", "zlib", "zstd"}
 _BLOSC_SHUFFLES = {-1: "auto-shuffle", 0: "", 1: "shuffle", 2: "bitshuffle", "noshuffle": ""}
 
 
 @dataclass(frozen=True, slots=True)
 class ShardIndex:
-    """Where a shard keeps the addresses of its chunks, and in which order.
+    """The index of a shard: its position in the shard, and the order of its entries.
 
-    16 bytes for each chunk, offset and length as uint64, all ones for a chunk that is not there
+    An entry has 16 bytes, offset and length of a chunk as uint64, all ones for an absent chunk
     (Zarr specification, codec ``sharding_indexed`` version 1.0, "Binary shard format").
     """
 
     grid: tuple[int, ...]
-    """Chunks of a shard, in the order of the stored axes."""
+    """Chunks of a shard along each stored axis."""
     axes: tuple[int, ...]
-    """The array's axis of each stored axis: a transpose may stand before the sharding."""
+    """The array's axis of each stored axis: a transpose may precede the sharding."""
     at_end: bool
     dtype: str
-    """Of an address: uint64 of either byte order."""
+    """uint64 of either byte order."""
     nbytes: int
-    """4 more than the addresses take where a crc32c follows them."""
+    """With the 4 bytes of a crc32c, if there is one."""
 
     @property
     def part(self) -> tuple[int, int | None]:
-        """Where it begins and ends in a shard, as a slice does."""
+        """Start and stop of the index in a shard, as of a slice."""
         return (-self.nbytes, None) if self.at_end else (0, self.nbytes)
 
     def addresses(self, stored: bytes, nbytes: int) -> NDArray[np.int64]:
-        """Return where the chunks of a shard of so many bytes lie: shape (*grid, 2).
+        """Decode the stored index of a shard of `nbytes` bytes.
 
-        Offset and length, -1 for a chunk that is not there; axes as stored. `ValueError` if it is
-        not whole.
+        Return offset and length of each chunk, -1 for an absent one, of shape (*grid, 2) with axes
+        as stored. Raise `ValueError` if the index is damaged.
         """
         count = 16 * prod(self.grid)
         if len(stored) != self.nbytes:
@@ -68,24 +68,24 @@ class ShardIndex:
 
 @dataclass(frozen=True, slots=True)
 class CodecChain:
-    """What a chain of codecs means for a reader."""
+    """A chain of codecs, as a reader needs it."""
 
     text: str
-    """For people; empty where nothing is encoded."""
+    """Description for people; empty if nothing is encoded."""
     unknown: str
-    """What can't be decoded here; empty where all can."""
+    """Names what can't be decoded here; empty if all can."""
     extra_bytes: int | None
-    """Bytes stored beside the elements where nothing compresses; None where something does."""
+    """Bytes stored in addition to uncompressed elements; None if they are compressed."""
     compressors: tuple[str, ...] = ()
-    """What encodes the bytes of elements (of shards, those of a chunk), first to last."""
+    """Codecs of the bytes of elements (in shards, of a chunk), in the order of encoding."""
     axes: tuple[int, ...] = ()
-    """The array's axis of each axis of a chunk as stored; empty where they are the array's."""
+    """The array's axis of each axis of a stored chunk; empty if the order is the array's."""
     endian: str | None = None
-    """As version 3 says it: ``"little"``, ``"big"``, or nothing."""
+    """Of version 3: ``"little"``, ``"big"``, or None."""
     chunk_shape: tuple[int, ...] | None = None
     """The innermost chunk of a shard, in the array's axes; None without shards."""
     shard_index: ShardIndex | None = None
-    """None without shards, or where the index can't be found without decoding."""
+    """None without shards, or if the index is encoded."""
 
 
 def named(value: Any) -> tuple[str, dict[str, Any]]:
@@ -146,12 +146,12 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
         elif name == "sharding_indexed":
             chain = _shards(options, tuple(shape[axis] for axis in axes), axes)
             after = steps[place + 1 :]
-            if after:  # the index lies inside what these codecs encoded
+            if after:  # these codecs encode the index too
                 reason = f"the codec {after[0][0]} around shards"
                 chain = replace(chain, unknown=reason, shard_index=None)
             return replace(
                 chain,
-                unknown=_strange(steps[:place]) or chain.unknown,
+                unknown=_unknown_filter(steps[:place]) or chain.unknown,
                 text=", ".join(filter(None, [chain.text, _text(steps[:place] + after)])),
             )
     names = [name for name, _ in steps]
@@ -160,7 +160,7 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
     known, unknown = _known(steps[place + 1 :], _CODECS_V3)
     return CodecChain(
         _text(steps),
-        _strange(steps[:place]) or unknown or ("" if "bytes" in names else "its codecs"),
+        _unknown_filter(steps[:place]) or unknown or ("" if "bytes" in names else "its codecs"),
         4 * names.count("crc32c") if plain else None,
         known,
         () if axes == tuple(range(len(shape))) else axes,
@@ -169,7 +169,7 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
 
 
 def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ...]) -> CodecChain:
-    """Describe shards whose axes lie in the order `axes`."""
+    """Describe shards whose axes are stored in the order `axes`."""
     chunk = tuple(options["chunk_shape"])
     if len(chunk) != len(shard) or any(
         not isinstance(n, int) or n < 1 or length % n
@@ -206,15 +206,15 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
 
 
 def _known(steps: _Steps, known: dict[str, str]) -> tuple[tuple[str, ...], str]:
-    """Return the names of codecs for `decompress`, or what is none of them."""
+    """Return the names of codecs for `decompress`, or none and the first unknown codec."""
     for name, options in steps:
         if name not in known or (name == "blosc" and options.get("cname") not in _BLOSC_CODECS):
             return (), f"the codec {name}"
     return tuple(known[name] for name, _ in steps), ""
 
 
-def _strange(steps: _Steps) -> str:
-    """Return what stands before the bytes of elements and is no transpose."""
+def _unknown_filter(steps: _Steps) -> str:
+    """Return the first codec that is no transpose, of those before the bytes codec."""
     return next((f"the codec {name}" for name, _ in steps if name != "transpose"), "")
 
 

@@ -1,4 +1,4 @@
-"""A store of zarr-python that the user opened: memory, fsspec, object stores, wrappers."""
+"""Read a store of zarr-python that the user opened: memory, fsspec, object stores, wrappers."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from zarr.storage import MemoryStore
 from oocdata.errors import UnknownFormatError
 from oocdata.formats.zarr.store import Status, Store, calm
 
-__all__ = ["Held"]
+__all__ = ["UserStore"]
 
 
-class Held(Store):
-    """The store of an open ``zarr.Array``; pickling pickles the array, with what it holds."""
+class UserStore(Store):
+    """The store of an open ``zarr.Array``; pickling pickles the array, with its store."""
 
     def __init__(self, array: zarr.Array[Any]) -> None:
-        store = str(array.store)
-        if "\n" in store:  # its whole content, as that of virtualizarr says
-            store = object.__repr__(array.store)
-        super().__init__(store)
+        name = str(array.store)
+        if "\n" in name:  # `str` of virtualizarr's store is its whole content
+            name = object.__repr__(array.store)
+        super().__init__(name)
         self.array = array
-        # Asking a store in memory is cheap; of any other nothing is known.
+        # A store in memory is cheap to ask; nothing is known of others.
         self.listable = type(array.store) is MemoryStore
 
     def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
-        return Held, (self.array,)
+        return UserStore, (self.array,)
 
     def metadata(self) -> tuple[bytes, bytes | None]:
-        """Return the metadata of the array as its store would keep it, and a ``.zattrs``."""
+        """Return the metadata file of the array, and of version 2 its ``.zattrs``."""
         with calm():
             files = self.array.metadata.to_buffer_dict(default_buffer_prototype())
         if self.array.metadata.zarr_format == 3:
@@ -48,10 +48,10 @@ class Held(Store):
         return None if found is None else found.to_bytes()
 
     def status(self, name: str) -> Status | None:
-        """Return the size of an object where asking for it is cheap."""
+        """Return the status of an object, with a size only where that is cheap to get."""
         if self.listable:
             return super().status(name)
-        # Its size may cost reading it: one byte passes every check that needs no size.
+        # Getting the size may read the object; 1 byte passes every check that needs no size.
         return Status(1, 1) if sync(self.array.store.exists(name)) else None
 
     def check(self, shape: tuple[int, ...]) -> None:

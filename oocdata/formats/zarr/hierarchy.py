@@ -1,4 +1,4 @@
-"""Which arrays a Zarr hierarchy holds: groups in a folder, an archive, or at a URL."""
+"""Find the arrays of a Zarr hierarchy in a folder, in an archive, or at a URL."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from oocdata.formats.zarr.store import Archive, Folder, Store, join
 __all__ = ["METADATA_FILES", "find_array", "find_arrays", "group_attributes", "list_arrays"]
 
 _Found: TypeAlias = tuple[str, ArrayMetadata | None]
-"""The key and metadata of an array; None for a group that is one."""
+"""Key and metadata of an array; metadata None for a group that encodes one (AnnData)."""
 
 
 def list_arrays(store: Store) -> list[str]:
-    """Return the keys of the arrays of a store; ``[""]`` where it is one array."""
+    """Return the keys of the arrays in a store; ``[""]`` if the store is one array."""
     if _is_array(store, ""):
         return [""]
     if isinstance(store, Archive):
@@ -44,12 +44,12 @@ def list_arrays(store: Store) -> list[str]:
 
 
 def group_attributes(store: Store, key: str) -> dict[str, Any] | None:
-    """Return the attributes of a group; None where there is none."""
+    """Return the attributes of a group; None if there is no group."""
     node = _node(store, key)
     if node is None or node.is_array:
         return None
     if node.version == 3:
-        attributes = node.said.get("attributes")
+        attributes = node.metadata.get("attributes")
         return attributes if isinstance(attributes, dict) else {}
     text = store.read(join(key, ".zattrs"))
     with concerning(store.path, key or None):
@@ -60,7 +60,7 @@ def _walk(store: Store, key: str, seen: set[object]) -> Iterator[str]:
     """Yield the arrays below a group."""
     if isinstance(store, Folder):
         status = os.stat(os.path.join(store.path, key))
-        if (status.st_dev, status.st_ino) in seen:  # a link that leads back up
+        if (status.st_dev, status.st_ino) in seen:  # a symbolic link to a parent
             return
         seen.add((status.st_dev, status.st_ino))
     names = [join(key, name) for name in store.folders(key) or ()]
@@ -74,7 +74,7 @@ def _walk(store: Store, key: str, seen: set[object]) -> Iterator[str]:
 
 
 def _listed(store: Store) -> Iterator[str]:
-    """Yield the arrays that a group's consolidated metadata name."""
+    """Yield the arrays named in a group's consolidated metadata."""
     version_3 = store.read("zarr.json")
     text = version_3 if version_3 is not None else store.read(".zmetadata")
     with concerning(store.path):
@@ -97,13 +97,14 @@ def _listed(store: Store) -> Iterator[str]:
 
 
 def find_array(store: Store, key: str | None) -> _Found:
-    """Return the key and metadata of the array that is meant; None for a group that is one.
+    """Return key and metadata of the array at a key, or of the only array without one.
 
-    The error where there is none, or more than one, lists what is there.
+    If there is none, or more than one, the error lists the arrays. Of a group that encodes an
+    array, metadata is None.
     """
-    asked = (key or "").strip("/")
-    plain = not asked or not {".", "..", ""} & set(asked.split("/"))
-    found = _found(store, asked) if plain else None
+    requested = (key or "").strip("/")
+    is_plain = not requested or not {".", "..", ""} & set(requested.split("/"))
+    found = _array_at(store, requested) if is_plain else None
     if found is not None:
         return found
     keys = list_arrays(store)
@@ -112,10 +113,10 @@ def find_array(store: Store, key: str | None) -> _Found:
             f"`key` must be left out, because the path is an array itself; got {key!r}.",
             path=store.path,
         )
-    if not asked and len(keys) > 1:
-        keys = _data(store, keys)
-    name = choose_key(keys, asked or None, store.path)
-    found = _found(store, name)
+    if not requested and len(keys) > 1:
+        keys = _data_variables(store, keys)
+    name = choose_key(keys, requested or None, store.path)
+    found = _array_at(store, name)
     if found is None:
         raise MissingKeyError(
             "the array must have metadata; it has none.", path=store.path, key=name
@@ -124,7 +125,7 @@ def find_array(store: Store, key: str | None) -> _Found:
 
 
 def find_arrays(store: Store, key: Key) -> Iterator[_Found]:
-    """Yield key and metadata of the arrays that a pattern matches, or several keys name."""
+    """Yield key and metadata of each array that matches a pattern or a list of keys."""
     known: dict[str, list[str]] = {}
 
     def below(group: str) -> list[str]:
@@ -135,32 +136,32 @@ def find_arrays(store: Store, key: Key) -> Iterator[_Found]:
         return known.get(group, [])
 
     def look(name: str) -> Any:
-        place = name.strip("/")
-        return None if _node(store, place) is None else _found(store, place) or GROUP
+        path = name.strip("/")
+        return None if _node(store, path) is None else _array_at(store, path) or GROUP
 
     for name, found in found_by(key, below, look, store.path):
         yield found or find_array(store, name)
 
 
-def _found(store: Store, key: str) -> _Found | None:
-    """Return an array, or a group that is one; None for neither."""
+def _array_at(store: Store, key: str) -> _Found | None:
+    """Return the array, or the group that encodes one, at a key; None for neither."""
     metadata = _metadata(store, key)
     if metadata is None and not is_one_array(group_attributes(store, key)):
         return None
     return key, metadata
 
 
-def _data(store: Store, keys: list[str]) -> list[str]:
-    """Return the keys of the arrays that are data: no coordinates, single numbers or text."""
+def _data_variables(store: Store, keys: list[str]) -> list[str]:
+    """Return the keys of arrays of data, without coordinates, single numbers and text."""
     arrays = []
     for key in keys:
         try:
             metadata = _metadata(store, key)
         except UnsupportedDtypeError:
             continue
-        except UnknownFormatError:  # opening it says what is wrong with it
+        except UnknownFormatError:  # opening the array reports the error
             metadata = None
-        if metadata is None:  # or a group that is one array
+        if metadata is None:  # unreadable, or a group that encodes an array
             arrays.append(Named(key, ()))
         elif metadata.shape and metadata.dtype.kind != "O":
             attributes = metadata.annotations.attributes
@@ -169,29 +170,29 @@ def _data(store: Store, keys: list[str]) -> list[str]:
 
 
 def _metadata(store: Store, key: str) -> ArrayMetadata | None:
-    """Return the metadata of the array at a key; None where there is no array."""
+    """Return the metadata of the array at a key; None if there is no array."""
     node = _node(store, key)
     if node is None or not node.is_array:
         return None
     attributes = store.read(join(key, ".zattrs")) if node.version == 2 else None
     with concerning(store.path, key or None):
-        return parse_array(node.said, node.version, attributes)
+        return parse_array(node.metadata, node.version, attributes)
 
 
 METADATA_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
-"""Metadata files that a node may have."""
+"""Names of the metadata files of a node."""
 
 
 class _Node(NamedTuple):
-    """An array or a group, and what its metadata file says; of a group of version 2, nothing."""
+    """An array or a group, with its metadata file; of a group of version 2, an empty one."""
 
     is_array: bool
     version: int
-    said: dict[str, Any]
+    metadata: dict[str, Any]
 
 
 def _node(store: Store, key: str) -> _Node | None:
-    """Return what lies at a key; None for nothing."""
+    """Return the array or group at a key; None if there is none."""
     store.prefetch([join(key, name) for name in METADATA_FILES])
     with concerning(store.path, key or None):
         text = store.read(join(key, "zarr.json"))

@@ -1,9 +1,9 @@
-"""Parse a Zarr array's metadata, without any library and without reading anything.
+"""Parse the metadata of Zarr arrays, without zarr-python and without reading data.
 
-Zarr v2 keeps ``.zarray`` (Zarr storage specification version 2, "Metadata"), v3 keeps ``zarr.json``
+Zarr v2 has ``.zarray`` (Zarr storage specification version 2, "Metadata"), v3 has ``zarr.json``
 (Zarr core specification version 3.0, "Array metadata"; sharding: ZEP 2, codec
-``sharding_indexed``). Both are a few hundred bytes of JSON, so that describing an array takes
-microseconds, where importing zarr-python takes up to a third of a second.
+``sharding_indexed``). Both are a few hundred bytes of JSON, parsed in microseconds; importing
+zarr-python takes up to a third of a second.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _DTYPES_V3 = {
     *("bfloat16", "float8_e4m3fn"),
 }
 _TEXT = np.dtype(object)
-"""Of text of varying length: Python's str."""
+"""dtype of text of varying length: Python's str."""
 _FIELDS_V3 = {
     *("zarr_format", "node_type", "shape", "data_type", "chunk_grid", "chunk_key_encoding"),
     *("fill_value", "codecs", "attributes", "storage_transformers", "dimension_names"),
@@ -42,27 +42,28 @@ _FIELDS_V3 = {
 
 @dataclass(frozen=True, slots=True)
 class ArrayMetadata:
-    """An array as its metadata describes it; `dtype` in native byte order, as delivered."""
+    """Parsed metadata of an array."""
 
     version: int
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
+    """Native byte order, as delivered."""
     object_shape: tuple[int, ...]
-    """What one stored object holds: a chunk, or a shard of several chunks."""
+    """Shape of a stored object: a chunk, or a shard of several chunks."""
     prefix: str
     separator: str
-    """With the prefix, how the names of stored objects are made."""
+    """Joins the prefix and the grid position into the name of a stored object."""
     fill_value: str
-    """As the metadata writes it."""
+    """As JSON."""
     codecs: CodecChain
     plain_dtype: np.dtype[Any] | None
-    """Of elements as stored; None where it is not known. Of a small float whose dtype has no byte
-    order, an integer's."""
+    """dtype of stored elements; None if unknown. For small floats, whose dtype has no byte order,
+    an integer dtype."""
     dimensions: tuple[str, ...]
-    """Names of the axes, empty for an axis without; none where no axis has a name."""
+    """Names of the axes, "" for one without a name; empty if no axis has one."""
     annotations: Annotations = field(compare=False, repr=False)
     node: dict[str, Any] = field(compare=False, repr=False)
-    """What the metadata file holds, without attributes."""
+    """The content of the metadata file, without attributes."""
 
     def annotate(self) -> Annotations:
         """Return attributes and fill value."""
@@ -70,13 +71,13 @@ class ArrayMetadata:
 
     @property
     def fill_known(self) -> bool:
-        """Whether it is known what absent chunks hold: the fill value, or zeros for null."""
+        """Whether the content of absent chunks is known: the fill value, or zeros for null."""
         number = self.dtype.names is None and self.dtype.kind not in "SU"
         return self.fill_value == "null" or (number and self.annotations.fill_value is not None)
 
     @property
     def zarr_only(self) -> str:
-        """Why chunks can't be decoded here; empty where they can."""
+        """Why only zarr-python can decode the chunks; empty if they can be decoded here."""
         if self.codecs.unknown:
             return self.codecs.unknown
         if self.plain_dtype is None:
@@ -85,15 +86,15 @@ class ArrayMetadata:
 
     @property
     def indexed(self) -> bool:
-        """Whether chunks of shards lie at the addresses of an index, and decode on their own."""
+        """Whether chunks of shards have addresses in an index, and can be decoded one by one."""
         if self.codecs.shard_index is None:
             return False
         return not self.zarr_only or len(self.node["codecs"]) == 1
 
-    def alone(self) -> tuple[str, bytes, str]:
-        """Return the metadata of an array that is one stored object, or one chunk of a shard.
+    def single_object(self) -> tuple[str, bytes, str]:
+        """Return metadata of an array that consists of one stored object, or one chunk of a shard.
 
-        The name and the bytes of its metadata file, and the name of its object.
+        Returns the name and content of its metadata file, and the name of its object.
         """
         shape = self.chunk_shape if self.indexed else self.object_shape
         node, place = {**self.node, "shape": shape}, ["0"] * len(shape)
@@ -113,7 +114,7 @@ class ArrayMetadata:
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """What is decoded together: the innermost chunk."""
+        """Shape of the elements that are decoded together: the innermost chunk."""
         return self.codecs.chunk_shape or self.object_shape
 
     @property
@@ -123,38 +124,38 @@ class ArrayMetadata:
 
     @property
     def chunks_per_object(self) -> tuple[int, ...]:
-        """Chunks of a stored object along each axis: ones without shards."""
+        """Chunks of a stored object along each axis: all 1 without shards."""
         return tuple(
             whole // step for whole, step in zip(self.object_shape, self.chunk_shape, strict=True)
         )
 
     @property
     def raw_bytes(self) -> int | None:
-        """Bytes of every stored object where nothing compresses."""
+        """Bytes of every stored object; None if compressed."""
         extra = self.codecs.extra_bytes
         return None if extra is None else prod(self.object_shape) * self.dtype.itemsize + extra
 
     @property
     def least_bytes(self) -> int:
-        """Bytes that every stored object has at least."""
+        """Least bytes of a stored object."""
         index = self.codecs.shard_index
         return self.raw_bytes or (1 if index is None else index.nbytes)
 
     def name(self, place: Sequence[int]) -> str:
-        """Return the name of the stored object at a place of the grid."""
+        """Return the name of the stored object at a grid position."""
         parts = [self.prefix] if self.prefix else []
         return self.separator.join([*parts, *map(str, place)]) or "0"
 
     @property
     def layout(self) -> str:
-        """How the array is divided, in a few words."""
+        """Description of chunks and shards."""
         if self.sharded:
             return f"shards of {self.object_shape} holding chunks of {self.chunk_shape}"
         return f"chunks of {self.chunk_shape}"
 
 
 def load_json(text: bytes) -> dict[str, Any]:
-    """Return the JSON object that a metadata file holds, or raise `UnknownFormatError`."""
+    """Parse the JSON object of a metadata file, or raise `UnknownFormatError`."""
     try:
         node = json.loads(text)
     except ValueError as error:  # JSON and UTF-8 errors are both ValueError
@@ -167,10 +168,10 @@ def load_json(text: bytes) -> dict[str, Any]:
 def parse_array(
     node: dict[str, Any], version: int, attributes: bytes | None = None
 ) -> ArrayMetadata:
-    """Return what a ``.zarray`` (version 2) or ``zarr.json`` (version 3) says about an array.
+    """Parse the content of a ``.zarray`` (version 2) or ``zarr.json`` (version 3).
 
-    `attributes` are what a ``.zattrs`` holds, which stands beside ``.zarray``. Dates, objects other
-    than text and grids that are not regular are refused.
+    `attributes` is the content of the ``.zattrs`` beside a ``.zarray``. Dates, objects other than
+    text, and irregular grids are refused.
 
     Examples
     --------
@@ -189,11 +190,11 @@ def parse_array(
         if node["zarr_format"] != version:
             raise ValueError(f"zarr_format must be {version}; got {node['zarr_format']!r}")
         shape = _lengths("shape", node["shape"], 0)
-        stored = (_version_3 if version == 3 else _version_2)(node, len(shape))
-        fill_value = fill_value_of(node["fill_value"], stored["dtype"])
-        _check_fill(fill_value, stored["dtype"])
+        fields = (_version_3 if version == 3 else _version_2)(node, len(shape))
+        fill_value = fill_value_of(node["fill_value"], fields["dtype"])
+        _check_fill(fill_value, fields["dtype"])
         names, others = names_and_attributes(
-            version, annotated, fill_value, len(shape), stored["dtype"]
+            version, annotated, fill_value, len(shape), fields["dtype"]
         )
     except SourceError:
         raise
@@ -207,12 +208,12 @@ def parse_array(
         dimensions=names,
         annotations=Annotations(others, fill_value),
         node={name: one for name, one in node.items() if name != "attributes"},
-        **stored,
+        **fields,
     )
 
 
 def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
-    """Return what is stored, as `ArrayMetadata` takes it."""
+    """Return fields of `ArrayMetadata` from a ``.zarray``."""
     chunks = _lengths("chunks", node["chunks"], 1, ndim)
     filters = node.get("filters") or []
     text = node["dtype"] == "|O" and [codec["id"] for codec in filters] == ["vlen-utf8"]
@@ -237,7 +238,7 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
 
 
 def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
-    """Return what is stored, as `ArrayMetadata` takes it."""
+    """Return fields of `ArrayMetadata` from a ``zarr.json``."""
     if node.get("node_type") != "array":
         raise ValueError(f"node_type must be 'array'; got {node.get('node_type')!r}")
     for name, value in node.items():
@@ -292,7 +293,7 @@ def _plain_v3(endian: str | None, dtype: np.dtype[Any]) -> np.dtype[Any] | None:
 
 
 def _check_fill(fill_value: Any, dtype: np.dtype[Any]) -> None:
-    """Raise `ValueError` or `OverflowError` if a fill value is none of the dtype."""
+    """Raise `ValueError` or `OverflowError` if the dtype can't represent the fill value."""
     if fill_value is None or dtype.kind not in "biu":
         return
     if np.array(int(fill_value), dtype) != fill_value:

@@ -1,9 +1,9 @@
-"""The stored objects of a Zarr array: which are there, and whether one has changed.
+"""Survey the stored objects of a Zarr array: which exist, and whether one has changed.
 
 A chunk that is absent reads as the fill value. Its writer left it out because it holds nothing else
 (``write_empty_chunks=False``, the default of most), or it was lost in a copy: storage can't tell
-which. So absent chunks are counted and told. Asking a file system for an object takes some 4 µs;
-where that is cheap all are asked for at open, and each has to stay the version that it was.
+which. So absent chunks are counted and reported. The status of an object of a file system takes
+some 4 µs; where that is cheap all are surveyed at open, and each must stay the version that it was.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from oocdata.formats.zarr.store import Store, join
 __all__ = ["ABSENT", "Objects"]
 
 _MOST_SURVEYED = 32_768
-"""Stored objects from which on none is asked for before it is read."""
+"""Largest number of stored objects that are surveyed at open."""
 
 _MOST_VERSIONS = 1 << 24
-"""Stored objects from which on no versions are kept, 8 bytes each."""
+"""Largest number of stored objects whose versions are compared, 8 bytes each."""
 
 _UNKNOWN, ABSENT = 0, -1
-_ROWS_TOLD = 1000
+_REPORTED_ROWS = 1000
 
 
 class Objects:
     """The stored objects of the array at `key`, numbered in C order of their grid.
 
-    Errors call the places along `axis` rows. `stored_bytes` are those of all objects (None where
-    not every one was asked for), `lost` is how many are not there, and `where` names the array as a
-    `SourceError` takes it.
+    Errors call positions along `axis` rows. `stored_bytes` is the size of all objects (None unless
+    all were surveyed), `absent_count` the number of absent ones, and `where` names the array for a
+    `SourceError`.
     """
 
     def __init__(self, store: Store, key: str, metadata: ArrayMetadata, axis: int) -> None:
@@ -46,19 +46,19 @@ class Objects:
         self.grid = metadata.grid
         self.count = math.prod(self.grid)
         self.stored_bytes: int | None = None
-        self.lost = 0
+        self.absent_count = 0
         self.versions = self._unknown()
         self.where: dict[str, Any] = {"path": store.path, "key": key or None}
 
     def _unknown(self) -> NDArray[np.int64] | None:
-        """Return a version for each object, none of them known; None where none are kept."""
+        """Return an array for the versions of objects, none known yet; None if not compared."""
         if not self.store.versioned or self.count > _MOST_VERSIONS:
             return None
-        return np.zeros(self.count, np.int64)  # no memory until it is written to
+        return np.zeros(self.count, np.int64)  # takes memory as it is written
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
-        if self.stored_bytes is None:  # another process finds them out as this one did
+        if self.stored_bytes is None:  # without a survey, another process notes its own
             del state["versions"]
         return state
 
@@ -68,10 +68,10 @@ class Objects:
             self.versions = self._unknown()
 
     def survey(self, *, refuse: bool) -> None:
-        """Ask for every stored object, where that is cheap.
+        """Look up every stored object, where that is cheap.
 
-        Raise if one has not the size that it must have, or is absent and absent chunks are refused,
-        those within shards too.
+        Raise if an object has a wrong size, or is absent and absent chunks are refused, also those
+        within shards.
         """
         if not self.store.listable or self.count > _MOST_SURVEYED:
             return
@@ -83,7 +83,7 @@ class Objects:
             if self.versions is not None:
                 self.versions[number] = ABSENT if found is None else found.version
             if found is None:
-                self.lost += 1
+                self.absent_count += 1
             else:
                 stored_bytes += found.nbytes
                 self._check_size(place, found.nbytes)
@@ -93,18 +93,18 @@ class Objects:
         if any(map(len, refused)):
             places = np.concatenate(refused)
             first = self.name(places[0] // self.metadata.chunks_per_object)
-            what = f"{len(places)} of the array's chunks are missing, the first in {first!r}"
-            raise self.missing(what, places)
+            problem = f"{len(places)} of the array's chunks are missing, the first in {first!r}"
+            raise self.missing_error(problem, places)
         self.stored_bytes = stored_bytes
 
     def digest(self) -> bytes:
-        """Return what tells these versions of all objects from others."""
+        """Return a digest of the versions of all objects."""
         if self.versions is None:
             return b""
         return blake2b(self.versions.tobytes(), digest_size=16).digest()
 
-    def numbered(self, places: NDArray[np.int64]) -> list[int]:
-        """Return the number of the object in which each chunk lies."""
+    def object_numbers(self, places: NDArray[np.int64]) -> list[int]:
+        """Return the number of each chunk's object."""
         objects = places // self.metadata.chunks_per_object
         if not objects.shape[1]:
             return [0] * len(objects)
@@ -112,24 +112,24 @@ class Objects:
         return found
 
     def numbers(self, places: NDArray[np.int64]) -> list[int]:
-        """Return the numbers of the objects in which chunks lie, each once."""
-        return [] if self.versions is None else sorted(set(self.numbered(places)))
+        """Return the numbers of the chunks' objects, each once; none if versions are not known."""
+        return [] if self.versions is None else sorted(set(self.object_numbers(places)))
 
     def note(self, numbers: Iterable[int]) -> None:
-        """Remember the versions of objects that were never asked for, before they are read."""
+        """Record the unknown versions of objects, before they are read."""
         if self.versions is not None:
             for number in numbers:
                 if self.versions[number] == _UNKNOWN:
                     self.versions[number] = self._version(number)
 
     def compare(self, numbers: Iterable[int]) -> None:
-        """Raise if an object, after it was read, is not the version that it was at first."""
+        """Raise if an object, after it was read, is not the version that was recorded."""
         if self.versions is not None:
             for number in numbers:
                 self.expect(number, self._version(number))
 
     def expect(self, number: int, version: int) -> None:
-        """Raise if what was read of an object is not the version that it was at first."""
+        """Raise if the version of an object is not the one that was recorded first."""
         if self.versions is None:
             return
         if self.versions[number] == _UNKNOWN:
@@ -146,17 +146,17 @@ class Objects:
         )
 
     def chunks(self, place: Sequence[int]) -> NDArray[np.int64]:
-        """Return the places of an object's chunks that begin within the array."""
+        """Return the grid positions of an object's chunks that begin within the array."""
         metadata = self.metadata
         per = metadata.chunks_per_object
         found = np.argwhere(np.ones(per, np.bool_)) + np.multiply(place, per)
         return found[(found * metadata.chunk_shape < metadata.shape).all(axis=1)]
 
     def absent(self, places: NDArray[np.int64], *, refuse: bool = True) -> NDArray[np.bool_]:
-        """Return which chunks are not stored.
+        """Return a mask of the chunks that are not stored.
 
-        Where that can't be told, it is a `SourceError` if absent chunks are refused; else they
-        count as absent.
+        Where that can't be known, raise `SourceError` with `refuse`; else the chunks count as
+        absent.
         """
         per = self.metadata.chunks_per_object
         found = np.zeros(len(places), bool)
@@ -167,7 +167,7 @@ class Objects:
         return found
 
     def _absent_in(self, place: Sequence[int], refuse: bool) -> NDArray[np.bool_]:
-        """Return which chunks of an object are not there."""
+        """Return a mask of the chunks of an object that are not stored."""
         metadata, name = self.metadata, self.name(place)
         per, index = metadata.chunks_per_object, metadata.codecs.shard_index
         if not metadata.sharded:
@@ -184,15 +184,15 @@ class Objects:
         stored = self.store.read(name, *index.part)
         try:
             offsets = index.addresses(stored or b"", sys.maxsize)[..., 0]
-        except ValueError:  # a damaged one is told where it is read
+        except ValueError:  # a damaged index is reported when its chunks are read
             return np.full(per, stored is None)
         found: NDArray[np.bool_] = (offsets < 0).transpose(np.argsort(index.axes))
         return found
 
-    def missing(self, what: str, places: NDArray[np.int64]) -> SourceError:
-        """Return the error for chunks that are not there."""
+    def missing_error(self, problem: str, places: NDArray[np.int64]) -> SourceError:
+        """Return the error for chunks that are not stored."""
         return MissingChunkError(
-            f"every chunk must be stored; {what}. They were never written or have been lost. If "
+            f"every chunk must be stored; {problem}. They were never written or have been lost. If "
             "their writer leaves out chunks that hold only the fill value "
             f"{self.metadata.fill_value} (write_empty_chunks=False, zarr's default), open with "
             'missing="fill".',
@@ -201,7 +201,7 @@ class Objects:
         )
 
     def rows(self, places: NDArray[np.int64]) -> dict[str, Any]:
-        """Return the rows of chunks as `SourceError` takes them: the first, and how many."""
+        """Return the first rows of chunks and their number, as arguments of `SourceError`."""
         return self._rows(places[:, self.axis].tolist(), self.metadata.chunk_shape)
 
     def rows_of(self, place: Sequence[int]) -> dict[str, Any]:
@@ -209,7 +209,7 @@ class Objects:
         return self._rows([place[self.axis]], self.metadata.object_shape)
 
     def place(self, number: int) -> tuple[int, ...]:
-        """Return the place of an object in the grid."""
+        """Return the grid position of an object."""
         return tuple(map(int, np.unravel_index(number, self.grid))) if self.grid else ()
 
     def name(self, place: Sequence[int]) -> str:
@@ -226,7 +226,7 @@ class Objects:
         count = 0
         for number in sorted(set(numbers)):
             rows = range(number * step, min((number + 1) * step, length))
-            first.extend(rows[: _ROWS_TOLD - len(first)])
+            first.extend(rows[: _REPORTED_ROWS - len(first)])
             count += len(rows)
         return {"rows": first, "count": count}
 

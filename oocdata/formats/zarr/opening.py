@@ -1,6 +1,6 @@
-"""Open Zarr v2 and v3 arrays: in chunks, one object each or many in a shard.
+"""Open Zarr v2 and v3 arrays as sources.
 
-Opening reads metadata and asks for the stored objects; it does not import zarr-python, which takes
+Opening reads metadata and surveys the stored objects; it does not import zarr-python, which takes
 longer to import than all the rest.
 """
 
@@ -45,10 +45,10 @@ def open_zarr(
 ) -> Source:
     """Open a Zarr v2 or v3 array, or one or several of a group, as `oocdata.open` does.
 
-    Errors call places along `axis` rows. A chunk that is not stored is read as the fill value, and
-    that is told once by a `MissingChunkWarning`. With ``missing="fill"`` it is not told; with
-    ``"error"`` it is an error, at open where asking is cheap (up to 32,768 stored objects on disk),
-    else when it is read.
+    Errors call positions along `axis` rows. A chunk that is not stored reads as the fill value,
+    with one `MissingChunkWarning`. With ``missing="fill"`` there is no warning; with ``"error"`` it
+    is an error, at open where a survey is cheap (up to 32,768 stored objects on disk), else when it
+    is read.
 
     Examples
     --------
@@ -85,7 +85,7 @@ def _found(
     missing: Missing | None,
     opened: dict[str, Any],
 ) -> Source:
-    """Open what `find_array` found: an array, or a group that is one."""
+    """Open an array, or a group that encodes one, as found by `find_array`."""
     if metadata is not None:
         return _open(store, name, metadata, axis, missing, {**opened, "key": name or None})
 
@@ -98,7 +98,7 @@ def _found(
 
 
 def _values(store: Store, group: str, part: str) -> Any:
-    """Return all values of an array in a group, text too."""
+    """Return all values of an array in a group, numbers or text."""
     name, metadata = find_array(store, join(group, part))
     assert metadata is not None
     source = _open(store, name, metadata, 0, None, None)
@@ -113,8 +113,8 @@ def from_array(
 ) -> Source:
     """Read an open ``zarr.Array``, whatever its store; `axis` and `missing` as in `open_zarr`.
 
-    A plain ``LocalStore`` is only where the array lies: it is opened again by its path. Any other
-    store is read through zarr-python; the source can be pickled if the store can.
+    An array in a ``LocalStore`` is opened again by its path. Any other store is read through
+    zarr-python; the source can be pickled if the store can.
 
     Examples
     --------
@@ -126,11 +126,11 @@ def from_array(
     """
     from zarr.storage import LocalStore
 
-    from oocdata.formats.zarr.held import Held
+    from oocdata.formats.zarr.held import UserStore
 
     if type(array.store) is LocalStore:
         return open_zarr(str(array.store.root), array.path or None, axis=axis, missing=missing)
-    store = Held(array)
+    store = UserStore(array)
     text, attributes = store.metadata()
     with concerning(store.path, array.path or None):
         metadata = parse_array(load_json(text), array.metadata.zarr_format, attributes)
@@ -138,9 +138,9 @@ def from_array(
 
 
 def list_zarr(path: str) -> list[str]:
-    """Return the arrays below a path, e.g. ``["a", "b/c"]``; ``[""]`` where the path is an array.
+    """Return the keys of the arrays at a path, e.g. ``["a", "b/c"]``; ``[""]`` if it is an array.
 
-    Folders and archives are walked; at a URL the group's consolidated metadata are read.
+    Folders and archives are walked; at a URL the group's consolidated metadata is read.
     """
     return list_arrays(store_of(path))
 
@@ -153,31 +153,31 @@ def _open(
     missing: Missing | None,
     opened: dict[str, Any] | None,
 ) -> Source:
-    named = Storage("Zarr", store.path, key or None, dimensions=metadata.dimensions)
-    objects = Objects(store, key, metadata, sample_axes(axis, len(metadata.shape), named)[0])
+    described = Storage("Zarr", store.path, key or None, dimensions=metadata.dimensions)
+    objects = Objects(store, key, metadata, sample_axes(axis, len(metadata.shape), described)[0])
     objects.survey(refuse=missing == "error")
     reader = reader_of(objects, missing, opened)
     if metadata.dtype.kind == "O":
         from oocdata.formats.hdf5.varying import kept_texts, not_kept
 
-        kept = kept_texts(_texts(reader), reader.shape, reader.storage())
-        if kept is None:
+        texts = kept_texts(_texts(reader), reader.shape, reader.storage())
+        if texts is None:
             raise not_kept(reader.storage(), reader.shape)
-        return kept
+        return texts
     return chunk_files(reader) or Chunked(reader)
 
 
 def _texts(reader: ZarrReader) -> Iterator[NDArray[Any]]:
-    """Yield texts of varying length as HDF5 has them, bytes in UTF-8, a row of chunks at a time."""
+    """Yield texts of varying length as UTF-8, the form of HDF5, a row of chunks at a time."""
     (length, *others), steps = reader.shape, reader.chunk_shape
     for start in range(0, length, steps[0]):
-        found = np.empty((min(steps[0], length - start), *others), object)
-        places = np.indices(grid_of(found.shape, steps)).reshape(len(steps), -1).T
+        texts = np.empty((min(steps[0], length - start), *others), object)
+        places = np.indices(grid_of(texts.shape, steps)).reshape(len(steps), -1).T
         outs = [
-            found[tuple(slice(at, at + n) for at, n in zip(origin, steps, strict=True))]
+            texts[tuple(slice(at, at + n) for at, n in zip(origin, steps, strict=True))]
             for origin in (places * steps).tolist()
         ]
         places[:, 0] = start // steps[0]
         reader.read_chunks(places, outs)
-        found.reshape(-1)[:] = [str(text).encode() for text in found.flat]
-        yield found
+        texts.reshape(-1)[:] = [str(text).encode() for text in texts.flat]
+        yield texts

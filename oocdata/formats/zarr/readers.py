@@ -1,10 +1,9 @@
-"""Read the stored chunks of a Zarr array, and decode each straight into its place.
+"""Read stored chunks of a Zarr array, and decode each directly into its place.
 
-No library of whole arrays stands between: it would decode into memory of its own, which no limit
-counts, and copy from there. TensorStore takes 1.03 to 1.22 times as long for epochs of zstd chunks
-of 4 and 16 KiB, and for larger ones and shards that exceed the cache 1.0 to 1.3 times. Codecs that
-are not known here are undone by zarr-python, out of memory: a fraction of a millisecond a chunk,
-which crosses its event loop.
+No array library is used: it would decode into memory of its own, which no limit counts, and copy
+from there. TensorStore takes 1.03 to 1.22 times as long for epochs of zstd chunks of 4 and 16 KiB,
+and 1.0 to 1.3 times for larger ones and for shards that exceed the cache. Other codecs are decoded
+by zarr-python, from memory: a fraction of a millisecond a chunk, for its event loop.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ __all__ = ["FAILURES", "ZarrReader"]
 
 _Outs: TypeAlias = Sequence[NDArray[Any]]
 _Decode: TypeAlias = Callable[[Any, NDArray[np.int64], NDArray[Any]], None]
-"""Writes a chunk, given its bytes and its place in the grid."""
+"""Decode a chunk, given its bytes and its place in the grid, into an array."""
 FAILURES = (SourceError, UnfinishedError, OSError, ValueError, RuntimeError)
 
 
 class ZarrReader:
-    """Chunks of a Zarr array, each out of its stored object; a `engines.chunked.ChunkReader`.
+    """Reader of the chunks of a Zarr array; a `oocdata.engines.chunked.ChunkReader`.
 
-    `opened` opens the array again, as in `Storage`.
+    `opened` holds the arguments that open the array again, as in `Storage`.
     """
 
     own_threads = False
@@ -66,16 +65,16 @@ class ZarrReader:
             max(1, min(step, length))
             for step, length in zip(metadata.chunk_shape, metadata.shape, strict=True)
         )
-        self.told = missing == "fill"
-        """Whether absent chunks need not be told, or have been."""
+        self.is_warned = missing == "fill"
+        """Whether the warning about absent chunks was given, or is not wanted."""
         absent = ""
-        if objects.lost:
-            absent = f"{objects.lost} of {objects.count} stored objects"
+        if objects.absent_count:
+            absent = f"{objects.absent_count} of {objects.count} stored objects"
             self._warn(absent)
             absent = f"; {absent} are absent and read as the fill value"
-        # Where the objects were not all asked for, nothing tells this content from an earlier one.
-        known = objects.digest() if surveyed and self.file else objects.store
-        self._identity = (type(self), objects.store.path, objects.key, self.file, missing, known)
+        # Unless all objects were surveyed, this content can't be told from an earlier one.
+        content = objects.digest() if surveyed and self.file else objects.store
+        self._identity = (type(self), objects.store.path, objects.key, self.file, missing, content)
         packed = packing(metadata.annotations.attributes)
         self._storage = Storage(
             format=f"Zarr v{metadata.version}",
@@ -91,7 +90,7 @@ class ZarrReader:
             version=objects.digest().hex() if surveyed else "",
             table_bytes=0 if objects.versions is None else objects.versions.nbytes,
             opened=opened,
-            # Of other shards the whole object is read.
+            # Shards without an index are read and decoded whole.
             chunk_scratch=0
             if metadata.indexed or not metadata.sharded
             else 2 * prod(metadata.object_shape) * metadata.dtype.itemsize,
@@ -99,7 +98,7 @@ class ZarrReader:
         )
 
     def how(self) -> str:
-        """Say how chunks are read."""
+        """Describe how chunks are read."""
         reason = self.objects.metadata.zarr_only
         if reason:
             return f"whole chunks, by zarr-python because of {reason}"
@@ -119,7 +118,7 @@ class ZarrReader:
         return self._storage
 
     def check(self) -> None:
-        """Raise if the array was written anew or deleted: an epoch would mix old and new chunks."""
+        """Raise if the array was rewritten or deleted: an epoch would mix old and new chunks."""
         self.objects.store.check(self.shape)
         if not isinstance(self.file, FileVersion):
             return
@@ -133,27 +132,27 @@ class ZarrReader:
 
     def read_chunks(self, places: NDArray[np.int64], outs: _Outs) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
-        objects, numbers = self.objects, self.objects.numbered(places)
+        objects, numbers = self.objects, self.objects.object_numbers(places)
         each = (places // objects.metadata.chunks_per_object).tolist()
-        several, last, memory = objects.metadata.sharded, (-1, None), ReadBuffer()
+        is_sharded, last, buffer = objects.metadata.sharded, (-1, None), ReadBuffer()
 
         def stored(at: int) -> Any:
             nonlocal last
             number = numbers[at]
             if number == last[0]:
                 return last[1]
-            found = objects.store.fetch(objects.name(each[at]), memory)
+            found = objects.store.fetch(objects.name(each[at]), buffer)
             if found is not None:
                 objects.expect(number, found[1].version)
             data = found and found[0]
-            if several:  # chunks lie in one object
+            if is_sharded:  # the next chunk may be in the same object
                 last = number, data
             return data
 
         self._write(places, outs, stored)
 
     def _write(self, places: NDArray[np.int64], outs: _Outs, stored: Callable[[int], Any]) -> None:
-        """Decode chunks, given what returns the bytes of one, or None where it is not there."""
+        """Decode chunks; `stored` returns the bytes of one, or None for an absent one."""
         metadata, absent = self.objects.metadata, []
         decode = self._by_zarr() if metadata.zarr_only else self._decoder()
         for number, out in enumerate(outs):
@@ -176,17 +175,18 @@ class ZarrReader:
         if (
             metadata.sharded
             and not metadata.indexed
-            and not (self.told and self.missing != "error")
+            and not (self.is_warned and self.missing != "error")
         ):
-            # In such shards zarr-python before 3.2 does not tell a missing chunk from fill values.
+            # In such shards zarr-python before 3.2 does not tell absent chunks from fill values.
             fill = metadata.annotations.fill_value if self.dtype.kind in "biufc" else None
-            alike = places[[number for number, out in enumerate(outs) if _holds_only(fill, out)]]
-            missing = alike[self.objects.absent(alike, refuse=self.missing == "error")]
+            is_fill = [number for number, out in enumerate(outs) if _holds_only(fill, out)]
+            candidates = places[is_fill]
+            missing = candidates[self.objects.absent(candidates, refuse=self.missing == "error")]
             if len(missing):
                 self.check_absent(missing, "some are not there")
 
     def _decoder(self) -> _Decode:
-        """Return what decodes a chunk without a library of arrays."""
+        """Return a function that decodes a chunk without zarr-python."""
         metadata = self.objects.metadata
         dtype, codecs = metadata.plain_dtype, metadata.codecs
         assert dtype is not None
@@ -195,7 +195,7 @@ class ZarrReader:
         first, others = next(iter(codecs.compressors), ""), codecs.compressors[:0:-1]
 
         def decode(data: Any, place: NDArray[np.int64], out: NDArray[Any]) -> None:
-            for codec in others:  # before there is memory for the elements: two forms at a time
+            for codec in others:  # before the last step takes memory: two forms at a time
                 data = decompress(codec, data, None)
             write_chunk(
                 out.view(native).transpose(axes), dtype, shape, partial(decompress, first, data)
@@ -204,8 +204,8 @@ class ZarrReader:
         return decode
 
     def _by_zarr(self) -> _Decode:
-        """Return what decodes a chunk by zarr-python, out of memory; the fill value for None."""
-        metadata, (memory, name, array) = self.objects.metadata, self._alone()
+        """Return a function that decodes a chunk by zarr-python; None gives the fill value."""
+        metadata, (memory, name, array) = self.objects.metadata, self._single_object_array()
 
         def decode(data: Any, place: NDArray[np.int64], out: NDArray[Any]) -> None:
             within = np.zeros_like(place)
@@ -218,22 +218,22 @@ class ZarrReader:
                 out[...] = array[box]
             except MemoryError:
                 raise
-            except Exception as error:  # each codec fails in its own way: zlib.error, LZMAError, …
+            except Exception as error:  # each codec has its own: zlib.error, LZMAError, …
                 raise ValueError(f"{type(error).__name__}: {first_line(error)}") from error
             finally:
                 memory.pop(name, None)
 
         return decode
 
-    def _alone(self) -> tuple[dict[str, Any], str, Any]:
-        """Return an array of one stored object that this thread has in memory: a dict."""
+    def _single_object_array(self) -> tuple[dict[str, Any], str, Any]:
+        """Return this thread's in-memory store, its one object's name, and an array in it."""
         found: tuple[dict[str, Any], str, Any] | None = getattr(self._local, "found", None)
         if found is None:
             import zarr
             from zarr.storage import MemoryStore
 
             metadata = self.objects.metadata
-            name, text, stored = metadata.alone()
+            name, text, stored = metadata.single_object()
             memory = {name: _buffer(text)}
             try:
                 with calm():
@@ -253,14 +253,14 @@ class ZarrReader:
     def _local(self) -> threading.local:
         return threading.local()
 
-    def _warn(self, what: str) -> None:
-        if self.told:
+    def _warn(self, absent: str) -> None:
+        if self.is_warned:
             return
-        self.told = True
+        self.is_warned = True
         where = f" of {self.objects.key!r}" if self.objects.key else ""
         warnings.warn(
             MissingChunkWarning(
-                f"{what} of the Zarr array{where} in '{self.objects.store.path}' are absent, and "
+                f"{absent} of the Zarr array{where} in '{self.objects.store.path}' are absent, and "
                 f"are read as its fill value {self.objects.metadata.fill_value}. Writers leave out "
                 'chunks that hold nothing else; if so, open with missing="fill". If chunks may '
                 'have been lost, open with missing="error".'
@@ -268,11 +268,11 @@ class ZarrReader:
             stacklevel=2,
         )
 
-    def check_absent(self, places: NDArray[np.int64], what: str) -> None:
-        """Refuse or tell chunks that are absent."""
+    def check_absent(self, places: NDArray[np.int64], problem: str) -> None:
+        """Raise an error or warn about absent chunks."""
         if self.missing == "error":
-            raise self.objects.missing(what, places)
-        self.objects.compare(self.objects.numbers(places))  # those that were there at open are lost
+            raise self.objects.missing_error(problem, places)
+        self.objects.compare(self.objects.numbers(places))  # raises if they existed at open
         if self.file is None and self.objects.store.read(self._metadata) is None:
             raise MissingFileError(
                 f"the array must be there while it is read; its store has no {self._metadata!r}. "
@@ -282,17 +282,17 @@ class ZarrReader:
         self._warn("some chunks")
 
     def _failed(self, places: NDArray[np.int64], number: int, error: Exception) -> NoReturn:
-        """Raise what is wrong with one of some chunks."""
+        """Raise the error of one of the chunks, with its rows."""
         reason: BaseException = error
         if isinstance(error, UnfinishedError):
             reason = error.cause or EOFError("it ends before its bytes do")
-        # What was written anew meanwhile is not damaged.
+        # A chunk that was rewritten meanwhile is not damaged.
         self.objects.compare(self.objects.numbers(places))
-        what, kind = str(reason).rstrip("."), SourceError
-        message = f"stored chunks must be readable; {what}."
+        text, kind = str(reason).rstrip("."), SourceError
+        message = f"stored chunks must be readable; {text}."
         if isinstance(error, ValueError | RuntimeError):
             kind = DamagedChunkError
-            message = f"every chunk must decode; {what}. Restore the file from a copy."
+            message = f"every chunk must decode; {text}. Restore the file from a copy."
         rows = self.objects.rows(places[[number]])
         raise kind(message, **self.objects.where, **rows) from error
 
@@ -304,12 +304,12 @@ def _buffer(data: Any) -> Any:
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of what an error says."""
+    """Return the first line of an error's message."""
     text = str(error).strip() or type(error).__name__
     return text.splitlines()[0].rstrip(".")
 
 
 def _holds_only(fill: Any, chunk: NDArray[Any]) -> bool:
-    """Return whether a chunk may be absent: one value, that of `fill` where it is known."""
+    """Return whether all elements are `fill`, or NaN, or equal if `fill` is None."""
     first = chunk[(slice(0, 1),) * chunk.ndim] if fill is None else fill
     return bool((chunk == first).all() or (chunk != chunk).all())

@@ -1,7 +1,7 @@
-"""Zarr hierarchies in object stores and behind HTTP.
+"""Read Zarr hierarchies in object stores and behind HTTP.
 
-Stored chunks are fetched within the one bound on requests. Of shards, only the chunks that are
-wanted are fetched, by the addresses in the shard's index.
+Stored chunks are fetched within the link's bound on requests. Of shards, only the chunks that are
+read are fetched, by their addresses in the shard's index.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from oocdata.stores.address import Address, list_names
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError, ForbiddenError
 from oocdata.stores.files import StoredFile, of_version
-from oocdata.stores.given import is_given, refused
+from oocdata.stores.given import is_given, unsendable_message
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.looking import small
 from oocdata.stores.objects import StoredObjects
-from oocdata.stores.versions import Noted, ObjectVersion, cache_folder
+from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder
 
 __all__ = ["Remote", "RemoteReader"]
 
 _MOST_INDICES = 4096
-"""Indices of shards that are kept, within a quarter of what memory has for tables."""
+"""Largest number of cached shard indices, within a quarter of the memory for tables."""
 
 Ints = NDArray[np.int64]
 
@@ -52,40 +52,41 @@ class Remote(Store):
     def __init__(self, path: str, cache: str | None = None) -> None:
         super().__init__(path)
         self.cache = cache_folder() if cache is None else cache
-        if is_given(path):  # which another process calls so too
+        if is_given(path):  # the name may mean another store in another process
             self.cache = ""
         self.address = Address.of(path)
-        self._small: dict[str, Answer | None] = {}
+        self._metadata: dict[str, Answer | None] = {}
 
     def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
         if is_given(self.path):
-            raise ArgumentError(refused(self.path))
+            raise ArgumentError(unsendable_message(self.path))
         return Remote, (self.path, self.cache)
 
     def prefetch(self, names: Sequence[str]) -> None:
-        """Ask for metadata files at once; each is asked for once."""
+        """Request metadata files at once, each only once."""
         forbidden: SourceError | None = None
-        new = [name for name in names if name not in self._small]
-        for name, found in zip(new, small([self.address / name for name in new]), strict=True):
+        new = [name for name in names if name not in self._metadata]
+        answers = small([self.address / name for name in new])
+        for name, found in zip(new, answers, strict=True):
             if isinstance(found, SourceError) and not isinstance(found, ForbiddenError):
                 raise found
-            self._small[name] = found if isinstance(found, Answer) else None
+            self._metadata[name] = found if isinstance(found, Answer) else None
             forbidden = found if isinstance(found, ForbiddenError) else forbidden
-        if forbidden is not None and not any(self._small.values()):
+        if forbidden is not None and not any(self._metadata.values()):
             raise forbidden
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
         """Return the bytes of a metadata file, or a part of another object."""
         if not start and stop is None:
             self.prefetch([name])
-            found = self._small[name]
+            found = self._metadata[name]
         else:
             address = self.address / name
             found = link().start(lambda: link().get_if_there(address, start, stop)).result()
         return None if found is None else bytes(found.data)
 
     def status(self, name: str) -> Status | None:
-        """Return how long an object is; None where there is none."""
+        """Return the length of an object; None if there is none."""
         address = self.address / name
         found = link().start(lambda: link().get_if_there(address, 0, 1)).result()
         return None if found is None else Status(found.nbytes, 1)
@@ -93,18 +94,18 @@ class Remote(Store):
     def file(self, name: str) -> Version | None:
         """Return the version of a metadata file."""
         self.prefetch([name])
-        found = self._small[name]
+        found = self._metadata[name]
         return None if found is None else ObjectVersion.of(self.address / name, found, self.cache)
 
     def folders(self, key: str) -> list[str] | None:
-        """Return the names of the folders in one; None where the store can't list."""
+        """Return the names of the folders in a folder; None if the store can't list."""
         if self.address.root.startswith("http"):
             return None
         return [name for name, is_folder in list_names(self.address / key) if is_folder]
 
 
-class _Fetched:
-    """The stored chunks of an array in a `Remote`, fetched."""
+class _StoredChunks:
+    """The stored chunks of an array in a `Remote`: requests and answers."""
 
     def __init__(self, objects: Objects) -> None:
         self.objects = objects
@@ -116,128 +117,129 @@ class _Fetched:
         address = Address.of(objects.store.path) / objects.key
         ANSWERED.add(address.root)
 
-        def at(number: int) -> Address:
+        def address_of(number: int) -> Address:  # without `self`: no reference cycle
             return address / metadata.name(objects.place(number))
 
-        self._at = at
-        """Where an object lies; refers to nothing that refers to it."""
+        self._address = address_of
         self._indices: dict[int, tuple[StoredFile, Ints] | None] = {}
-        self._coming: dict[int, Future[Answer | None]] = {}
+        self._index_requests: dict[int, Future[Answer | None]] = {}
         whole = self._index is None
-        self._versions = Noted(0 if whole else objects.count)  # also of those that were forgotten
+        # Of all shards, also of those whose indices were evicted.
+        self._versions = VersionTable(0 if whole else objects.count)
         self._lock = threading.Lock()
         nbytes = int(np.prod(metadata.object_shape)) * metadata.dtype.itemsize
         self._whole = StoredObjects(
-            at,
+            address_of,
             objects.count if whole else 0,
-            nbytes,  # compressed by how much is not known: or they exceed the bound
+            nbytes,  # uncompressed, an upper limit: else answers could exceed the bound
             self.store.cache,
         )
 
-    def __reduce__(self) -> tuple[type[_Fetched], tuple[Objects]]:
-        return _Fetched, (self.objects,)
+    def __reduce__(self) -> tuple[type[_StoredChunks], tuple[Objects]]:
+        return _StoredChunks, (self.objects,)
 
     @property
     def table_bytes(self) -> int:
-        """Bytes that are taken by what is noted of objects, once all were read."""
+        """Bytes of the tables of versions and indices, once all objects were read."""
         indices = min(self.objects.count, self._most_indices) * getattr(self._index, "nbytes", 0)
         return self._versions.nbytes + self._whole.nbytes + indices
 
     @property
     def _most_indices(self) -> int:
-        """How many indices of shards are kept, or read at a time."""
+        """Largest number of shard indices that are cached, or read at a time."""
         nbytes = 1 if self._index is None else self._index.nbytes
         return max(1, min(_MOST_INDICES, scratch_share() // 4 // nbytes))
 
     def soon(self, places: Ints) -> list[Soon]:
-        """Return what decoding chunks will take out of the store."""
+        """Describe the objects or ranges that decoding chunks will read."""
         if self._index is None:
-            return [Soon(self._whole, self.objects.numbered(places))]
-        found = []
-        for file, _, offsets, sizes in self._located(places):
-            found += file.soon(offsets, sizes)
-        return found
+            return [Soon(self._whole, self.objects.object_numbers(places))]
+        return [
+            one
+            for file, _, offsets, sizes in self._locate(places)
+            for one in file.soon(offsets, sizes)
+        ]
 
     def take(self, places: Ints) -> list[Any]:
-        """Return the stored bytes of chunks; None for those that are not there."""
+        """Return the stored bytes of chunks; None for absent ones."""
         if self._index is None:
             try:
-                return self._whole.take(self.objects.numbered(places))
+                return self._whole.take(self.objects.object_numbers(places))
             except SourceError as error:
                 raise self._about(error, self.objects.rows(places)) from error
-        found: list[Any] = [None] * len(places)
-        for file, which, offsets, sizes in self._located(places):
+        stored: list[Any] = [None] * len(places)
+        for file, positions, offsets, sizes in self._locate(places):
             memory, ends = np.empty(sizes.sum(), np.uint8), np.cumsum(sizes)
             try:
                 file.read_runs(offsets, memory.ctypes.data + ends - sizes, sizes, memory)
             except UnfinishedError as error:
                 if not isinstance(error.cause, SourceError):
                     raise
-                raise self._about(error.cause, self.objects.rows(places[which])) from error
-            for number, stop, nbytes in zip(
-                which.tolist(), ends.tolist(), sizes.tolist(), strict=True
+                raise self._about(error.cause, self.objects.rows(places[positions])) from error
+            for position, stop, nbytes in zip(
+                positions.tolist(), ends.tolist(), sizes.tolist(), strict=True
             ):
-                found[number] = memory[stop - nbytes : stop]
-        return found
+                stored[position] = memory[stop - nbytes : stop]
+        return stored
 
     def _about(self, error: SourceError, rows: dict[str, Any]) -> SourceError:
-        """Return an error with the dataset and the rows that it concerns."""
+        """Return an error with the name of the dataset and the affected rows."""
         return type(error)(error.message, path=error.path, key=self.objects.where["key"], **rows)
 
-    def _located(self, places: Ints) -> Iterator[tuple[StoredFile, Ints, Ints, Ints]]:
-        """Yield shards, which of the chunks each holds, and where they lie in it."""
+    def _locate(self, places: Ints) -> Iterator[tuple[StoredFile, Ints, Ints, Ints]]:
+        """Yield for each shard its file, and the chunks in it: positions, offsets and sizes."""
         per = np.array(self.objects.metadata.chunks_per_object)
-        shards, which = np.unique(self.objects.numbered(places), return_inverse=True)
-        each, most = shards.tolist(), self._most_indices
-        some = (self._indices_of(each[at : at + most]) for at in range(0, len(each), most))
-        for number, index in enumerate(chain.from_iterable(some)):
+        unique, inverse = np.unique(self.objects.object_numbers(places), return_inverse=True)
+        shards, most = unique.tolist(), self._most_indices
+        parts = (self._indices_of(shards[at : at + most]) for at in range(0, len(shards), most))
+        for number, index in enumerate(chain.from_iterable(parts)):
             if index is None:
                 continue
             file, addresses = index
-            chunks = np.flatnonzero(which == number)
+            chunks = np.flatnonzero(inverse == number)
             offsets, sizes = addresses[(*(places[chunks] % per).T[self._axes],)].T
-            there = offsets >= 0
-            if there.any():
-                yield file, chunks[there], offsets[there], sizes[there]
+            exists = offsets >= 0
+            if exists.any():
+                yield file, chunks[exists], offsets[exists], sizes[exists]
 
     def _indices_of(self, shards: Sequence[int]) -> list[tuple[StoredFile, Ints] | None]:
-        """Return shards with the addresses of their chunks; None for one that is not there."""
+        """Return the file and chunk addresses of each shard; None for an absent one."""
         assert self._index is not None
         begin, end = self._index.part
         with self._lock:
             known = {shard: self._indices[shard] for shard in shards if shard in self._indices}
-            asked = [shard for shard in shards if shard not in known]
-            for shard in asked:  # what another thread has asked for, comes for both
-                if shard not in self._coming:
-                    get = partial(link().get_if_there, self._at(shard), begin, end)
-                    self._coming[shard] = link().start(get)
-            coming = {shard: self._coming[shard] for shard in asked}
+            needed = [shard for shard in shards if shard not in known]
+            for shard in needed:  # threads share their requests
+                if shard not in self._index_requests:
+                    get = partial(link().get_if_there, self._address(shard), begin, end)
+                    self._index_requests[shard] = link().start(get)
+            requests = {shard: self._index_requests[shard] for shard in needed}
         try:
-            for shard, done in coming.items():
-                known[shard] = found = self._index_in(shard, done)
-                version = hash(None if found is None else found[0].version) or 1
-                if not self._versions.first(shard, version):
+            for shard, done in requests.items():
+                known[shard] = index = self._index_in(shard, done)
+                version = hash(None if index is None else index[0].version) or 1
+                if not self._versions.record(shard, version):
                     raise ChangedError(
                         "the object must be as it was when it was first read; it was written "
                         "anew. Open the array again.",
-                        path=self._at(shard).url,
+                        path=self._address(shard).url,
                         key=self.objects.where["key"],
                         **self.objects.rows_of(self.objects.place(shard)),
                     )
         finally:
             with self._lock:
-                for shard, done in coming.items():
-                    if self._coming.get(shard) is done:
-                        del self._coming[shard]
+                for shard, done in requests.items():
+                    if self._index_requests.get(shard) is done:
+                        del self._index_requests[shard]
         with self._lock:
-            if len(self._indices) + len(asked) > self._most_indices:
+            if len(self._indices) + len(needed) > self._most_indices:
                 self._indices.clear()
-            self._indices.update({shard: known[shard] for shard in asked})
+            self._indices.update({shard: known[shard] for shard in needed})
         return [known[shard] for shard in shards]
 
     def _index_in(self, shard: int, done: Future[Answer | None]) -> tuple[StoredFile, Ints] | None:
-        """Return a shard with the addresses of its chunks, when its index has come."""
-        index, address = self._index, self._at(shard)
+        """Wait for the index of a shard; return its file and chunk addresses, None if absent."""
+        index, address = self._index, self._address(shard)
         rows = self.objects.rows_of(self.objects.place(shard))
         assert index is not None
         try:
@@ -259,22 +261,22 @@ class _Fetched:
 
 
 class RemoteReader(ZarrReader):
-    """Chunks of an array in a store, fetched; each object is compared with what it was at first."""
+    """Reader of chunks in a store; each object must stay the version that was read first."""
 
     def __init__(
         self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
     ) -> None:
         super().__init__(objects, missing, opened)
-        self._fetched = _Fetched(objects)
-        self._storage = replace(self._storage, table_bytes=self._fetched.table_bytes)
+        self._stored = _StoredChunks(objects)
+        self._storage = replace(self._storage, table_bytes=self._stored.table_bytes)
 
     def check(self) -> None:
-        """Do nothing: objects are compared when they come."""
+        """Do nothing: the version of each object is compared on arrival."""
 
     def soon(self, places: Ints) -> list[Soon]:
-        """Return what decoding chunks will take out of the store."""
-        return self._fetched.soon(places)
+        """Describe the objects or ranges that decoding chunks will read."""
+        return self._stored.soon(places)
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
-        self._write(places, outs, self._fetched.take(places).__getitem__)
+        self._write(places, outs, self._stored.take(places).__getitem__)

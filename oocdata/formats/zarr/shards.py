@@ -20,11 +20,11 @@ from oocdata.formats.zarr.readers import FAILURES, ZarrReader
 __all__ = ["ShardReader", "reader_of"]
 
 _INDEX_BYTES = 4 << 20
-"""Of the indices of shards that are kept, for an array."""
+"""Bytes of cached shard indices, for an array."""
 
 
 class ShardReader(ZarrReader):
-    """Chunks of shards, which lie at the addresses in a shard's index."""
+    """Reader of the chunks of shards, by their addresses in the shard's index."""
 
     def __init__(
         self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
@@ -32,10 +32,11 @@ class ShardReader(ZarrReader):
         super().__init__(objects, missing, opened)
         index = objects.metadata.codecs.shard_index
         assert index is not None
-        # What is kept of an index must be of the shard's present version, which is compared.
-        compared = objects.versions is not None or not objects.store.versioned
-        keeps = self.file is not None and compared
-        self._index, self._most = index, max(1, _INDEX_BYTES // index.nbytes) if keeps else 0
+        # An index may be cached if the version of its shard is compared.
+        is_compared = objects.versions is not None or not objects.store.versioned
+        may_cache = self.file is not None and is_compared
+        self._index = index
+        self._most = max(1, _INDEX_BYTES // index.nbytes) if may_cache else 0
         tables = self._storage.table_bytes + min(objects.count, self._most) * index.nbytes
         self._storage = replace(self._storage, table_bytes=tables)
         self._shards: dict[int, _Shard | None] = {}
@@ -47,26 +48,25 @@ class ShardReader(ZarrReader):
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         numbers = self.objects.numbers(places)
         self.objects.note(numbers)
-        memory = ReadBuffer()
-        found = self._located(places)
-        for file, offset, nbytes in list(filter(None, found))[1:]:
-            if isinstance(file, Descriptor):  # or each would wait for the disk in turn
+        addresses, buffer = self._locate(places), ReadBuffer()
+        for file, offset, nbytes in list(filter(None, addresses))[1:]:
+            if isinstance(file, Descriptor):  # so that reads do not wait for the disk in turn
                 announce([file.number], [offset], [nbytes])
 
         def stored(number: int) -> Any:
-            where = found[number]
-            return None if where is None else self._read(*where, memory)
+            address = addresses[number]
+            return None if address is None else self._read(*address, buffer)
 
         self._write(places, outs, stored)
         self.objects.compare(numbers)
 
-    def _located(self, places: NDArray[np.int64]) -> list[_Where | None]:
-        """Return where chunks lie: file, offset and length; None for one that is not there."""
+    def _locate(self, places: NDArray[np.int64]) -> list[_Address | None]:
+        """Return the address of each chunk: file, offset and length; None for an absent one."""
         metadata = self.objects.metadata
         inside = (places % metadata.chunks_per_object)[:, self._index.axes].tolist()
-        found: list[_Where | None] = []
+        found: list[_Address | None] = []
         shards: dict[int, _Shard | None] = {}
-        for at, number in enumerate(self.objects.numbered(places)):
+        for at, number in enumerate(self.objects.object_numbers(places)):
             try:
                 if number not in shards:
                     shards[number] = self._shard(number)
@@ -82,8 +82,8 @@ class ShardReader(ZarrReader):
         return found
 
     def _shard(self, number: int) -> _Shard | None:
-        """Return where the chunks of a shard lie; None where it is not there."""
-        shards = self._shards  # another thread may begin anew
+        """Return the chunk addresses of a shard; None if it is absent."""
+        shards = self._shards  # another thread may replace the dictionary
         if number in shards:
             return shards[number]
         found = self._read_shard(self.objects.name(self.objects.place(number)))
@@ -106,29 +106,29 @@ class ShardReader(ZarrReader):
         except ValueError as error:
             raise ValueError(f"the index of a shard can't be read: {error}") from error
 
-    def _read(self, file: Descriptor | str, offset: int, nbytes: int, memory: ReadBuffer) -> Any:
+    def _read(self, file: Descriptor | str, offset: int, nbytes: int, buffer: ReadBuffer) -> Any:
         if isinstance(file, str):
             return self.objects.store.read(file, offset, offset + nbytes)
-        data = memory(nbytes)
+        data = buffer(nbytes)
         file.read_into(data, offset)
         return data
 
 
 class _Shard(NamedTuple):
     file: OpenFile | str
-    """By name, where it is not in a file or compressed there."""
+    """Its name, if it is not in a file or is compressed there."""
     first: int
-    """Where it begins in the file."""
+    """Offset of the shard in the file."""
     addresses: NDArray[np.int64]
 
 
-_Where: TypeAlias = tuple[Descriptor | str, int, int]
+_Address: TypeAlias = tuple[Descriptor | str, int, int]
 
 
 def reader_of(
     objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
 ) -> ZarrReader:
-    """Return the reader of an array."""
+    """Return the reader for an array: of a store, of shards, or of whole objects."""
     if objects.store.is_remote:
         from oocdata.formats.zarr.remote import RemoteReader  # not for `import oocdata`
 

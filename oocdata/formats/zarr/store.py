@@ -1,7 +1,7 @@
-"""Where the files of a Zarr hierarchy lie: a folder, a ZIP archive, or a URL (`remote`).
+"""Read the files of a Zarr hierarchy: in a folder, in a ZIP archive, or at a URL (`remote`).
 
-A `Store` reads metadata files and stored objects, and tells their versions. `held.Held` is the
-fourth, one that the user opened.
+A `Store` reads metadata files and stored objects, and reports their versions. Stores of zarr-python
+that the user opened are read by `held.UserStore`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
 
 class Status(NamedTuple):
-    """What is known of one stored object; another `version`, never 0, for another content."""
+    """Size and version of a stored object; `version`, never 0, changes with the content."""
 
     nbytes: int
     version: int
@@ -35,11 +35,11 @@ class Store:
     """The files of a Zarr hierarchy, by name. Picklable."""
 
     listable = False
-    """Whether asking for the status of thousands of objects is cheap."""
+    """Whether `status` is cheap enough for thousands of objects."""
     reads_parts = True
-    """Whether a part of an object is read without the rest."""
+    """Whether a part of an object can be read without the rest."""
     is_remote = False
-    """Whether its objects lie in a store, or behind HTTP."""
+    """Whether objects are in an object store, or behind HTTP."""
     versioned = False
     """Whether each object has a version of its own."""
 
@@ -50,39 +50,39 @@ class Store:
         return type(self), (self.path,)
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> bytes | None:
-        """Return the bytes of an object, or a part of them as a slice says; None without one."""
+        """Return ``[start:stop]`` of an object's bytes; None if there is no object."""
         raise NotImplementedError
 
-    def fetch(self, name: str, memory: ReadBuffer) -> tuple[Any, Status] | None:
-        """Return the bytes of an object and what was known of it when they were read.
+    def fetch(self, name: str, buffer: ReadBuffer) -> tuple[Any, Status] | None:
+        """Return the bytes of an object and its status; version 0 if it changed during the read.
 
-        Its version is 0 where it was written to meanwhile. The bytes may lie in `memory`.
+        The bytes may be in `buffer`.
         """
         whole = self.read(name)
         return None if whole is None else (whole, Status(len(whole), 1))
 
     def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
-        """Return where an object's bytes lie as they are: file, offset and length; or None."""
+        """Return the address of an object's bytes: file, offset and length; None if it has none."""
         return None
 
     def prefetch(self, names: Sequence[str]) -> None:
-        """Ask at once for metadata files that may be read, where each would be a round trip."""
+        """Request metadata files at once, where each would take a round trip."""
 
     def folders(self, key: str) -> list[str] | None:
-        """Return the names of the folders in one; None where they can't be listed."""
+        """Return the names of the folders in a folder; None if they can't be listed."""
         return None
 
     def status(self, name: str) -> Status | None:
-        """Return what is known of an object; None where there is none."""
+        """Return the status of an object; None if there is none."""
         whole = self.read(name)
         return None if whole is None else Status(len(whole), 1)
 
     def file(self, name: str) -> Version | None:
-        """Return the version of the file in which an object lies; None where there is no file."""
+        """Return the version of the file that holds an object; None if there is no file."""
         return None
 
     def check(self, shape: tuple[int, ...]) -> None:
-        """Raise if the array is known to have another shape by now."""
+        """Raise if the array is known to have changed its shape."""
 
 
 class Folder(Store):
@@ -102,10 +102,10 @@ class Folder(Store):
         except _NO_FILE:
             return None
 
-    def fetch(self, name: str, memory: ReadBuffer) -> tuple[Any, Status] | None:
+    def fetch(self, name: str, buffer: ReadBuffer) -> tuple[Any, Status] | None:
         """Return the bytes of a file and its status.
 
-        Calls of the system alone: a file object takes a third longer to open and close.
+        By system calls: opening and closing a file object takes a third longer.
         """
         try:
             number = os.open(f"{self.path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
@@ -113,7 +113,7 @@ class Folder(Store):
             return None
         try:
             before = _status(os.fstat(number))
-            data, done = memory(before.nbytes), 0
+            data, done = buffer(before.nbytes), 0
             while done < before.nbytes and (got := os.preadv(number, [data[done:]], done)):
                 done += got
             changed = _status(os.fstat(number)) != before
@@ -141,7 +141,7 @@ class Folder(Store):
         return FileVersion.of(f"{self.path}/{name}")
 
     def folders(self, key: str) -> list[str] | None:
-        """Return the names of the folders in one; none where it is not there."""
+        """Return the names of the folders in a folder; none if it does not exist."""
         try:
             with os.scandir(os.path.join(self.path, key)) as entries:
                 return [entry.name for entry in entries if entry.is_dir() and entry.name[0] != "."]
@@ -150,7 +150,7 @@ class Folder(Store):
 
 
 class Archive(Store):
-    """A Zarr hierarchy in a ZIP archive, whose version is that of all its objects."""
+    """A Zarr hierarchy in a ZIP archive; all objects have the version of the archive."""
 
     listable = True
 
@@ -164,7 +164,7 @@ class Archive(Store):
 
     @property
     def _archive(self) -> zipfile.ZipFile:
-        if self._process != os.getpid():  # after a fork both would move one position in the file
+        if self._process != os.getpid():  # a fork shares the file position
             self._process, self._opened = os.getpid(), self._open()
         return self._opened
 
@@ -202,7 +202,7 @@ class Archive(Store):
             ) from error
 
     def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
-        """Return where the bytes of a member lie, unless some are compressed (APPNOTE 4.3.7)."""
+        """Return the address of a member, if no member is compressed (APPNOTE 4.3.7)."""
         if name not in self.names or not self.reads_parts:
             return None
         member, header = self._archive.getinfo(name), bytearray(30)
@@ -223,16 +223,16 @@ class Archive(Store):
 
 
 def calm() -> AbstractContextManager[None]:
-    """Silence warnings that are for writers, for as long as a block takes."""
+    """Silence zarr-python's warnings for writers during a block."""
     return silent(
         "Numcodecs codecs are not in the Zarr version 3",
         "Combining a `sharding_indexed` codec disables",
-        "Found an empty list of filters in the array",  # which is what the older zarr-python wrote
+        "Found an empty list of filters in the array",  # as older zarr-python wrote them
     )
 
 
 def join(*parts: str) -> str:
-    """Return the name of an object below a key: no part of it empty."""
+    """Join the nonempty parts of an object's name."""
     return "/".join(part for part in parts if part)
 
 
@@ -246,7 +246,7 @@ def store_of(path: str) -> Store:
         from oocdata.formats.zarr.remote import Remote  # not for `import oocdata`
 
         return Remote(path.rstrip("/"))
-    # A worker process may stand in another folder.
+    # A worker process may have another working directory.
     absolute = os.path.abspath(path)
     if os.path.isdir(absolute):
         return Folder(absolute)
