@@ -24,18 +24,18 @@ counts = st.integers(1, 40)
 
 @given(st.integers(0, 90), st.integers(1, 200), counts, counts, st.booleans())
 def test_a_pass_is_cut_into_runs(
-    first: int, length: int, steps: int, together: int, waits: bool
+    first: int, length: int, steps: int, together: int, first_alone: bool
 ) -> None:
-    over = Pass(first, length, steps, together, waits)
-    runs = [over.run(number) for number in range(len(over))]
+    pass_ = Pass(first, length, steps, together, first_alone)
+    runs = [pass_.run(number) for number in range(len(pass_))]
     flat = [run.epoch * steps + step for run in runs for step in range(run.start, run.stop)]
     assert flat == list(range(first, first + length))
     assert all(0 <= run.start < run.stop <= steps for run in runs)
     assert all(run.stop - run.start <= together for run in runs)
-    if waits:
+    if first_alone:
         assert runs[0].stop - runs[0].start == 1
-        without = replace(over, waits=False)
-        if len(without) < len(runs):  # those after it lie as without
+        without = replace(pass_, first_alone=False)
+        if len(without) < len(runs):  # the later runs are the same as without
             runs[:2] = [runs[0]._replace(stop=runs[1].stop)]
         assert runs == [without.run(number) for number in range(len(without))]
     # Only where the pass begins, and where it or an epoch ends, is a run shorter.

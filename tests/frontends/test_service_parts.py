@@ -117,7 +117,7 @@ class TestDealing:
     def test_neighbouring_steps_of_a_block_shuffle(self) -> None:
         rows = ooc.View.of(RecordingSource(np.arange(200_000), chunks=32))
         loader = rows.batches(32, shuffle=ooc.BlockShuffle(32, 64))
-        dealt = service.steps_dealt(loader)
+        dealt = service.steps_per_part(loader)
         assert dealt % loader.steps_together == 0
         assert -(-len(loader) // dealt) >= 8
         blocks = 200_000 / 32
@@ -126,7 +126,7 @@ class TestDealing:
 
     def test_runs_of_rows_that_have_an_address(self) -> None:
         loader = ooc.open(np.arange(20_000)).batches(10, shuffle=True)
-        assert service.steps_dealt(loader) == loader.steps_together
+        assert service.steps_per_part(loader) == loader.steps_together
 
 
 @pytest.fixture

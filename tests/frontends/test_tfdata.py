@@ -261,7 +261,7 @@ class TestLifetimes:
 
     def test_a_feed_that_is_gone_is_a_clear_error(self) -> None:
         with pytest.raises(DatasetGoneError, match="Keep a reference"):
-            feeds.called(np.int64(10**9), feeds.Feed.read)
+            feeds.call(np.int64(10**9), feeds.Feed.read)
 
 
 def fails_with(error: BaseException) -> Callable[[np.ndarray], np.ndarray]:

@@ -42,7 +42,7 @@ class Store:
 
 
 def ahead(store: Store, runs: int = 20, number: int = 0) -> AskAhead:
-    loader: Any = type("Loader", (), {"asked": staticmethod(store.ask)})
+    loader: Any = type("Loader", (), {"prefetched": staticmethod(store.ask)})
     return AskAhead(loader, Pass(first=0, length=runs, steps=runs, together=1), number)
 
 
@@ -67,7 +67,7 @@ def test_a_pass_that_begins_later() -> None:
 def test_runs_of_one_of_several_that_take_turns() -> None:
     store = Store(3)
     over = Pass(first=0, length=20, steps=20, together=1)
-    loader: Any = type("Loader", (), {"asked": staticmethod(store.ask)})
+    loader: Any = type("Loader", (), {"prefetched": staticmethod(store.ask)})
     asking = AskAhead(loader, over, 1, every=4)
     for number in (1, 5, 9):
         assert asking.continues(over, number)

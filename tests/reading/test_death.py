@@ -94,7 +94,7 @@ def test_a_worker_that_dies(
     assert len(batches) == 9 if way is numpy_way else 6 <= len(batches) <= 9
     pid = note.read_text()
     # Said within 5 s of the death is what was promised.
-    assert len(looked) * process._LOOK_SECONDS < 5
+    assert len(looked) * process._POLL_SECONDS < 5
     error = caught.value
     assert (error.pid, error.step, error.epoch) == (int(pid), 9, 0)
     assert (error.signal, error.exit_code) == (name, code)
@@ -149,7 +149,7 @@ def test_a_worker_that_hangs(way: Any, act: Any, monkeypatch: pytest.MonkeyPatch
 
 
 def test_killed_from_outside_while_it_waits() -> None:
-    pool = WorkerPool(ooc.open(np.arange(100.0)).batches(10, workers=1), held=2)
+    pool = WorkerPool(ooc.open(np.arange(100.0)).batches(10, workers=1), runs_in_use=2)
     pool.begin(Run(0, 0, 1))()
     pid = pool._workers[0].pid
     os.kill(pid, signal.SIGABRT)
@@ -165,7 +165,7 @@ def test_killed_from_outside_while_it_waits() -> None:
 
 def test_all_that_a_worker_was_sent_names_the_step_that_it_died_of() -> None:
     """TensorFlow's threads may ask for step 9 before step 8, whose error it then shows first."""
-    pool = WorkerPool(loader_of(lambda: os.kill(os.getpid(), signal.SIGKILL)), held=2)
+    pool = WorkerPool(loader_of(lambda: os.kill(os.getpid(), signal.SIGKILL)), runs_in_use=2)
     calls = [pool.begin(Run(0, step, step + 1)) for step in (9, 8)]
     errors = []
     for call in calls:
@@ -275,7 +275,7 @@ class TestExceptions:
             raise kinds[int(x[0])]("why")
 
         mapped = ooc.open(np.arange(4.0)).map(refuse, spec=SPEC)
-        with closing(WorkerPool(mapped.batches(1, workers=1), held=2)) as pool:
+        with closing(WorkerPool(mapped.batches(1, workers=1), runs_in_use=2)) as pool:
             for step, kind in enumerate(kinds):
                 with pytest.raises(kind, match="why"):
                     pool.begin(Run(0, step, step + 1))()

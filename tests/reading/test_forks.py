@@ -68,7 +68,7 @@ class TestForks:
     def test_a_fork_keeps_what_it_has(self) -> None:
         """The parent goes on, and the slots of its batches are written to again."""
         loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
-        pool = WorkerPool(loader, held=4)
+        pool = WorkerPool(loader, runs_in_use=4)
         kept = [read(pool, step) for step in range(3)]
         begun = pool.begin(Run(0, 3, 4))
         done, go = os.pipe()
@@ -94,7 +94,7 @@ class TestForks:
 
     def test_what_a_fork_writes_stays_in_the_fork(self) -> None:
         loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
-        pool = WorkerPool(loader, held=4)
+        pool = WorkerPool(loader, runs_in_use=4)
         batch = read(pool, 0)
         child = os.fork()
         if child == 0:  # pragma: no cover
@@ -124,7 +124,7 @@ class TestForks:
 
     def test_many_threads_that_fork(self) -> None:
         loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
-        pool = WorkerPool(loader, held=2)
+        pool = WorkerPool(loader, runs_in_use=2)
         ended: list[int] = []
 
         def forking() -> None:

@@ -38,7 +38,7 @@ def numbers(length: int) -> Callable[..., Iterator[int]]:
 class InProcess:
     """The runs of a stream's generators, each made here; as a ReadAhead gives them."""
 
-    over = None
+    pass_ = None
 
     def __init__(self, stream: ooc.Stream, epoch: int = 0) -> None:
         self.number = 0

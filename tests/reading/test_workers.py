@@ -25,9 +25,9 @@ from oocdata.engines.buffers import ALIGNMENT, side_by_side
 from oocdata.errors import ArgumentError, DatasetGoneError, MapError, WorkerError
 from oocdata.memory import account
 from oocdata.reading.ahead import ReadAhead, Reader
-from oocdata.reading.workers.child import lay
+from oocdata.reading.workers.child import copy_to_slot
 from oocdata.reading.workers.pool import TASKS, WorkerPool, pools
-from oocdata.reading.workers.sent import sent
+from oocdata.reading.workers.sent import share_loader
 from oocdata.runs import Pass, Run, run_bytes
 
 pytestmark = pytest.mark.usefixtures("own_account")
@@ -123,7 +123,7 @@ class TestMemory:
         run = Run(0, 2, 5)
         slot = np.zeros(run_bytes(loader, 3), np.uint8)
         batches = loader.run(run)
-        answer = lay(slot, batches)
+        answer = copy_to_slot(slot, batches)
         assert len(pickle.dumps(answer)) < 400  # where they lie: no array
         for places, batch in zip(answer, batches, strict=True):
             for (offset, shape, dtype), truth in zip(places, batch, strict=True):
@@ -133,11 +133,11 @@ class TestMemory:
 
     def test_what_does_not_fit_is_an_error(self) -> None:
         with pytest.raises(MapError, match="don't fit"):
-            lay(np.zeros(64, np.uint8), [np.arange(4.0), np.arange(4.0)])
+            copy_to_slot(np.zeros(64, np.uint8), [np.arange(4.0), np.arange(4.0)])
 
     def test_a_run_lies_side_by_side_and_is_nobody_elses(self, view: ooc.View) -> None:
         """So TensorFlow may alias it; and its slot is free for the next run at once."""
-        with closing(WorkerPool(view.next_frame().batches(16, workers=1), held=2)) as pool:
+        with closing(WorkerPool(view.next_frame().batches(16, workers=1), runs_in_use=2)) as pool:
             batches = pool.begin(Run(0, 0, 3))()
             for arrays in zip(*batches, strict=True):
                 found = side_by_side(arrays)
@@ -150,7 +150,7 @@ class TestMemory:
 
     def test_whoever_keeps_all_stops_no_one(self, view: ooc.View) -> None:
         loader = view.batches(4, shuffle=True, workers=2)
-        pool = WorkerPool(loader, held=2)
+        pool = WorkerPool(loader, runs_in_use=2)
         runs = [Run(0, step, step + 1) for step in range(len(loader))]
         kept = [batch for run in runs for batch in pool.begin(run)()]
         assert len(pool._free) == 2 * TASKS
@@ -158,7 +158,7 @@ class TestMemory:
         assert_same(kept, view.batches(4, shuffle=True))  # the memory outlives the workers
 
     def test_room_for_what_is_read_and_in_use(self, view: ooc.View) -> None:
-        pool = WorkerPool(view.batches(16, workers=2), held=4)
+        pool = WorkerPool(view.batches(16, workers=2), runs_in_use=4)
         try:
             slots, slot_bytes = pool._slots.shape
             assert slots == 2 * TASKS
@@ -175,7 +175,7 @@ class TestMemory:
         ooc.set_memory(mebibytes << 20)
         try:
             loader = ooc.open(array).batches(1, workers=2)
-            pool = WorkerPool(loader, held=2, together=1)
+            pool = WorkerPool(loader, runs_in_use=2, together=1)
             assert len(pool._slots) == slots
             pool.close()
             if mebibytes == 1:
@@ -219,7 +219,7 @@ class TestMemory:
 
 class TestPool:
     def test_closed_is_closed(self, view: ooc.View) -> None:
-        pool = WorkerPool(view.batches(4, workers=1), held=2)
+        pool = WorkerPool(view.batches(4, workers=1), runs_in_use=2)
         call = pool.begin(Run(0, 0, 1))
         pool.close()
         pool.close()
@@ -232,14 +232,14 @@ class TestPool:
         self, view: ooc.View, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """Python then sets the names of modules to None; pools were closed before."""
-        held = WorkerPool(view.batches(4, workers=1), held=2)
+        held = WorkerPool(view.batches(4, workers=1), runs_in_use=2)
         held.close()
         monkeypatch.setattr("oocdata.reading.workers.pool.account", None)
         held.__del__()
 
     def test_many_threads(self, view: ooc.View) -> None:
         loader = view.batches(4, shuffle=True, seed=1, workers=2)
-        pool = WorkerPool(loader, held=8)
+        pool = WorkerPool(loader, runs_in_use=8)
         numbers = iter(range(len(loader)))
         wrong: list[int] = []
 
@@ -266,7 +266,7 @@ class TestPool:
                 raise KeyboardInterrupt
             return press if frame.f_code is entering else None
 
-        pool = WorkerPool(view.batches(4, workers=1), held=2)
+        pool = WorkerPool(view.batches(4, workers=1), runs_in_use=2)
         sys.settrace(press)
         try:
             with suppress(KeyboardInterrupt):
@@ -300,7 +300,7 @@ class TestFromPassToPass:
 
     @pytest.fixture
     def reader(self, loader: ooc.Loader) -> Iterator[Reader]:
-        with closing(Reader(loader, 2, 0, held=2)) as reader:
+        with closing(Reader(loader, 2, 0, runs_in_use=2)) as reader:
             yield reader
 
     def over(self, loader: ooc.Loader, together: int = 1) -> Pass:
@@ -395,7 +395,7 @@ class TestPickling:
         rows = np.random.default_rng(0).permutation(100_000)
         table = np.zeros(100_000)
         loader = ooc.open(np.zeros(100_000))[rows].map(lambda x: x + table[0]).batches(10)
-        descriptor, lengths = sent(loader)
+        descriptor, lengths = share_loader(loader)
         os.close(descriptor)
         assert lengths[0] < 10_000
         assert sorted(lengths[1:]) == [800_000] * 3
