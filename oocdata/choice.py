@@ -283,24 +283,22 @@ def _join_blocks(blocks: AnyBlocks, run: int) -> AnyBlocks:
 
 
 def _block_bytes(dataset: Dataset, blocks: AnyBlocks) -> tuple[int, int]:
-    """Return the decoded bytes that a block adds to its neighbour's, and how many it shares.
+    """Return the decoded bytes that a block adds to its neighbour's, and the overlap of both.
 
-    Windows extend into the next chunks, files end within a chunk, and a step may not divide a
-    chunk. The bytes that two neighbours share are in units of the first number, rounded up: the
-    maximum over the blocks that are compared.
+    The overlap is in units of the first number, rounded up: the maximum over the blocks compared.
+    Blocks overlap because windows extend into the next chunks, files end within a chunk, or a step
+    does not divide a chunk.
     """
     storages: dict[int, Storage] = {}
     unit, most, shared = 0, 0, 0.0
     count, number = len(dataset), blocks.number(len(dataset))
     compared = np.linspace(0, max(0, number - 2), _PAIRS_COMPARED).astype(np.int64)
     for block in np.unique(compared).tolist():
-        pair = (
-            _sample_positions(blocks, count, member)
-            for member in (block, min(block + 1, number - 1))
-        )
+        neighbour = min(block + 1, number - 1)
+        samples = (_sample_positions(blocks, count, each) for each in (block, neighbour))
         first, second = (
             chunks_of(dataset.requests(positions, Draw(positions=positions)), storages)
-            for positions in pair
+            for positions in samples
         )
         union = sum((first | second).values())
         added = union - sum(first.values())

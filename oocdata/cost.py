@@ -113,7 +113,7 @@ def chunks_of(
     `storages` caches the sources' storage, by `id`.
     """
     storages = {} if storages is None else storages
-    found: Chunks = {}
+    chunks: Chunks = {}
     for request in of_sources(requests):
         for boxes in stored_boxes(request.source, request.origins, request.extent):
             source, origins, extent = boxes
@@ -121,8 +121,8 @@ def chunks_of(
             if storage.chunks is not None:
                 numbers = chunk_numbers(source.shape, storage, origins, extent)
                 nbytes = chunk_bytes(source, storage)
-                found.update(((id(source), number), nbytes) for number in numbers.tolist())
-    return found
+                chunks.update(((id(source), number), nbytes) for number in numbers.tolist())
+    return chunks
 
 
 def amplification(loader: Loader) -> float:
@@ -222,13 +222,13 @@ def fetching(loader: Loader) -> Fetching | None:
     from oocdata.stores.link import REQUESTS  # not for `import oocdata`
 
     dataset, pass_, steps = loader.dataset, loader.pass_from(0), len(loader)
-    first = cost_of(chain.from_iterable(_soons(loader.requests(pass_.run(0)))))
+    first = cost_of(chain.from_iterable(_store_reads(loader.requests(pass_.run(0)))))
     pass_ = replace(pass_, first_alone=False)  # with runs of the usual length
     costs = list[list[Cost]]()
     chunks, elements, followed = 0, 0, 0
     for run in map(pass_.run, range(min(len(pass_), _COUNTED_RUNS))):
         requests, followed = loader.requests(run), run.stop
-        costs.append([cost_of(reads) for reads in _soons(requests)])
+        costs.append([cost_of(reads) for reads in _store_reads(requests)])
         chunks += sum(chunks_of(requests).values())
         elements += sum(loader.steps.lengths(run.start, followed))
     chunked, blocked, addressed = map(_sum, zip(*costs, strict=True))
@@ -247,7 +247,7 @@ def fetching(loader: Loader) -> Fetching | None:
     if blocked.nbytes:  # blocks of small rows stay in memory; enough positions to touch all blocks
         count = min(len(dataset), _MOST_TOUCHES)
         positions = np.linspace(0, len(dataset) - 1, count).astype(np.int64)
-        blocks = _soons(dataset.requests(positions, Draw(positions=positions)))[1]
+        blocks = _store_reads(dataset.requests(positions, Draw(positions=positions)))[1]
         share = cost_of(blocks).nbytes / blocked.nbytes * readers
     times = steps / followed
     share = min(share, times)
@@ -259,13 +259,13 @@ def fetching(loader: Loader) -> Fetching | None:
     return Fetching(first, trips, epoch)
 
 
-def _soons(requests: Iterable[ArrayRequest]) -> tuple[list[Soon], list[Soon], list[Soon]]:
+def _store_reads(requests: Iterable[ArrayRequest]) -> tuple[list[Soon], list[Soon], list[Soon]]:
     """Return what requests read from stores: chunks, blocks of small rows, and others."""
     chunks, blocks, others = list[Soon](), list[Soon](), list[Soon]()
     for request in of_sources(requests):
         cached = blocks if request.source.storage().chunks is None else chunks
-        for one in soon(request.source, request.origins, request.extent):
-            (cached if one.cached else others).append(one)
+        for read in soon(request.source, request.origins, request.extent):
+            (cached if read.cached else others).append(read)
     return chunks, blocks, others
 
 
@@ -305,14 +305,14 @@ def _distinct(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.int6
             extent, numbers = _points(request)
             key = id(request.source), extent
             parts.setdefault(key, (request.source, []))[1].append(numbers)
-    found = np.zeros(2, np.int64)
+    totals = np.zeros(2, np.int64)
     for (_, extent), (source, several) in parts.items():
         number = len(np.unique(np.concatenate(several)))
         storage, nbytes = source.storage(), float(extent.size * source.dtype.itemsize)
         if storage.chunk_bytes is not None and storage.chunks is not None:
             nbytes = extent.size / prod(storage.chunks) * storage.chunk_bytes
-        found[1 if storage.chunks is None else 0] += round(number * nbytes)
-    return found
+        totals[1 if storage.chunks is None else 0] += round(number * nbytes)
+    return totals
 
 
 def _points(request: Request) -> tuple[Extent, NDArray[np.int64]]:

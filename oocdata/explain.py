@@ -139,7 +139,7 @@ class Explanation:
             f"memory at most {size(self.resident_bytes)}: {self.in_flight} batches in flight"
             f"{together}; what is kept of chunks or small rows; scratch"
         )
-        lines += [f"advice {one.text}" for one in self.advice]
+        lines += [f"advice {advice.text}" for advice in self.advice]
         return "\n".join(lines)
 
 
@@ -152,7 +152,7 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
     parallel, prefetch = as_count("parallel", parallel), as_count("prefetch", prefetch, at_least=0)
     ahead = loader.ahead(parallel, prefetch)
     reading = reading_of(loader)
-    resident, records = _resident_bytes(loader, ahead), loader.in_tf
+    resident, records = _resident_bytes(loader, ahead), loader.tf_loader
     if records is not loader:  # `to_tf` reads runs of records, and parses a run at a time
         runs = records.ahead(parallel, prefetch)
         parsed = 2 * runs.together * loader.batch_bytes
@@ -203,7 +203,7 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     tables = sum(storage.table_bytes for storage in storages) + _order_bytes(loader)
     # The inputs of a mapped function, and its results copied to memory that TensorFlow may keep;
     # for sparse rows, the arrays as stored.
-    elements = ahead.together * loader.largest
+    elements = ahead.together * loader.largest_batch
     reading = loader.input_bytes(ahead.together)
     reading += loader.batch_bytes if loader.dataset.is_mapped else 0
     reading += max(storage.scratch_bytes for storage in storages)
@@ -254,7 +254,7 @@ def _order_words(order: Order, count: int) -> str:
         words = [_order_words(*pair) for pair in zip(order.orders, order.counts, strict=True)]
         return f"mixture of {len(words)} members, each: {' or '.join(sorted(set(words)))}"
     if isinstance(order, Bucketed):
-        words = [_order_words(one, count) for one in order.orders]
+        words = [_order_words(member, count) for member in order.orders]
         return f"{len(words)} buckets by length, each: {' or '.join(sorted(set(words)))}"
     if isinstance(order, Weighted):
         return f"draws by weight, {_order_words(order.order, count)}"

@@ -164,14 +164,14 @@ class Loader(Epochs):
         return batched_spec(self.dataset.spec, length)
 
     @property
-    def largest(self) -> int:
+    def largest_batch(self) -> int:
         """Largest number of elements that this loader reads for a batch."""
         return min(self.batch_size, self.steps.length) // self.num_shards
 
     @cached_property
     def array_bytes(self) -> list[int]:
         """Bytes of each array of a batch that this loader reads; an upper bound for ragged rows."""
-        share = self.largest
+        share = self.largest_batch
         # `times` is how often the largest row may occur in one batch.
         times = share if isinstance(self.order, Weighted) else 1
         if isinstance(self.order, Mixture) and self.dataset.is_composed:
@@ -185,7 +185,7 @@ class Loader(Epochs):
         The inputs of mapped functions, and the stored arrays of sparse rows; 0 if everything is
         read directly into the batches.
         """
-        return self.dataset.input_bytes(steps * self.largest)
+        return self.dataset.input_bytes(steps * self.largest_batch)
 
     @property
     def steps_together(self) -> int:
@@ -221,13 +221,12 @@ class Loader(Epochs):
     @cached_property
     def cached(self) -> bool:
         """Whether reading fills a chunk cache, here or in worker processes."""
-        sources = self.dataset.sources()
-        return bool(self.workers) or any(
-            cached_bytes(source, source.storage()) for source in sources
-        )
+        if self.workers:
+            return True
+        return any(cached_bytes(source, source.storage()) for source in self.dataset.sources())
 
     @property
-    def in_tf(self) -> Loader:
+    def tf_loader(self) -> Loader:
         """The loader that `to_tf` reads: of raw records, if TensorFlow parses them in its graph."""
         mapped = self.dataset
         parses = isinstance(mapped, Map) and isinstance(mapped.fn, InGraph)
@@ -254,15 +253,15 @@ class Loader(Epochs):
     def _checked(self, step: int, epoch: int, last: int, name: str) -> tuple[int, int]:
         """Return a step and an epoch as Python integers, which do not overflow as NumPy's do."""
         try:
-            number, at = operator.index(step), operator.index(epoch)
+            step_number, epoch_number = operator.index(step), operator.index(epoch)
         except TypeError:
-            number, at = -1, -1
-        if not 0 <= number <= last or at < 0:
+            step_number, epoch_number = -1, -1
+        if not 0 <= step_number <= last or epoch_number < 0:
             raise PositionError(
                 f"`{name}` must lie within [0, {last + 1}) and `epoch` must not be negative; got "
                 f"step {step} of epoch {epoch}."
             )
-        return number, at
+        return step_number, epoch_number
 
     def batch(self, step: int, epoch: int = 0) -> Batch:
         """Read one batch: a pure function of (step, epoch).

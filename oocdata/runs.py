@@ -63,20 +63,9 @@ def steps_together(
 ) -> int:
     """Return how many steps of an epoch to read at once.
 
-    Parameters
-    ----------
-    steps : int
-        Steps of an epoch.
-    batch_bytes : int
-        Bytes of one batch.
-    share_chunks : bool
-        Whether a run should be as long as memory allows, because each row costs the decoding of a
-        chunk unless other rows of the same run are in that chunk too.
-    objects : bool
-        Whether elements are Python objects.
-    far : bool
-        Whether each epoch fetches its bytes from a store; then runs are shorter, so that more of
-        them are in flight.
+    With `share_chunks`, as many as memory allows: each row costs the decoding of a chunk, unless
+    other rows of the same run are in that chunk too. Where every epoch fetches its bytes from a
+    store (`far`), fewer, so that more runs are in flight.
     """
     share = batch_share() // (_RUNS_FAR if far else _RUNS)
     most_bytes = min(_OBJECT_BYTES if objects else _RUN_BYTES, share)
@@ -249,11 +238,8 @@ class Pass:
 class Passes:
     """Consecutive passes over a loader's steps.
 
-    Parameters
-    ----------
-    begin : callable
-        Takes the step, counted through all epochs, at which the passes so far end, and returns the
-        `Pass` that follows.
+    `begin` takes the step, counted through all epochs, at which the passes so far end, and returns
+    the `Pass` that follows.
 
     Examples
     --------

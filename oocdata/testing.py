@@ -216,8 +216,8 @@ class SourceConformance:
     def test_rows_in_any_order(self, tmp_path: Path) -> None:
         array = sample_array(self.shape)
         source = self.make(tmp_path, array)
-        some = [[22, 0, 11], [5, 5, 5], [3, 4, 5, 6], [6, 5, 4], [0, 22, 1, 21, 1, 0]]
-        for rows in ([0], [22], [], *some):
+        orders = [[22, 0, 11], [5, 5, 5], [3, 4, 5, 6], [6, 5, 4], [0, 22, 1, 21, 1, 0]]
+        for rows in ([0], [22], [], *orders):
             with _trying(f"rows {rows}"):
                 origins = [[row, 0, 0, 0] for row in rows]
                 found = self.read(source, origins, Extent.of((1, *self.shape[1:])))

@@ -475,4 +475,4 @@ class Halved:
 
 def test_a_function_is_no_graph_for_its_attributes() -> None:
     loader = ooc.open(np.arange(8.0)).map(Halved()).batches(4)
-    assert loader.in_tf is loader
+    assert loader.tf_loader is loader

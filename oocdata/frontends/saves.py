@@ -61,8 +61,8 @@ def saves_in(folder: Path) -> list[Path]:
     """
     if folder.exists() and not folder.is_dir():
         raise RestoreError(f"`folder` must be a folder; '{folder}' is a file.")
-    found = folder.iterdir() if folder.exists() else ()
-    return sorted((path for path in found if _NAME.fullmatch(path.name)), reverse=True)
+    paths = folder.iterdir() if folder.exists() else ()
+    return sorted((path for path in paths if _NAME.fullmatch(path.name)), reverse=True)
 
 
 def write_save(folder: Path, save: Save) -> Path:
@@ -149,8 +149,8 @@ def has_missing_variables(model: Any, saved: Values) -> bool:
     # (A built mixed-precision optimizer would create its variables again.)
     if model.built and model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    found = _variables(model)
-    return any(len(found[group]) < len(saved.get(group, ())) for group in found)
+    groups = _variables(model)
+    return any(len(groups[group]) < len(saved.get(group, ())) for group in groups)
 
 
 def assign(model: Any, saved: Values) -> None:
@@ -158,17 +158,17 @@ def assign(model: Any, saved: Values) -> None:
 
     Raises ValueError, naming the first variable that differs, if the model has other variables.
     """
-    found = {group: variables for group, variables in _variables(model).items() if group in saved}
-    for group, variables in found.items():
+    groups = {group: variables for group, variables in _variables(model).items() if group in saved}
+    for group, variables in groups.items():
         before = [_signature(name, value.dtype.name, value.shape) for name, value in saved[group]]
         now = [_signature(v.name, v.dtype, v.shape) for v in variables]
         for at, (old, new) in enumerate(zip_longest(before, now, fillvalue="none")):
             if old != new:
                 raise ValueError(f"variable {at} of the {group} was {old}, and is {new}")
-    for group, variables in found.items():
+    for group, variables in groups.items():
         for variable, (_, value) in zip(variables, saved[group], strict=True):
             variable.assign(value)
-    flat = [variable for variables in found.values() for variable in variables]
+    flat = [variable for variables in groups.values() for variable in variables]
     replicas = [values for group, values in saved.items() if group not in _GROUPS]
     for replica, values in enumerate(replicas):
         for name, value in values:

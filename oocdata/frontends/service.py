@@ -120,21 +120,21 @@ def to_service(
 
         @without_autograph
         def read(parts: tf.Tensor) -> tf.data.Dataset:
-            found = _batches(loader, request, epoch, parts, parallel)
+            dataset = _batches(loader, request, epoch, parts, parallel)
             if shared:
                 job = tf.strings.join([name, tf.as_string(begun), tf.as_string(epoch)], "/")
-                return _read_by(address, found, job).map(single_batch)
+                return _read_by(address, dataset, job).map(single_batch)
             # Without end: a worker with nothing more to read reports that again and again.
-            found = found.concatenate(tf.data.Dataset.range(_ENDLESS).map(tick))
+            dataset = dataset.concatenate(tf.data.Dataset.range(_ENDLESS).map(tick))
             # Until all steps have arrived, or count as lost. (`take` directly after `filter`: a map
             # between them would read ahead, and block while the filter finds nothing.)
             count = tf.reduce_sum(parts[:, 1] - parts[:, 0])
-            found = _read_by(address, found, "").map(arrived)
-            found = found.take_while(without_autograph(lambda goes_on, step, batch: goes_on))
-            found = found.filter(without_autograph(lambda goes_on, step, batch: step >= 0)).take(
-                count
-            )
-            return found.map(single_batch)
+            dataset = _read_by(address, dataset, "").map(arrived)
+            dataset = dataset.take_while(without_autograph(lambda goes_on, step, batch: goes_on))
+            dataset = dataset.filter(
+                without_autograph(lambda goes_on, step, batch: step >= 0)
+            ).take(count)
+            return dataset.map(single_batch)
 
         @without_autograph
         def arrived(step: tf.Tensor, batch: Any) -> Any:
@@ -152,8 +152,8 @@ def to_service(
         return tf.ensure_shape(step, ()), map_tree(_no_batch, spec)
 
     @without_autograph
-    def single_batch(*found: Any) -> Any:
-        arrays = leaves(found[-1])
+    def single_batch(*element: Any) -> Any:
+        arrays = leaves(element[-1])
         return map_tree(lambda leaf: tf.ensure_shape(next(arrays)[0], leaf.shape), spec)
 
     # TensorFlow warns that options are unknown while a graph is traced; they are not needed.

@@ -113,7 +113,7 @@ def to_tf(
         raise ArgumentError(
             f"`job_name` must be None without `service`, whose jobs it names; got {job_name!r}."
         )
-    length, records = epochs * len(loader), loader.in_tf
+    length, records = epochs * len(loader), loader.tf_loader
     parsing = None if records is loader else loader.dataset.fn
     begin = passes(records, start, epochs)
     extra = {"steps": str(len(loader)), "steps of a pass": str(length)}

@@ -209,9 +209,9 @@ class _Threads:
         self._most, self._nbytes, self._cached = plan.reading + plan.ready, nbytes, loader.cached
         self._pass, self._finish = pass_, finish
         self._reader = loader.reader()
-        self._asking: AskAhead | None = None
+        self._prefetch: AskAhead | None = None
         if isinstance(loader, Loader) and loader.dataset.is_remote:
-            self._reader, self._asking = loader.read, AskAhead(loader, pass_, number)
+            self._reader, self._prefetch = loader.read, AskAhead(loader, pass_, number)
         self._pool = ThreadPoolExecutor(plan.reading, "oocdata-read-ahead")
 
     def take(self, ahead: int) -> bool:
@@ -228,15 +228,15 @@ class _Threads:
 
     def _read(self, number: int) -> list[Any]:
         run = self._pass.run(number)
-        with nullcontext() if self._asking is None else self._asking.reading(number):
+        with nullcontext() if self._prefetch is None else self._prefetch.reading(number):
             return self._finish(self._reader(run))
 
     def close(self, ahead: Sequence[Any]) -> None:
         # Without waiting: the garbage collector may close this object in any thread, also in one
         # of the pool's own threads, or in one that holds a lock which they need.
         self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._asking is not None:
-            self._asking.close()
+        if self._prefetch is not None:
+            self._prefetch.close()
         self._account.end(id(self))
 
 

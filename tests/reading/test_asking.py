@@ -161,10 +161,10 @@ def test_what_is_read_stays_asked_for_while_another_thread_looks() -> None:
         with ask(run) as files:
             yield files
 
-    asking._loader = type("Loader", (), {"asked": staticmethod(look)})  # type: ignore[assignment]
+    asking._loader = type("Loader", (), {"prefetched": staticmethod(look)})  # type: ignore[assignment]
     with ThreadPoolExecutor(2) as pool:
         # The first thread asks for its run, and then looks for the next one.
-        first = pool.submit(asking._ask, 0)
+        first = pool.submit(asking._request, 0)
         assert looking.wait(60)
         with asking.reading(0):
             pass

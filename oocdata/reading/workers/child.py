@@ -178,5 +178,5 @@ def load_error(pickled: bytes) -> BaseException:
         kind, args, state = error
         error = kind.__new__(kind, *args)
         error.__dict__.update(state)
-    made: BaseException = error
-    return made
+    exception: BaseException = error
+    return exception

@@ -126,14 +126,14 @@ class WorkerPool:
         self._lock = threading.RLock()
         self.changed = threading.Condition(self._lock)
 
-    def _allocate(self, wanted: int, slot_bytes: int) -> int:
-        """Return how many slots memory allows: at least two, at most `wanted`.
+    def _allocate(self, most_slots: int, slot_bytes: int) -> int:
+        """Return how many slots memory allows: at least two, at most `most_slots`.
 
         They count as in flight until the pool is closed, because a slot that was written to keeps
         its memory.
         """
         slots = 0
-        while slots < wanted and account().take(id(self), slot_bytes, always=slots < 2):
+        while slots < most_slots and account().take(id(self), slot_bytes, always=slots < 2):
             slots += 1
         return slots
 
@@ -166,7 +166,7 @@ class WorkerPool:
 
     @property
     def _has_room(self) -> bool:
-        return bool(self._free) and any(len(one.queue) < TASKS for one in self._workers)
+        return bool(self._free) and any(len(worker.queue) < TASKS for worker in self._workers)
 
     def _check_open(self) -> None:
         if self._closed:

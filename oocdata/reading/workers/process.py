@@ -100,8 +100,8 @@ class Process:
     def _death(self, run: Run) -> WorkerError:
         self.kill()
         code = self.wait()
-        one = run.stop - run.start == 1
-        steps = f"step {run.start}" if one else f"steps {run.start} to {run.stop - 1}"
+        single = run.stop - run.start == 1
+        steps = f"step {run.start}" if single else f"steps {run.start} to {run.stop - 1}"
         ended = f"exited with code {code}"
         hint = "Did a mapped function, or a library that it calls, end the process?"
         name = None
