@@ -51,7 +51,10 @@ SECONDS = 120
 
 
 def start(tmp_path: Path, code: str, *, fork: bool | None = None, **options: Any) -> Process:
-    """Start a script as the leader of a new session, as a terminal does."""
+    """Start a script as the leader of a new session, as a terminal does.
+
+    By default, a script that needs TensorFlow is forked from a process that has imported it.
+    """
     script = tmp_path / "script.py"
     script.write_text(PREAMBLE + textwrap.dedent(code))
     if "to_tf" in code if fork is None else fork:
