@@ -41,7 +41,7 @@ class Feed:
     TensorFlow keeps the position of each iterator as an int64 array of shape (5,): the first step
     of the pass, its length, the steps of a run, the number of runs, and a key. The tensor aliases
     the array, so the array lives as long as the iterator; when it goes, reading ahead ends. A
-    position is valid for one fingerprint. The reader's runs are arrays as returned by `tensors_of`.
+    position is valid for one fingerprint. The reader's runs are arrays; see `tensors_of`.
     """
 
     def __init__(
