@@ -51,42 +51,41 @@ class Feed:
         self.fingerprint = fingerprint
         self._fingerprint_bytes = fingerprint.encode()
         self._keys = itertools.count()
-        self._places: WeakValueDictionary[int, NDArray[np.int64]] = WeakValueDictionary()
+        self._positions: WeakValueDictionary[int, NDArray[np.int64]] = WeakValueDictionary()
         self._runs: WeakValueDictionary[int, ReadAhead | Merged] = WeakValueDictionary()
 
-    def read(self, place: NDArray[np.int64], saved: bytes, number: int) -> list[NDArray[Any]]:
+    def read(self, position: NDArray[np.int64], saved: bytes, number: int) -> list[NDArray[Any]]:
         """Return the position of an iterator, and the arrays of a run; past the last run, no steps.
 
-        `place` is a position that was returned here, or where the iterator was saved; `saved` is
-        the fingerprint that it is valid for. Raises RestoreError if `saved` is another feed's
-        fingerprint.
+        `position` was returned here, or where the iterator was saved; `saved` is the fingerprint
+        that it is valid for. Raises RestoreError if `saved` is another feed's fingerprint.
         """
         if saved != self._fingerprint_bytes:
             refuse_other(saved.decode(), self.fingerprint)
         if number == BEGINNING:
-            place, runs = self._enter(self.begin(), 0)
+            position, runs = self._enter(self.begin(), 0)
             arrays = None
         else:
-            place, runs = self._take(place, number)
+            position, runs = self._take(position, number)
             try:
                 arrays = runs.read()
             except BaseException:
                 runs.close()
                 if isinstance(runs, Merged):  # generators can't continue: the next read is the end
-                    self._runs[int(place[-1])] = runs
+                    self._runs[int(position[-1])] = runs
                 raise
             if arrays is None:  # the end, which is not known in advance for every loader
-                place = np.array([*place[:3], number, *place[4:]])
-        self._runs[int(place[-1])] = runs
-        return [place, *(arrays or tensors_of([], self.loader))]
+                position = np.array([*position[:3], number, *position[4:]])
+        self._runs[int(position[-1])] = runs
+        return [position, *(arrays or tensors_of([], self.loader))]
 
     def _take(
-        self, place: NDArray[np.int64], number: int
+        self, position: NDArray[np.int64], number: int
     ) -> tuple[NDArray[np.int64], ReadAhead | Merged]:
         """Take an iterator's runs from the table; return its position and the runs."""
-        first, length, together, _, key = map(int, place)
+        first, length, together, _, key = map(int, position)
         pass_ = replace(self.loader.pass_from(0), first=first, length=length, together=together)
-        current, runs = self._places.get(key), self._runs.pop(key, None)
+        current, runs = self._positions.get(key), self._runs.pop(key, None)
         if runs is not None:
             if current is not None and (runs.pass_, runs.number) == (pass_, number):
                 return current, runs
@@ -98,11 +97,11 @@ class Feed:
     def _enter(self, pass_: Pass, number: int) -> tuple[NDArray[np.int64], ReadAhead | Merged]:
         """Return a new position for an iterator, and its runs from `number` on."""
         key, runs = next(self._keys), self.reader.begin(pass_, number)
-        place = empty((5,), np.dtype(np.int64))
-        place[:] = pass_.first, pass_.length, pass_.together, len(pass_), key
-        finalize(place, runs.close).atexit = False
-        self._places[key] = place
-        return place, runs
+        position = empty((5,), np.dtype(np.int64))
+        position[:] = pass_.first, pass_.length, pass_.together, len(pass_), key
+        finalize(position, runs.close).atexit = False
+        self._positions[key] = position
+        return position, runs
 
 
 _feeds: dict[int, Any] = {}
@@ -124,9 +123,9 @@ def forget(number: int) -> None:
     forget_originals(number)
 
 
-def read(feed: Any, place: Any, saved: Any, number: Any) -> list[NDArray[Any]]:
+def read(feed: Any, position: Any, saved: Any, number: Any) -> list[NDArray[Any]]:
     """Read a run of steps; see `Feed.read`."""
-    return call(feed, Feed.read, place, saved, int(number))
+    return call(feed, Feed.read, position, saved, int(number))
 
 
 def call(number: Any, method: Callable[..., _Result], *arguments: Any) -> _Result:

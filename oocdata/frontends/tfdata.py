@@ -67,7 +67,7 @@ __all__ = [
 
 atexit.register(calls.close)  # after importing TensorFlow, so that it runs before its exit hooks
 
-_PLACE = (5,)
+_POSITION_SHAPE = (5,)
 """Shape of the array that holds an iterator's position; see `oocdata.frontends.feeds.Feed`."""
 
 _HANDED_OUT = 2
@@ -195,7 +195,7 @@ def dataset_of_passes(
         parts.append([part for leaf in elements for part in composed_specs(leaf, None)])
     shapes = [(None, *part.shape) for part in itertools.chain.from_iterable(parts)]
     names = tuple(tensor_dtype(part.dtype) for part in parts[0])
-    composed, each = loader.dataset.is_composed, len(names)
+    composed, count = loader.dataset.is_composed, len(names)
     read = _read_function(names * (2 if has_short else 1))
     feed, own_fingerprint = tf.constant(number, tf.int64), tf.constant(text)
 
@@ -205,27 +205,27 @@ def dataset_of_passes(
     # continues with the same runs, whatever their length here, or raises.
     @without_autograph
     def run(state: tuple[tf.Tensor, tf.Tensor], number: tf.Tensor) -> Any:
-        place, *arrays = read(feed, *state, number)
-        place = tf.ensure_shape(place, _PLACE)
+        position, *arrays = read(feed, *state, number)
+        position = tf.ensure_shape(position, _POSITION_SHAPE)
         arrays = tuple(map(tf.ensure_shape, arrays, shapes))
-        return (place, own_fingerprint), (place, number, arrays)
+        return (position, own_fingerprint), (position, number, arrays)
 
     @without_autograph
-    def is_run(place: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> tf.Tensor:
-        return number < place[3]
+    def is_run(position: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        return number < position[3]
 
     @without_autograph
-    def batches(place: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> Any:
-        def cut(tensors: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
+    def batches(position: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> Any:
+        def sliced(tensors: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
             rest = iter(tensors)
             tree = tensors if composed else map_tree(lambda _: next(rest), spec)
             tree = tree if parsing is None else parsing.tensors(tree)
             return tf.data.Dataset.from_tensor_slices(tree)  # not `unbatch`, which copies each
 
-        dataset = cut(arrays[:each])
-        return dataset.concatenate(cut(arrays[each:])) if has_short else dataset
+        dataset = sliced(arrays[:count])
+        return dataset.concatenate(sliced(arrays[count:])) if has_short else dataset
 
-    not_begun = tf.constant(-1, tf.int64, _PLACE)
+    not_begun = tf.constant(-1, tf.int64, _POSITION_SHAPE)
     state = (not_begun, own_fingerprint)
     dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan(state, run)
     dataset = dataset.take_while(is_run)
@@ -331,11 +331,16 @@ def _read_function(dtypes: tuple[str, ...]) -> Any:
     """
     outputs = [tf.int64, *(tf.as_dtype(dtype) for dtype in dtypes)]
     scalar = tf.TensorSpec((), tf.int64)
-    signature = [scalar, tf.TensorSpec(_PLACE, tf.int64), tf.TensorSpec((), tf.string), scalar]
+    signature = [
+        scalar,
+        tf.TensorSpec(_POSITION_SHAPE, tf.int64),
+        tf.TensorSpec((), tf.string),
+        scalar,
+    ]
 
     @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
-    def read(feed: tf.Tensor, place: tf.Tensor, saved: tf.Tensor, number: tf.Tensor) -> Any:
-        inputs = [feed, place, saved, number]
+    def read(feed: tf.Tensor, position: tf.Tensor, saved: tf.Tensor, number: tf.Tensor) -> Any:
+        inputs = [feed, position, saved, number]
         return tf.numpy_function(feeds.read, inputs, outputs, stateful=False)
 
     return read

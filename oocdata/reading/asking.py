@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["AskAhead"]
 
 _FARTHEST = 64
-"""Most runs requested beyond the one that is being read: small runs never fill a link."""
+"""Most runs requested beyond the one being read; small runs alone would never fill a link."""
 
 
 class AskAhead:
@@ -43,7 +43,7 @@ class AskAhead:
         self._next = self._first = number
         self._may_run_ahead = threading.Event()
         self._requested: dict[int, Future[ExitStack]] = {}
-        self._lookups, self._read = 0, list[ExitStack]()
+        self._lookups, self._finished = 0, list[ExitStack]()
         self._stores: Sequence[Asks] = ()
         self._closed = False
 
@@ -69,20 +69,22 @@ class AskAhead:
             try:
                 yield
             finally:
-                self._close_read(stack)
+                self._close_finished(stack)
         finally:
             self._may_run_ahead.set()
 
-    def _close_read(self, *read: ExitStack) -> None:
+    def _close_finished(self, *read: ExitStack) -> None:
         """Close the requests of runs that were read, unless a thread is looking up later requests.
 
         That thread may have found a chunk neither in the cache, because it was not decoded yet, nor
         among the requests, because they were closed meanwhile: it would fetch the chunk again.
         """
         with self._lock:
-            self._read += read
-            ended, self._read = ([], self._read) if self._lookups else (self._read, [])
-        for stack in ended:
+            self._finished += read
+            if self._lookups:
+                return
+            closing, self._finished = self._finished, []
+        for stack in closing:
             stack.close()
 
     def _request(self, upto: int) -> None:
@@ -109,7 +111,7 @@ class AskAhead:
                 request.set_exception(error)
             with self._lock:
                 self._lookups -= 1
-            self._close_read()
+            self._close_finished()
         if self._closed:  # `close` may have missed the run that was just added
             self.close()
 
