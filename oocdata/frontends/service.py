@@ -131,9 +131,8 @@ def to_service(
             count = tf.reduce_sum(parts[:, 1] - parts[:, 0])
             dataset = _read_by(address, dataset, "").map(arrived)
             dataset = dataset.take_while(without_autograph(lambda goes_on, step, batch: goes_on))
-            dataset = dataset.filter(
-                without_autograph(lambda goes_on, step, batch: step >= 0)
-            ).take(count)
+            is_batch = without_autograph(lambda goes_on, step, batch: step >= 0)
+            dataset = dataset.filter(is_batch).take(count)
             return dataset.map(single_batch)
 
         @without_autograph
