@@ -312,7 +312,7 @@ class Loader(Epochs):
             return self.read(run)
 
     def prefetched(self, run: Run) -> AbstractContextManager[Sequence[Asks]]:
-        """Return a context manager in which what a run fetches from stores is in flight."""
+        """Return a context manager that keeps a run's requests to stores in flight."""
         return asked_for(self.requests(run))
 
     def requests(self, run: Run) -> tuple[ArrayRequest, ...]:
@@ -339,7 +339,7 @@ class Loader(Epochs):
         return batches_of(columns, self.dataset.spec)
 
     def pass_from(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
-        """Return the pass from step `start` of an epoch to the end of that many epochs."""
+        """Return the pass over `epochs` epochs that begins at step `start` of the first."""
         steps = len(self)
         return Pass(
             epoch * steps + start, epochs * steps - start, steps, self.steps_together,
@@ -442,7 +442,7 @@ class Loader(Epochs):
         return description
 
     def explain(self, *, parallel: int = 2, prefetch: int = 2) -> Explanation:
-        """Explain what is read and how, the order and its reason, the memory needed; print it.
+        """Return an explanation to print: what is read and how, the order, memory, and advice.
 
         Parameters
         ----------
@@ -459,7 +459,7 @@ class Loader(Epochs):
         seconds: float = 5.0,
         to_tf: bool = False,
     ) -> Profile:
-        """Measure whether the model or the data is the bottleneck, and advise; print the result.
+        """Measure whether the model or the data is the bottleneck; return a report to print.
 
         Times the data alone, the model alone on one repeated batch, and both together, in
         alternating rounds. The epoch that the next iteration reads stays the same. The model is

@@ -36,7 +36,7 @@ pass."""
 
 
 class Feed:
-    """Reads pass after pass of a loader, for one dataset.
+    """The reads of one dataset: pass after pass over its loader's steps.
 
     TensorFlow keeps the position of each iterator as an int64 array of shape (5,): the first step
     of the pass, its length, the steps of a run, the number of runs, and a key. The tensor aliases

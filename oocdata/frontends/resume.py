@@ -47,11 +47,11 @@ set."""
 
 
 class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Save a training as it goes, and continue from the last save when the script runs again.
+    """Keras callback that saves a training as it goes, and continues from the last save.
 
-    Model, optimizers, metrics and position are saved together in one file, which is written
-    atomically. ``fit`` continues at the saved step; later steps are repeated, with the same batches
-    and the same random numbers.
+    After an interruption, run the same script again: ``fit`` continues at the saved step, and
+    repeats later steps with the same batches and the same random numbers. Model, optimizers,
+    metrics and position are saved together, in one file that is written atomically.
 
     Parameters
     ----------

@@ -11,7 +11,7 @@ __all__ = ["calls"]
 
 
 class Calls:
-    """Counts calls into Python, and refuses new ones once the interpreter is exiting.
+    """Counter of calls into Python, which refuses new ones once the interpreter is exiting.
 
     TensorFlow hangs at exit if a function is in flight while an iterator exists: its threads wait
     for the GIL of an interpreter that waits for these threads.

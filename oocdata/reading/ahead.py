@@ -42,7 +42,7 @@ def read_ahead(
 
 
 class Reader:
-    """Begins passes over a loader's steps, and keeps worker processes from one pass to the next.
+    """Source of passes over a loader's steps; keeps worker processes from one pass to the next.
 
     Parameters
     ----------

@@ -31,7 +31,7 @@ _FARTHEST = 64
 
 
 class AskAhead:
-    """Requests the runs of a pass from `number` on, in order, in the thread that reads one of them.
+    """Runs of a pass from `number` on, requested in order by the threads that read them.
 
     Worker processes take turns: each requests every `every`-th run.
     """
@@ -53,7 +53,7 @@ class AskAhead:
 
     @contextmanager
     def reading(self, number: int) -> Iterator[None]:
-        """Return a context manager in which the bytes of a run are in flight; request later runs.
+        """Return a context manager that keeps a run's requests in flight; request later runs.
 
         Raises SourceError if they can't be requested, and CancelledError if the pass was closed.
         """

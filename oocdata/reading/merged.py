@@ -107,7 +107,7 @@ class Merged:
         self._checksums.add(checksum)
 
     def close(self) -> None:
-        """End the reading without waiting for it. May be called again."""
+        """Stop reading, without waiting for reads in flight. May be called again."""
         self._running, self._leftovers, self._ended = set(), [], True
         self._runs.close()
 

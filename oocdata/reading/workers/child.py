@@ -106,7 +106,7 @@ def _serve(connection: Connection[Any, Any], slots: int, sent: int) -> None:
 
 
 class _RemoteReader:
-    """Reads runs of a loader whose bytes are in stores, and requests the following runs."""
+    """Reader of a loader whose bytes are in stores; also requests later runs of a pass."""
 
     def __init__(self, loader: Loader | Stream) -> None:
         assert isinstance(loader, Loader)
