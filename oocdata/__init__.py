@@ -89,7 +89,7 @@ _LATER = {
         "describe.splits": "load_split save_split",
         "formats.names": "read_names",
         "formats.pictures": "Pictures",
-        "frontends.resume": "Resume",  # a callback is of one of Keras's classes
+        "frontends.resume": "Resume",  # its base class is Keras's
         "loader": "Loader",
         "order": "BlockShuffle Order Sequential Shuffle",
         "order.interleave": "Interleave",
@@ -104,19 +104,19 @@ _LATER = {
     }.items()
     for name in names.split()
 }
-"""Imported when they are asked for: `import oocdata` loads what `oocdata.open` needs."""
+"""Public names that are imported on first use: `import oocdata` loads only what `open` needs."""
 
 
 def _later(module: str, name: str) -> typing.Callable[..., typing.Any]:
-    """Return a maker that lies in a module which `import oocdata` need not load."""
+    """Return a function that imports a module on its first call, and calls a function in it."""
 
-    def make(*arguments: typing.Any, **options: typing.Any) -> typing.Any:
+    def call(*arguments: typing.Any, **options: typing.Any) -> typing.Any:
         return getattr(importlib.import_module(f"oocdata.{module}"), name)(*arguments, **options)
 
-    return make
+    return call
 
 
-# What methods of lower rooms make of higher ones: see `oocdata.chain`.
+# Functions of higher modules that methods of lower ones call; see `oocdata.chain`.
 chain.provide("enumerate", _later("datasets.zip", "enumerated"))
 chain.provide("map", _later("datasets.map", "Map"))
 chain.provide("patches", _later("datasets.patches", "make_patches"))

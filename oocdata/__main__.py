@@ -1,4 +1,4 @@
-"""``python -m oocdata``: the command line."""
+"""Run the command line: ``python -m oocdata``."""
 
 from __future__ import annotations
 

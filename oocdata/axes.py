@@ -1,31 +1,32 @@
-"""Tell which axis is which: channels, depth, y, x and time; and which axes number trajectories.
+"""Recognise the axes of an element (channels, depth, y, x, time), and those of trajectories.
 
 Every axis of an element has a letter: C (channel, or column of a table), D (depth), H (y,
-downwards), W (x, or the axis along which a curve runs), T (time); ``?`` where nothing is known. The
-file's own names decide (dimension scales of HDF5 and netCDF, ``dimension_names`` and
-``_ARRAY_DIMENSIONS`` of Zarr, the dimensions of xarray). What they leave open, the lengths decide:
+downwards), W (x, or the axis along which a curve runs), T (time), or ``?`` if it is unknown. The
+names in the file decide (dimension scales of HDF5 and netCDF, ``dimension_names`` and
+``_ARRAY_DIMENSIONS`` of Zarr, the dimensions of xarray). Axes without a known name get their letter
+by the lengths:
 
 ====  ==============================================================  =================
 axes  rule                                                            example
 ====  ==============================================================  =================
 0     one number a row
-1     at most 64 numbers are a table's columns, more are a signal     (7,): C
+1     up to 64 numbers are columns of a table, more are a signal      (7,): C
                                                                       (1000,): W
-2     curves where one axis is much shorter: at most 7 places, and    (1000, 3): WC
-      half of the other; or at most 16, and a quarter of the other.   (12, 1000): CW
-      Else an image                                                   (50, 50): HW
-3     the first or the last axis is that of channels where it has at  (3, 50, 50): CHW
-      most 4 places, fewer than both others; or at most 32, and a     (50, 50, 3): HWC
-      quarter of both; or at most 128, and less than an eighth.       (73, 721, 1440): CHW
-      Else depth: the last axis where it is shorter than the          (384, 384, 49): HWD
-      others, which are equal; or the first                           (64, 64, 64): DHW
-4     the last three as above, after time; a short first axis before  (8, 3, 50, 50): TCHW
-      a volume is that of channels                                    (3, 64, 64, 64): CDHW
-5     channels in time and depth                                      (5, 8, 3, 50, 50): TDCHW
+2     curves if one axis is much shorter: length at most 7, and half  (1000, 3): WC
+      of the other; or at most 16, and a quarter of the other.        (12, 1000): CW
+      Otherwise an image                                              (50, 50): HW
+3     the first or last axis is channels if its length is at most 4   (3, 50, 50): CHW
+      and less than both others; at most 32 and a quarter of both;    (50, 50, 3): HWC
+      or at most 128 and less than an eighth of both. Otherwise       (73, 721, 1440): CHW
+      depth: the last axis if it is shorter than the others, which    (384, 384, 49): HWD
+      are equal, or else the first                                    (64, 64, 64): DHW
+4     time, then three axes as above; but a short first axis before   (8, 3, 50, 50): TCHW
+      a volume is channels                                            (3, 64, 64, 64): CDHW
+5     time and depth, then three axes as above                        (5, 8, 3, 50, 50): TDCHW
 ====  ==============================================================  =================
 
-Nobody else guesses: statistics take their channels from here, pictures and the demonstration's
-model their height and width, and `oocdata info` its hint about trajectories.
+This is the only module that guesses axes: statistics use its channels, previews and the demo's
+model its height and width, and `oocdata info` its hint about trajectories.
 """
 
 from __future__ import annotations
@@ -55,15 +56,16 @@ _NAMES = {
 }
 _LETTERS = {name: letter for letter, names in _NAMES.items() for name in names.split()}
 _NO_NAME = re.compile(r"(phony_)?dim_?\d+")
-"""What libraries call an axis that has no name."""
+"""Names that libraries give to axes without a name."""
 
 _MOST_COLUMNS = 64
 _CURVES = ((7, 2), (16, 4))
-"""Most curves of an element, and how many times as long they are."""
+"""Most curves of an element, and the minimum ratio of their length to that number."""
 
 _SURE_CHANNELS = 4
 _CHANNELS = ((_SURE_CHANNELS, 1.0), (32, 4.0), (128, 8.0))
-"""Most channels, and how many times as long the axes of an image are; the first ones surely."""
+"""Most channels, and the minimum ratio of the image's sides to that number; only the first is
+certain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +79,11 @@ class Axes:
         image's H and W, and a single one is W: ``("time", "channel")`` are ``"WC"``.
     sizes : tuple of int
     names : tuple of str
-        The file's names for them, else y, x, channel, column, depth and time.
+        The file's names; else y, x, channel, column, depth and time.
     certain : bool
-        Whether names or lengths leave no other reading.
+        Whether names or lengths allow no other reading.
     reason : str
-        Why these letters: a few words.
+        A few words on why these letters were chosen.
     """
 
     letters: str
@@ -110,23 +112,23 @@ class Axes:
 
     @property
     def channel(self) -> int | None:
-        """The axis of an element whose places have a scale each: channels, or columns."""
+        """The axis whose positions have different scales (channels or columns), or None."""
         return self.axis("C")
 
     def axis(self, letter: str) -> int | None:
-        """Return the number of an axis of the element; None where no axis has that letter."""
+        """Return the number of an axis of the element; None if no axis has that letter."""
         return self.letters.index(letter) if letter in self.letters else None
 
     def size(self, letter: str) -> int:
-        """Return the length of an axis; 1 where no axis has that letter."""
+        """Return the length of an axis; 1 if no axis has that letter."""
         return self.sizes[self.letters.index(letter)] if letter in self.letters else 1
 
     def name(self, letter: str) -> str:
-        """Return the name of an axis; empty where no axis has that letter."""
+        """Return the name of an axis; empty if no axis has that letter."""
         return self.names[self.letters.index(letter)] if letter in self.letters else ""
 
     def in_time(self, moments: int) -> Axes:
-        """Return the axes of a window: time before the axes of its rows."""
+        """Return the axes of a window: time, followed by the axes of its rows."""
         free = [letter for letter in "WTD" if letter not in self.letters]
         if not free:
             raise ArgumentError(
@@ -144,17 +146,17 @@ class Axes:
 def axes_of(
     element: Sequence[int], layout: str = "auto", names: Sequence[str | None] | None = None
 ) -> Axes:
-    """Return which axis of an element is which.
+    """Assign a letter to each axis of an element.
 
     Parameters
     ----------
     element : sequence of int
         The shape of one row.
     layout : str
-        A letter for each axis, e.g. ``"CHW"``; ``"auto"``: by names, then lengths, as the module
-        says.
+        A letter for each axis, e.g. ``"CHW"``; ``"auto"`` decides by names, then by lengths (see
+        the module).
     names : sequence of str or None, optional
-        The file's names of the axes; left alone where there isn't one for each.
+        The file's names of the axes; ignored unless there is one for each axis.
 
     Raises
     ------
@@ -175,32 +177,32 @@ def axes_of(
     level 37, lat 721, lon 1440
     """
     sizes = tuple(element)
-    given = tuple(names or ())
-    if len(given) != len(sizes):
-        given = (None,) * len(sizes)
-    given = tuple(None if name and _NO_NAME.fullmatch(name) else name for name in given)
+    file_names = tuple(names or ())
+    if len(file_names) != len(sizes):
+        file_names = (None,) * len(sizes)
+    file_names = tuple(None if name and _NO_NAME.fullmatch(name) else name for name in file_names)
     if layout != "auto":
         letters, certain, reason = _checked(layout, sizes), True, "as asked"
     else:
-        letters, certain, reason = _found(sizes, given)
-    letters = _as_picture(letters)
+        letters, certain, reason = _guess(sizes, file_names)
+    letters = _as_image(letters)
     words = {**_WORDS, "?": "axis", **({"C": "column"} if letters == "C" else {})}
-    said = tuple(name or words[letter] for name, letter in zip(given, letters, strict=True))
-    return Axes(letters, sizes, said, certain, reason)
+    labels = tuple(name or words[letter] for name, letter in zip(file_names, letters, strict=True))
+    return Axes(letters, sizes, labels, certain, reason)
 
 
 def row_axes(view: View, layout: str = "auto") -> Axes:
-    """Return which axis of a view's rows is which, by the names in its file."""
+    """Assign a letter to each axis of a view's rows, by the names in its file."""
     return axes_of(view.element, layout, view.names[len(view.axes) :])
 
 
 def trajectory_axes(
     shape: Sequence[int], names: Sequence[str | None] | None = None
 ) -> tuple[int, ...]:
-    """Return the axes of an array that look like trajectory × time, outermost first.
+    """Return the axes of an array that look like trajectory and time, outermost first.
 
-    Rows of an array of many trajectories lie along both: ``ooc.open(path, axis=(0, 1))``. The shape
-    is that of the array as stored; names are the file's.
+    Both are sample axes of an array of many trajectories: ``ooc.open(path, axis=(0, 1))``. `shape`
+    is the shape of the array as stored; `names` are the file's.
 
     Examples
     --------
@@ -211,8 +213,8 @@ def trajectory_axes(
     >>> trajectory_axes((1000, 3, 50, 50)), trajectory_axes((1000, 64, 64, 64))
     ((), ())
     """
-    given = tuple(names or ())
-    known = [_letter(name) for name in given]
+    file_names = tuple(names or ())
+    known = [_letter(name) for name in file_names]
     if len(known) != len(shape):
         known = [None] * len(shape)
     if "trajectory" in known and "T" in known:
@@ -221,8 +223,8 @@ def trajectory_axes(
         return ()
     if known[1] is not None:
         return (0, 1) if known[1] == "T" else ()
-    letters = axes_of(shape[1:], names=given[1:]).letters
-    # A table in time, or a clip; a volume of equal sides is no clip.
+    letters = axes_of(shape[1:], names=file_names[1:]).letters
+    # Tables over time, or a clip of images; a volume with equal sides is not a clip.
     clip = letters[0] in "TD" and shape[1] not in shape[2:]
     return (0, 1) if clip or letters == "WC" else ()
 
@@ -242,32 +244,32 @@ def _checked(layout: str, sizes: tuple[int, ...]) -> str:
     return letters
 
 
-def _found(sizes: tuple[int, ...], names: tuple[str | None, ...]) -> tuple[str, bool, str]:
-    """Return the letters by the names that are known, the others by lengths."""
+def _guess(sizes: tuple[int, ...], names: tuple[str | None, ...]) -> tuple[str, bool, str]:
+    """Return letters by the names that are known, and by lengths for the other axes."""
     guessed, certain = _by_lengths(sizes)
     known = [letter if (letter := _letter(name)) in _WORDS else None for name in names]
     named = [letter for letter in known if letter]
     if not named or len(set(named)) < len(named):
         return guessed, certain, "by their lengths"
     letters = list(known)
-    for place, letter in enumerate(known):
-        if letter is None:
-            free = [one for one in (guessed[place], *"WHDTC") if one not in letters]
+    for place, known_letter in enumerate(known):
+        if known_letter is None:
+            free = [letter for letter in (guessed[place], *"WHDTC") if letter not in letters]
             letters[place] = free[0] if free else "?"
-    found = "".join(letter or "?" for letter in letters)
-    return found, certain or None not in known, "by the file's names"
+    text = "".join(letter or "?" for letter in letters)
+    return text, certain or None not in known, "by the file's names"
 
 
-def _as_picture(letters: str) -> str:
-    """Return letters with H and W for the last two of time, depth, y and x.
+def _as_image(letters: str) -> str:
+    """Replace the last two of time, depth, y and x by H and W.
 
     Examples
     --------
-    >>> _as_picture("TC"), _as_picture("TW"), _as_picture("DH")
+    >>> _as_image("TC"), _as_image("TW"), _as_image("DH")
     ('WC', 'HW', 'HW')
     """
-    drawn = [letter for letter in "TDHW" if letter in letters][-2:]
-    return letters.translate(dict(zip(map(ord, drawn), "HW"[2 - len(drawn) :], strict=True)))
+    sides = [letter for letter in "TDHW" if letter in letters][-2:]
+    return letters.translate(dict(zip(map(ord, sides), "HW"[2 - len(sides) :], strict=True)))
 
 
 def _by_lengths(sizes: tuple[int, ...]) -> tuple[str, bool]:
@@ -280,15 +282,15 @@ def _by_lengths(sizes: tuple[int, ...]) -> tuple[str, bool]:
             return ("CW" if sizes[0] == few else "WC"), False
         return "HW", True
     if len(sizes) > 3 and max(sizes[-2:]) <= _SURE_CHANNELS < min(sizes[:-2]):
-        # A matrix at each place: a tensor field.
-        return _before("HW", sizes[:-2])[0] + "?C", False
+        # A tensor field: a small matrix at each point of an image.
+        return _with_leading("HW", sizes[:-2])[0] + "?C", False
     last, certain = _last_three(sizes[-3:])
-    letters, clear = _before(last, sizes)
+    letters, clear = _with_leading(last, sizes)
     return letters, certain and clear
 
 
-def _before(last: str, sizes: tuple[int, ...]) -> tuple[str, bool]:
-    """Return the letters with those of the axes before the last ones."""
+def _with_leading(last: str, sizes: tuple[int, ...]) -> tuple[str, bool]:
+    """Return the letters of all axes, given those of the last ones."""
     free = [letter for letter in "TD" if letter not in last]
     count = len(sizes) - len(last)
     if count > len(free):
@@ -309,7 +311,7 @@ def _last_three(sizes: tuple[int, ...]) -> tuple[str, bool]:
             return ("CHW" if leads else "HWC"), certain
         if leads:
             break
-    # Two short axes: grey and coloured images have 1 and 3 channels.
+    # Both axes are short: grey and colour images have 1 and 3 channels.
     usual = last in (1, 3) and first not in (1, 3)
     if last <= _SURE_CHANNELS and (first > _SURE_CHANNELS or usual):
         return "HWC", False

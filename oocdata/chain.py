@@ -1,7 +1,7 @@
-"""Methods that make something of a higher room: ``view.batches(32).to_tf()``.
+"""Let methods of lower modules call higher ones, as ``view.batches(32).to_tf()`` needs.
 
-Imports point down only, so a lower room does not know the higher one. It asks here by name, and
-`oocdata/__init__`, above all of them, says who makes what.
+Imports point down only, so a lower module can't import a higher one. Instead it calls a function by
+name, which `oocdata/__init__`, above all modules, has registered.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _makers: dict[str, Callable[..., Any]] = {}
 
 
 def provide(name: str, maker: Callable[..., Any]) -> None:
-    """Say who makes what is asked for by a name."""
+    """Register the function to call for a name."""
     _makers[name] = maker
 
 
 def make(name: str, *arguments: Any, **options: Any) -> Any:
-    """Return what the maker of a name makes of the arguments."""
+    """Call the function of a name."""
     return _makers[name](*arguments, **options)

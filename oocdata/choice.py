@@ -1,7 +1,7 @@
-"""Which order suits a dataset: the meaning of `shuffle`, given how the elements are stored.
+"""Choose the order that `shuffle` means for a dataset, given how its elements are stored.
 
-The choice depends on the array's layout and the loader's arguments alone, never on how much memory
-this process may use: a smaller budget decodes more often, and changes no batch.
+The choice depends only on the array's layout and the loader's arguments, never on the memory that
+this process may use: a smaller budget decodes chunks more often, and changes no batch.
 """
 
 from __future__ import annotations
@@ -31,31 +31,33 @@ from oocdata.order.weighted import Weighted
 __all__ = ["WINDOW_BYTES", "choose_order"]
 
 WINDOW_BYTES = 128 << 20
-"""Decoded bytes of the blocks that a block shuffle mixes: half of the cache by default, so that
-the last batches of one window are read while the next one begins."""
+"""Decoded bytes of the blocks that a block shuffle mixes: half of the default cache, so that the
+last batches of one window are read while the next one begins."""
 
 _LONGEST_RUN = 16
-"""Chunks that make a block of windows, at most."""
+"""Most chunks joined to one block, for windows."""
 
 _FEWEST_RUNS = 8
-"""Blocks that are mixed, at least, unless elements reach over many chunks."""
+"""Fewest blocks mixed at a time, unless elements extend over many chunks."""
 
-_WORTH = 3
-"""A block should be this many times as long as what it shares: a third more is decoded then. For
-that as few as four blocks may be mixed; by chunks they mix as well as more, shorter ones."""
+_PREFERRED_LENGTH = 3
+"""Preferred length of a block, as a multiple of the chunks that it shares with its neighbour: then
+a third more is decoded. For that, as few as four blocks may be mixed, which mix chunks as well as
+more and shorter ones do."""
 
 _FEWEST_OF_ROWS = 4
-"""Runs that are mixed, at least, where each row is a chunk, and as many as a batch has elements.
-With fewer, a full shuffle is worth decoding a row for each window that it is in."""
+"""Fewest runs mixed at a time if each row is a chunk; also at least the batch size. With fewer, a
+full shuffle is better, although it decodes a row for each window that contains it."""
 
 _LANES_OF_SEVERAL = 8
-"""Lanes of a mixture of more than two members, at most: the more, the less exact its batches."""
+"""Most lanes of a mixture of more than two members: more lanes make the shares in a batch less
+exact."""
 
-_MEMBERS_SAID = 4
-"""Members of a mixture of which the reason speaks."""
+_MEMBERS_LISTED = 4
+"""Most members of a mixture that the reason lists."""
 
-_LOOKED_AT = 4
-"""Neighbouring blocks compared, and how many elements of each."""
+_PAIRS_COMPARED = 4
+"""Pairs of neighbouring blocks that are compared, each by `_ELEMENTS` of their elements."""
 
 _ELEMENTS = 2048
 
@@ -67,7 +69,7 @@ def choose_order(
     weights: ArrayLike | Dataset | None = None,
     bucket: Sequence[int] | None = None,
 ) -> tuple[Order, str]:
-    """Return the order that `shuffle` asks for, with its weights, and the reason in words."""
+    """Return the order that the arguments of `Dataset.batches` mean, and the reason in words."""
     if bucket is not None:
         if weights is not None:
             raise ArgumentError("`weights` must be None with `bucket`; got both.")
@@ -80,31 +82,31 @@ def choose_order(
                 f"{type(weights).__name__}."
             )
         return _mixture(dataset, members, shuffle, batch_size)
-    order, reason = _chosen(dataset, shuffle, batch_size, WINDOW_BYTES)
+    order, reason = _order_of(dataset, shuffle, batch_size, WINDOW_BYTES)
     return (order, reason) if weights is None else _weighted(dataset, order, reason, weights)
 
 
 def _weighted(
     dataset: Dataset, order: Order, reason: str, weights: ArrayLike | Dataset
 ) -> tuple[Order, str]:
-    """Return the order in which elements are drawn by weight."""
-    given = as_weights(weights, len(dataset))
+    """Return the order that draws elements by weight, and the reason."""
+    values = as_weights(weights, len(dataset))
     if isinstance(order, Sequential):
         raise ArgumentError(
             "`shuffle` must not be False with `weights`, which draw at random; equal elements "
             "would follow on one another. Write shuffle=True."
         )
-    positive, most = np.count_nonzero(given), len(given) * given.max() / given.sum()
-    return Weighted.of(order, given), (
-        f"drawn by weight, with replacement: {positive:,} of {len(given):,} elements can come, one "
-        f"up to {ceil(most):,} times an epoch; the draws are shuffled, because {reason}"
+    positive, most = np.count_nonzero(values), len(values) * values.max() / values.sum()
+    return Weighted.of(order, values), (
+        f"drawn by weight, with replacement: {positive:,} of {len(values):,} elements can come, "
+        f"one up to {ceil(most):,} times an epoch; the draws are shuffled, because {reason}"
     )
 
 
 def _bucketed(
     dataset: Dataset, shuffle: bool | str | Order, batch_size: int, bucket: Sequence[int]
 ) -> tuple[Order, str]:
-    """Return the order in which elements of like length share batches."""
+    """Return the order that puts elements of similar length into a batch, and the reason."""
     if dataset.shares is not None:
         raise ArgumentError(
             "`bucket` must be None for a mixture, whose batches take from each member its share; "
@@ -122,21 +124,22 @@ def _bucketed(
     blocks = BlockIds(np.searchsorted(bounds, lengths).astype(np.int32))
     borders = blocks.starts(np.arange(blocks.number(blocks.count) + 1)).tolist()
     chosen = [
-        _chosen(
+        _order_of(
             dataset._select(blocks.positions(np.arange(*pair))), shuffle, batch_size, WINDOW_BYTES
         )
         for pair in pairwise(borders)
     ]
-    order = Bucketed(blocks, tuple(one for one, _ in chosen), batch_size, bool(shuffle))
-    each = ", ".join(f"{stop - start:,}" for start, stop in pairwise(borders))
+    order = Bucketed(blocks, tuple(order for order, _ in chosen), batch_size, bool(shuffle))
+    sizes = ", ".join(f"{stop - start:,}" for start, stop in pairwise(borders))
     reasons = "; ".join(dict.fromkeys(reason for _, reason in chosen))
-    return order, f"elements of like length share batches, in buckets of {each}; in each: {reasons}"
+    reason = f"elements of like length share batches, in buckets of {sizes}; in each: {reasons}"
+    return order, reason
 
 
 def _mixture(
     dataset: Dataset, members: Mix, shuffle: bool | str | Order, batch_size: int
 ) -> tuple[Order, str]:
-    """Return the order of a mixture: each member in the order that suits it."""
+    """Return the order of a mixture, whose members have orders of their own, and the reason."""
     length = members.epoch_length // batch_size * batch_size
     if length == 0:
         raise EmptyError(
@@ -146,46 +149,46 @@ def _mixture(
         )
     window = WINDOW_BYTES // len(members.counts)
     chosen = [
-        _chosen(dataset._select(range(end - count, end)), shuffle, batch_size, window)
+        _order_of(dataset._select(range(end - count, end)), shuffle, batch_size, window)
         for count, end in zip(members.counts, accumulate(members.counts), strict=True)
     ]
     orders = [order for order, _ in chosen]
-    in_lanes = [order.lanes or 1 for order in orders if isinstance(order, BlockShuffle)]
-    lanes = min(in_lanes, default=None)
+    lane_counts = [order.lanes or 1 for order in orders if isinstance(order, BlockShuffle)]
+    lanes = min(lane_counts, default=None)
     if lanes is not None:
         lanes = min(lanes, _LANES_OF_SEVERAL) if len(orders) > 2 else lanes
         orders = [
             replace(order, lanes=lanes) if isinstance(order, BlockShuffle) else order
             for order in orders
         ]
-    total, said = sum(members.weights), []
+    total, reasons = sum(members.weights), []
     for (_, reason), count, weight in zip(chosen, members.counts, members.weights, strict=True):
-        own = length * weight / total / count
-        said.append(
-            f"{weight / total:.1%} from {count:,} elements, {own:.3g} times an epoch, because "
+        times = length * weight / total / count
+        reasons.append(
+            f"{weight / total:.1%} from {count:,} elements, {times:.3g} times an epoch, because "
             f"{reason}"
         )
-    if len(said) > _MEMBERS_SAID:
-        said[_MEMBERS_SAID:] = [f"and {len(said) - _MEMBERS_SAID} more"]
+    if len(reasons) > _MEMBERS_LISTED:
+        reasons[_MEMBERS_LISTED:] = [f"and {len(reasons) - _MEMBERS_LISTED} more"]
     mixture = Mixture(tuple(orders), members.counts, members.weights, length, lanes)
-    return mixture, "; ".join(said)
+    return mixture, "; ".join(reasons)
 
 
-def _chosen(
+def _order_of(
     dataset: Dataset, shuffle: bool | str | Order, batch_size: int, window: int
 ) -> tuple[Order, str]:
-    """Return the order that `shuffle` asks for, and the reason in words.
+    """Return the order that `shuffle` means, and the reason in words.
 
-    A block shuffle mixes so many decoded bytes at a time.
+    A block shuffle mixes blocks of `window` decoded bytes at a time.
     """
     if isinstance(shuffle, Order) and not isinstance(shuffle, type):
-        shuffle.positions(len(dataset), 0, 0, seed=0, epoch=0)  # an order that does not fit raises
+        shuffle.positions(len(dataset), 0, 0, seed=0, epoch=0)  # raises if the order does not fit
         return _with_lanes(shuffle, len(dataset), batch_size), "you gave it"
     if isinstance(shuffle, np.bool_):
         shuffle = bool(shuffle)
     if shuffle is False:
         return Sequential(), "`shuffle` is False"
-    # 1 is equal to True, but no bool.
+    # 1 equals True, but is refused: hence `is`.
     if shuffle is not True and not (isinstance(shuffle, str) and shuffle in ("global", "block")):
         raise ArgumentError(
             f"`shuffle` must be False, True, 'global', 'block' or an order; got {shuffle!r}."
@@ -213,28 +216,28 @@ def _chosen(
                 "few to mix runs of neighbours"
             )
     mixed = max(1, min(units // (run + shared), -(-number // run)))
-    order = _with_lanes(BlockShuffle(_joined(blocks, run), mixed), count, batch_size)
+    order = _with_lanes(BlockShuffle(_join_blocks(blocks, run), mixed), count, batch_size)
     together = f" in random runs of {run}" if run > 1 else ""
-    those = f"elements are stored in chunks: those of {mixed * run} blocks"
+    subject = f"elements are stored in chunks: those of {mixed * run} blocks"
     if single:
-        those = f"neighbours share chunks: {mixed * run} elements"
+        subject = f"neighbours share chunks: {mixed * run} elements"
     return order, (
-        f"{those} at a time are mixed{together} "
+        f"{subject} at a time are mixed{together} "
         f"({mixed * (run + shared) * unit / 2**20:.0f} MiB decoded)"
     )
 
 
 def _decodes(dataset: Dataset) -> bool:
-    """Return whether chunks are decoded whose borders are known."""
+    """Return whether a source decodes chunks whose borders are known."""
     storages = (source.storage() for source in dataset.sources())
-    return any(one.chunks is not None and one.chunk_bytes is None for one in storages)
+    return any(storage.chunks is not None and storage.chunk_bytes is None for storage in storages)
 
 
 def _with_lanes(order: Order, count: int, batch_size: int) -> Order:
-    """Return an order with the lanes that suit a batch size, unless it has its own.
+    """Return an order with the lanes that suit a batch size, unless it has lanes already.
 
-    A border between lanes cuts a block, which is decoded twice: about one block in sixty-four, or
-    one in eight to have up to eight lanes for ranks. And each lane mixes at least one block.
+    A border between lanes cuts a block, which is then decoded twice: about one block in 64, or one
+    in eight if that is needed for up to eight lanes, for ranks. Each lane mixes at least one block.
     """
     if not isinstance(order, BlockShuffle):
         return order
@@ -254,20 +257,21 @@ def _with_lanes(order: Order, count: int, batch_size: int) -> Order:
 
 
 def _chunks_in_a_run(shared: int, units: int) -> int:
-    """Return how many chunks that follow one another make a block.
+    """Return how many consecutive chunks make a block.
 
-    One where no two blocks share a chunk. Shared ones are decoded for either; so there blocks are
-    longer runs, as long as many of them are still mixed, but no shorter than what they share.
+    One, if no two blocks share a chunk. Shared chunks are decoded for both blocks. So blocks are
+    then longer, as long as many of them are still mixed, but not shorter than the part that they
+    share.
     """
     if not shared:
         return 1
-    enough = min(_WORTH * shared, units // 4 - shared)
+    enough = min(_PREFERRED_LENGTH * shared, units // 4 - shared)
     mixed = min(_LONGEST_RUN, units // _FEWEST_RUNS - shared)
     return max(1, mixed, enough, min(shared, units // 4))
 
 
-def _joined(blocks: AnyBlocks, run: int) -> AnyBlocks:
-    """Return the blocks of which each is a run of neighbours."""
+def _join_blocks(blocks: AnyBlocks, run: int) -> AnyBlocks:
+    """Return blocks that each consist of `run` neighbouring blocks."""
     if run == 1:
         return blocks
     if isinstance(blocks, Blocks):
@@ -279,36 +283,41 @@ def _joined(blocks: AnyBlocks, run: int) -> AnyBlocks:
 
 
 def _block_bytes(dataset: Dataset, blocks: AnyBlocks) -> tuple[int, int]:
-    """Return the decoded bytes that a block adds to its neighbour's, and how many it shares.
+    """Return the decoded bytes that a block adds to its neighbour's, and the overlap of both.
 
-    Windows reach into the next chunks; files end within a chunk; a step may not divide one. What
-    two neighbours share is in units of those bytes, rounded up; the most of where it was looked at.
+    The overlap is in units of the first number, rounded up: the maximum over the blocks compared.
+    Blocks overlap because windows extend into the next chunks, files end within a chunk, or a step
+    does not divide a chunk.
     """
     storages: dict[int, Storage] = {}
     unit, most, shared = 0, 0, 0.0
     count, number = len(dataset), blocks.number(len(dataset))
-    for one in np.unique(np.linspace(0, max(0, number - 2), _LOOKED_AT).astype(np.int64)).tolist():
-        pair = (_some(blocks, count, block) for block in (one, min(one + 1, number - 1)))
+    compared = np.linspace(0, max(0, number - 2), _PAIRS_COMPARED).astype(np.int64)
+    for block in np.unique(compared).tolist():
+        neighbour = min(block + 1, number - 1)
+        samples = (_sample_positions(blocks, count, each) for each in (block, neighbour))
         first, second = (
-            chunks_of(dataset.requests(at, Draw(positions=at)), storages) for at in pair
+            chunks_of(dataset.requests(positions, Draw(positions=positions)), storages)
+            for positions in samples
         )
-        whole = sum((first | second).values())
-        added = whole - sum(first.values())
-        most = max(most, whole)
+        union = sum((first | second).values())
+        added = union - sum(first.values())
+        most = max(most, union)
         if added:
             unit = max(unit, added)
             shared = max(shared, (sum(second.values()) - added) / added)
     if any(storage.chunk_bytes is not None for storage in storages.values()):
-        shared = max(shared, 1.0)  # a chunk ends within a row
+        shared = max(shared, 1.0)  # chunks end within rows
     unit = unit or most
-    if not unit:  # rows are addressable, and all that is mixed is rows
-        at = np.zeros(1, np.int64)
-        unit = sum(request.nbytes for request in dataset.requests(at, Draw(positions=at)))
+    if not unit:  # nothing is decoded: the unit is a row
+        position = np.zeros(1, np.int64)
+        requests = dataset.requests(position, Draw(positions=position))
+        unit = sum(request.nbytes for request in requests)
     return max(1, unit), ceil(shared - 0.1)
 
 
-def _some(blocks: AnyBlocks, count: int, number: int) -> NDArray[np.int64]:
-    """Return some positions of a block, the outermost among them."""
+def _sample_positions(blocks: AnyBlocks, count: int, number: int) -> NDArray[np.int64]:
+    """Return some positions of a block, including the first and the last."""
     start, stop = blocks.starts(np.array([number, number + 1])).tolist()
     slots = np.linspace(0, min(stop, count) - start - 1, _ELEMENTS).astype(np.int64)
     return blocks.positions(start + np.unique(slots))

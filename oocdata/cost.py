@@ -1,7 +1,7 @@
-"""What an order costs in reading: bytes decoded for each byte used, and requests to stores.
+"""Estimate the cost of reading in an order: bytes decoded per byte used, and requests to stores.
 
-The first steps of the real order are followed through a cache of the budget's size, from which the
-chunks used longest ago go first. Nothing is read.
+The first steps of the real order are simulated with an LRU cache of the budget's size. Nothing is
+read.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ __all__ = [
     "chunks_of", "fetching",
 ]  # fmt: skip
 
-_MOST_TOUCHES = 1 << 16  # chunks followed, each as often as a read needs it
-_MOST_ELEMENTS = 1 << 18  # elements followed
-_MOST_POINTS = 1 << 18  # parts of boxes compared to find what several elements share
-_NEIGHBOURS = 2048  # elements that follow one another, looked at to find what they share
+_MOST_TOUCHES = 1 << 16  # uses of chunks that are followed
+_MOST_ELEMENTS = 1 << 18  # elements that are followed
+_MOST_POINTS = 1 << 18  # parts of boxes that are compared to find bytes shared by elements
+_NEIGHBOURS = 2048  # consecutive elements that are compared
 
-_ASKED_RUNS = 4
-"""Reads of an epoch whose requests are counted."""
+_COUNTED_RUNS = 4
+"""Runs of an epoch whose requests are counted."""
 
 Chunks = dict[tuple[int, int], int]
 """Bytes of each chunk, by (source, number)."""
 
 
 def chunk_bytes(source: Source, storage: Storage) -> int:
-    """Return the bytes of a decoded chunk; 0 where nothing is decoded."""
+    """Return the bytes of a decoded chunk; 0 if nothing is decoded."""
     if storage.chunks is None:
         return 0
     if storage.chunk_bytes is not None:
@@ -57,11 +57,11 @@ def chunk_bytes(source: Source, storage: Storage) -> int:
 def cached_bytes(source: Source, storage: Storage) -> int:
     """Return the bytes of an array that the cache may hold."""
     most = cache_share() // 2
-    found = min(most, sum(nbytes for nbytes in storage.cached_whole if nbytes <= most))
+    cached = min(most, sum(nbytes for nbytes in storage.cached_whole if nbytes <= most))
     if storage.chunks is not None:
         grid = [-(-n // chunk) for n, chunk in zip(source.shape, storage.chunks, strict=True)]
-        found += prod(grid) * chunk_bytes(source, storage)
-    return found
+        cached += prod(grid) * chunk_bytes(source, storage)
+    return cached
 
 
 def chunk_numbers(
@@ -69,7 +69,7 @@ def chunk_numbers(
 ) -> NDArray[np.int64]:
     """Return the numbers of the chunks that boxes cover, each once, in C order of the grid.
 
-    Where an array of this `shape` has several parts, chunks begin anew in each.
+    `shape` is the array's. If the array has several parts, chunks begin anew in each part.
 
     Examples
     --------
@@ -89,19 +89,19 @@ def chunk_numbers(
         lows.append(low)
         highs.append(high)
         grid.append(count)
-    # Most boxes of a batch lie in the same chunks as others: each set of chunks is listed once.
+    # Most boxes of a batch cover the same chunks as others: list each set of chunks once.
     kind = np.zeros(len(origins), np.int64)
     for low, high, length in zip(lows, highs, grid, strict=True):
         more = high - low
         kind = (kind * length + low) * (int(more.max()) + 1) + more
-    one = np.unique(kind, return_index=True)[1]
-    numbers = np.zeros((len(one), 1), np.int64)
-    covered = np.ones((len(one), 1), np.bool_)
+    boxes = np.unique(kind, return_index=True)[1]
+    numbers = np.zeros((len(boxes), 1), np.int64)
+    covered = np.ones((len(boxes), 1), np.bool_)
     for low, high, length in zip(lows, highs, grid, strict=True):
-        along = low[one, None] + np.arange(int((high - low).max()) + 1)
-        numbers = (numbers[:, :, None] * length + along[:, None, :]).reshape(len(one), -1)
-        inside = along <= high[one, None]
-        covered = (covered[:, :, None] & inside[:, None, :]).reshape(len(one), -1)
+        along = low[boxes, None] + np.arange(int((high - low).max()) + 1)
+        numbers = (numbers[:, :, None] * length + along[:, None, :]).reshape(len(boxes), -1)
+        inside = along <= high[boxes, None]
+        covered = (covered[:, :, None] & inside[:, None, :]).reshape(len(boxes), -1)
     return np.unique(numbers[covered])
 
 
@@ -110,10 +110,10 @@ def chunks_of(
 ) -> Chunks:
     """Return the chunks that requests need, each once.
 
-    `storages` remembers what sources said of their storage, by `id`.
+    `storages` caches the sources' storage, by `id`.
     """
     storages = {} if storages is None else storages
-    found: Chunks = {}
+    chunks: Chunks = {}
     for request in of_sources(requests):
         for boxes in stored_boxes(request.source, request.origins, request.extent):
             source, origins, extent = boxes
@@ -121,12 +121,12 @@ def chunks_of(
             if storage.chunks is not None:
                 numbers = chunk_numbers(source.shape, storage, origins, extent)
                 nbytes = chunk_bytes(source, storage)
-                found.update(((id(source), number), nbytes) for number in numbers.tolist())
-    return found
+                chunks.update(((id(source), number), nbytes) for number in numbers.tolist())
+    return chunks
 
 
 def amplification(loader: Loader) -> float:
-    """Return bytes read and decoded for each byte used."""
+    """Return bytes read and decoded per byte used."""
     if not loader.chunked:
         return 1.0
     chunked, addressed = _used(loader.dataset)
@@ -136,24 +136,25 @@ def amplification(loader: Loader) -> float:
 
 
 def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> float:
-    """Return the bytes decoded for an element, over some steps of an epoch.
+    """Return the bytes decoded per element, over some steps of an epoch.
 
-    Chunks are kept within a budget, by default that of the cache. Several `readers`, which take
-    runs in turns, share it and no chunks.
+    Chunks are cached within a budget, by default the cache's. Several `readers` take turns at the
+    runs; they divide the budget, and share no chunks.
     """
-    over, share = loader.over(0), loader.batch_size // loader.num_shards
+    pass_, share = loader.pass_from(0), loader.batch_size // loader.num_shards
     storages: dict[int, Storage] = {}
     caches: list[OrderedDict[tuple[int, int], int]] = [OrderedDict() for _ in range(readers)]
-    budget, held = (cache_share() if budget is None else budget) // readers, [0] * readers
+    budget = (cache_share() if budget is None else budget) // readers
+    cached = [0] * readers
 
-    def asked(number: int) -> tuple[int, Chunks]:
-        """Return the elements of a run of the first epoch, and the chunks that it asks for."""
-        _, start, stop = run = over.run(number)
+    def followed_run(number: int) -> tuple[int, Chunks]:
+        """Return the number of elements of a run of the first epoch, and the chunks it needs."""
+        _, start, stop = run = pass_.run(number)
         elements = sum(loader.steps.lengths(start, stop))
         return elements, chunks_of(loader.requests(run), storages)
 
     def read(run: int, chunks: Chunks) -> int:
-        """Return the bytes decoded for a run; keep those used last, at least those of one."""
+        """Return the bytes decoded for a run; evict the least recently used chunks, except one."""
         reader, decoded = run % readers, 0
         cache = caches[reader]
         for chunk, nbytes in chunks.items():
@@ -162,29 +163,30 @@ def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> flo
                 continue
             decoded += nbytes
             cache[chunk] = nbytes
-            held[reader] += nbytes
-            while held[reader] > budget and len(cache) > 1:
-                held[reader] -= cache.popitem(last=False)[1]
+            cached[reader] += nbytes
+            while cached[reader] > budget and len(cache) > 1:
+                cached[reader] -= cache.popitem(last=False)[1]
         return decoded
 
-    touched = len(asked(0)[1])
-    most = min(_MOST_TOUCHES // max(1, touched), _MOST_ELEMENTS // (share * over.together))
-    runs, most = len(over), max(4, most)
-    walked = range(runs)
+    touched = len(followed_run(0)[1])
+    most = min(_MOST_TOUCHES // max(1, touched), _MOST_ELEMENTS // (share * pass_.together))
+    runs, most = len(pass_), max(4, most)
+    followed = range(runs)
     if runs > most:
-        # From the middle, once the cache holds what it would then.
-        walked = range(runs // 2, runs // 2 + most // 2)
+        # Runs from the middle of the epoch, after filling the cache as it would be by then.
+        followed = range(runs // 2, runs // 2 + most // 2)
         span = most // 2
         order = laned(loader.order)
         if order is not None:
             mixed = order.elements_mixed(len(loader.dataset)) // loader.num_shards
-            span = max(span, 2 * mixed // (share * over.together))
-        before = np.linspace(max(0, walked.start - span), walked.start, most // 2, endpoint=False)
+            span = max(span, 2 * mixed // (share * pass_.together))
+        begin, end = max(0, followed.start - span), followed.start
+        before = np.linspace(begin, end, most // 2, endpoint=False)
         for run in np.unique(before.astype(np.int64)).tolist():
-            read(run, asked(run)[1])
+            read(run, followed_run(run)[1])
     decoded = elements = 0
-    for run in walked:
-        count, chunks = asked(run)
+    for run in followed:
+        count, chunks = followed_run(run)
         elements += count
         decoded += read(run, chunks)
     return decoded / max(1, elements)
@@ -192,16 +194,16 @@ def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> flo
 
 @dataclass(frozen=True, slots=True)
 class Fetching:
-    """What a loader asks stores for.
+    """Requests that a loader sends to stores.
 
     Attributes
     ----------
     first : Cost
-        Of the first batch of the first epoch, without what is in memory already.
+        Cost of the first batch of the first epoch, except what is in memory already.
     trips : int
-        Round trips of that read that follow one another.
+        Consecutive round trips of that read.
     epoch : Cost
-        Of an epoch, as the first reads of it are.
+        Cost of an epoch, estimated from its first reads.
     """
 
     first: Cost
@@ -210,77 +212,78 @@ class Fetching:
 
 
 def fetching(loader: Loader) -> Fetching | None:
-    """Return what a loader asks stores for; None where all lies on disks and in memory.
+    """Return the requests that a loader sends to stores; None if all data is on disk or in memory.
 
-    Fetches no data; of a sharded Zarr array, the indices of the shards that the first reads need,
-    and of sparse rows where each begins.
+    Fetches no data; only the indices of the shards of a sharded Zarr array that the first reads
+    need, and where rows of sparse matrices begin.
     """
     if not loader.dataset.is_remote or not len(loader):
         return None
     from oocdata.stores.link import REQUESTS  # not for `import oocdata`
 
-    dataset, over, steps = loader.dataset, loader.over(0), len(loader)
-    first = cost_of(chain.from_iterable(_soons(loader.requests(over.run(0)))))
-    over = replace(over, waits=False)  # as runs of most steps are
+    dataset, pass_, steps = loader.dataset, loader.pass_from(0), len(loader)
+    first = cost_of(chain.from_iterable(_store_reads(loader.requests(pass_.run(0)))))
+    pass_ = replace(pass_, first_alone=False)  # with runs of the usual length
     costs = list[list[Cost]]()
-    chunks, elements, walked = 0, 0, 0
-    for run in map(over.run, range(min(len(over), _ASKED_RUNS))):
-        requests, walked = loader.requests(run), run.stop
-        costs.append([cost_of(some) for some in _soons(requests)])
+    chunks, elements, followed = 0, 0, 0
+    for run in map(pass_.run, range(min(len(pass_), _COUNTED_RUNS))):
+        requests, followed = loader.requests(run), run.stop
+        costs.append([cost_of(reads) for reads in _store_reads(requests)])
         chunks += sum(chunks_of(requests).values())
-        elements += sum(loader.steps.lengths(run.start, walked))
+        elements += sum(loader.steps.lengths(run.start, followed))
     chunked, blocked, addressed = map(_sum, zip(*costs, strict=True))
     in_folder = not dataset.is_far
-    # Each worker process fetches what it needs, unless they share a folder.
+    # Each worker process fetches its own bytes, unless the processes share a cache folder.
     readers = 1 if in_folder else max(1, loader.workers)
     once, share, most = 1.0, 1.0, inf
     used = _used(dataset) if chunks or in_folder else (0.0, 0.0)
     if chunks:
-        # Chunks that several reads share come once, as long as they stay in memory, or in a folder;
-        # those that were there before the steps that are followed have come, too.
+        # Chunks that several reads share are fetched once, as long as they stay in memory or in a
+        # folder. Chunks cached before the steps that are followed were fetched, too.
         decoded = _decoded(loader, 1 << 62 if in_folder else None, readers)
         once = min(1.0, max(decoded, used[0]) * elements / chunks)
     if in_folder:
         most = used[1] * loader.steps.length
-    if blocked.nbytes:  # which stay in memory: as many places as meet them all
-        places = np.linspace(0, len(dataset) - 1, min(len(dataset), _MOST_TOUCHES)).astype(np.int64)
-        of_blocks = _soons(dataset.requests(places, Draw(positions=places)))[1]
-        share = cost_of(of_blocks).nbytes / blocked.nbytes * readers
-    times = steps / walked
+    if blocked.nbytes:  # blocks of small rows stay in memory; enough positions to touch all blocks
+        count = min(len(dataset), _MOST_TOUCHES)
+        positions = np.linspace(0, len(dataset) - 1, count).astype(np.int64)
+        blocks = _store_reads(dataset.requests(positions, Draw(positions=positions)))[1]
+        share = cost_of(blocks).nbytes / blocked.nbytes * readers
+    times = steps / followed
     share = min(share, times)
-    each = _times(chunked, times * once), _times(blocked, share), _times(addressed, times, most)
-    epoch = _sum(each)
-    if walked < steps or chunks or in_folder:
+    parts = _times(chunked, times * once), _times(blocked, share), _times(addressed, times, most)
+    epoch = _sum(parts)
+    if followed < steps or chunks or in_folder:
         epoch = epoch._replace(exact=False)
     trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
     return Fetching(first, trips, epoch)
 
 
-def _soons(requests: Iterable[ArrayRequest]) -> tuple[list[Soon], list[Soon], list[Soon]]:
-    """Return what requests take out of stores: of chunks, of blocks of small rows, and others."""
+def _store_reads(requests: Iterable[ArrayRequest]) -> tuple[list[Soon], list[Soon], list[Soon]]:
+    """Return what requests read from stores: chunks, blocks of small rows, and others."""
     chunks, blocks, others = list[Soon](), list[Soon](), list[Soon]()
-    for own in of_sources(requests):
-        cached = blocks if own.source.storage().chunks is None else chunks
-        for one in soon(own.source, own.origins, own.extent):
-            (cached if one.cached else others).append(one)
+    for request in of_sources(requests):
+        cached = blocks if request.source.storage().chunks is None else chunks
+        for read in soon(request.source, request.origins, request.extent):
+            (cached if read.cached else others).append(read)
     return chunks, blocks, others
 
 
 def _sum(costs: Iterable[Cost]) -> Cost:
-    """Return what costs are together."""
+    """Return the sum of costs."""
     requests, nbytes, exact = zip(*costs, strict=True)
     return Cost(sum(requests), sum(nbytes), all(exact))
 
 
 def _times(cost: Cost, times: float, most: float = inf) -> Cost:
-    """Return a cost so many times, but no more bytes than `most`."""
+    """Return a cost multiplied by a factor, limited to `most` bytes."""
     requests, nbytes, exact = cost
     times = min(times, most / max(1, nbytes))
     return Cost(round(requests * times), round(nbytes * times), exact)
 
 
 def _used(dataset: Dataset) -> tuple[float, float]:
-    """Return the bytes that an element adds to those of its neighbours: in chunks, and others.
+    """Return the bytes that an element adds to its neighbours': in chunks, and in addressable rows.
 
     Rows that several windows share count once.
     """
@@ -295,25 +298,25 @@ def _used(dataset: Dataset) -> tuple[float, float]:
 
 
 def _distinct(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the bytes that elements are made of, each once: in chunks, and others."""
+    """Return the distinct bytes that elements consist of: in chunks, and in addressable rows."""
     parts: dict[tuple[int, Extent], tuple[Source, list[NDArray[np.int64]]]] = {}
     for request in of_sources(dataset.requests(positions, Draw(positions=positions))):
         if request.extent.size and len(request.origins):
             extent, numbers = _points(request)
             key = id(request.source), extent
             parts.setdefault(key, (request.source, []))[1].append(numbers)
-    found = np.zeros(2, np.int64)
+    totals = np.zeros(2, np.int64)
     for (_, extent), (source, several) in parts.items():
         number = len(np.unique(np.concatenate(several)))
         storage, nbytes = source.storage(), float(extent.size * source.dtype.itemsize)
         if storage.chunk_bytes is not None and storage.chunks is not None:
             nbytes = extent.size / prod(storage.chunks) * storage.chunk_bytes
-        found[1 if storage.chunks is None else 0] += round(number * nbytes)
-    return found
+        totals[1 if storage.chunks is None else 0] += round(number * nbytes)
+    return totals
 
 
 def _points(request: Request) -> tuple[Extent, NDArray[np.int64]]:
-    """Cut boxes along the axes where they differ; return where each part begins, as a number."""
+    """Cut boxes along axes where they differ; return the parts' extent and origin numbers."""
     origins, extent = request.origins, request.extent
     for axis in range(origins.shape[1]):
         length = extent.lengths[axis]

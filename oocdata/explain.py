@@ -1,4 +1,4 @@
-"""What a loader does, in words and numbers: what is read, in which order, with how much memory."""
+"""Explain a loader: what is read, in which order, and how much memory it takes."""
 
 from __future__ import annotations
 
@@ -29,29 +29,29 @@ if TYPE_CHECKING:
 __all__ = ["Explanation", "as_typed", "explain", "size"]
 
 _SCRATCH_BYTES = 20 << 20
-"""What rearranging and converting take, the stacks of the threads, what allocators keep."""
+"""Memory for rearranging and converting, the stacks of threads, and what allocators keep."""
 
 _DECODING_BYTES = 32 << 20
-"""What decoding takes whatever the chunks: the libraries, what their threads hold, and what malloc
-keeps of it (22 MiB in the four threads that read windows of PDEBench in lzf chunks of 26 KB)."""
+"""Memory for decoding, whatever the chunks: libraries, buffers of their threads, and what malloc
+keeps of these (22 MiB in the four threads that read windows of PDEBench in lzf chunks of 26 KB)."""
 
 _LINK_BYTES = 48 << 20
-"""The client of stores with its connections, and the metadata that are kept."""
+"""Memory of the stores' client, its connections, and cached metadata."""
 
-_KEPT_RUNS = 3
-"""Runs of rows of bytes whose memory malloc keeps (see `oocdata.engines.byte_rows`), and which
-TensorFlow has as strings: 10 KB records took 63 to 70 MiB where 51 was said without them."""
+_RETAINED_RUNS = 3
+"""Runs of byte rows whose memory malloc keeps (see `oocdata.engines.byte_rows`), or TensorFlow
+holds as strings: 10 KB records took 63 to 70 MiB, and the bound was 51 without these."""
 
 _PROCESS_BYTES = 32 << 20
-"""A worker process with NumPy and this package; what its functions import comes on top."""
+"""Memory of a worker process with NumPy and this package; imports of its functions come on top."""
 
 _MOST_STORAGES = 6
-"""Arrays that are named."""
+"""Most arrays that are listed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """What `Loader.explain` says; ``print`` it.
+    """The result of `Loader.explain`, to print.
 
     Attributes
     ----------
@@ -64,27 +64,28 @@ class Explanation:
     order, reason : str
         The order, and why it was chosen.
     mixing : Mixing or None
-        How well batches mix storage chunks against a full shuffle; None for sequential order.
+        How well batches mix storage chunks compared with a full shuffle; None for sequential order.
     amplification : float
-        Bytes read (and decoded) per byte used, followed over the first epoch or some steps of it.
+        Bytes read (and decoded) per byte used, over the first epoch or some steps of it.
     batch_bytes : int
         Bytes of one batch.
     resident_bytes : int
-        Bound on what reading keeps in memory: batches in flight (`in_flight` of them), decoded
-        chunks, tables, scratch, worker processes. Your process, model and what mapped functions
-        take come on top.
+        Upper bound on the memory for reading: batches in flight (`in_flight` of them), decoded
+        chunks, tables, scratch, worker processes. The memory of your process, model and mapped
+        functions comes on top.
     in_flight : int
-        Batches that exist at a time, at most: those being read and those ready, in whole runs of
-        small ones, those handed out and those in use.
+        Most batches that exist at a time: batches being read and batches ready (in whole runs, if
+        several share a read), handed out, and in use.
     steps_together : int
         Batches that share a read.
     lanes : int
-        Ranks that can read the order without decoding each other's chunks; 1 where it has none.
+        Most ranks that can read the order without decoding each other's chunks; 1 if it has no
+        lanes.
     fetching : Fetching or None
-        What is asked of stores: requests and bytes before the first batch, and in an epoch; None
-        where all lies on disks and in memory.
+        Requests to stores and their bytes, before the first batch and in an epoch; None if all data
+        is on disk or in memory.
     advice : tuple of Advice
-        What to change.
+        Suggested changes.
     """
 
     elements: int
@@ -132,27 +133,27 @@ class Explanation:
                 f"{self.mixing.full_shuffle_entropy:.2f} in a full shuffle; {words}"
             )
         if self.fetching is not None:
-            lines.append(f"fetch  {_fetched(self.fetching)}")
+            lines.append(f"fetch  {_fetching_words(self.fetching)}")
         together = f", {self.steps_together} to a read" if self.steps_together > 1 else ""
         lines.append(
             f"memory at most {size(self.resident_bytes)}: {self.in_flight} batches in flight"
             f"{together}; what is kept of chunks or small rows; scratch"
         )
-        lines += [f"advice {one.text}" for one in self.advice]
+        lines += [f"advice {advice.text}" for advice in self.advice]
         return "\n".join(lines)
 
 
 def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation:
-    """Return what a loader does; see `Loader.explain`. Reads no data.
+    """Return an explanation of a loader; see `Loader.explain`. Reads no data.
 
-    Of sparse batches, it reads where rows begin.
+    For sparse batches, it reads where rows begin.
     """
     order, dataset, count = loader.order, loader.dataset, len(loader.dataset)
     parallel, prefetch = as_count("parallel", parallel), as_count("prefetch", prefetch, at_least=0)
     ahead = loader.ahead(parallel, prefetch)
     reading = reading_of(loader)
-    resident, records = _resident_bytes(loader, ahead), loader.in_tf
-    if records is not loader:  # `to_tf` reads runs of records, and parses one at a time
+    resident, records = _resident_bytes(loader, ahead), loader.tf_loader
+    if records is not loader:  # `to_tf` reads runs of records, and parses a run at a time
         runs = records.ahead(parallel, prefetch)
         parsed = 2 * runs.together * loader.batch_bytes
         resident = max(resident, parsed + _resident_bytes(records, runs))
@@ -176,16 +177,16 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
     )
 
 
-def _fetched(fetching: Fetching) -> str:
-    """Return in words what is asked of stores."""
+def _fetching_words(fetching: Fetching) -> str:
+    """Describe the requests to stores in words."""
     first, epoch = fetching.first, fetching.epoch
     if not first.requests:
-        return f"nothing for the first batch, which is in memory; {_cost(epoch)} in an epoch"
+        return f"nothing for the first batch, which is in memory; {_cost_words(epoch)} in an epoch"
     trips = "1 round trip" if fetching.trips == 1 else f"{fetching.trips} round trips"
-    return f"{_cost(first)} in {trips} for the first batch; {_cost(epoch)} in an epoch"
+    return f"{_cost_words(first)} in {trips} for the first batch; {_cost_words(epoch)} in an epoch"
 
 
-def _cost(cost: Cost) -> str:
+def _cost_words(cost: Cost) -> str:
     if not cost.requests:
         return "nothing"
     about = "" if cost.exact else "about "
@@ -194,66 +195,66 @@ def _cost(cost: Cost) -> str:
 
 
 def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
-    """Return the bound on what reading keeps."""
+    """Return an upper bound on the memory for reading."""
     sources = loader.dataset.sources()
     storages = [source.storage() for source in sources]
     stored = [(source, source.storage()) for source in stored_sources(sources)]
     chunks = [chunk_bytes(*pair) for pair in stored]
     tables = sum(storage.table_bytes for storage in storages) + _order_bytes(loader)
-    # What a function gets, and its result copied to where TensorFlow may keep it; of sparse rows,
-    # the numbers as they are stored.
-    elements = ahead.together * loader.largest
+    # The inputs of a mapped function, and its results copied to memory that TensorFlow may keep;
+    # for sparse rows, the arrays as stored.
+    elements = ahead.together * loader.largest_batch
     reading = loader.input_bytes(ahead.together)
     reading += loader.batch_bytes if loader.dataset.is_mapped else 0
     reading += max(storage.scratch_bytes for storage in storages)
     reading += loader.dataset.place_bytes(elements)
     processes = max(1, loader.workers)
-    kept = min(cache_share(), sum(cached_bytes(*pair) for pair in stored))
-    decoding = _DECODING_BYTES if kept else 0
+    cached = min(cache_share(), sum(cached_bytes(*pair) for pair in stored))
+    decoding = _DECODING_BYTES if cached else 0
     if any(leaf.dtype.hasobject for leaf in leaves(loader.dataset.spec)):
-        decoding += _KEPT_RUNS * ahead.together * loader.batch_bytes
+        decoding += _RETAINED_RUNS * ahead.together * loader.batch_bytes
     if any(chunks):
-        kept = max(kept, max(chunks))  # at least the chunk that is read
-        # Each thread has a chunk's stored bytes, and the chunk between two filters.
+        cached = max(cached, max(chunks))  # at least the chunk that is read
+        # Each thread has the stored bytes of a chunk, and the chunk between two filters.
         threads = cores() + ahead.reading
         most = max(2 * max(chunks), *(storage.chunk_scratch for _, storage in stored))
         decoding += min(threads * most, max(scratch_share(), most))
     fetched = 0
     if loader.dataset.is_remote:
-        # Answers that nobody has taken yet, and those of runs that are being read; on the way into
-        # a cache folder, once more.
+        # Answers not taken yet, and answers of runs that are being read; twice on the way into a
+        # cache folder.
         copies = 2 if any(storage.cache for storage in storages) else 1
         run = ahead.together * loader.batch_bytes
         fetched = _LINK_BYTES + scratch_share() + copies * ahead.reading * run
-    each = _SCRATCH_BYTES + kept + decoding + tables + fetched + ahead.reading * reading
-    besides = loader.workers * _PROCESS_BYTES
-    return ahead.batches * loader.batch_bytes + processes * each + besides
+    per_process = _SCRATCH_BYTES + cached + decoding + tables + fetched + ahead.reading * reading
+    workers = loader.workers * _PROCESS_BYTES
+    return ahead.batches * loader.batch_bytes + processes * per_process + workers
 
 
 def _order_bytes(loader: Loader) -> int:
-    """Return the bytes of the tables that positions are looked up in."""
+    """Return the bytes of the tables in which positions are looked up."""
     tables: list[AnyBlocks] = [loader.dataset.blocks]
-    orders, found = [loader.order], 0
+    orders, nbytes = [loader.order], 0
     for order in orders:
-        found += getattr(order, "nbytes", 0)
+        nbytes += getattr(order, "nbytes", 0)
         orders += getattr(order, "orders", ())
         if isinstance(order, BlockShuffle):
             tables.append(order.blocks)
-            if not isinstance(order.blocks, Blocks):  # two epochs, each with two numbers a block
-                found += 2 * 16 * order.blocks.number(order.blocks.count)
-    distinct = {id(blocks): blocks for blocks in tables}  # an order mostly has the dataset's
-    return found + sum(blocks.nbytes for blocks in distinct.values())
+            if not isinstance(order.blocks, Blocks):  # two epochs, each with two integers a block
+                nbytes += 2 * 16 * order.blocks.number(order.blocks.count)
+    distinct = {id(blocks): blocks for blocks in tables}  # an order mostly shares the dataset's
+    return nbytes + sum(blocks.nbytes for blocks in distinct.values())
 
 
 def _order_words(order: Order, count: int) -> str:
     if isinstance(order, BlockShuffle):
-        each = order.elements_mixed(count) // order.blocks_mixed
-        return f"block shuffle, {order.blocks_mixed} blocks of {each} elements mixed"
+        length = order.elements_mixed(count) // order.blocks_mixed
+        return f"block shuffle, {order.blocks_mixed} blocks of {length} elements mixed"
     if isinstance(order, Mixture):
         words = [_order_words(*pair) for pair in zip(order.orders, order.counts, strict=True)]
         return f"mixture of {len(words)} members, each: {' or '.join(sorted(set(words)))}"
     if isinstance(order, Bucketed):
-        words = [_order_words(one, count) for one in order.orders]
+        words = [_order_words(member, count) for member in order.orders]
         return f"{len(words)} buckets by length, each: {' or '.join(sorted(set(words)))}"
     if isinstance(order, Weighted):
         return f"draws by weight, {_order_words(order.order, count)}"

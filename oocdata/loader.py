@@ -1,7 +1,8 @@
-"""The narrow waist: (step, epoch) → batch, a pure function of the loader's description.
+"""Define `Loader`, which maps (step, epoch) to a batch.
 
-NumPy iteration, tf.data and Keras all come through `Loader.batch` and `Loader.run`; resuming is two
-integers, and sharding never changes what a global batch holds.
+A batch is a pure function of the loader's description, the step and the epoch. NumPy iteration,
+tf.data and Keras all read through `Loader.batch` and `Loader.run`. So a position to resume from is
+two integers, and sharding never changes what a global batch holds.
 """
 
 from __future__ import annotations
@@ -45,10 +46,12 @@ if TYPE_CHECKING:
 __all__ = ["Loader", "make_loader"]
 
 _COPIED_BYTES = 256 << 10
-"""Batches of an array are read in one run and copied to aligned memory up to this size."""
+"""Arrays whose batches are not a multiple of the alignment are read several steps at a time, and
+copied to aligned memory, up to this size of a batch."""
 
 _RUNS_IN_A_WINDOW = 4
-"""Of a block shuffle: so that chunks of the window before are no longer needed when one ends."""
+"""Runs of steps in a window of a block shuffle, at least: when a run ends in one window, the chunks
+of the window before it are no longer needed."""
 
 
 def make_loader(
@@ -68,7 +71,7 @@ def make_loader(
     if len(dataset) == 0:
         raise EmptyError("a dataset must hold at least one element to make batches; it holds none.")
     for source in dataset.sources():
-        if source.dtype.names:  # rows of which no field was chosen
+        if source.dtype.names:  # a compound dtype of which no field was selected
             check_dtype(source.dtype, source.storage().path, source.storage().key)
     drop = as_flag("drop_remainder", drop_remainder)
     if drop and len(dataset) < size:
@@ -77,8 +80,8 @@ def make_loader(
             f"dropped; got {size}."
         )
     order, reason = choose_order(dataset, shuffle, size, weights, bucket)
-    given = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
-    loader = Loader(dataset, size, order, seed, drop, given, reason, processes)
+    mode = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
+    loader = Loader(dataset, size, order, seed, drop, mode, reason, processes)
     if processes and dataset.is_composed:
         raise ArgumentError(
             "`workers` must be 0 for sparse and ragged batches, which threads read; got "
@@ -91,24 +94,27 @@ def make_loader(
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Loader(Epochs):
-    """Batches of a dataset by (step, epoch); made by `Dataset.batches`.
+    """Batches of a dataset, by (step, epoch).
+
+    Made by `Dataset.batches`. Iterating over a loader gives its batches as NumPy arrays, one epoch
+    after the other; `to_tf` and `to_keras` give them to TensorFlow and Keras.
 
     Attributes
     ----------
     dataset : Dataset
     batch_size : int
-        Of a global batch, that of all ranks together.
+        Elements of a global batch: the batch of all ranks together.
     order : Order
     seed : int
     drop_remainder : bool
     shuffle : bool or str
-        What was asked for; True where an order was given.
+        The argument of `batches`; True if it was an `Order`.
     reason : str
-        Why this order.
+        Why this order was chosen.
     workers : int
-        Processes that iteration reads with; 0: this one.
+        Worker processes that read; 0 reads in threads of this process.
     num_shards, index : int
-        Which part of every global batch this loader reads.
+        The number of ranks, and which of them this loader reads for.
 
     Examples
     --------
@@ -139,7 +145,7 @@ class Loader(Epochs):
         return f"<Loader: {len(self)} batches of {self.batch_size} from {self.dataset!r}>"
 
     def __len__(self) -> int:
-        """Return the steps in an epoch."""
+        """Return the number of steps in an epoch."""
         return self.steps.number
 
     @cached_property
@@ -152,42 +158,43 @@ class Loader(Epochs):
 
     @property
     def spec(self) -> Spec:
-        """Shape and dtype of a batch's arrays; the batch axis is None where the last is short."""
+        """Shape and dtype of each array of a batch; the batch axis is None if the last is short."""
         full = self.batch_size // self.num_shards
         length = None if self.steps.used % self.batch_size else full
         return batched_spec(self.dataset.spec, length)
 
     @property
-    def largest(self) -> int:
-        """Elements of a batch that this loader reads, at most: no more than there are."""
+    def largest_batch(self) -> int:
+        """Largest number of elements that this loader reads for a batch."""
         return min(self.batch_size, self.steps.length) // self.num_shards
 
     @cached_property
     def array_bytes(self) -> list[int]:
-        """Bytes of each array of a batch that this loader reads; of rows of any length, at most."""
-        share = self.largest
-        times = share if isinstance(self.order, Weighted) else 1  # all may be the largest row
+        """Bytes of each array of a batch that this loader reads; an upper bound for ragged rows."""
+        share = self.largest_batch
+        # `times` is how often the largest row may occur in one batch.
+        times = share if isinstance(self.order, Weighted) else 1
         if isinstance(self.order, Mixture) and self.dataset.is_composed:
-            # A member may begin anew within a batch, and give its largest row again.
+            # A member may restart within a batch, and yield its largest row again.
             times = 2 if self.batch_size <= min(self.order.counts) else share
         return [times * nbytes for nbytes in self.dataset.array_bytes(-(-share // times))]
 
     def input_bytes(self, steps: int = 1) -> int:
-        """Return the bytes that a run is read into before its batches are made of them.
+        """Return the bytes of intermediate buffers that reading a run needs besides its batches.
 
-        Those that a mapped function gets, and the numbers of sparse rows; 0 if all are read in
-        place.
+        The inputs of mapped functions, and the stored arrays of sparse rows; 0 if everything is
+        read directly into the batches.
         """
-        return self.dataset.input_bytes(steps * self.largest)
+        return self.dataset.input_bytes(steps * self.largest_batch)
 
     @property
     def steps_together(self) -> int:
-        """Steps that iteration reads at once; `oocdata.runs` says why."""
-        if self.dataset.is_mapped:  # a function gets its batches one by one
+        """Number of steps that iteration reads at once; see `oocdata.runs`."""
+        if self.dataset.is_mapped:  # mapped functions are called with one batch at a time
             return 1
         sparse = any(leaf.form == "sparse" for leaf in leaves(self.dataset.spec))
         if sparse and self.batch_bytes > _COPIED_BYTES:
-            return 1  # of several steps side by side, TensorFlow copies each
+            return 1  # TensorFlow would copy each of several steps that share an array
         for nbytes in self.array_bytes:
             if nbytes % buffers.ALIGNMENT and nbytes > _COPIED_BYTES:
                 return 1
@@ -208,31 +215,32 @@ class Loader(Epochs):
 
     @cached_property
     def chunked(self) -> bool:
-        """Whether elements are decoded in chunks."""
+        """Whether any source decodes chunks."""
         return any(source.storage().chunks is not None for source in self.dataset.sources())
 
     @cached_property
     def cached(self) -> bool:
-        """Whether anything that is read is kept, or read by processes that may keep it."""
-        sources = self.dataset.sources()
-        return bool(self.workers) or any(cached_bytes(one, one.storage()) for one in sources)
+        """Whether reading fills a chunk cache, here or in worker processes."""
+        if self.workers:
+            return True
+        return any(cached_bytes(source, source.storage()) for source in self.dataset.sources())
 
     @property
-    def in_tf(self) -> Loader:
-        """The loader whose runs `to_tf` reads: of records, where they are parsed in its graph."""
+    def tf_loader(self) -> Loader:
+        """The loader that `to_tf` reads: of raw records, if TensorFlow parses them in its graph."""
         mapped = self.dataset
         parses = isinstance(mapped, Map) and isinstance(mapped.fn, InGraph)
         return replace(self, dataset=mapped.source) if parses else self
 
     def ahead(self, parallel: int = 2, prefetch: int = 2) -> Ahead:
-        """Return how many steps iteration has under way; see `oocdata.runs.plan_ahead`."""
+        """Return how many runs iteration keeps in flight; see `oocdata.runs.plan_ahead`."""
         return plan_ahead(
             self.steps_together, self.batch_bytes, parallel, prefetch,
             cached=self.cached,
         )  # fmt: skip
 
     def positions(self, step: int, epoch: int = 0) -> NDArray[np.int64]:
-        """Return the dataset's positions that a batch is made of, shape (batch,).
+        """Return the dataset positions of the elements of a batch, shape (batch,).
 
         Raises
         ------
@@ -243,17 +251,17 @@ class Loader(Epochs):
         return self.steps.positions(step, epoch).copy()
 
     def _checked(self, step: int, epoch: int, last: int, name: str) -> tuple[int, int]:
-        """Return a step and an epoch as Python's own numbers: NumPy's would overflow."""
+        """Return a step and an epoch as Python integers, which do not overflow as NumPy's do."""
         try:
-            number, at = operator.index(step), operator.index(epoch)
+            step_number, epoch_number = operator.index(step), operator.index(epoch)
         except TypeError:
-            number, at = -1, -1
-        if not 0 <= number <= last or at < 0:
+            step_number, epoch_number = -1, -1
+        if not 0 <= step_number <= last or epoch_number < 0:
             raise PositionError(
                 f"`{name}` must lie within [0, {last + 1}) and `epoch` must not be negative; got "
                 f"step {step} of epoch {epoch}."
             )
-        return number, at
+        return step_number, epoch_number
 
     def batch(self, step: int, epoch: int = 0) -> Batch:
         """Read one batch: a pure function of (step, epoch).
@@ -263,19 +271,20 @@ class Loader(Epochs):
         step : int
             0 ≤ step < len(self).
         epoch : int
-            From 0.
+            Counted from 0.
 
         Returns
         -------
         ndarray, tuple or dict of ndarray
-            Each with a leading batch axis, 64-byte aligned, and yours to keep or change.
+            Arrays with a leading batch axis, 64-byte aligned. The caller owns them, and may keep or
+            change them.
 
         Raises
         ------
         oocdata.errors.PositionError
             If the epoch has no such step.
         oocdata.errors.SourceError
-            If storage can't deliver a row: with file, dataset and rows.
+            If storage can't deliver a row; the message names the file, the dataset and the rows.
         """
         steps = self.steps
         if not (type(step) is type(epoch) is int and 0 <= step < steps.number and epoch >= 0):
@@ -289,63 +298,64 @@ class Loader(Epochs):
         Parameters
         ----------
         run : Run
-            Of at least one step, and at most `steps_together`.
+            At least one step, at most `steps_together`.
 
         Returns
         -------
         list
-            The batch of each step, as `batch` gives it. Each keeps its own memory alone.
+            The batch of each step, as `batch` returns it. Each batch keeps only its own memory
+            alive.
         """
         if not self.dataset.is_remote:
             return self.read(run)
-        with self.asked(run):
+        with self.prefetched(run):
             return self.read(run)
 
-    def asked(self, run: Run) -> AbstractContextManager[Sequence[Asks]]:
-        """Have what a run takes out of stores under way for as long as a block takes."""
+    def prefetched(self, run: Run) -> AbstractContextManager[Sequence[Asks]]:
+        """Return a context manager that keeps a run's requests to stores in flight."""
         return asked_for(self.requests(run))
 
     def requests(self, run: Run) -> tuple[ArrayRequest, ...]:
-        """Return the boxes that the elements of a run are made of; nothing is read."""
+        """Return the boxes of the elements of a run; reads nothing."""
         positions = np.concatenate(self.steps.run(run.start, run.stop, run.epoch))
-        # No function draws from it: the only randomness left is keyed by position.
+        # No mapped function draws from it: all randomness here is keyed by position.
         draw = Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
         return self.dataset.requests(positions, draw)
 
     def read(self, run: Run) -> list[Batch]:
-        """Read a run of steps, as `run` does, of which all that lies in stores was asked for."""
+        """Read a run of steps whose bytes in stores have been requested; see `run`."""
         if self.dataset.is_mapped:
             batches = []
             for step in range(run.start, run.stop):
-                own = self.steps.positions(step, run.epoch)
-                draw = Draw(self.seed, run.epoch, step, self.steps.lane, own)
-                batches.append(self.dataset.gather(own, draw))
+                positions = self.steps.positions(step, run.epoch)
+                draw = Draw(self.seed, run.epoch, step, self.steps.lane, positions)
+                batches.append(self.dataset.gather(positions, draw))
             return batches
         lengths = self.steps.lengths(run.start, run.stop)
         read = buffers.Read()
-        # Of a whole run, though this may be the last of an epoch.
+        # Room for a full run, although the last run of an epoch may be shorter.
         room = self.steps_together * self.batch_size // self.num_shards
-        columns = (one.read_parts(lengths, read, room) for one in self.requests(run))
+        columns = (request.read_parts(lengths, read, room) for request in self.requests(run))
         return batches_of(columns, self.dataset.spec)
 
-    def over(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
-        """Return the steps from `start` on to the end of so many epochs."""
+    def pass_from(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
+        """Return the pass over `epochs` epochs that begins at step `start` of the first."""
         steps = len(self)
         return Pass(
             epoch * steps + start, epochs * steps - start, steps, self.steps_together,
-            waits=self.dataset.is_remote,
+            first_alone=self.dataset.is_remote,
         )  # fmt: skip
 
     def reader(self) -> Callable[[Run], list[Batch]]:
-        """Return what reads runs of steps, in any order and any thread: `run`."""
+        """Return the function that reads runs, in any order and from any thread: `run`."""
         return self.run
 
     def epoch(
         self, epoch: int, start: int = 0, *, parallel: int = 2, prefetch: int = 2
     ) -> Iterator[Batch]:
-        """Iterate over one epoch from step `start`, without reading what came before.
+        """Iterate over the batches of one epoch from step `start`; earlier steps are not read.
 
-        A few MiB of batches are read ahead, in threads or in worker processes; never more than
+        Batches are read ahead, in threads or in worker processes, within the memory that
         `oocdata.set_memory` allows.
 
         Parameters
@@ -354,12 +364,12 @@ class Loader(Epochs):
         parallel : int
             Runs of steps read at a time.
         prefetch : int
-            Batches kept ready besides, in whole runs.
+            Batches kept ready besides, rounded down to whole runs.
 
         Raises
         ------
         oocdata.errors.PositionError
-            If the epoch has no such step (`start` may be one past the last).
+            If the epoch has no such step (`start` may be one past the last step).
 
         Examples
         --------
@@ -379,22 +389,22 @@ class Loader(Epochs):
     def shard(self, num_shards: int, index: int) -> Loader:
         """Return the loader of one rank's part of every global batch, for data-parallel training.
 
-        The global batches are those of this loader, whatever `num_shards` is; a rank reads only
-        its own part, and of a block shuffle decodes only its own share of the chunks. Of a short
-        last batch, the elements that can't be dealt out evenly are dropped, so that all ranks take
-        the same steps with the same sizes.
+        The global batches are the same for every `num_shards`. A rank reads only its own part; with
+        a block shuffle, it decodes only its own share of the chunks. Elements of a short last batch
+        that can't be divided evenly are dropped, so all ranks take the same steps with batches of
+        the same sizes.
 
         Parameters
         ----------
         num_shards : int
-            Must divide the batch size, and the lanes of a block shuffle.
+            Number of ranks. Must divide the batch size, and the lanes of a block shuffle.
         index : int
             0 ≤ index < num_shards.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If the batch can't be dealt out evenly, or this loader is a shard already.
+            If the batch can't be divided evenly, or this loader is a shard already.
 
         Examples
         --------
@@ -427,20 +437,20 @@ class Loader(Epochs):
         return sharded
 
     def describe(self) -> dict[str, Any]:
-        """Return the loader as JSON: what its fingerprint is made from, and what workers get."""
+        """Return the loader's description as JSON data, from which its fingerprint is computed."""
         description: dict[str, Any] = chain.make("describe", self)
         return description
 
     def explain(self, *, parallel: int = 2, prefetch: int = 2) -> Explanation:
-        """Return what is read and how, the order and why, and the memory it takes; print it.
+        """Return an explanation to print: what is read and how, the order, memory, and advice.
 
         Parameters
         ----------
         parallel, prefetch : int
-            As they will be given to `to_tf` or `epoch`.
+            The values that you will pass to `to_tf` or `epoch`.
         """
-        found: Explanation = chain.make("explain", self, parallel, prefetch)
-        return found
+        explanation: Explanation = chain.make("explain", self, parallel, prefetch)
+        return explanation
 
     def profile(
         self,
@@ -449,23 +459,23 @@ class Loader(Epochs):
         seconds: float = 5.0,
         to_tf: bool = False,
     ) -> Profile:
-        """Say whether the model or the data is the bottleneck, and what to change; print it.
+        """Measure whether the model or the data is the bottleneck; return a report to print.
 
-        Times the data alone, the model alone on one batch again and again, and both together, in
-        rounds that take turns. Reads batches by (step, epoch): the epoch that iteration gives next
-        stays the next. The model is called for real, so with a step that trains, weights change:
-        profile a copy, or before you train.
+        Times the data alone, the model alone on one repeated batch, and both together, in
+        alternating rounds. The epoch that the next iteration reads stays the same. The model is
+        called for real: a training step changes its weights, so profile a copy, or profile before
+        you train.
 
         Parameters
         ----------
         model_step : callable, optional
-            What a training loop does with a batch, e.g. ``model.train_on_batch``. Gets the parts
-            of a tuple as arguments, as functions of `map` do; anything else as one. It is called a
-            few times before anything is timed, so that tracing is not counted.
+            What a training loop does with a batch, e.g. ``model.train_on_batch``. It gets the parts
+            of a tuple as separate arguments, as functions of `map` do, and anything else as one
+            argument. A few untimed calls come first, so that tracing is not measured.
         seconds : float
-            About how long it may take; a read or a step is not interrupted.
+            Approximate duration. A read or a step that has begun is not interrupted.
         to_tf : bool
-            Give the batches of ``to_tf()``, not of plain iteration.
+            Take the batches from ``to_tf()`` instead of plain iteration.
 
         Returns
         -------
@@ -476,7 +486,7 @@ class Loader(Epochs):
         oocdata.errors.ArgumentError
             If an argument breaks its rule.
         oocdata.errors.SourceError
-            If storage can't deliver a row; and what `model_step` itself raises.
+            If storage can't deliver a row. Exceptions of `model_step` are passed on.
 
         Examples
         --------
@@ -485,8 +495,8 @@ class Loader(Epochs):
         >>> found.verdict, found.data_rate > 0
         ('alone', True)
         """
-        found: Profile = chain.make("profile", self, model_step, seconds=seconds, to_tf=to_tf)
-        return found
+        profile: Profile = chain.make("profile", self, model_step, seconds=seconds, to_tf=to_tf)
+        return profile
 
     def to_tf(
         self,
@@ -499,43 +509,43 @@ class Loader(Epochs):
         service: str | None = None,
         job_name: str | None = None,
     ) -> tf.data.Dataset:
-        """Return a ``tf.data.Dataset`` of batches, for ``model.fit`` or any loop.
+        """Return a ``tf.data.Dataset`` of batches, for ``model.fit`` or any training loop.
 
-        Iterating over it again goes on with the epochs that follow, so each epoch of ``fit`` sees
-        every element once, in an order of its own. With ``steps_per_epoch``, ``fit`` draws all its
-        epochs from one pass: give ``epochs`` here too.
+        Each new iteration continues with the following epochs, so every epoch of ``fit`` sees each
+        element once, in a new order. With ``steps_per_epoch``, ``fit`` draws all its epochs from
+        one iteration: then pass ``epochs`` here too.
 
-        The prefetch that TensorFlow would put at the end of a pipeline unasked is off, because it
-        grows to hundreds of batches; after a slow ``map`` of your own, add ``.prefetch(2)``.
+        The prefetch that TensorFlow adds by default to the end of a pipeline is disabled, because
+        it grows to hundreds of batches. After a slow ``map`` of your own, add ``.prefetch(2)``.
 
         Parameters
         ----------
         start : (epoch, step)
-            Where the first pass begins; nothing before it is read. An iterator that was saved is
-            restored into a dataset made with the same, or with a step that is 0 if it was 0 there.
+            Where the first pass begins; nothing before it is read. A saved iterator can be restored
+            into a dataset with the same `start`, or with another one if the steps are 0 in both.
         epochs : int
-            Epochs in one pass: up to the end of epoch ``start[0] + epochs - 1``.
+            Epochs in one pass, which ends with epoch ``start[0] + epochs - 1``.
         parallel : int
-            Batches read at a time; or runs of them, where they are so small that several share a
-            read (up to 64 batches, up to 32 MiB). With worker processes, at least two for each.
+            Batches read at a time; if batches are so small that several share a read (up to 64
+            batches and 32 MiB), runs of batches. With worker processes, at least two for each.
         prefetch : int
-            Batches kept ready besides, in whole runs: none where a run has more.
+            Batches kept ready besides, rounded down to whole runs; 0 if a run is longer.
         sparse : bool
-            Rows of sparse matrices (AnnData) as ``tf.sparse.SparseTensor``, never made dense; see
-            `Dataset.sparse`.
+            Return rows of sparse matrices (AnnData) as ``tf.sparse.SparseTensor`` instead of dense
+            arrays; see `Dataset.sparse`.
         service : str, optional
-            ``"HOST:PORT"`` of an ``oocdata dispatcher``: its workers read, from the same paths.
-            The batches of an epoch are the same; which comes first depends on who was quicker.
-            `parallel` is what each worker reads at a time.
+            Address ``"HOST:PORT"`` of an ``oocdata dispatcher`` whose workers read, from the same
+            paths. An epoch has the same batches; their order depends on which worker is faster.
+            `parallel` then applies to each worker.
         job_name : str, optional
-            Trainers that give the same name share each epoch of the same loader: every batch goes
-            to one of them. A name is for one run of them: give the next run another.
+            Trainers that pass the same name share each epoch of the same loader: every batch goes
+            to one of them. Use a new name for each training run.
 
         Returns
         -------
         tf.data.Dataset
-            With static shapes (except a short last batch) and cardinality (except with
-            `job_name`: nobody knows who gets how many).
+            With static shapes (except a short last batch) and known cardinality (except with
+            `job_name`, where each trainer's share is not known in advance).
 
         Raises
         ------
@@ -544,7 +554,7 @@ class Loader(Epochs):
         oocdata.errors.MissingDependencyError
             If TensorFlow is not installed.
         oocdata.errors.DescriptionError
-            If workers can't be told what to read; see `describe`.
+            If the loader can't be described to the workers of `service`; see `describe`.
         oocdata.errors.ServiceError
             If no dispatcher answers.
         """
@@ -557,10 +567,12 @@ class Loader(Epochs):
         return dataset
 
     def to_keras(self) -> keras.utils.PyDataset:
-        """Return a ``keras.utils.PyDataset`` of batches, for Keras on any backend.
+        """Return a ``keras.utils.PyDataset`` of batches, for Keras with any backend.
 
         Raises
         ------
+        oocdata.errors.ArgumentError
+            If the batches are sparse or ragged, or hold bytes of unequal length.
         oocdata.errors.MissingDependencyError
             If Keras is not installed.
         """

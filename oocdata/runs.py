@@ -1,8 +1,8 @@
-"""Which steps are read together, and how many of them are under way.
+"""Decide which steps are read together, and how many of them are in flight.
 
-What a read costs besides the bytes (arithmetic, handing the GIL over, a call from TensorFlow) is
-the same for 30 rows as for 3,000. So steps that follow one another are read at once, up to a few
-MiB, and handed out one by one; the batches are the same as if each had been read alone.
+A read has a fixed cost besides its bytes (arithmetic, switching the GIL, a call from TensorFlow),
+which is the same for 30 rows as for 3,000. So consecutive steps are read at once, up to a few MiB,
+and handed out one by one. The batches are the same as if each had been read alone.
 """
 
 from __future__ import annotations
@@ -28,27 +28,29 @@ __all__ = [
 ]  # fmt: skip
 
 _RUN_BYTES = 32 << 20
-"""More steps are not read together: by then the bytes are the cost."""
+"""Largest run: beyond this size, the bytes dominate the cost of a read."""
 
 _RUNS = 4
-"""Runs that share the memory for batches: two are read, one is handed out, one is in use."""
+"""Runs that share the memory for batches: two being read, one handed out, one in use."""
 
 _RUNS_FAR = 16
-"""The same where bytes lie in a store. Shorter runs are there sooner (the first of Zarr behind 100
-ms after 0.7 s, with 8 after 1.0), and those that follow are asked for anyway."""
+"""The same for data in a store, where shorter runs arrive sooner: behind 100 ms, the first batch of
+Zarr came after 0.7 s, with 8 runs after 1.0 s. The bytes of the following runs are requested
+meanwhile anyway."""
 
 _MOST_STEPS = 64
-"""The cost besides the bytes is divided by as much: what is left of it no longer matters."""
+"""Most steps of a run. Divided by as many, the fixed cost of a read no longer matters."""
 
 MOST_WORKERS = 1024
-"""Worker processes of a loader: more are a slip of the keyboard, and would end the machine."""
+"""Most worker processes of a loader. A larger number is probably a typing error, and could bring
+the machine down."""
 
 _FEWEST_RUNS = 8
-"""Runs in an epoch, at least: reading ahead needs several."""
+"""Fewest runs of an epoch: reading ahead needs several."""
 
 _OBJECT_BYTES = 8 << 20
-"""The same where elements are Python objects. Their memory is not recycled here: of more of it at a
-time, malloc gives the system back what it takes again for the next run."""
+"""Largest run of elements that are Python objects. Their memory is not recycled here; of larger
+runs, malloc returns it to the system and takes it again for the next run."""
 
 
 def steps_together(
@@ -61,11 +63,9 @@ def steps_together(
 ) -> int:
     """Return how many steps of an epoch to read at once.
 
-    Where each epoch fetches bytes from a store (`far`), they are cut so that more runs fit side by
-    side.
-
-    With `share_chunks` the more the better: each row costs the decoding of a chunk, unless others
-    of the same read lie in it too.
+    With `share_chunks`, as many as memory allows: each row costs the decoding of a chunk, unless
+    other rows of the same run are in that chunk too. Where every epoch fetches its bytes from a
+    store (`far`), fewer, so that more runs are in flight.
     """
     share = batch_share() // (_RUNS_FAR if far else _RUNS)
     most_bytes = min(_OBJECT_BYTES if objects else _RUN_BYTES, share)
@@ -76,7 +76,7 @@ def steps_together(
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """How many runs of steps are under way at a time.
+    """How many runs of steps are in flight at a time.
 
     Attributes
     ----------
@@ -85,7 +85,7 @@ class Ahead:
     reading : int
         Runs that are read at a time, at least 1.
     ready : int
-        Runs that may lie ready besides.
+        Runs that may be complete and waiting besides.
     """
 
     together: int
@@ -94,12 +94,12 @@ class Ahead:
 
     @property
     def batches(self) -> int:
-        """Batches that exist at a time, at most: one run is handed out besides, and one in use."""
+        """Most batches that exist at a time, with those of one run handed out and of one in use."""
         return self.together * (self.reading + self.ready + 2)
 
 
 class Epochs:
-    """What is iterated over again and again, a frozen dataclass: a loader, or a stream."""
+    """Base class of `Loader` and `Stream`: frozen dataclasses, iterated over epoch by epoch."""
 
     array_bytes: Any
     epoch: Any
@@ -109,23 +109,23 @@ class Epochs:
 
     @property
     def batch_bytes(self) -> int:
-        """Bytes of a batch that is read here; of rows of any length, at most."""
+        """Bytes of a batch, as read here; for ragged rows, an upper bound."""
         return sum(self.array_bytes)
 
     @property
     def _epochs(self) -> Iterator[int]:
-        """Which epoch comes next: of whoever iterates, not of the description."""
-        # In one step: threads that begin together share it.
+        """Counter of the epochs of `__iter__`; not part of the description."""
+        # `setdefault` is atomic: threads that begin at the same time share one counter.
         epochs: Iterator[int] = self.__dict__.setdefault("_epochs", itertools.count())
         return epochs
 
     def __iter__(self) -> Iterator[Batch]:
-        """Iterate over the next epoch: 0 first, then 1, … An epoch counts once it is begun."""
+        """Iterate over the next epoch: 0 first, then 1, … An epoch counts once it has begun."""
         yield from self.epoch(next(self._epochs))
 
 
 def run_bytes(loader: Loader | Stream, steps: int) -> int:
-    """Return the bytes of the batches of a run of steps, with the padding between arrays.
+    """Return the bytes of the batches of a run, with the padding between arrays.
 
     Examples
     --------
@@ -144,10 +144,10 @@ def plan_ahead(
     *,
     cached: bool = True,
 ) -> Ahead:
-    """Return how many runs to have under way, within the memory for batches.
+    """Return how many runs to keep in flight, within the memory for batches.
 
-    At most `parallel` of them are read at a time, and `prefetch` batches kept ready besides, in
-    whole runs.
+    At most `parallel` runs are read at a time; besides, `prefetch` batches are kept ready, rounded
+    down to whole runs.
     """
     most = batch_share(cached=cached) // max(1, together * batch_bytes) - 2
     reading = max(1, min(parallel, most))
@@ -164,32 +164,31 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Steps that follow one another through epochs, cut into runs.
+    """Consecutive steps through one or more epochs, divided into runs.
 
-    Epochs are cut alike wherever a pass begins. A run ends where its epoch does, so only its last
-    batch can be a short one.
-
-    With `waits`, for bytes that take long to come, the first step is a run of its own: no batch of
-    a pass is waited for as the first one is.
+    Epochs are divided in the same way wherever a pass begins. No run crosses the end of an epoch,
+    so only the last batch of a run can be short.
 
     Attributes
     ----------
     first : int
-        Where the pass begins, in steps counted through all epochs.
+        First step, counted through all epochs.
     length : int
-        Its steps.
+        Number of steps.
     steps : int
         Steps of an epoch.
     together : int
-        Steps of a run, at most.
-    waits : bool
+        Most steps of a run.
+    first_alone : bool
+        Make the first step a run of its own, so that the first batch arrives as soon as possible.
+        For slow links: no other batch keeps the reader waiting as long.
 
     Examples
     --------
-    >>> over = Pass(first=7, length=8, steps=10, together=2)
-    >>> [tuple(over.run(number)) for number in range(len(over))]
+    >>> pass_ = Pass(first=7, length=8, steps=10, together=2)
+    >>> [tuple(pass_.run(number)) for number in range(len(pass_))]
     [(0, 7, 8), (0, 8, 10), (1, 0, 2), (1, 2, 4), (1, 4, 5)]
-    >>> [tuple(Pass(0, 5, 5, 3, waits=True).run(number)) for number in range(3)]
+    >>> [tuple(Pass(0, 5, 5, 3, first_alone=True).run(number)) for number in range(3)]
     [(0, 0, 1), (0, 1, 3), (0, 3, 5)]
     """
 
@@ -197,7 +196,7 @@ class Pass:
     length: int
     steps: int
     together: int
-    waits: bool = False
+    first_alone: bool = False
 
     def __len__(self) -> int:
         """Return the number of runs."""
@@ -208,24 +207,24 @@ class Pass:
 
     @property
     def _cuts_first(self) -> bool:
-        """Whether the first run would have more than its first step."""
+        """Whether the first step is divided off from a longer run."""
         second = self._number(self.first + 1)
-        return self.waits and self.length > 1 and second == self._number(self.first)
+        return self.first_alone and self.length > 1 and second == self._number(self.first)
 
     @property
     def _runs(self) -> int:
-        """Of a whole epoch."""
+        """Runs of a whole epoch."""
         return -(-self.steps // self.together)
 
     def _number(self, step: int) -> int:
-        """Return which run a step lies in, those of all epochs counted."""
+        """Return the number of the run that holds a step, counted through all epochs."""
         epoch, at = divmod(step, self.steps)
         return epoch * self._runs + at // self.together
 
     def run(self, number: int) -> Run:
-        """Return one run, of ``0 <= number < len(self)``."""
+        """Return run `number`, for ``0 <= number < len(self)``."""
         if self._cuts_first:
-            run = replace(self, waits=False).run(max(0, number - 1))
+            run = replace(self, first_alone=False).run(max(0, number - 1))
             second = run.start + 1
             if number > 1:
                 return run
@@ -237,12 +236,10 @@ class Pass:
 
 
 class Passes:
-    """Passes over a loader's steps, each of which follows the one before.
+    """Consecutive passes over a loader's steps.
 
-    Parameters
-    ----------
-    begin : callable
-        Returns the `Pass` after those that end at a step, counted through all epochs.
+    `begin` takes the step, counted through all epochs, at which the passes so far end, and returns
+    the `Pass` that follows.
 
     Examples
     --------
@@ -260,11 +257,11 @@ class Passes:
     def __call__(self) -> Pass:
         """Begin the next pass."""
         with self._lock:
-            over = self._begin(self._end)
-            self._end = over.first + over.length
-            return over
+            pass_ = self._begin(self._end)
+            self._end = pass_.first + pass_.length
+            return pass_
 
-    def follow(self, over: Pass) -> None:
-        """Have those to come follow another one too, which was saved elsewhere."""
+    def follow(self, pass_: Pass) -> None:
+        """Let later passes begin after this one too: a pass that was saved and restored."""
         with self._lock:
-            self._end = max(self._end, over.first + over.length)
+            self._end = max(self._end, pass_.first + pass_.length)

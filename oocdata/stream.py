@@ -1,7 +1,7 @@
-"""Batches of what generators yield: no row has a number, so they come as they are made.
+"""Batches of elements that Python generators yield, without random access.
 
-For code that makes its elements one after the other. Each worker process runs a generator of its
-own; their batches come in turn, so that the same generators give the same batches each time.
+For code that produces its elements one after the other. Each worker process runs its own generator;
+their batches come in turn, so the same generators give the same batches each time.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 __all__ = ["Generated", "Stream", "generate"]
 
 _STEPS = 1 << 31
-"""Steps of an epoch, at most: nobody knows how many there will be."""
+"""Upper bound on the steps of an epoch, whose number is unknown."""
 
 _NUMBERED = ("shuffle", "split", "split_at", "folds", "filter", "map", "cache", "enumerate", "take",
              "windows", "patches", "batch", "repeat", "prefetch")  # fmt: skip
-"""Methods that people try, of what has numbered elements."""
+"""Methods of datasets that users try on streams, but that need numbered elements."""
 
 
-def _no_method(one: Generated | Stream, name: str) -> NoReturn:
-    """Raise for a method that there is not."""
-    kind = type(one).__name__
+def _no_method(value: Generated | Stream, name: str) -> NoReturn:
+    """Raise AttributeError for a method that does not exist."""
+    kind = type(value).__name__
     if name in _NUMBERED:
         raise AttributeError(
             f"a {kind} has no `{name}`: what generators yield has no numbers, and comes as it is "
@@ -67,42 +67,44 @@ def generate(
     rng: bool = False,
     seed: int = 0,
 ) -> Generated:
-    """Return the elements that generators yield, one generator in each of some worker processes.
+    """Return the elements that generators yield, with one generator in each worker process.
 
-    What is yielded has no number, so there is no random access, no shuffle, no split and no resume.
-    Where an element can be made from its number, a dataset has all of that:
+    Yielded elements are not numbered, so there is no random access, shuffle, split or resuming. If
+    an element can be made from its number, use a dataset, which has all of these:
     ``ooc.open(numbers).map(make_one, batched=False).batches(32, shuffle=True, workers=2)``.
 
     Parameters
     ----------
     make : callable
-        A generator function, a method such as ``scenes.generate_data``, or anything that returns an
-        iterable when it is called: once in each worker process for each epoch. It yields an array
-        or a number, or tuples or dicts of them; text and bytes become ``bytes``.
-    spec : tree of things with shape and dtype, optional
-        What is yielded: arrays, `ArraySpec`, ``tf.TensorSpec``. If it is not given, `make` is
-        called here once for its first element, which is thrown away.
+        A generator function, a method such as ``scenes.generate_data``, or any callable that
+        returns an iterable. It is called once in each worker process for each epoch. It yields an
+        array or a number, or tuples or dicts of these; text and bytes become ``bytes``.
+    spec : tree of objects with shape and dtype, optional
+        Shape and dtype of an element: arrays, `ArraySpec`, ``tf.TensorSpec``. Without it, `make` is
+        called here once, and its first element is inspected and dropped.
     workers : int
-        Processes; 0 runs one generator in a thread of this process.
+        Worker processes; 0 runs one generator in a thread of this process.
     length : int, optional
-        Elements that all generators together yield in an epoch, if it is known; another number is
-        then an error. Without it, datasets of ``to_tf`` have no cardinality, and ``fit`` warns at
-        the end of its first epoch that the input ran out of data.
+        Number of elements that all generators together yield in an epoch. Another number is an
+        error. Without it, datasets of ``to_tf`` have no cardinality, and ``fit`` warns at the end
+        of its first epoch that the input ran out of data.
     batched : bool
-        What is yielded are batches, of any length: their elements are batched anew.
+        Whether `make` yields batches, of any length, instead of elements. Their elements are
+        batched again.
     shard : bool
-        Call ``make(num_shards=…, index=…)``: how many generators there are, and which this one is.
-        All are delivered whole: without it, or `rng`, each generator must differ by itself.
+        Call ``make(num_shards=…, index=…)`` with the number of generators and the number of this
+        one. All that the generators yield is delivered: without `shard` or `rng`, each must differ
+        by itself.
     rng : bool
-        Call ``make(rng=…)`` with a ``numpy.random.Generator`` that depends on the seed, the epoch
-        and the worker alone.
+        Call ``make(rng=…)`` with a ``numpy.random.Generator`` that depends only on the seed, the
+        epoch and the worker.
     seed : int
-        For `rng`.
+        Seed for `rng`.
 
     Returns
     -------
     Generated
-        Has `batches`.
+        Call its method `batches`.
 
     Raises
     ------
@@ -145,7 +147,7 @@ class Generated:
 
     make: Callable[..., Iterable[Any]]
     given: Any
-    """The spec, or None to try one element."""
+    """The spec that was passed to `generate`, or None to inspect the first element."""
     workers: int
     length: int | None
     batched: bool
@@ -164,11 +166,11 @@ class Generated:
 
     @cached_property
     def spec(self) -> Spec:
-        """What is yielded; made of the first element if it was not given."""
+        """Spec of an element; of the first element if no spec was given."""
         if self.given is not None:
             given: Spec = self.given
             return given
-        for index in range(max(1, self.workers)):  # the first may have nothing to yield
+        for index in range(max(1, self.workers)):  # a generator may yield nothing
             for value in self.begin(0, index):
                 return spec_of(map_tree(as_leaf, as_yielded(value)), axes=int(self.batched))
         raise EmptyError(
@@ -177,27 +179,28 @@ class Generated:
         )
 
     def begin(self, epoch: int, index: int) -> Iterable[Any]:
-        """Return what one of the generators yields in an epoch."""
+        """Start one of the generators for an epoch, and return it."""
         options: dict[str, Any] = {}
         if self.shard:
             options |= {"num_shards": max(1, self.workers), "index": index}
         if self.rng:
-            # NumPy takes what is not negative: the sign is a word more.
+            # NumPy's seeds are not negative, so a negative sign adds a word.
             key = (abs(self.seed), epoch, index, *([1] if self.seed < 0 else []))
             options["rng"] = np.random.default_rng(key)
         return self.make(**options)
 
     def batches(self, batch_size: int, *, drop_remainder: bool = False) -> Stream:
-        """Return batches of what is yielded.
+        """Return batches of the elements.
 
-        Each batch is of one generator; those of all generators come in turn. Elements that are left
-        when a generator ends make batches with those of the others, at the end.
+        Each batch comes from one generator; the batches of all generators come in turn. The
+        elements left over when a generator ends are batched with those of the other generators, at
+        the end.
 
         Parameters
         ----------
         batch_size : int
         drop_remainder : bool
-            Leave out the last batch where it is short.
+            Leave out the last batch if it is short.
 
         Raises
         ------
@@ -212,7 +215,7 @@ class Generated:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Stream(Epochs):
-    """Batches of what generators yield, as they come; made by `Generated.batches`.
+    """Batches of the elements that generators yield; made by `Generated.batches`.
 
     Attributes
     ----------
@@ -244,12 +247,12 @@ class Stream(Epochs):
 
     @property
     def workers(self) -> int:
-        """Processes that generators run in."""
+        """Number of processes that run generators."""
         return self.dataset.workers
 
     @property
     def steps(self) -> int | None:
-        """Batches of an epoch, None where nobody knows."""
+        """Number of batches in an epoch, or None if it is unknown."""
         length = self.dataset.length
         if length is None:
             return None
@@ -257,30 +260,30 @@ class Stream(Epochs):
 
     @property
     def spec(self) -> Spec:
-        """Shape and dtype of a batch's arrays; the batch axis is None where one may be short."""
+        """Shape and dtype of each array of a batch; the batch axis is None if one may be short."""
         length = self.dataset.length
         full = self.drop_remainder or (length is not None and length % self.batch_size == 0)
         return batched_spec(self.dataset.spec, self.batch_size if full else None)
 
     @property
     def array_bytes(self) -> list[int]:
-        """Bytes of each array of a batch; of bytes of unequal length, what refers to them."""
+        """Bytes of each array of a batch; of Python objects, the bytes of the references."""
         return [self.batch_size * leaf.nbytes for leaf in leaves(self.dataset.spec)]
 
     def input_bytes(self, steps: int = 1) -> int:
-        """Return 0: nothing is read."""
+        """Return 0: generators need no intermediate buffers."""
         return 0
 
     def ahead(self, parallel: int = 1, prefetch: int = 2) -> Ahead:
         """Return how many batches are made ahead; a generator makes one at a time."""
         return plan_ahead(1, self.batch_bytes, 1, prefetch, cached=False)
 
-    def over(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
-        """Return an epoch's steps, of which nobody knows how many there will be."""
+    def pass_from(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
+        """Return the pass over an epoch, whose number of steps is unknown."""
         return Pass(epoch * _STEPS, _STEPS, _STEPS, 1)
 
     def reader(self) -> Callable[[Run], list[Batch]]:
-        """Return what makes the next batch of a generator: for one process, called in order."""
+        """Return the function that makes a generator's next batch, to be called in order."""
         return Yields(self.dataset, self.batch_size).run
 
     def epoch(self, epoch: int, *, prefetch: int = 2) -> Iterator[Batch]:
@@ -289,10 +292,10 @@ class Stream(Epochs):
         Parameters
         ----------
         epoch : int
-            What `rng` depends on, besides the seed and the worker.
+            Number that `rng` depends on, besides the seed and the worker.
         prefetch : int
-            Batches made ahead without worker processes. With them, each makes two ahead, as far as
-            `oocdata.set_memory` allows.
+            Batches made ahead without worker processes. Each worker process makes two ahead, within
+            the memory that `oocdata.set_memory` allows.
         """
         epoch = as_count("epoch", epoch, at_least=0)
         prefetch = as_count("prefetch", prefetch, at_least=0)
@@ -300,10 +303,10 @@ class Stream(Epochs):
         return batches
 
     def to_tf(self, *, prefetch: int = 2) -> tf.data.Dataset:
-        """Return a ``tf.data.Dataset`` of the batches; each pass over it is the next epoch.
+        """Return a ``tf.data.Dataset`` of the batches; each iteration over it is the next epoch.
 
-        For generators that never end, give ``fit`` its ``steps_per_epoch``: then all its epochs are
-        of one pass.
+        With generators that never end, pass ``steps_per_epoch`` to ``fit``: then all its epochs
+        come from one iteration.
 
         Parameters
         ----------
@@ -313,8 +316,8 @@ class Stream(Epochs):
         Returns
         -------
         tf.data.Dataset
-            With static shapes (except a short last batch), and with cardinality if `generate` was
-            told the length. Its iterators can't be saved.
+            With static shapes (except a short last batch), and with known cardinality if `generate`
+            was given the length. Its iterators can't be saved.
 
         Raises
         ------
@@ -325,18 +328,19 @@ class Stream(Epochs):
         return dataset
 
     def to_keras(self, steps: int | None = None) -> keras.utils.PyDataset:
-        """Return a ``keras.utils.PyDataset`` of the batches, for Keras on any backend.
+        """Return a ``keras.utils.PyDataset`` of the batches, for Keras with any backend.
 
         Parameters
         ----------
         steps : int, optional
-            Of an epoch of ``fit``: each takes the first `steps` batches of new generators; all of
-            them, if `generate` was told the length.
+            Steps of an epoch of ``fit``, which takes the first `steps` batches of new generators.
+            By default all batches, if `generate` was given the length.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If `steps` is no count, or missing; or the batches hold bytes of unequal length.
+            If `steps` is not a positive integer, or is needed and missing; or if the batches hold
+            bytes of unequal length.
         oocdata.errors.MissingDependencyError
             If Keras is not installed.
         """

@@ -1,4 +1,4 @@
-"""What a third-party source needs to be tested: a conformance class and a recording double.
+"""Test a third-party source: a conformance class, and a source that records what is read.
 
 Subclass `SourceConformance` once for each backend; NumPy is the oracle.
 """
@@ -43,30 +43,30 @@ def sample_array(shape: tuple[int, ...], dtype: str = "<f4") -> NDArray[Any]:
 
 
 def boxes_of(array: NDArray[Any], origins: NDArray[np.int64], extent: Extent) -> NDArray[Any]:
-    """Return boxes of an array by NumPy's own slicing: the oracle, shape ``(n, *lengths)``."""
-    found = np.empty((len(origins), *extent.lengths), array.dtype)
-    for place, origin in enumerate(origins.tolist()):
+    """Return boxes of an array, cut by NumPy's slicing as the oracle, shape ``(n, *lengths)``."""
+    boxes = np.empty((len(origins), *extent.lengths), array.dtype)
+    for number, origin in enumerate(origins.tolist()):
         box = tuple(
             slice(start, start + span, stride)
             for start, span, stride in zip(origin, extent.spans, extent.strides, strict=True)
         )
-        found[place] = array[box]
-    return found
+        boxes[number] = array[box]
+    return boxes
 
 
 @dataclass(frozen=True, eq=False)
 class RecordingSource:
-    """An array in memory that remembers what was read: proves that composing reads nothing.
+    """An array in memory that records what is read, to prove that composing datasets reads nothing.
 
     Attributes
     ----------
     array : ndarray
     chunks : int, tuple of int or None
-        What it says is decoded together; an int: so many whole rows along axis 0.
+        Shape of the chunks that its storage reports; an int is a number of whole rows along axis 0.
     reads : list
         Origins of each read.
     extents : list of Extent
-        Of each read.
+        Extent of each read.
 
     Examples
     --------
@@ -84,35 +84,35 @@ class RecordingSource:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the array."""
+        """Shape of the array."""
         return self.array.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Native byte order."""
+        """Dtype of the array, in native byte order."""
         return self.array.dtype
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``, and remember origins and extent."""
+        """Write the box at ``origins[i]`` to ``out[i]``, and record origins and extent."""
         self.reads.append(origins.tolist())
         self.extents.append(extent)
         out[...] = boxes_of(self.array, origins, extent)
 
     def storage(self) -> Storage:
-        """Return the chunks that were given."""
+        """Return a storage with the chunks of this source."""
         chunks = self.chunks
         if isinstance(chunks, int):
             chunks = (chunks, *self.shape[1:]) if chunks > 1 else None
         return Storage("array that records what is read", chunks=chunks)
 
     def forget(self) -> None:
-        """Forget what was read."""
+        """Clear the record."""
         self.reads.clear()
         self.extents.clear()
 
     @property
     def rows(self) -> list[list[int]]:
-        """Places along axis 0 of each read."""
+        """Positions along axis 0 of each read."""
         return [
             [
                 origin[0] + number * extent.strides[0]
@@ -125,7 +125,7 @@ class RecordingSource:
 
 @contextmanager
 def _trying(words: str) -> Iterator[None]:
-    """Have no chunk in memory, so that all comes from storage; name in an error what was tried."""
+    """Empty the chunk cache, so that a block reads from storage; add `words` to its exceptions."""
     cache.forget()
     try:
         yield
@@ -135,12 +135,12 @@ def _trying(words: str) -> Iterator[None]:
 
 
 class SourceConformance:
-    """What every source must do. Subclass it and define `make`.
+    """Tests that every source must pass. Subclass it and define `make`.
 
     Attributes
     ----------
     dtypes : tuple of str
-        Stored dtypes to try.
+        Stored dtypes to test.
 
     Examples
     --------
@@ -153,21 +153,21 @@ class SourceConformance:
     shape: tuple[int, ...] = (23, 3, 5, 4)
 
     def make(self, folder: Path, array: NDArray[Any]) -> Source:
-        """Store `array` by means other than oocdata and return the source that reads it."""
+        """Store `array` by other means than oocdata, and return the source that reads it."""
         raise NotImplementedError("a conformance class must define `make`")
 
     def read(
         self, source: Source, origins: ArrayLike, extent: Extent, dtype: DTypeLike | None = None
     ) -> NDArray[Any]:
-        """Read boxes into memory filled with a pattern that would show."""
-        wanted = np.asarray(origins, np.int64).reshape(-1, len(source.shape))
-        out = np.empty((len(wanted), *extent.lengths), dtype or source.dtype)
+        """Read boxes into memory filled with a pattern that reveals bytes that were not written."""
+        boxes = np.asarray(origins, np.int64).reshape(-1, len(source.shape))
+        out = np.empty((len(boxes), *extent.lengths), dtype or source.dtype)
         out.view(np.uint8)[...] = 0xA5
-        source.read(wanted, extent, out)
+        source.read(boxes, extent, out)
         return out
 
     def _check_boxes(self, source: Source, array: NDArray[Any], rng: np.random.Generator) -> None:
-        """Compare boxes of random extent and origins, read into memory of several layouts."""
+        """Compare boxes of random extents and origins, read into memory of several layouts."""
         shape = array.shape
         lengths = [int(rng.integers(1, length + 1)) for length in shape]
         lengths = [1 if rng.random() < 0.3 else length for length in lengths]
@@ -182,13 +182,13 @@ class SourceConformance:
         )
         expected = boxes_of(array, origins, extent)
         assert_array_equal(self.read(source, origins, extent), expected)
-        # Into a transposed and reversed view, as a dataset with another order of axes asks for.
+        # Into a transposed and reversed view, as datasets with another order of axes need.
         order = rng.permutation(4)
         memory = np.zeros((7, *[lengths[axis] for axis in order]), np.float64)
         view = memory.transpose(0, *[1 + int(at) for at in np.argsort(order)])[..., ::-1]
         source.read(origins, extent, view)
         assert_array_equal(view, expected)
-        # To places of a larger batch, between which nothing is touched.
+        # Into some places of a larger batch; the others must stay unchanged.
         places = np.sort(rng.permutation(16)[:7])
         others = np.setdiff1d(np.arange(16), places)
         turned = np.full((16, *memory.shape[1:]), 77, np.float64)
@@ -199,7 +199,7 @@ class SourceConformance:
             assert (batch[others] == 77).all()
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Parametrise by the class's own table, so a subclass can narrow it."""
+        """Parametrise by the class's `dtypes`, so that a subclass can narrow it."""
         if "stored_dtype" in metafunc.fixturenames:
             metafunc.parametrize("stored_dtype", self.dtypes)
 
@@ -216,8 +216,8 @@ class SourceConformance:
     def test_rows_in_any_order(self, tmp_path: Path) -> None:
         array = sample_array(self.shape)
         source = self.make(tmp_path, array)
-        some = [[22, 0, 11], [5, 5, 5], [3, 4, 5, 6], [6, 5, 4], [0, 22, 1, 21, 1, 0]]
-        for rows in ([0], [22], [], *some):
+        orders = [[22, 0, 11], [5, 5, 5], [3, 4, 5, 6], [6, 5, 4], [0, 22, 1, 21, 1, 0]]
+        for rows in ([0], [22], [], *orders):
             with _trying(f"rows {rows}"):
                 origins = [[row, 0, 0, 0] for row in rows]
                 found = self.read(source, origins, Extent.of((1, *self.shape[1:])))
@@ -233,11 +233,11 @@ class SourceConformance:
     def test_conversion(self, tmp_path: Path) -> None:
         array = sample_array(self.shape, "<u2")
         whole = View.of(self.make(tmp_path, array))
-        for wanted in ("f4", "f8", "i8"):
-            with _trying(f"as {wanted}"):
-                view = whole.astype(wanted)
-                assert view.dtype == np.dtype(wanted)
-                assert_array_equal(view.take([3, 1, 3]), array[[3, 1, 3]].astype(wanted))
+        for dtype in ("f4", "f8", "i8"):
+            with _trying(f"as {dtype}"):
+                view = whole.astype(dtype)
+                assert view.dtype == np.dtype(dtype)
+                assert_array_equal(view.take([3, 1, 3]), array[[3, 1, 3]].astype(dtype))
 
     def test_sample_axes(self, tmp_path: Path) -> None:
         array = sample_array(self.shape)
@@ -264,7 +264,7 @@ class SourceConformance:
     def test_pickle(self, tmp_path: Path) -> None:
         array = sample_array(self.shape)
         source = self.make(tmp_path, array)
-        View.of(source).take([0])  # an open file must not travel
+        View.of(source).take([0])  # an open file must not be pickled
         copy = pickle.loads(pickle.dumps(source))
         assert_array_equal(View.of(copy).take([7, 2]), array[[7, 2]])
 

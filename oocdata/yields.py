@@ -1,4 +1,4 @@
-"""What a generator yields, gathered in batches."""
+"""Collect the elements that generators yield in batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Yields", "as_yielded"]
 
 _KINDS = {"b": "b", "i": "bi", "u": "bi", "f": "bif", "c": "bifc"}
-"""Of Python's numbers, which kinds a dtype of a kind takes without a loss that nobody sees."""
+"""For the kind of a dtype, the kinds of Python numbers that convert to it without hidden loss."""
 
 
 class Yields:
@@ -30,61 +30,61 @@ class Yields:
         self._batches: Iterator[Batch] = iter(())
 
     def run(self, run: Run) -> list[Batch]:
-        """Return the next batch of an epoch's generator: a short or empty one when it has ended.
+        """Return the next batch of an epoch's generator; short or empty once that has ended.
 
-        Which generator follows from the step, as they take turns. The runs of a process are all of
+        The step determines the generator, as generators take turns. All runs of a process are of
         the same generator, in order.
         """
         if run.epoch != self._epoch:
             index = run.start % max(1, self._generated.workers)
             self._epoch, self._batches = run.epoch, self._begin(run.epoch, index)
-        return [next(self._batches, self._new(0))]
+        return [next(self._batches, self._empty(0))]
 
-    def _new(self, length: int) -> Batch:
+    def _empty(self, length: int) -> Batch:
         batch: Batch = map_tree(
             lambda leaf: np.empty((length, *leaf.shape), leaf.dtype), self._generated.spec
         )
         return batch
 
     def _begin(self, epoch: int, index: int) -> Iterator[Batch]:
-        """Yield full batches, then one that is not."""
-        batch, filled = self._new(self._size), 0
+        """Yield full batches, and at the end one that is not full, possibly empty."""
+        batch, filled = self._empty(self._size), 0
         for value in self._generated.begin(epoch, index):
-            piece = self._agreed(value)
-            length, at = len(next(leaves(piece))), 0
+            elements = self._checked(value)
+            length, at = len(next(leaves(elements))), 0
             while at < length:
                 taken = min(length - at, self._size - filled)
-                # Copied before the generator goes on: it may yield one array again and again.
-                for array, part in zip(leaves(batch), leaves(piece), strict=True):
+                # Copied before the generator continues: it may yield the same array each time.
+                for array, part in zip(leaves(batch), leaves(elements), strict=True):
                     array[filled : filled + taken] = part[at : at + taken]
                 at, filled = at + taken, filled + taken
                 if filled == self._size:
                     yield batch
-                    batch, filled = self._new(self._size), 0
+                    batch, filled = self._empty(self._size), 0
         yield map_tree(lambda array: array[:filled], batch)
 
-    def _agreed(self, value: Any) -> Any:
-        """Return what was yielded as arrays with a leading axis, in the order of the spec."""
+    def _checked(self, value: Any) -> Any:
+        """Return a yielded value as arrays with a leading axis, in the order of the spec."""
         spec, batched = self._generated.spec, self._generated.batched
         tree = as_yielded(value)
-        with suppress(ValueError):  # another tree: told below
+        with suppress(ValueError):  # another tree structure is reported below
             tree = align(tree, spec)
-            wanted = leaves(spec)
-            tree = map_tree(lambda leaf: _of_python(leaf, next(wanted).dtype), tree)
-        found = map_tree(as_leaf, tree)
-        said = spec_of(found, axes=int(batched))
-        lengths = {array.shape[:1] for array in leaves(found)} if batched else set()
-        if said != spec or len(lengths) > 1:
+            leaf_specs = leaves(spec)
+            tree = map_tree(lambda leaf: _as_dtype(leaf, next(leaf_specs).dtype), tree)
+        arrays = map_tree(as_leaf, tree)
+        found = spec_of(arrays, axes=int(batched))
+        lengths = {array.shape[:1] for array in leaves(arrays)} if batched else set()
+        if found != spec or len(lengths) > 1:
             raise MapError(
                 f"a generator must yield what its spec says, {spec_text(spec)}; it yielded "
-                f"{spec_text(said)}{' of unlike lengths' * (said == spec)}. Convert with "
+                f"{spec_text(found)}{' of unlike lengths' * (found == spec)}. Convert with "
                 "`.astype(...)` in the generator, or give `spec`."
             )
-        return found if batched else map_tree(lambda array: array[None], found)
+        return arrays if batched else map_tree(lambda array: array[None], arrays)
 
 
-def _of_python(value: Any, dtype: np.dtype[Any]) -> Any:
-    """Return Python's own numbers as an array of a dtype that can hold them; others as they are."""
+def _as_dtype(value: Any, dtype: np.dtype[Any]) -> Any:
+    """Return Python numbers as an array of a dtype that can hold them; other values unchanged."""
     if not isinstance(value, bool | int | float | complex | list):
         return value
     array = np.asarray(value)
@@ -93,5 +93,5 @@ def _of_python(value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 def as_yielded(value: Any) -> Any:
-    """Return what was yielded; a list is a tuple, as for Keras."""
+    """Return a yielded value; a list becomes a tuple, as in Keras."""
     return tuple(value) if isinstance(value, list) else value

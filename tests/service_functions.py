@@ -1,4 +1,4 @@
-"""Functions that the workers of a cluster are allowed to import, in the tests of the service."""
+"""Functions that workers of a cluster may import, in the tests of the service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which axis is which: by the file's own names first, then by lengths."""
+"""Recognising axes: by the names in the file first, then by lengths."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import oocdata as ooc
 from oocdata.axes import axes_of, row_axes, trajectory_axes
 from oocdata.errors import ArgumentError
 
-# Element, letters, whether that is sure, the axis of the channels, the kind.
+# Element, letters, whether they are certain, the axis of channels, the kind.
 LENGTHS: list[tuple[tuple[int, ...], str, bool, int | None, str]] = [
     ((), "", True, None, "number"),
     ((7,), "C", True, 0, "table"),
@@ -63,7 +63,7 @@ LENGTHS: list[tuple[tuple[int, ...], str, bool, int | None, str]] = [
 @pytest.mark.parametrize(
     ("element", "letters", "certain", "channel", "kind"), LENGTHS, ids=lambda one: str(one)
 )
-def test_lengths_say_which_axis_is_which(
+def test_axes_by_lengths(
     element: tuple[int, ...], letters: str, certain: bool, channel: int | None, kind: str
 ) -> None:
     axes = axes_of(element)
@@ -73,7 +73,7 @@ def test_lengths_say_which_axis_is_which(
     assert axes.sizes == element
 
 
-# Element, names, letters, the names that are said.
+# Element, names, letters, the names in the result.
 NAMES: list[tuple[tuple[int, ...], tuple[str | None, ...], str, str]] = [
     ((9, 9), ("lat", "lon"), "HW", "lat 9, lon 9"),
     ((9, 9, 9), ("level", "lat", "lon"), "DHW", "level 9, lat 9, lon 9"),
@@ -86,30 +86,30 @@ NAMES: list[tuple[tuple[int, ...], tuple[str | None, ...], str, str]] = [
     ((9, 9, 9), ("time", "level", "lat"), "THW", "time 9, level 9, lat 9"),
     ((500,), ("channel",), "C", "channel 500"),
     ((7,), ("time",), "W", "time 7"),
-    # Names of some axes.
+    # Names of some axes only.
     ((12, 50, 60), (None, "lat", "lon"), "CHW", "channel 12, lat 50, lon 60"),
     ((137, 50, 60), (None, "lat", "lon"), "DHW", "depth 137, lat 50, lon 60"),
     ((64, 64, 64), ("channel", None, None), "CHW", "channel 64, y 64, x 64"),
     ((8, 3, 50, 50), ("time", None, None, None), "TCHW", "time 8, channel 3, y 50, x 50"),
-    # Names that say nothing still label; those that libraries make up don't.
+    # Unknown names are still used as labels, except names that libraries generate.
     ((3, 50, 60), ("kind", "j", "i"), "CHW", "kind 3, j 50, i 60"),
     ((3, 50, 60), ("dim_0", "phony_dim_1", "dim2"), "CHW", "channel 3, y 50, x 60"),
     ((50, 60), ("lat", "lat"), "HW", "lat 50, lat 60"),
-    # Not one for each axis.
+    # Not a name for each axis.
     ((50, 60), ("lat",), "HW", "y 50, x 60"),
     ((7,), (), "C", "column 7"),
 ]
 
 
 @pytest.mark.parametrize(("element", "names", "letters", "said"), NAMES)
-def test_the_names_of_a_file_come_first(
+def test_axes_by_names(
     element: tuple[int, ...], names: tuple[str | None, ...], letters: str, said: str
 ) -> None:
     axes = axes_of(element, names=names)
     assert (axes.letters, str(axes)) == (letters, said)
 
 
-def test_a_layout_wins_over_names_and_lengths() -> None:
+def test_a_layout_overrides_names_and_lengths() -> None:
     assert axes_of((3, 50, 50), "dhw").letters == "DHW"
     assert axes_of((7,), "W").kind == "curve"
     assert axes_of((500,), "C").kind == "table"
@@ -131,12 +131,12 @@ def test_every_element_has_letters(element: list[int], data: st.DataObject) -> N
     known = axes.letters.replace("?", "")
     assert len(axes.letters) == len(axes.names) == len(element)
     assert len(set(known)) == len(known)
-    # An image has both, a curve W alone.
+    # An image has both H and W, a curve only W.
     assert "W" in known or "H" not in known
     assert axes.kind == "table" or "W" in known or not element
 
 
-# As stored: shape, names, the axes that are hinted at.
+# As stored: shape, names, the axes in the hint.
 TRAJECTORIES: list[tuple[tuple[int, ...], tuple[str | None, ...], tuple[int, ...]]] = [
     ((90, 101, 128, 384), (), (0, 1)),
     ((100, 20, 64, 64), (), (0, 1)),
@@ -162,7 +162,7 @@ TRAJECTORIES: list[tuple[tuple[int, ...], tuple[str | None, ...], tuple[int, ...
 
 
 @pytest.mark.parametrize(("shape", "names", "axes"), TRAJECTORIES)
-def test_what_looks_like_trajectories_in_time(
+def test_axes_that_look_like_trajectories_in_time(
     shape: tuple[int, ...], names: tuple[str | None, ...], axes: tuple[int, ...]
 ) -> None:
     assert trajectory_axes(shape, names) == axes

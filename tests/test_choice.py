@@ -1,4 +1,4 @@
-"""The order that `shuffle=True` takes for windows over compressed chunks of one row."""
+"""The order that `shuffle=True` chooses for windows over compressed chunks of one row."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS, NUMBERS = 1500, 1024  # 6 MiB, each row a chunk of 4 KiB
 
 @pytest.fixture(autouse=True)
 def little_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Go by the arithmetic of the default memory, as if all of it were a thousandth."""
+    """Scale the default memory down by a factor of 1,000 in the choice of an order."""
     monkeypatch.setattr(choice, "WINDOW_BYTES", 512 << 10)
     set_memory(2 << 20)
     yield
@@ -32,7 +32,7 @@ def little_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def stored() -> Stored:
-    """Return rows, each a chunk, and how often each chunk is decoded."""
+    """Return rows, each of which is a chunk, and a counter of decoded chunks."""
     numbers = np.arange(1, ROWS + 1, dtype="f4")[:, None] + np.zeros(NUMBERS, "f4")
     return counted(numbers, 1, NUMBERS)
 
@@ -58,7 +58,7 @@ def test_windows_decode_each_row_about_once(
     decoded.clear()
     assert sorted(starts(loader)) == list(range(first, first + len(windows)))
     assert decoded.total() < most * needed
-    if part is None:  # of the parts the cache holds more
+    if part is None:  # for parts, a larger share fits the cache
         decoded.clear()
         starts(windows.batches(8, shuffle="global", seed=3))
         assert decoded.total() > least * needed
@@ -80,7 +80,7 @@ def test_ranks_and_a_later_start_decode_their_share(stored: Stored):
     assert decoded.total() < 1.5 * ROWS / 2
 
 
-def test_explain_tells_of_the_runs(stored: Stored):
+def test_explain_describes_the_runs(stored: Stored):
     view, decoded = stored
     loader = view.windows(3, 1).batches(8, shuffle=True, seed=3)
     assert isinstance(loader.order, ooc.BlockShuffle)
@@ -113,7 +113,7 @@ def test_explain_tells_of_the_runs(stored: Stored):
         pytest.param(lambda view: view[:100].windows(2, 1), "holds", id="all fit"),
     ],
 )
-def test_a_full_shuffle_where_runs_gain_nothing_or_mix_badly(stored: Stored, make: Any, said: str):
+def test_a_full_shuffle_if_runs_gain_nothing_or_mix_badly(stored: Stored, make: Any, said: str):
     loader = make(stored[0]).batches(8, shuffle=True)
     assert isinstance(loader.order, ooc.Shuffle)
     assert said in loader.reason
@@ -129,7 +129,7 @@ def test_a_batch_takes_its_elements_from_as_many_runs(monkeypatch: pytest.Monkey
     assert isinstance(view.next_frame().batches(64, shuffle=True).order, ooc.Shuffle)
 
 
-def test_rows_that_are_not_decoded_are_shuffled_fully():
+def test_addressable_rows_are_fully_shuffled():
     view = ooc.View.of(RecordingSource(sample_array((100, 2)), chunks=None))
     assert isinstance(view.windows(2, 1).batches(4, shuffle=True).order, ooc.Shuffle)
 
@@ -141,8 +141,10 @@ def test_rows_that_are_not_decoded_are_shuffled_fully():
         pytest.param(lambda v: ooc.stack([v["b"][:, 0], v["b"][:, 8]]), id="places of a field"),
     ],
 )
-def test_chunks_are_mixed_where_little_of_each_is_taken(take: Any, monkeypatch: pytest.MonkeyPatch):
-    """The bytes of a chunk are those that are decoded, not those that elements hold of it."""
+def test_chunks_are_mixed_if_elements_take_little_of_each(
+    take: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """The bytes of a chunk are its decoded bytes, not the bytes that elements take from it."""
     rows = np.zeros(6400, [("a", "f4"), ("b", "f4", 15)])
     view, decoded = counted(rows, 64)
     monkeypatch.setattr(choice, "WINDOW_BYTES", 1 << 17)  # 32 chunks of 100
@@ -159,9 +161,9 @@ def test_chunks_are_mixed_where_little_of_each_is_taken(take: Any, monkeypatch: 
 
 @pytest.mark.parametrize("make", [lambda v: v, lambda v: v.next_frame(), lambda v: v.windows(4)])
 def test_chunks_of_several_sample_axes_are_mixed(make: Any, monkeypatch: pytest.MonkeyPatch):
-    """A chunk of some trajectories and some of their times: those beside it are not needed."""
+    """A chunk of some trajectories and some of their times; its neighbours are not needed."""
     array = np.zeros((16, 1600, 64), "f4")
-    source, decoded = counted(array, 4, 8, 64)  # those of four whole trajectories have 1.6 MiB
+    source, decoded = counted(array, 4, 8, 64)  # the chunks of four whole trajectories have 1.6 MiB
     view = ooc.View.of(source.source, (0, 1))
     monkeypatch.setattr(choice, "WINDOW_BYTES", 1 << 18)
     set_memory(1 << 20)

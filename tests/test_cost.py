@@ -1,4 +1,4 @@
-"""What an order is said to cost, against what the engine decodes: counted."""
+"""The estimated cost of an order, compared with the chunks that the engine decodes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ROWS, CHUNK, ELEMENT = 8000, 16, 64
 
 @pytest.fixture(autouse=True)
 def small_cache() -> Iterator[None]:
-    """A cache of 512 chunks of 4 KiB."""
+    """Set a cache of 512 chunks of 4 KiB."""
     set_memory(4 << 20)
     yield
     set_memory(DEFAULT_MEMORY)
@@ -85,7 +85,7 @@ def test_chunks_begin_anew_in_each_part() -> None:
 
 
 def decoded_bytes(loader: ooc.Loader, decoded: Counter[Any], *, together: bool) -> float:
-    """Bytes decoded for an element in an epoch, read as `explain` supposes."""
+    """Return the bytes decoded per element in an epoch, read as `explain` assumes."""
     decoded.clear()
     each = loader.steps_together if together else 1
     for start in range(0, len(loader), each):
@@ -120,7 +120,7 @@ def decoded_bytes(loader: ooc.Loader, decoded: Counter[Any], *, together: bool) 
     ],
 )
 @pytest.mark.parametrize("shuffle", [False, "global", "block"])
-def test_said_is_counted(choose: Any, used: float, shuffle: Any) -> None:
+def test_estimate_equals_count(choose: Any, used: float, shuffle: Any) -> None:
     view, decoded = counted(rows(ROWS), CHUNK, ELEMENT)
     loader = choose(view).batches(32, shuffle=shuffle, seed=3)
     counted_bytes = decoded_bytes(loader, decoded, together=True)
@@ -129,7 +129,7 @@ def test_said_is_counted(choose: Any, used: float, shuffle: Any) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, "global", "block"])
-def test_said_is_counted_over_several_files(shuffle: Any) -> None:
+def test_estimate_over_several_files(shuffle: Any) -> None:
     decoded: Counter[Any] = Counter()
     parts = [
         Chunked(Decoder(rows(count), (CHUNK, ELEMENT), decoded)) for count in (1403, 397, 6200)
@@ -140,8 +140,8 @@ def test_said_is_counted_over_several_files(shuffle: Any) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, ooc.BlockShuffle(3 * CHUNK, 40, lanes=4)])
-def test_said_is_counted_of_arrays_side_by_side(shuffle: Any) -> None:
-    """Chunks of each array count as its own, however long those of the others are."""
+def test_estimate_of_zipped_arrays(shuffle: Any) -> None:
+    """Chunks of each array are counted separately, whatever the lengths of the others' chunks."""
     one, decoded = counted(rows(ROWS), CHUNK, ELEMENT)
     other, others = counted(rows(ROWS), 3 * CHUNK, ELEMENT)
     loader = ooc.stack([one, other]).batches(32, shuffle=shuffle, seed=3)
@@ -153,8 +153,8 @@ def test_said_is_counted_of_arrays_side_by_side(shuffle: Any) -> None:
 
 @pytest.mark.parametrize("shuffle", [False, "global", "block"])
 @pytest.mark.parametrize("fields", [["u"], ["u", "v"]])
-def test_said_is_counted_of_fields(fields: list[str], shuffle: Any) -> None:
-    """Rows are decoded whole, whatever is read of them, and once for all fields."""
+def test_estimate_of_fields(fields: list[str], shuffle: Any) -> None:
+    """Rows are decoded whole, once for all fields, whichever fields are read."""
     structured = np.zeros(ROWS, [("u", "f4"), ("v", "f4"), ("rest", "f4", ELEMENT - 2)])
     view, decoded = counted(structured, CHUNK)
     loader = ooc.zip(*(view[name] for name in fields)).batches(32, shuffle=shuffle, seed=3)
@@ -166,10 +166,10 @@ def test_said_is_counted_of_fields(fields: list[str], shuffle: Any) -> None:
 @pytest.mark.parametrize(
     "shuffle", [False, "global", ooc.BlockShuffle(CHUNK, 200, lanes=4)], ids=["no", "global", "own"]
 )
-def test_some_steps_tell_of_all(
+def test_some_steps_represent_all(
     shuffle: Any, mebibytes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An epoch too long to follow: some steps from its middle, with the cache as it is then."""
+    """In an epoch too long to follow: some steps from its middle, with the cache as by then."""
     set_memory(mebibytes << 20)
     view, _ = counted(rows(40_000), CHUNK, ELEMENT)
     loader = view.batches(32, shuffle=shuffle, seed=3)
@@ -191,7 +191,7 @@ def test_patches_touch_only_their_chunks() -> None:
     assert 2 < said < 4 < sample.nbytes / (200 * 4096) * 4
 
 
-def test_addressable_rows_cost_nothing_and_nothing_is_followed(
+def test_addressable_rows_cost_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cost, "chunks_of", None)
@@ -201,7 +201,7 @@ def test_addressable_rows_cost_nothing_and_nothing_is_followed(
 
 
 @pytest.mark.parametrize("shape", [(20, 0), (20, 3)])
-def test_elements_without_a_number(shape: tuple[int, ...]) -> None:
+def test_empty_elements(shape: tuple[int, ...]) -> None:
     view, _ = counted(np.zeros(shape), 4, max(1, shape[1]))
     loader = view[:, 0:0].batches(6, shuffle="block")
     assert loader.explain().amplification == 1

@@ -1,4 +1,4 @@
-"""What `explain` says of memory, against what is measured."""
+"""The memory bound that `explain` states, compared with measurements."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ assert peak <= bound, (peak >> 20, bound >> 20)
         ),
     ],
 )
-def test_the_stated_bound_is_kept(
+def test_the_stated_bound_holds(
     make: Any,
     made: str,
     size: int,
@@ -164,7 +164,7 @@ def test_the_stated_bound_is_kept(
     assert done.returncode == 0, done.stderr[-2000:]
 
 
-def test_what_is_asked_for_is_counted() -> None:
+def test_batches_in_flight_are_counted() -> None:
     """`to_tf(parallel, prefetch)`: batches in flight, up to the memory for them."""
     loader = ooc.open(np.zeros((40_000, 6_000), "u1")).batches(16)  # 94 KiB, 64 to a read
     few, many = (loader.explain(parallel=n, prefetch=64 * n) for n in (1, 8))
@@ -173,26 +173,26 @@ def test_what_is_asked_for_is_counted() -> None:
     assert more == (many.in_flight - few.in_flight) * few.batch_bytes
     large = ooc.open(np.zeros((4000, 60_000), "u1")).batches(64)  # 3.7 MiB
     said = large.explain(parallel=8, prefetch=64)
-    # Nothing is decoded, so batches may take what is not for scratch.
+    # Nothing is decoded, so batches may take all memory except scratch.
     assert 128 << 20 < said.in_flight * said.batch_bytes <= 384 << 20
 
 
-def test_small_rows_that_are_kept_are_counted(tmp_path: Path) -> None:
+def test_cached_small_rows_are_counted(tmp_path: Path) -> None:
     view = ooc.open(npy(tmp_path))
     said = view.batches(256, shuffle=True).explain()
     twice = ooc.zip(view, view).batches(256, shuffle=True).explain()
     assert said.resident_bytes > view.nbytes
-    # Both read the same memory; what is more is the batches.
+    # Both have the same cache; the difference is the batches.
     assert twice.resident_bytes - said.resident_bytes < view.nbytes
 
 
-def test_places_of_small_rows_are_counted() -> None:
-    """Of rows of a few bytes, the integers that say where they lie take as much as they do."""
+def test_positions_of_small_rows_are_counted() -> None:
+    """For rows of a few bytes, their positions take as much memory as the rows."""
     view, _ = counted(np.zeros((200_000, 2), "f4"), 1000, 2)
     loader = ooc.zip(view, view[::-1]).batches(256, shuffle="global")
     steps = min(loader.steps_together, 64)
     stated = loader.dataset.place_bytes(steps * 256)
-    loader.run(Run(0, 0, steps))  # what is kept afterwards is not counted
+    loader.run(Run(0, 0, steps))  # fills the cache, which is not counted
     tracemalloc.start()
     try:
         loader.run(Run(0, steps, 2 * steps))
@@ -219,15 +219,15 @@ def test_chunks_are_counted_up_to_the_cache() -> None:
 
 
 def test_arrays_that_are_cached_as_a_whole_are_counted(tmp_path: Path) -> None:
-    """Chunks of uncompressed Zarr are addressed by byte, and cached where all of them fit."""
+    """Chunks of uncompressed Zarr are addressed by byte, and cached if all of them fit."""
     array = np.ones((512, 8192), "f4")  # 16 MiB
     library = pytest.importorskip("zarr")
     library.create_array(tmp_path / "a.zarr", data=array, chunks=(8, 8192), compressors=None)
-    gc.collect()  # or arrays of other tests might leave the cache meanwhile
+    gc.collect()  # else arrays of other tests might leave the cache meanwhile
     view, before = ooc.open(tmp_path / "a.zarr"), cache.nbytes
     sum(1 for _ in view.batches(8, shuffle=True))
     assert cache.nbytes - before == array.nbytes == cached_bytes(view.source, view.storage)
-    set_memory(24 << 20)  # of which a quarter is not enough
+    set_memory(24 << 20)  # a quarter of it is not enough
     try:
         assert cached_bytes(view.source, view.storage) == 0
     finally:
@@ -250,27 +250,27 @@ def test_a_chunk_larger_than_the_cache_is_counted() -> None:
         pytest.param(lambda u, v: ooc.concat([u["a"][:, 3:4], v["a"][:, 3:4]]), id="fields"),
     ],
 )
-def test_chunks_are_counted_whole_whatever_is_taken_of_them(take: Any) -> None:
-    """Places and fields of rows that are decoded whole, several side by side."""
+def test_chunks_are_counted_whole(take: Any) -> None:
+    """Columns and fields of rows that are decoded whole, several side by side."""
     rows = np.zeros((8, 1 << 17), [("a", "f4"), ("b", "f4", 15)])
     (u, decoded), (v, _) = counted(rows, 1, 1 << 17), counted(rows, 8, 1 << 17)  # 8 MiB, 64 MiB
     set_memory(1 << 20)
     try:
         loader = take(u, v).batches(4)
-        assert loader.explain().resident_bytes > 3 * (64 << 20)  # as it is decoded, too
+        assert loader.explain().resident_bytes > 3 * (64 << 20)  # the chunk as decoded, too
     finally:
         set_memory(DEFAULT_MEMORY)
     assert not decoded
 
 
 def test_tables_of_positions_are_counted() -> None:
-    """An order of 200,000 rows chosen at random: the chunk of each, and the rows by chunks."""
+    """An order of 200,000 rows chosen at random: the chunk of each, and the rows by chunk."""
     rows = 200_000
     view, _ = counted(np.zeros((rows, 4), "f4"), 100, 4)
     chosen = view[np.random.default_rng(0).permutation(rows)]
     said = [data.batches(50, shuffle="block").explain().resident_bytes for data in (view, chosen)]
     assert said[1] - said[0] == pytest.approx(rows * (4 + 4), rel=0.1)
-    # The order makes tables of its own of the same length where it joins chunks to longer blocks.
+    # If the order joins chunks to longer blocks, it has tables of its own of the same length.
     loader = chosen.windows(2, shift=1).batches(50, shuffle="block")
     blocks = {id(one): one.nbytes for one in (loader.dataset.blocks, loader.order.blocks)}
     assert sum(blocks.values()) == pytest.approx(len(blocks) * rows * 8, rel=0.1)
@@ -285,7 +285,7 @@ def test_worker_processes_are_counted() -> None:
     assert together[1] - together[0] > 30 << 20
 
 
-def test_a_batch_has_no_more_elements_than_there_are() -> None:
+def test_a_batch_has_at_most_all_elements() -> None:
     rows = ooc.open(np.zeros((100, 8))).map(np.negative)
     for options in ({}, {"shuffle": True}, {"workers": 2}):
         whole, large = (rows.batches(size, **options) for size in (100, 10**9))

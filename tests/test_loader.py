@@ -1,4 +1,4 @@
-"""The waist: (step, epoch) -> batch."""
+"""`Loader`: (step, epoch) → batch."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_epochs_differ_and_seeds_differ() -> None:
 
 def test_iter_gives_the_next_epoch() -> None:
     loader = ooc.open(np.arange(20)).batches(6, shuffle=True)
-    unused = iter(loader)  # an epoch counts once it is begun
+    unused = iter(loader)  # an epoch counts once it has begun
     assert_array_equal(elements(iter(loader)), elements(loader.epoch(0)))
     assert_array_equal(elements(iter(loader)), elements(loader.epoch(1)))
     assert_array_equal(elements(unused), elements(loader.epoch(2)))
@@ -66,11 +66,11 @@ def _stored(folder: Path, kind: str) -> View:
 
 @pytest.mark.parametrize(("kind", "most"), [("npy", 35), ("gzip HDF5", 47), ("Zarr shard", 42)])
 def test_calls_of_a_warm_batch(tmp_path: Path, kind: str, most: int) -> None:
-    """Of functions in Python, by whoever asks for a batch: each is made under the GIL."""
+    """Python functions called in the thread that reads a batch; each call holds the GIL."""
     if kind == "npy" and not ring._usable:
         pytest.skip("io_uring is not allowed here, and calls are counted with it")
     loader = _stored(tmp_path, kind).batches(32, shuffle="global")
-    buffers._pool._forget()  # else the blocks of other tests are looked through first
+    buffers._pool._forget()  # else the blocks of other tests are searched first
     for step in range(len(loader)):
         loader.batch(step)
     calls = _calls_of(lambda: loader.batch(3))
@@ -84,7 +84,7 @@ def test_calls_of_a_row(tmp_path: Path) -> None:
 
 
 def test_calls_of_small_batches_that_are_read_together() -> None:
-    """For each besides what all share: its positions, its border, and what makes it a batch."""
+    """Calls for each batch of a run: its positions, its bounds, and its tree of arrays."""
     rows = ooc.open(np.zeros((4096, 784), "u1"))
     loader = ooc.zip(rows, rows[:, :64]).batches(4, shuffle="global")
     assert loader.steps_together == 64
@@ -94,7 +94,7 @@ def test_calls_of_small_batches_that_are_read_together() -> None:
 
 
 def _calls_of(read: Callable[[], Any]) -> list[str]:
-    """Return the functions in Python that are called."""
+    """Return the Python functions that are called."""
     calls: list[str] = []
 
     def note(frame: Any, event: str, _: Any) -> None:
@@ -108,13 +108,13 @@ def _calls_of(read: Callable[[], Any]) -> list[str]:
 
 
 @pytest.mark.parametrize(("step", "epoch"), [(-1, 0), (3, 0), (0, -1), (0.5, 0), (0, 1.0)])
-def test_no_such_step(step: int, epoch: int) -> None:
+def test_steps_out_of_range(step: int, epoch: int) -> None:
     loader = ooc.open(np.arange(9)).batches(3)
     with pytest.raises(PositionError, match="step"):
         loader.batch(step, epoch)
 
 
-def test_no_such_start() -> None:
+def test_starts_out_of_range() -> None:
     loader = ooc.open(np.arange(9)).batches(3)
     with pytest.raises(PositionError, match="start"):
         loader.epoch(0, start=4)
@@ -122,7 +122,7 @@ def test_no_such_start() -> None:
 
 @dataclass(frozen=True, eq=False)
 class GatedSource:
-    """Lets each read through only when it is told to, and counts what was asked for."""
+    """Lets a read through when the test allows it, and records what was requested."""
 
     gate: threading.Semaphore
     asked: list[int]
@@ -158,12 +158,12 @@ def test_an_abandoned_epoch_leaves_no_thread() -> None:
     for batches in [loader.epoch(e) for e in range(20)]:
         next(batches)
         batches.close()
-    for thread in set(threading.enumerate()) - before:  # in the midst of a read, it ends after it
+    for thread in set(threading.enumerate()) - before:  # a thread that is reading ends afterwards
         thread.join(60)
         assert not thread.is_alive()
 
 
-def test_an_error_comes_out_as_itself() -> None:
+def test_an_error_is_raised_unchanged() -> None:
     @dataclass(frozen=True)
     class Broken:
         shape = (100,)
@@ -217,13 +217,13 @@ def test_wrong_arguments(arguments: dict[str, Any], words: str) -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_bools_of_numpy_are_bools(shuffle: bool) -> None:
+def test_numpy_bools_are_accepted(shuffle: bool) -> None:
     view = ooc.open(RecordingSource(np.arange(100), chunks=10))
     own, numpys = view.batches(7, shuffle=shuffle), view.batches(7, shuffle=np.bool_(shuffle))
     assert (numpys.order, numpys.reason) == (own.order, own.reason)
 
 
-def test_nothing_to_batch() -> None:
+def test_an_empty_dataset() -> None:
     with pytest.raises(EmptyError, match="at least one element"):
         ooc.open(np.arange(10))[:0].batches(2)
 
@@ -247,7 +247,7 @@ def small_memory() -> Iterator[None]:
 
 
 class TestDecoding:
-    """Chunks decoded in an epoch: counted, with a cache of 2 MiB."""
+    """Count the chunks decoded in an epoch, with a cache of 2 MiB."""
 
     ROWS, CHUNK, ELEMENT = 20_000, 32, 64  # 5 MiB in 625 chunks of 8 KiB
 
@@ -267,18 +267,18 @@ class TestDecoding:
             rank = whole.shard(ranks, index)
             seen += [row for step in range(len(rank)) for row in rank.batch(step)[:, 0].tolist()]
             assert decoded.total() <= chunks / ranks + 16 / ranks + 1
-            # What the loader says is what is counted.
-            said = rank.explain().amplification * len(seen) / (index + 1) / self.CHUNK
-            assert said == pytest.approx(decoded.total(), rel=0.02)  # one is cached
+            # The loader's estimate equals the count.
+            reported = rank.explain().amplification * len(seen) / (index + 1) / self.CHUNK
+            assert reported == pytest.approx(decoded.total(), rel=0.02)  # one is cached
         assert sorted(seen) == list(range(self.ROWS // ranks * ranks)) or ranks > 1
         assert len(set(seen)) == len(seen) > self.ROWS - size
 
     @pytest.mark.usefixtures("small_memory")
-    def test_the_chosen_order_decodes_each_chunk_once(self) -> None:
+    def test_the_default_order_decodes_each_chunk_once(self) -> None:
         view, decoded = self.view()
         loader = view.batches(32, shuffle="block", seed=3)
         assert isinstance(loader.order, ooc.BlockShuffle)
-        order = replace(loader.order, blocks_mixed=128)  # as many as half of this cache holds
+        order = replace(loader.order, blocks_mixed=128)  # half of this cache
         loader = view.batches(32, shuffle=order, seed=3)
         for step in range(len(loader)):
             loader.batch(step)
@@ -307,7 +307,7 @@ class TestDecoding:
         assert isinstance(chosen.blocks, BlockIds | BlockRuns)
         loader = chosen.batches(32, shuffle="block", seed=3)
         assert isinstance(loader.order, ooc.BlockShuffle)
-        # As many blocks as half of this cache holds: 128 chunks, and those that windows reach into.
+        # The blocks that fit half of this cache: 128 chunks, and chunks that windows extend into.
         mixed = 100 * loader.order.blocks.number(len(chosen)) // (self.ROWS // self.CHUNK)
         order = replace(loader.order, blocks_mixed=mixed, lanes=4)
         loader = chosen.batches(32, shuffle=order, seed=3)
@@ -316,19 +316,19 @@ class TestDecoding:
         assert decoded.total() < (1.25 if windows else 1.01) * self.ROWS // self.CHUNK
 
     @pytest.mark.usefixtures("small_memory")
-    def test_a_global_shuffle_decodes_more_and_says_so(self) -> None:
+    def test_a_global_shuffle_decodes_and_reports_more(self) -> None:
         view, decoded = self.view()
         loader = view.batches(32, shuffle="global", seed=3)
         for step in range(len(loader)):
             loader.batch(step)
         again = decoded.total() / (self.ROWS / self.CHUNK)
-        # Reads of single steps here, and of several together in `explain`: those share chunks.
+        # Single steps are read here; `explain` counts runs of several steps, which share chunks.
         assert again > 10
         assert 0.4 * again < loader.explain().amplification < 1.1 * again
 
 
 def vast(*shape: int, chunks: tuple[int, ...]) -> View:
-    """Four terabytes in chunks; reading any of it fails."""
+    """Return a view of four terabytes in chunks; any read fails."""
     return View.of(Vast(shape, chunks))
 
 
@@ -349,14 +349,14 @@ VAST = {"shape": (10**9, 1000), "chunks": (32, 1000)}
 
 
 class TestOrder:
-    """Which order `shuffle` takes."""
+    """The order that `shuffle` means."""
 
     def test_addressable_rows(self) -> None:
         loader = ooc.open(np.arange(10)).batches(2, shuffle=True)
         assert isinstance(loader.order, ooc.Shuffle)
         assert "addressable" in str(loader.explain())
 
-    def test_it_depends_on_no_memory(self) -> None:
+    def test_it_does_not_depend_on_memory(self) -> None:
         view = View.of(Vast(**VAST))
         before = view.batches(32, shuffle=True)
         set_memory(16 << 20)
@@ -368,7 +368,7 @@ class TestOrder:
             set_memory(DEFAULT_MEMORY)
 
     def test_windows_far_apart_mix_as_many_bytes(self) -> None:
-        """Few elements start in a chunk, and the chunk is as large as ever."""
+        """Few elements start in a chunk, but chunks are of full size."""
         order = View.of(Vast(**VAST)).windows(4, shift=8).batches(32, shuffle=True).order
         assert isinstance(order, ooc.BlockShuffle)
         assert isinstance(order.blocks, Blocks)
@@ -387,9 +387,9 @@ class TestOrder:
         # A pair at the end of a run needs the chunk after it.
         explained_pairs = pairs.explain()
         assert 1.01 < explained_pairs.amplification < 1.1
-        for loader, said in ((plain, explained), (pairs, explained_pairs)):
+        for loader, reported in ((plain, explained), (pairs, explained_pairs)):
             assert 100 << 20 < loader.order.elements_mixed(10**9) * 4000 <= 128 << 20
-            assert "block shuffle" in str(said)
+            assert "block shuffle" in str(reported)
         whole = View.of(Vast(**VAST)).batches(32, shuffle="global").explain()
         assert whole.amplification == pytest.approx(32, rel=0.02)
 
@@ -417,7 +417,7 @@ class TestOrder:
             loader.shard(3, 0)
         assert len(loader.shard(16, 3).positions(0)) == 3
 
-    def test_lanes_of_your_own(self) -> None:
+    def test_lanes_of_a_given_order(self) -> None:
         order = ooc.BlockShuffle(32, 64, lanes=8)
         loader = View.of(Vast(**VAST)).batches(24, shuffle=order)
         assert loader.order == order
@@ -431,7 +431,7 @@ def noisy(view: Any, batched: bool) -> Any:
 
 @pytest.mark.parametrize("shuffle", [False, "global", ooc.BlockShuffle(4, 8, lanes=8)])
 def test_ranks_draw_for_themselves(shuffle: Any) -> None:
-    """Batched functions differ between ranks; functions of an element follow the element."""
+    """Batched functions differ between ranks; functions of elements depend on the element."""
     view = ooc.open(np.zeros((64, 3)))
     batched = noisy(view, True).batches(16, shuffle=shuffle, seed=5)
     shares = [batched.shard(4, index).batch(1, 2) for index in range(4)]
@@ -444,13 +444,13 @@ def test_ranks_draw_for_themselves(shuffle: Any) -> None:
 class TestExplain:
     def test_numbers(self) -> None:
         loader = ooc.open(np.zeros((1000, 8, 8), "f4")).next_frame().batches(10)
-        said = loader.explain()
-        assert (said.elements, said.steps, said.batch_size) == (999, 100, 10)
-        assert said.batch_bytes == 2 * 10 * 8 * 8 * 4
-        assert said.resident_bytes >= said.in_flight * said.batch_bytes
-        assert said.amplification == 1
-        assert said.lanes == 1
-        assert said.mixing is None
+        reported = loader.explain()
+        assert (reported.elements, reported.steps, reported.batch_size) == (999, 100, 10)
+        assert reported.batch_bytes == 2 * 10 * 8 * 8 * 4
+        assert reported.resident_bytes >= reported.in_flight * reported.batch_bytes
+        assert reported.amplification == 1
+        assert reported.lanes == 1
+        assert reported.mixing is None
 
     def test_words(self) -> None:
         text = str(ooc.open(np.zeros((1000, 8, 8), "f4")).batches(10, shuffle=True).explain())
@@ -465,7 +465,7 @@ class TestExplain:
 
 
 class Halved:
-    """A function of the user's own, which has `tensors` for itself."""
+    """A user's function that happens to have an attribute `tensors`."""
 
     tensors = 3
 
@@ -473,6 +473,6 @@ class Halved:
         return batch / 2
 
 
-def test_a_function_is_no_graph_for_its_attributes() -> None:
+def test_a_function_with_a_tensors_attribute() -> None:
     loader = ooc.open(np.arange(8.0)).map(Halved()).batches(4)
-    assert loader.in_tf is loader
+    assert loader.tf_loader is loader

@@ -1,4 +1,4 @@
-"""Runs of steps: every step once, in order, and batches that don't depend on how they are read."""
+"""Runs of steps: every step once, in order, and the same batches however they are read."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ counts = st.integers(1, 40)
 
 
 @given(st.integers(0, 90), st.integers(1, 200), counts, counts, st.booleans())
-def test_a_pass_is_cut_into_runs(
-    first: int, length: int, steps: int, together: int, waits: bool
+def test_a_pass_is_divided_into_runs(
+    first: int, length: int, steps: int, together: int, first_alone: bool
 ) -> None:
-    over = Pass(first, length, steps, together, waits)
-    runs = [over.run(number) for number in range(len(over))]
+    pass_ = Pass(first, length, steps, together, first_alone)
+    runs = [pass_.run(number) for number in range(len(pass_))]
     flat = [run.epoch * steps + step for run in runs for step in range(run.start, run.stop)]
     assert flat == list(range(first, first + length))
     assert all(0 <= run.start < run.stop <= steps for run in runs)
     assert all(run.stop - run.start <= together for run in runs)
-    if waits:
+    if first_alone:
         assert runs[0].stop - runs[0].start == 1
-        without = replace(over, waits=False)
-        if len(without) < len(runs):  # those after it lie as without
+        without = replace(pass_, first_alone=False)
+        if len(without) < len(runs):  # the later runs are the same as without
             runs[:2] = [runs[0]._replace(stop=runs[1].stop)]
         assert runs == [without.run(number) for number in range(len(without))]
     # Only where the pass begins, and where it or an epoch ends, is a run shorter.
@@ -51,7 +51,7 @@ def test_runs_are_bounded(steps: int, batch_bytes: int, objects: bool) -> None:
 
 
 @given(st.integers(1, 64), st.integers(1, 200 << 20), st.integers(1, 16), st.integers(0, 64))
-def test_what_is_under_way_keeps_to_the_memory(
+def test_runs_in_flight_fit_the_memory(
     together: int, batch_bytes: int, parallel: int, prefetch: int
 ) -> None:
     ahead = plan_ahead(together, batch_bytes, parallel, prefetch)
@@ -77,7 +77,7 @@ def test_a_smaller_memory_reads_less_at_once(mebibytes: int) -> None:
     ("size", "dtype"), [(32, "u1"), (3, "f8"), (33, "f4"), (16, "f8")], ids=str
 )
 def test_batches_of_any_size_share_a_read(size: int, dtype: str) -> None:
-    """Labels of one byte, batches of 33: each begins at a multiple of 64 bytes all the same."""
+    """Labels of one byte in batches of 33: each batch still begins at a multiple of 64 bytes."""
     pixels = RecordingSource(np.arange(6400 * 9).reshape(6400, 9).astype("u1"))
     labels = RecordingSource((np.arange(6400) % 250).astype(dtype))
     both = ooc.zip(View.of(pixels), View.of(labels))
@@ -102,15 +102,15 @@ def test_a_kept_batch_keeps_its_own_memory() -> None:
         owner: Any = batch
         while type(owner) is np.ndarray:
             owner = owner.base
-        # What keeps it is the run's memory, of which the pages of the others are given back.
+        # The batch keeps the run's memory alive, but pages of the other batches are released.
         assert batch.nbytes == 16 * 4096
         assert type(owner).__name__ == "_Mapping"
 
 
-def test_the_last_run_of_an_epoch_has_the_memory_of_a_whole_one(
+def test_the_last_run_of_an_epoch_has_memory_for_a_full_run(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Cut off, a block would be mapped anew in each epoch."""
+    """A shorter block would be mapped anew in each epoch."""
     cut: list[int] = []
     monkeypatch.setattr(buffers._Block, "shrink", lambda block, nbytes: cut.append(nbytes))
     rows = np.zeros((6500, 4096), "u1")
@@ -132,7 +132,7 @@ def loader_of(source: RecordingSource, size: int, **options: Any) -> ooc.Loader:
 
 
 def runs_of(source: RecordingSource) -> list[list[list[int]]]:
-    """Origins of each read but those of single rows, which make the fingerprint of the array."""
+    """Origins of each read, except reads of single rows for the array's fingerprint."""
     return [origins for origins in list(source.reads) if len(origins) > 1]
 
 
@@ -175,13 +175,13 @@ def test_shards_share_reads_too() -> None:
     ],
     ids=["a function gets its batches one by one", "large and unaligned", "a short epoch"],
 )
-def test_read_alone(make: Any) -> None:
+def test_steps_that_are_read_one_by_one(make: Any) -> None:
     source = RecordingSource(np.arange(3200.0))
     loader = make(View.of(source))
     assert loader.steps_together == 1
     if loader.dataset.sources() == [source]:
         list(loader)
-        # A map reads one element more, to learn its spec.
+        # A map reads one more element, to infer its spec.
         assert len(source.reads) - len(loader) in (0, 1)
 
 
@@ -192,7 +192,7 @@ def test_a_run_reads_no_step_but_its_own() -> None:
     assert_array_equal(np.concatenate(source.rows), np.arange(48, 80))
 
 
-def test_starting_within_an_epoch_reads_nothing_of_what_came_before() -> None:
+def test_starting_within_an_epoch_reads_no_earlier_step() -> None:
     pytest.importorskip("tensorflow")
     source = RecordingSource(np.arange(3200 * 8.0).reshape(3200, 8))
     loader = View.of(source).batches(16)
@@ -212,7 +212,7 @@ def test_batches_of_a_run_are_separate_memory() -> None:
 
 
 def test_no_batch_of_a_run_ever_changes() -> None:
-    """Tensors kept at random while thousands more are read into recycled memory."""
+    """Keep random tensors while thousands more are read into recycled memory."""
     pytest.importorskip("tensorflow")
     array = np.random.default_rng(0).random((4000, 16))
     loader = ooc.open(array).batches(8, shuffle=True, seed=1)
@@ -230,5 +230,5 @@ def test_no_batch_of_a_run_ever_changes() -> None:
         assert_array_equal(batch, array[positions])
 
 
-def test_from_a_store_smaller_runs_are_read() -> None:
+def test_runs_from_a_store_are_smaller() -> None:
     assert steps_together(10_000, 1 << 20, far=True) < steps_together(10_000, 1 << 20)

@@ -1,4 +1,4 @@
-"""Scripts run in fresh processes, and what they leave behind."""
+"""Run scripts in fresh processes, and find what they leave behind."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ SECONDS = 120
 
 
 def start(tmp_path: Path, code: str, *, fork: bool | None = None, **options: Any) -> Process:
-    """Start a script as the leader of a session of its own, as a terminal does.
+    """Start a script as the leader of a new session, as a terminal does.
 
-    One that needs TensorFlow is the fork of a process that has imported it, unless told otherwise.
+    By default, a script that needs TensorFlow is forked from a process that has imported it.
     """
     script = tmp_path / "script.py"
     script.write_text(PREAMBLE + textwrap.dedent(code))
@@ -70,7 +70,7 @@ def start(tmp_path: Path, code: str, *, fork: bool | None = None, **options: Any
 
 
 def wait_for_line(process: Process, wanted: str) -> None:
-    """Read what a script writes until it has written a line; fail if it ends without."""
+    """Read a script's output until it has written a line; fail if it ends before."""
     assert process.stdout is not None
     assert process.stderr is not None
     for line in process.stdout:
@@ -80,7 +80,7 @@ def wait_for_line(process: Process, wanted: str) -> None:
 
 
 def ended(process: Process) -> tuple[str, str]:
-    """Wait for the end of a script; return what it wrote."""
+    """Wait for a script to end; return its output."""
     try:
         return process.communicate(timeout=SECONDS)
     except subprocess.TimeoutExpired:
@@ -89,7 +89,7 @@ def ended(process: Process) -> tuple[str, str]:
 
 
 def left_of(tmp_path: Path) -> list[int]:
-    """Return the worker processes that were started by a script in a folder."""
+    """Return the worker processes that a script in a folder has started."""
     found = []
     for name in os.listdir("/proc"):
         if not name.isdigit():
@@ -104,7 +104,7 @@ def left_of(tmp_path: Path) -> list[int]:
 
 
 def wait_until_gone(numbers: Iterable[int]) -> None:
-    """Wait until processes have ended, whosever they are."""
+    """Wait until processes, of any parent, have ended."""
     for number in numbers:
         try:
             descriptor = os.pidfd_open(number)
@@ -117,7 +117,7 @@ def wait_until_gone(numbers: Iterable[int]) -> None:
 
 
 def leave(folder: Path, code: str, how: str, fork: bool | None = None) -> str | None:
-    """Run a script to its end; return what is wrong with it."""
+    """Run a script to its end; return a description of what is wrong with it, or None."""
     folder.mkdir()
     process = start(folder, SLOW + code + f"\nend({how!r})\n", fork=fork)
     try:

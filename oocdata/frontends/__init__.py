@@ -1,1 +1,1 @@
-"""Floor 4: a Loader for a framework. Each is imported only when it is asked for."""
+"""Front-ends that pass a loader's batches to a framework; each is imported only when it is used."""

@@ -1,4 +1,4 @@
-"""Where a dispatcher listens: its address, and whether it answers."""
+"""Parse the address of a dispatcher, and check that it answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SECONDS_TO_ANSWER = 5
 
 
 def split_address(service: str) -> tuple[str, int]:
-    """Return host and port of ``"HOST:PORT"``, or raise ArgumentError.
+    """Return host and port of ``"HOST:PORT"``; raise ArgumentError if it is malformed.
 
     Examples
     --------
@@ -29,9 +29,9 @@ def split_address(service: str) -> tuple[str, int]:
 
 
 def reached(service: str) -> str:
-    """Return the address of a dispatcher in TensorFlow's form, or raise ServiceError.
+    """Return the address of a dispatcher in TensorFlow's form; raise ServiceError if none answers.
 
-    TensorFlow would wait for one that is not there, for an hour.
+    TensorFlow would wait an hour for a dispatcher that is not there.
     """
     host, port = split_address(service)
     try:

@@ -1,4 +1,4 @@
-"""How the batches of a run of steps become tensors that TensorFlow takes without a copy."""
+"""Convert the batches of a run of steps to arrays that TensorFlow takes without a copy."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from oocdata.stream import Stream
 
 __all__ = [
-    "apart", "batch_lengths", "checked_start", "composed_arrays", "composed_specs",
-    "tensor_dtype", "tensors_of",
+    "batch_lengths", "checked_start", "composed_arrays", "composed_specs", "tensor_dtype",
+    "tensors_of", "without_aliases",
 ]  # fmt: skip
 
 
 def tensor_dtype(dtype: np.dtype[Any]) -> str:
-    """Return the name by which TensorFlow knows a dtype.
+    """Return TensorFlow's name of a dtype.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def tensor_dtype(dtype: np.dtype[Any]) -> str:
 
 
 def checked_start(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[int, int, int]:
-    """Return epoch and step of `start`, and `epochs`, as Python numbers, or raise."""
+    """Check `start` and `epochs`; return epoch, step and epochs as Python integers."""
     epochs = as_count("epochs", epochs)
     try:
         epoch, step = (operator.index(part) for part in start)
@@ -52,17 +52,17 @@ def checked_start(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[
 
 
 def batch_lengths(loader: Loader | Stream) -> tuple[int, bool]:
-    """Return the elements of a full batch, and whether there is a short one too."""
+    """Return the number of elements of a full batch, and whether a batch may be shorter."""
     size = loader.batch_size // loader.num_shards
     return size, next(leaves(loader.spec)).shape[0] is None
 
 
 def tensors_of(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDArray[Any]]:
-    """Return the batches of a run of steps as arrays with the steps in front.
+    """Return the batches of a run as arrays with an axis of steps in front.
 
-    The full batches of each leaf, shape (steps, batch, …); and where the loader has a short batch,
-    that one of each leaf, shape (0 or 1, its length, …). Leaves that are several arrays come as
-    such, see `composed_arrays`.
+    First the full batches of each leaf, shape (steps, batch, …). If the loader has a short batch,
+    then that batch of each leaf, shape (0 or 1, its length, …). Sparse, ragged and padded leaves
+    are several arrays each; see `composed_arrays`.
 
     Examples
     --------
@@ -76,69 +76,71 @@ def tensors_of(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDArra
     columns = list(columns_of(batches, spec))
     full = len(batches) - bool(has_short and batches and len(columns[0][-1]) < size)
     parts = (slice(full), slice(full, None)) if has_short else (slice(None),)
-    return apart(
+    return without_aliases(
         array
         for part in parts
         for column, leaf in zip(columns, leaves(spec), strict=True)
-        for array in _arrays(column[part], size, leaf)
+        for array in _leaf_arrays(column[part], size, leaf)
     )
 
 
-def apart(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
-    """Return arrays of which no two share memory, as those of ``map(lambda x: (x, x))`` do.
+def without_aliases(arrays: Iterable[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return the arrays, copying each that shares memory with an earlier one.
 
-    TensorFlow computes in place in the memory of a tensor that nobody else refers to, and can't
-    know of a second one.
+    A mapped function may return one array twice, as ``lambda x: (x, x)`` does. But TensorFlow
+    computes in place in the memory of a tensor with a single reference, and does not know that a
+    second tensor shares it.
 
     Examples
     --------
     >>> x = np.arange(3)
-    >>> first, second, third = apart([x, x, np.ones(2)])
+    >>> first, second, third = without_aliases([x, x, np.ones(2)])
     >>> first is x, np.shares_memory(first, second)
     (True, False)
     """
-    found: list[NDArray[Any]] = []
+    distinct: list[NDArray[Any]] = []
     for array in arrays:
-        if any(np.may_share_memory(array, other) for other in found):
-            whole = empty(array.shape, array.dtype)
-            np.copyto(whole, array)
-            array = whole
-        found.append(array)
-    return found
+        if any(np.may_share_memory(array, other) for other in distinct):
+            copy = empty(array.shape, array.dtype)
+            np.copyto(copy, array)
+            array = copy
+        distinct.append(array)
+    return distinct
 
 
-def _arrays(batches: Sequence[Any], size: int, spec: ArraySpec) -> list[NDArray[Any]]:
+def _leaf_arrays(batches: Sequence[Any], size: int, spec: ArraySpec) -> list[NDArray[Any]]:
     if spec.form != "dense":
         return composed_arrays(batches, size, spec)
-    array = _stacked(batches, size, spec)
-    # Text as bytes, which is what TensorFlow's strings are.
+    array = _stack(batches, size, spec)
+    # Strings of TensorFlow are bytes.
     return [np.char.encode(array, "utf-8") if array.dtype.kind == "U" else array]
 
 
 def composed_specs(spec: ArraySpec, length: int | None) -> list[ArraySpec]:
-    """Return the arrays that a leaf of a batch of so many elements is.
+    """Return the arrays that represent a leaf of a batch of `length` elements.
 
     Examples
     --------
     >>> rows = ArraySpec((None, 3), np.dtype("f4"), "ragged")
-    >>> [str(one) for one in composed_specs(rows, 32)]
+    >>> [str(spec) for spec in composed_specs(rows, 32)]
     ['(None, 3) float32', '(33,) int64']
     """
-    whole = np.dtype(np.int64)
+    int64 = np.dtype(np.int64)
     if spec.form == "sparse":
-        return [ArraySpec((None, 2), whole), ArraySpec((None,), spec.dtype), ArraySpec((2,), whole)]
+        return [ArraySpec((None, 2), int64), ArraySpec((None,), spec.dtype), ArraySpec((2,), int64)]
     if spec.form == "ragged":
-        splits = ArraySpec((None if length is None else length + 1,), whole)
+        splits = ArraySpec((None if length is None else length + 1,), int64)
         return [ArraySpec((None, *spec.shape[1:]), spec.dtype), splits]
     if spec.form == "padded":
-        return [ArraySpec((None, *spec.shape[1:]), spec.dtype), ArraySpec((2,), whole)]
+        return [ArraySpec((None, *spec.shape[1:]), spec.dtype), ArraySpec((2,), int64)]
     return [ArraySpec((length, *spec.shape), spec.dtype)]
 
 
 def composed_arrays(batches: Sequence[Composed], size: int, spec: ArraySpec) -> list[NDArray[Any]]:
-    """Return batches that are several arrays as arrays with the steps in front.
+    """Return sparse, ragged or padded batches as arrays with an axis of steps in front.
 
-    Those of `composed_specs`: the long ones, shape (steps, most, …), and the fixed one.
+    The arrays are those of `composed_specs`: arrays of varying length, shape (steps, longest, …),
+    and one of fixed length.
 
     Examples
     --------
@@ -149,51 +151,56 @@ def composed_arrays(batches: Sequence[Composed], size: int, spec: ArraySpec) -> 
     >>> values[0, :2].tolist(), counts.tolist()
     ([5, 7], [[2, 2]])
     """
-    *several, fixed = composed_specs(spec, size)
-    each = [_parts(batch) for batch in batches]
+    *long_specs, fixed_spec = composed_specs(spec, size)
+    parts = [_parts(batch) for batch in batches]
     arrays = [
-        _with_room([long[place] for long, _ in each], replace(one, shape=one.shape[1:]))
-        for place, one in enumerate(several)
+        _stack_unequal(
+            [long[at] for long, _ in parts], replace(long_spec, shape=long_spec.shape[1:])
+        )
+        for at, long_spec in enumerate(long_specs)
     ]
-    lengths = each[0][1].shape if each else fixed.shape
-    together = empty((len(batches), *lengths), np.int64)
-    for place, (_, one) in enumerate(each):
-        together[place] = one
-    return [*arrays, together]
+    shape = parts[0][1].shape if parts else fixed_spec.shape
+    fixed_arrays = empty((len(batches), *shape), np.int64)
+    for at, (_, fixed) in enumerate(parts):
+        fixed_arrays[at] = fixed
+    return [*arrays, fixed_arrays]
 
 
 def _parts(batch: Composed | NDArray[Any]) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64]]:
-    """Return the long arrays of a batch, and the fixed one; of a padded array, how it is cut."""
+    """Return a batch's arrays of varying length, and its array of fixed length.
+
+    For a padded array, the latter holds its first two lengths.
+    """
     if isinstance(batch, Composed):
         return batch.long, batch.fixed
     return (batch.reshape(-1, *batch.shape[2:]),), np.array(batch.shape[:2])
 
 
-def _with_room(arrays: Sequence[NDArray[Any]], spec: ArraySpec) -> NDArray[Any]:
-    """Return arrays of unlike lengths as one: no copy where each begins memory of one length."""
-    rooms = [array.base for array in arrays if isinstance(array.base, np.ndarray)]
-    if len(rooms) == len(arrays) > 0 and all(
-        room.dtype == array.dtype
-        and room.shape == rooms[0].shape
-        and room.shape[1:] == spec.shape
-        and room.ctypes.data == array.ctypes.data
-        for room, array in zip(rooms, arrays, strict=True)
+def _stack_unequal(arrays: Sequence[NDArray[Any]], spec: ArraySpec) -> NDArray[Any]:
+    """Stack arrays of different lengths; no copy if each begins a buffer of equal size."""
+    whole = [array.base for array in arrays if isinstance(array.base, np.ndarray)]
+    if len(whole) == len(arrays) > 0 and all(
+        base.dtype == array.dtype
+        and base.shape == whole[0].shape
+        and base.shape[1:] == spec.shape
+        and base.ctypes.data == array.ctypes.data
+        for base, array in zip(whole, arrays, strict=True)
     ):
-        return _stacked(rooms, len(rooms[0]), spec)
-    most = max(map(len, arrays), default=0)
-    # Each step's begin at an aligned address.
-    copy = empty((len(arrays), room_for(most), *spec.shape), spec.dtype)  # type: ignore[arg-type]
-    for place, array in enumerate(arrays):
-        copy[place, : len(array)] = array
+        return _stack(whole, len(whole[0]), spec)
+    longest = max(map(len, arrays), default=0)
+    # `room_for` rounds the length up so that each step begins at an aligned address.
+    copy = empty((len(arrays), room_for(longest), *spec.shape), spec.dtype)  # type: ignore[arg-type]
+    for step, array in enumerate(arrays):
+        copy[step, : len(array)] = array
     return copy
 
 
-def _stacked(arrays: Sequence[NDArray[Any]], size: int, spec: ArraySpec) -> NDArray[Any]:
-    """Return arrays of one shape as one, where they lie so: no copy.
+def _stack(arrays: Sequence[NDArray[Any]], size: int, spec: ArraySpec) -> NDArray[Any]:
+    """Stack arrays of one shape; no copy if they are adjacent in memory.
 
-    It is aligned, native, and nobody else's to change, so that TensorFlow may alias it: pairs of
-    rows of 60 KB take 1 / 1.5 of the processor's time so. Of no arrays, each would be of `size`
-    elements.
+    The result is aligned, of native byte order and has no other owner, so TensorFlow may alias it:
+    pairs of rows of 60 KB then take 1 / 1.5 of the processor's time. Without arrays, the result has
+    shape (0, size, …).
     """
     if not arrays:
         return np.empty((0, size, *spec.shape), spec.dtype)  # type: ignore[arg-type]
@@ -202,9 +209,9 @@ def _stacked(arrays: Sequence[NDArray[Any]], size: int, spec: ArraySpec) -> NDAr
         together = side_by_side(arrays)
         if together is not None:
             return together
-    # What a mapped function made, or small batches with padding between them: copied here without
-    # the GIL, where TensorFlow would copy with it.
+    # Results of mapped functions, or small batches with padding between them. NumPy copies without
+    # the GIL; TensorFlow would hold it.
     copy = empty((len(arrays), *first.shape), spec.dtype)
-    for place, array in enumerate(arrays):
-        np.copyto(copy[place], array)
+    for step, array in enumerate(arrays):
+        np.copyto(copy[step], array)
     return copy

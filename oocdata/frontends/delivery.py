@@ -1,11 +1,11 @@
-"""Which steps of each epoch were delivered to a trainer, and which to ask for again.
+"""Track which steps of each epoch were delivered to a trainer, and which to request again.
 
-tf.data service promises each element at most once: what a worker held that ended is lost, and
-whoever reads waits until somebody starts a worker at the same address. Here every batch brings its
-step, so an epoch is complete when all steps have come, whatever the workers say. Once a worker has
-said that there is nothing more to deal out, and nothing has come for a while, what is missing is
-lost: it is asked for anew, of the workers that there are. What the first time would still have
-brought is never looked at, so nothing comes twice.
+tf.data service delivers each element at most once: batches held by a worker that ends are lost, and
+the trainer waits until a worker is started at the same address. Here every batch carries its step,
+so an epoch is complete when all steps have arrived, whatever the workers report. If a worker has
+reported the end of its data and nothing has arrived for a while, the missing steps are lost, and
+are requested again, from the workers that are alive. Late answers to the first request are ignored,
+so nothing is delivered twice.
 """
 
 from __future__ import annotations
@@ -24,30 +24,32 @@ from oocdata.runs import Pass
 __all__ = ["ATTEMPTS", "Delivery", "parts_of"]
 
 ATTEMPTS = 8
-"""Times that what is missing is asked for."""
+"""Number of times that missing steps are requested."""
 
 PATIENCE = 10.0
-"""Seconds without a batch after which it is lost, if no more are dealt out; then twice as many."""
+"""Seconds without a batch, after all parts were dealt out, until the missing steps count as lost;
+the time doubles with each attempt."""
 
 
 @dataclass(slots=True)
 class _Epoch:
-    """One epoch of one pass: its first step, which have come, how often it was asked for before."""
+    """One epoch of one pass: its first step, a flag for each step that arrived, and the attempt."""
 
     start: int
-    came: NDArray[np.bool_]
+    has_arrived: NDArray[np.bool_]
     attempt: int = 0
     quiet: float | None = None
-    """Monotonic time since which only end-of-data messages arrived. (Not since the last batch:
-    whoever trains may have taken long before asking for the next.)"""
+    """Monotonic time since which only end-of-data messages arrived. (Not the time of the last
+    batch: a trainer may take long before it requests the next.)"""
 
 
 @dataclass(slots=True)
 class Delivery:
-    """What one dataset has got so far; safe to use from several threads.
+    """The steps that one dataset has received; safe to use from several threads.
 
-    A worker is `dealt` so many neighbouring steps of an epoch at a time, at most. Each `Pass` ends
-    with an epoch. If `shared`, others get batches of the same epochs: nobody knows what is missing.
+    A worker is dealt at most `part_steps` neighbouring steps of an epoch at a time. Each `Pass`
+    ends with an epoch. If `shared`, other trainers receive batches of the same epochs, so missing
+    steps are unknown.
 
     Examples
     --------
@@ -63,60 +65,61 @@ class Delivery:
     """
 
     steps: int
-    dealt: int
+    part_steps: int
     begin_pass: Callable[[], Pass]
     shared: bool
     _epochs: dict[tuple[int, int], _Epoch] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> int:
-        """Begin the next pass; return where, in steps counted through all epochs."""
+        """Begin the next pass; return its first step, counted through all epochs."""
         return self.begin_pass().first
 
     def missing(self, begun: int, epoch: int, attempt: int) -> NDArray[np.int64]:
-        """Return the steps of an epoch that have not come, in parts; see `parts_of`.
+        """Return the steps of an epoch that have not arrived, as parts; see `parts_of`.
 
-        `begun` is what `begin` returned, `attempt` 0 for the first time. WorkerError if something
-        is still missing in attempt `ATTEMPTS`.
+        `begun` is the result of `begin`; `attempt` is 0 for the first request. Raises WorkerError
+        if steps are still missing in attempt `ATTEMPTS`.
         """
         start = max(0, begun - epoch * self.steps)
         if self.shared:
-            return parts_of(np.arange(start, start if attempt else self.steps), self.dealt)
+            return parts_of(np.arange(start, start if attempt else self.steps), self.part_steps)
         with self._lock:
             if attempt == 0:
                 self._epochs[begun, epoch] = _Epoch(start, np.zeros(self.steps - start, np.bool_))
             state = self._epochs[begun, epoch]
             state.attempt, state.quiet = attempt, None
-            left = start + np.flatnonzero(~state.came)
+            missing_steps = start + np.flatnonzero(~state.has_arrived)
             if attempt == ATTEMPTS:
                 del self._epochs[begun, epoch]
-        if attempt == ATTEMPTS and len(left):
+        if attempt == ATTEMPTS and len(missing_steps):
             raise WorkerError(
-                f"the workers of the service must read every step of epoch {epoch}; {len(left)} "
-                f"did not come, though asked for {ATTEMPTS} times. See what the workers print.",
+                f"the workers of the service must read every step of epoch {epoch}; "
+                f"{len(missing_steps)} did not come, though asked for {ATTEMPTS} times. See what "
+                "the workers print.",
                 epoch=epoch,
-                step=int(left[0]),
+                step=int(missing_steps[0]),
             )
-        return parts_of(left, self.dealt)
+        return parts_of(missing_steps, self.part_steps)
 
     def arrived(self, begun: int, epoch: int, step: int) -> bool:
-        """Note that a step has come, or with -1 that a worker has nothing more to read.
+        """Record that a step has arrived, or, with -1, that a worker has nothing more to read.
 
-        Returns whether more can still come; if not, what is missing is lost.
+        Returns whether more steps can still arrive; if not, the missing steps are lost.
         """
         with self._lock:
             state, now = self._epochs[begun, epoch], time.monotonic()
             if step < 0:
                 state.quiet = now if state.quiet is None else state.quiet
                 return bool(now - state.quiet < PATIENCE * 2**state.attempt)
-            state.came[step - state.start], state.quiet = True, None
+            state.has_arrived[step - state.start], state.quiet = True, None
             return True
 
 
 def parts_of(steps: NDArray[np.int64], most: int) -> NDArray[np.int64]:
-    """Return ascending steps as parts of neighbours, first step and end, shape (n, 2).
+    """Divide ascending steps into parts of neighbours; return (first, stop) of each, shape (n, 2).
 
-    A part ends at a multiple of `most`, so it has no more steps.
+    A part ends at a multiple of `most`, so it has at most as many steps.
 
     Examples
     --------

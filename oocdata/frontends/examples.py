@@ -1,4 +1,4 @@
-"""Records that are serialized ``tf.train.Example`` messages, parsed a batch at a time."""
+"""Parse records that are serialized ``tf.train.Example`` messages, a batch at a time."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["Feature", "ParseExamples", "parse"]
 
 @dataclass(frozen=True)
 class Feature:
-    """One feature of fixed length: the arguments of ``tf.io.FixedLenFeature``."""
+    """A feature of fixed length: the arguments of ``tf.io.FixedLenFeature``."""
 
     name: str
     shape: tuple[int, ...]
@@ -38,54 +38,58 @@ class Feature:
 
 @dataclass(frozen=True)
 class ParseExamples(InGraph):
-    """A function of records: ``tf.io.parse_example`` of all of a batch at once."""
+    """A function that parses a batch of records with ``tf.io.parse_example``."""
 
     features: tuple[Feature, ...]
 
     @property
     def spec(self) -> dict[str, ArraySpec]:
-        """What an element is afterwards."""
+        """Spec of a parsed element."""
         return {
-            one.name: ArraySpec(one.shape, np.dtype(tf.as_dtype(one.dtype).as_numpy_dtype))
-            for one in self.features
+            feature.name: ArraySpec(
+                feature.shape, np.dtype(tf.as_dtype(feature.dtype).as_numpy_dtype)
+            )
+            for feature in self.features
         }
 
     def tensors(self, records: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the features of records of any shape, (*records.shape, *shape) each."""
-        wanted = {
-            one.name: tf.io.FixedLenFeature(one.shape, one.dtype, one.default)
-            for one in self.features
+        """Return the features of records of any shape, each of shape (*records.shape, *shape)."""
+        features = {
+            feature.name: tf.io.FixedLenFeature(feature.shape, feature.dtype, feature.default)
+            for feature in self.features
         }
         with tf.device("CPU"):
-            found = tf.io.parse_example(tf.reshape(records, [-1]), wanted)
+            parsed = tf.io.parse_example(tf.reshape(records, [-1]), features)
             return {
-                one.name: tf.reshape(found[one.name], tf.concat([tf.shape(records), one.shape], 0))
-                for one in self.features
+                feature.name: tf.reshape(
+                    parsed[feature.name], tf.concat([tf.shape(records), feature.shape], 0)
+                )
+                for feature in self.features
             }
 
     def __call__(self, records: NDArray[Any]) -> dict[str, NDArray[Any]]:
-        """Return the features of records, shape (n, *shape) each."""
+        """Return the features of records, each of shape (n, *shape)."""
         try:
-            found = self.tensors(records)
+            tensors = self.tensors(records)
         except tf.errors.OpError as error:
-            told = error.message.rpartition("Name: <unknown>, ")[2].partition(" [Op:")[0]
+            reason = error.message.rpartition("Name: <unknown>, ")[2].partition(" [Op:")[0]
             raise MapError(
-                f"each record must be a tf.train.Example with these features; {told}"
+                f"each record must be a tf.train.Example with these features; {reason}"
             ) from error
-        return {name: tensor.numpy() for name, tensor in found.items()}
+        return {name: tensor.numpy() for name, tensor in tensors.items()}
 
 
 def _as_text(default: Any) -> Any:
-    """Return what is bytes as text where it is UTF-8: the same to TensorFlow, and JSON has it."""
+    """Return bytes as text if they are UTF-8: the same to TensorFlow, and valid in JSON."""
     if isinstance(default, list):
-        return [_as_text(one) for one in default]
+        return [_as_text(element) for element in default]
     with suppress(AttributeError, UnicodeDecodeError):
         return default.decode()
     return default
 
 
 def parse(records: Dataset, features: Mapping[str, Any]) -> Map:
-    """Return the features of records; see `oocdata.View.parse`."""
+    """Return the dataset of the features of records; see `oocdata.View.parse`."""
     if records.spec != ArraySpec((), np.dtype(object)):
         raise ArgumentError(
             "`parse` must be called on records, one a row, as TFRecord files have; got "
@@ -95,7 +99,7 @@ def parse(records: Dataset, features: Mapping[str, Any]) -> Map:
         raise ArgumentError(
             f"`features` must be a dict of tf.io.FixedLenFeature by name; got {features!r}."
         )
-    made = []
+    parsed_features = []
     for name, feature in features.items():
         if not isinstance(feature, tf.io.FixedLenFeature):
             raise ArgumentError(
@@ -107,9 +111,9 @@ def parse(records: Dataset, features: Mapping[str, Any]) -> Map:
         default = feature.default_value
         if default is not None:
             text = tf.as_dtype(feature.dtype) == tf.string
-            # Not NumPy's own bytes, which lose zeros at the end.
+            # As objects: NumPy's bytes dtype drops trailing zeros.
             default = np.asarray(default, object if text else None).tolist()
             default = _as_text(default)
-        made.append(Feature(str(name), shape, tf.as_dtype(feature.dtype).name, default))
-    function = ParseExamples(tuple(made))
+        parsed_features.append(Feature(str(name), shape, tf.as_dtype(feature.dtype).name, default))
+    function = ParseExamples(tuple(parsed_features))
     return Map(records, function, batched=True, rng=False, given=function.spec)

@@ -1,4 +1,4 @@
-"""What TensorFlow's threads call: runs of steps, read by feeds that it knows by their numbers."""
+"""Serve TensorFlow's calls: read runs of steps for datasets that are identified by numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from oocdata.describe import refuse_other
 from oocdata.engines.buffers import empty
 from oocdata.errors import DatasetGoneError
 from oocdata.frontends.batching import tensors_of
-from oocdata.frontends.originals import forget_originals, passed_on
+from oocdata.frontends.originals import error_for_tensorflow, forget_originals
 from oocdata.frontends.shutdown import calls
 from oocdata.reading.ahead import ReadAhead, Reader
 from oocdata.reading.merged import Merged
@@ -25,22 +25,23 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = ["BEGINNING", "Feed", "add", "called", "forget", "read"]
+__all__ = ["BEGINNING", "Feed", "add", "call", "forget", "read"]
 
 _Result = TypeVar("_Result")
 
 BEGINNING = -1
-"""The run before the first, without steps. A checkpoint holds the state before the run it is in, so
-the first must not be the one that begins the pass: restored, it would begin another."""
+"""Number of a run before the first one, without steps. A checkpoint holds the state before the
+current run. If the first run began the pass, an iterator restored there would begin another
+pass."""
 
 
 class Feed:
-    """What one dataset reads: a loader, pass after pass.
+    """The reads of one dataset: pass after pass over its loader's steps.
 
-    TensorFlow keeps the place of an iterator: an array of int64, shape (5,), that holds where the
-    pass begins, its length, the steps of a run, the number of runs, and a key. The tensor aliases
-    the array, which so lives as long as the iterator does: when it goes, reading ahead ends. A
-    place belongs to a fingerprint; the reader's runs are arrays as `tensors_of` returns them.
+    TensorFlow keeps the position of each iterator as an int64 array of shape (5,): the first step
+    of the pass, its length, the steps of a run, the number of runs, and a key. The tensor aliases
+    the array, so the array lives as long as the iterator; when it goes, reading ahead ends. A
+    position is valid for one fingerprint. The reader's runs are arrays; see `tensors_of`.
     """
 
     def __init__(
@@ -48,59 +49,59 @@ class Feed:
     ) -> None:
         self.loader, self.begin, self.reader = loader, begin, reader
         self.fingerprint = fingerprint
-        self._own = fingerprint.encode()
+        self._fingerprint_bytes = fingerprint.encode()
         self._keys = itertools.count()
-        self._places: WeakValueDictionary[int, NDArray[np.int64]] = WeakValueDictionary()
+        self._positions: WeakValueDictionary[int, NDArray[np.int64]] = WeakValueDictionary()
         self._runs: WeakValueDictionary[int, ReadAhead | Merged] = WeakValueDictionary()
 
-    def read(self, place: NDArray[np.int64], saved: bytes, number: int) -> list[NDArray[Any]]:
-        """Return the place of an iterator, and the arrays of a run: none past the last run.
+    def read(self, position: NDArray[np.int64], saved: bytes, number: int) -> list[NDArray[Any]]:
+        """Return the position of an iterator, and the arrays of a run; past the last run, no steps.
 
-        `place` is as it was returned, here or where the iterator was saved; `saved` the fingerprint
-        that it belongs to, RestoreError if that is another feed's.
+        `position` was returned here, or where the iterator was saved; `saved` is the fingerprint
+        that it is valid for. Raises RestoreError if `saved` is another feed's fingerprint.
         """
-        if saved != self._own:
+        if saved != self._fingerprint_bytes:
             refuse_other(saved.decode(), self.fingerprint)
         if number == BEGINNING:
-            place, runs = self._entered(self.begin(), 0)
+            position, runs = self._enter(self.begin(), 0)
             arrays = None
         else:
-            place, runs = self._taken(place, number)
+            position, runs = self._take(position, number)
             try:
                 arrays = runs.read()
             except BaseException:
                 runs.close()
-                if isinstance(runs, Merged):  # generators can't go on: what follows is the end
-                    self._runs[int(place[-1])] = runs
+                if isinstance(runs, Merged):  # generators can't continue: the next read is the end
+                    self._runs[int(position[-1])] = runs
                 raise
-            if arrays is None:  # the end, which is not always known before it is there
-                place = np.array([*place[:3], number, *place[4:]])
-        self._runs[int(place[-1])] = runs
-        return [place, *(arrays or tensors_of([], self.loader))]
+            if arrays is None:  # the end, which is not known in advance for every loader
+                position = np.array([*position[:3], number, *position[4:]])
+        self._runs[int(position[-1])] = runs
+        return [position, *(arrays or tensors_of([], self.loader))]
 
-    def _taken(
-        self, place: NDArray[np.int64], number: int
+    def _take(
+        self, position: NDArray[np.int64], number: int
     ) -> tuple[NDArray[np.int64], ReadAhead | Merged]:
-        """Return the place of an iterator and its runs, which nobody else finds until put back."""
-        first, length, together, _, key = map(int, place)
-        over = replace(self.loader.over(0), first=first, length=length, together=together)
-        own, runs = self._places.get(key), self._runs.pop(key, None)
-        if own is not None and runs is not None and (runs.over, runs.number) == (over, number):
-            return own, runs
+        """Take an iterator's runs from the table; return its position and the runs."""
+        first, length, together, _, key = map(int, position)
+        pass_ = replace(self.loader.pass_from(0), first=first, length=length, together=together)
+        current, runs = self._positions.get(key), self._runs.pop(key, None)
         if runs is not None:
+            if current is not None and (runs.pass_, runs.number) == (pass_, number):
+                return current, runs
             self._runs[key] = runs
-        # An iterator that was restored, or one whose last read failed.
-        self.begin.follow(over)
-        return self._entered(over, number)
+        # The iterator was restored, or its last read failed.
+        self.begin.follow(pass_)
+        return self._enter(pass_, number)
 
-    def _entered(self, over: Pass, number: int) -> tuple[NDArray[np.int64], ReadAhead | Merged]:
-        """Return a place of its own for an iterator, and its runs from `number` on."""
-        key, runs = next(self._keys), self.reader.begin(over, number)
-        place = empty((5,), np.dtype(np.int64))
-        place[:] = over.first, over.length, over.together, len(over), key
-        finalize(place, runs.close).atexit = False
-        self._places[key] = place
-        return place, runs
+    def _enter(self, pass_: Pass, number: int) -> tuple[NDArray[np.int64], ReadAhead | Merged]:
+        """Return a new position for an iterator, and its runs from `number` on."""
+        key, runs = next(self._keys), self.reader.begin(pass_, number)
+        position = empty((5,), np.dtype(np.int64))
+        position[:] = pass_.first, pass_.length, pass_.together, len(pass_), key
+        finalize(position, runs.close).atexit = False
+        self._positions[key] = position
+        return position, runs
 
 
 _feeds: dict[int, Any] = {}
@@ -108,27 +109,27 @@ _numbers = itertools.count()
 
 
 def add(feed: Any) -> int:
-    """Note a feed; return the number by which TensorFlow knows it."""
+    """Register a feed; return the number by which TensorFlow refers to it."""
     number = next(_numbers)
     _feeds[number] = feed
     return number
 
 
 def forget(number: int) -> None:
-    """Drop a feed and what it holds: its dataset is gone."""
+    """Drop a feed whose dataset is gone, with everything that it holds."""
     feed = _feeds.pop(number, None)
     if isinstance(feed, Feed):
         feed.reader.close()
     forget_originals(number)
 
 
-def read(feed: Any, place: Any, saved: Any, number: Any) -> list[NDArray[Any]]:
+def read(feed: Any, position: Any, saved: Any, number: Any) -> list[NDArray[Any]]:
     """Read a run of steps; see `Feed.read`."""
-    return called(feed, Feed.read, place, saved, int(number))
+    return call(feed, Feed.read, position, saved, int(number))
 
 
-def called(number: Any, method: Callable[..., _Result], *arguments: Any) -> _Result:
-    """Call a method of a feed for TensorFlow; raise what it turns into the original exception."""
+def call(number: Any, method: Callable[..., _Result], *arguments: Any) -> _Result:
+    """Call a method of a feed for TensorFlow; wrap exceptions so that `fit` raises them."""
     with calls:
         feed = _feeds.get(int(number))
         if feed is None:
@@ -140,5 +141,5 @@ def called(number: Any, method: Callable[..., _Result], *arguments: Any) -> _Res
             return method(feed, *arguments)
         except BaseException as error:
             if int(number) not in _feeds:
-                raise  # the dataset is gone, and nothing would forget the exception
-            raise passed_on(error, int(number)) from error
+                raise  # the dataset is gone, and nothing would drop a kept exception
+            raise error_for_tensorflow(error, int(number)) from error

@@ -1,4 +1,4 @@
-"""Keras: a `keras.utils.PyDataset` over a loader or a stream, for any backend."""
+"""Make a `keras.utils.PyDataset` of a loader or a stream, for any Keras backend."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError, EmptyError, MissingDependencyError
-from oocdata.frontends.batching import apart
-from oocdata.frontends.originals import forget_originals, passed_on
+from oocdata.frontends.batching import without_aliases
+from oocdata.frontends.originals import error_for_tensorflow, forget_originals
 from oocdata.index import as_count
 
 try:
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 __all__ = ["Batches", "StreamBatches"]
 
 
-class _InOrder(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
-    """Batches that one thread asks for in order; they are read ahead here, not by Keras's pool."""
+class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no types
+    """Batches that one thread requests in order; they are read ahead here, not by Keras's pool."""
 
     def __init__(self, spec: Spec, steps: int) -> None:
         if any(leaf.dtype.hasobject for leaf in leaves(spec)):
@@ -40,7 +40,7 @@ class _InOrder(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no typ
         self._steps = steps
         self._lock = threading.Lock()
         self._ahead: Iterator[Batch] | None = None
-        self._begun = self._within = False
+        self._begun = self._in_epoch = False
         weakref.finalize(self, forget_originals, id(self)).atexit = False
 
     def _refuse(self, value: object) -> None:
@@ -58,8 +58,8 @@ class _InOrder(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no typ
         return self._steps
 
     def on_epoch_begin(self) -> None:
-        """Note that Keras trains or evaluates from here on; called by Keras."""
-        self._begun = self._within = True
+        """Note that Keras begins to train or evaluate; called by Keras."""
+        self._begun = self._in_epoch = True
 
     def __getitem__(self, step: int) -> Batch:
         """Return the batch of a step of the current epoch.
@@ -74,27 +74,28 @@ class _InOrder(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has no typ
         try:
             with self._lock:
                 batch = self._batch(step)
-            arrays = iter(apart(leaves(batch)))
-            made: Batch = map_tree(lambda _: next(arrays), batch)
-            return made
+            arrays = iter(without_aliases(leaves(batch)))
+            distinct: Batch = map_tree(lambda _: next(arrays), batch)
+            return distinct
         except BaseException as error:
             # Keras ends no epoch in which a read failed, and the exception may keep this object.
-            self._ahead, self._within = None, False
+            self._ahead, self._in_epoch = None, False
             in_graph = self._begun and threading.current_thread() is not threading.main_thread()
             if in_graph and keras.backend.backend() == "tensorflow":
-                raise passed_on(error, id(self)) from error
+                raise error_for_tensorflow(error, id(self)) from error
             raise
 
     def _batch(self, step: int) -> Batch:
         raise NotImplementedError
 
 
-class Batches(_InOrder):
+class Batches(_OrderedBatches):
     """A loader's batches by step, epoch after epoch.
 
-    Keras looks at the first batches before it trains, and with ``steps_per_epoch`` it goes on in
-    the midst of an epoch. So an epoch counts once Keras has asked for all its steps in order,
-    beginning within an epoch of its own; until then the same steps are of the same epoch.
+    Keras looks at the first batches before it trains, and with ``steps_per_epoch`` it continues in
+    the middle of an epoch. So an epoch of the loader counts once Keras has requested all its steps
+    in order, beginning within an epoch of its own; until then, the same steps return the same
+    batches.
 
     Examples
     --------
@@ -113,41 +114,40 @@ class Batches(_InOrder):
         super().__init__(loader.dataset.spec, len(loader))
         self.loader = loader
         self.epoch = 0
-        self._next = 0
-        """The step that comes next."""
+        self._next_step = 0
 
     def on_epoch_end(self) -> None:
-        """Note that Keras does no more; called by Keras."""
+        """Note that Keras has ended its epoch; called by Keras."""
         with self._lock:
-            self._within, self._ahead = False, None
+            self._in_epoch, self._ahead = False, None
 
     def _batch(self, step: int) -> Batch:
-        if self._within and step == 0:  # or it begins once more, before it came to its end
-            self._next, self._ahead = 0, None
-        if step != self._next or not (self._within or step):
-            if not self._within:
+        if self._in_epoch and step == 0:  # Keras may also restart an epoch before its end
+            self._next_step, self._ahead = 0, None
+        if step != self._next_step or not (self._in_epoch or step):
+            if not self._in_epoch:
                 return self.loader.batch(step, self.epoch)
             raise ArgumentError(
                 "`shuffle` must be False in `fit` on a loader's batches: Keras asked for step "
-                f"{step} after {self._next} others, and the loader's own order, which is cheap to "
-                "read, would be lost. Pass fit(…, shuffle=False); the loader shuffles: "
+                f"{step} after {self._next_step} others, and the loader's own order, which is "
+                "cheap to read, would be lost. Pass fit(…, shuffle=False); the loader shuffles: "
                 "`batches(…, shuffle=True)`."
             )
-        if self._within:
+        if self._in_epoch:
             self._ahead = self._ahead or self.loader.epoch(self.epoch, start=step)
             batch = next(self._ahead)
-        else:  # what Keras's threads still ask for after an epoch must not begin to read ahead
+        else:  # Keras's threads may request steps after an epoch, which must not read ahead
             batch = self.loader.batch(step, self.epoch)
-        self._next += 1
-        if self._next == len(self):
-            self.epoch, self._next, self._ahead = self.epoch + 1, 0, None
+        self._next_step += 1
+        if self._next_step == len(self):
+            self.epoch, self._next_step, self._ahead = self.epoch + 1, 0, None
         return batch
 
 
-class StreamBatches(_InOrder):
-    """A stream's batches in order, whatever step Keras asks for; new generators for each epoch.
+class StreamBatches(_OrderedBatches):
+    """A stream's batches in order, whatever step Keras requests; new generators for each epoch.
 
-    Keras looks at the first batches before it trains; those are given to it again when it does.
+    Batches that Keras looks at before it trains are returned again when it does.
 
     Examples
     --------
@@ -171,11 +171,11 @@ class StreamBatches(_InOrder):
         self._taken = False
 
     def on_epoch_end(self) -> None:
-        """Note that Keras does no more; called by Keras."""
+        """Note that Keras has ended its epoch; called by Keras."""
         with self._lock:
-            self._within = False
+            self._in_epoch = False
             if self._taken:
-                # TensorFlow keeps this object for good; it must not keep generators.
+                # TensorFlow never frees this object, so it must not keep generators.
                 self._ahead, self._seen, self._taken = None, {}, False
 
     def _batch(self, step: int) -> Batch:
@@ -188,7 +188,7 @@ class StreamBatches(_InOrder):
                 f"`steps` must be at most the batches that the generators make; they ended before "
                 f"step {step} of {len(self)}."
             )
-        if self._within:
+        if self._in_epoch:
             self._taken = True
         else:
             self._seen[step] = batch

@@ -1,16 +1,17 @@
-"""The original exception out of ``fit``, not TensorFlow's rendering of it.
+"""Make ``fit`` raise the original exception instead of TensorFlow's rendering of it.
 
-TensorFlow makes a status of an exception that a Python function raises, a code and a text, and
-gives whoever consumes the batch a `tf.errors.UnknownError` made of them; its type is lost. Here the
-exception is kept under a token, which is random for the process, and the token stands in the text.
-An error whose text holds the token of a kept exception is that exception; every other error, also
-of the same text, is TensorFlow's own.
+TensorFlow converts an exception of a Python function to a status, a code and a text, and raises a
+`tf.errors.UnknownError` made from it to the consumer of the batch; the type is lost. Here the
+exception is kept under a token, random for the process, which is put into the text. An error whose
+text holds the token of a kept exception stands for that exception; all other errors, even with the
+same text, are TensorFlow's own.
 
-Between the status and the user's ``except``, in ``fit`` and in graphs of the user's, runs no code
-but TensorFlow's. What it calls there is the constructor of its public error: so that is where the
-exception is handed over, until the dataset that failed is gone. In a process in which no read
-fails, TensorFlow stays as it is. (A TensorFlow that made its errors in another way would keep its
-own, whose text has type, message, file, dataset and rows; a test of the whole way would tell.)
+Between the status and the user's ``except``, in ``fit`` and in the user's graphs, only code of
+TensorFlow runs. It calls the constructor of its public error class, so that is where the kept
+exception is substituted, until the dataset that failed is gone. In a process in which no read
+fails, TensorFlow is not modified. (If a TensorFlow made its errors in another way, users would get
+its error, whose text has type, message, file, dataset and rows; a test of the whole path detects
+this.)
 """
 
 from __future__ import annotations
@@ -21,57 +22,59 @@ import threading
 from collections.abc import Hashable
 from typing import Any
 
-__all__ = ["forget_originals", "passed_on"]
+__all__ = ["error_for_tensorflow", "forget_originals"]
 
 _MOST = 16
-"""Exceptions kept: that of a batch that was read ahead and never asked for holds what was read."""
+"""Most exceptions kept: the traceback of a failed read that nobody consumes keeps its arrays
+alive."""
 
 _process = secrets.token_hex(8)
 _token = re.compile(rf"\[oocdata error {_process}-(\d+)\]")
 
-# Re-entrant: the garbage collector may forget a reader while this thread keeps an exception.
+# Re-entrant: the garbage collector may call `forget_originals` in a thread that holds the lock.
 _lock = threading.RLock()
 _kept: dict[int, tuple[Hashable, BaseException]] = {}
 _count = 0
 
 
-def passed_on(error: BaseException, reader: Hashable) -> RuntimeError:
+def error_for_tensorflow(error: BaseException, reader: Hashable) -> RuntimeError:
     """Return the exception to raise into TensorFlow, so that the user gets `error`.
 
-    TensorFlow makes a `tf.errors.UnknownError` of it. For `reader` see `forget_originals`.
+    TensorFlow makes a `tf.errors.UnknownError` of it. For `reader`, see `forget_originals`.
     """
     global _count
     if isinstance(error, StopIteration):
-        # As it is, it would end a loop in silence; a generator does the same (PEP 479).
+        # Unwrapped, it would silently end a loop; generators convert it too (PEP 479).
         wrapped = RuntimeError(f"reading a batch raised StopIteration: {error}")
         wrapped.__cause__, error = error, wrapped
     with _lock:
         _count += 1
         _kept[_count] = reader, error
-        # What is dropped goes after the lock: it may end an iteration, which takes other locks.
+        # Freed after the lock is released: its end may end an iteration, which takes other locks.
         dropped = _kept.pop(min(_kept)) if len(_kept) > _MOST else None
-        _error().__new__ = _new
+        _error_class().__new__ = _new
         token = f"[oocdata error {_process}-{_count}]"
     del dropped
     return RuntimeError(f"{type(error).__name__}: {error} {token}")
 
 
 def forget_originals(reader: Hashable) -> None:
-    """Forget what a reader raised: it is gone. After the last, leave TensorFlow alone again."""
+    """Drop a reader's exceptions; when none are left, restore TensorFlow's error class."""
     with _lock:
         dropped = _drop(reader)
-        if _count and not _kept and "__new__" in vars(_error()):  # else TensorFlow may be absent
-            del _error().__new__
+        # Without a kept exception so far, TensorFlow may not be installed.
+        if _count and not _kept and "__new__" in vars(_error_class()):
+            del _error_class().__new__
     del dropped
 
 
 def _drop(reader: Hashable) -> list[Any]:
-    """Return what a reader raised, which is not kept any more."""
-    found = [number for number, (whose, _) in _kept.items() if whose == reader]
-    return [_kept.pop(number) for number in found]
+    """Remove the exceptions of a reader from the table, and return them."""
+    numbers = [number for number, (owner, _) in _kept.items() if owner == reader]
+    return [_kept.pop(number) for number in numbers]
 
 
-def _error() -> Any:
+def _error_class() -> Any:
     from tensorflow import errors
 
     return errors.UnknownError
@@ -79,14 +82,14 @@ def _error() -> Any:
 
 def _new(kind: type[Any], *args: Any, **keywords: Any) -> BaseException:
     if len(args) == 1 and isinstance(args[0], BaseException):
-        # Python 3.11 makes the exception again when its type is not the one that was raised.
+        # Python 3.11 calls the class again if the exception has another type than was raised.
         return args[0]
     message = keywords.get("message", args[2] if len(args) > 2 else "")
     with _lock:
         for number in map(int, _token.findall(str(message))):
             if number in _kept:
                 reader, original = _kept[number]
-                dropped = _drop(reader)  # noqa: F841  # as above; the first is on its way out
+                dropped = _drop(reader)  # noqa: F841  # freed after the lock, as above
                 return original
-    made: BaseException = Exception.__new__(kind, *args, **keywords)
-    return made
+    error: BaseException = Exception.__new__(kind, *args, **keywords)
+    return error

@@ -1,8 +1,8 @@
-"""Keras: train through any interruption, as if there had been none.
+"""A Keras callback that resumes an interrupted training exactly where it was.
 
-A position is two integers, so all that must be kept together is it and the model's variables; and
-the batches that follow are what they would have been. Keras's `BackupAndRestore` keeps the weights
-and the epoch: after a save within an epoch, it trains that epoch from its beginning once more.
+A position is two integers. So it is enough to save them together with the model's variables, and
+the batches that follow are the same as without the interruption. Keras's `BackupAndRestore` saves
+weights and epoch: after a save within an epoch, it trains that epoch again from its beginning.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oocdata.frontends.saves import (
     Values,
     assign,
     assign_rates,
-    lacking,
+    has_missing_variables,
     read_save,
     saves_in,
     values_of,
@@ -42,46 +42,48 @@ if TYPE_CHECKING:
 __all__ = ["Resume"]
 
 _EPOCH_IS_OVER = object()
-"""True, as ``model.stop_training``; and told from what other callbacks set."""
+"""A true value for ``model.stop_training``, which can be told from values that other callbacks
+set."""
 
 
 class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no types
-    """Saves a training as it goes, and goes on from the last save: the same command again.
+    """Keras callback that saves a training as it goes, and continues from the last save.
 
-    Model, optimizers, metrics and position are saved together, in one file that is whole or not
-    there. ``fit`` goes on at the saved step; the steps since then are repeated, with the same
-    batches and the same random numbers.
+    After an interruption, run the same script again: ``fit`` continues at the saved step, and
+    repeats later steps with the same batches and the same random numbers. Model, optimizers,
+    metrics and position are saved together, in one file that is written atomically.
 
     Parameters
     ----------
     folder : path
-        Of this training alone. To train anew, delete it or give another one.
+        A folder for this training alone. To start anew, delete it or pass another one.
     loader : Loader
-        The training data. A save is refused with another loader than it was made with; how many
-        read, in how many shards, and where the data lie may change.
+        The training data. A save can't be restored with a loader that gives other batches; the
+        number of workers and of shards, and the location of the data, may change.
     every : int, optional
-        Steps between saves within an epoch. At the end of an epoch there is always one.
+        Steps between saves within an epoch. There is always a save at the end of an epoch.
 
     Raises
     ------
     oocdata.errors.ArgumentError
         If an argument breaks its rule.
     oocdata.errors.RestoreError
-        From ``fit``: if the last save is damaged, or of another loader or model.
+        From ``fit``: if the last save is damaged, or belongs to another loader or model.
 
     Notes
     -----
-    Give ``fit`` the dataset of `to_tf`, no ``steps_per_epoch``, and this callback after the others.
-    In an epoch that goes on, Keras counts batches from 0, so its progress bar ends early; the logs
-    of the epoch are those of all its steps. Where variables are made by the first batch (of a model
-    that is not built, of metrics), one step more is taken to make them, and what it changes is
-    restored.
+    Pass the dataset of `to_tf` to ``fit``, without ``steps_per_epoch``, and this callback after all
+    others. In the epoch that is continued, Keras counts batches from 0, so its progress bar ends
+    early; the logs of the epoch cover all its steps. If the first batch creates variables (of a
+    model that is not built, of metrics), one extra step is run to create them, and its effects are
+    undone.
 
-    Saved: ``model.variables`` (weights, and the seeds of dropout and its like), the variables of
+    Saved: ``model.variables`` (weights, and the seeds of layers such as dropout), the variables of
     all optimizers that are attributes of the model (moments, steps, learning rate), and, within an
-    epoch, of its metrics. Not saved: what other callbacks remember (``EarlyStopping``,
-    ``ReduceLROnPlateau``: their patience begins anew), ``History``, random numbers that are drawn
-    from no `keras.random.SeedGenerator` of the model, and a `tf.Variable` that Keras doesn't track.
+    epoch, the variables of its metrics. Not saved: the state of other callbacks (the patience of
+    ``EarlyStopping`` and ``ReduceLROnPlateau`` starts again), ``History``, random numbers that
+    don't come from a `keras.random.SeedGenerator` of the model, and a `tf.Variable` that Keras
+    doesn't track.
 
     Examples
     --------
@@ -103,13 +105,13 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     ) -> None:
         super().__init__()
         if keras.backend.backend() != "tensorflow":
-            # Others keep the variables elsewhere while they train, or don't say where an epoch is.
+            # Other backends keep variables elsewhere during training, or don't report epochs.
             raise ArgumentError(
                 "`Resume` must run with Keras on TensorFlow; its backend is "
                 f"{keras.backend.backend()!r}. Save (epoch, step) with the model in a loop over "
                 "`loader.epoch(epoch, start=step)`."
             )
-        if not isinstance(loader, Loader):  # what generators yield has no position to go on from
+        if not isinstance(loader, Loader):  # a stream of generators has no position
             raise ArgumentError(
                 f"`loader` must be a Loader: `.batches(size)` of a dataset; got {loader!r}."
             )
@@ -118,27 +120,27 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         self.every = None if every is None else as_count("every", every)
         self._fingerprint = fingerprint(loader, steps=str(len(loader)))
         self._restored: Save | None = None
-        self._next: Pass = loader.over(0)
-        """What passes over the dataset read in this epoch. (Keras makes iterators that it does
-        not use, and under a strategy each is read from in a thread, sooner or later.)"""
+        self._pass: Pass = loader.pass_from(0)
+        """The steps that every iterator over the dataset reads in this epoch. (Keras makes
+        iterators that it does not use; under a strategy, threads read from each.)"""
         self._begun = False
-        """Whether one has begun in this epoch."""
+        """Whether an iterator has begun to read in this epoch."""
         self._epoch = self._first = self._step = self._saved = 0
-        """The epoch; and of its steps: where this run began, how many are done, and saved."""
+        """The epoch, and in it: the step where `fit` began, steps done, and steps saved."""
         self._stop = False
         self._rates: list[Any] | None = None
-        """What could be restored of a model whose variables the first step makes; else None."""
-        self._unmade: Save | None = None
-        """What is to be restored after that step."""
+        """Learning rates restored before the first step creates the other variables, or None."""
+        self._pending: Save | None = None
+        """The save to restore after that step."""
 
     @property
     def start(self) -> tuple[int, int]:
-        """The (epoch, step) that training goes on with: that of the last save, or (0, 0)."""
+        """The (epoch, step) at which training continues: that of the last save, or (0, 0)."""
         save = self._last_save(with_values=False)
         return (0, 0) if save is None else (save.epoch, save.step)
 
     def to_tf(self, *, parallel: int = 2, prefetch: int = 2) -> tf.data.Dataset:
-        """Return the ``tf.data.Dataset`` to train on: each pass is the epoch that ``fit`` is in.
+        """Return the ``tf.data.Dataset`` to train on: each pass reads the epoch that ``fit`` is in.
 
         Parameters
         ----------
@@ -150,9 +152,9 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         tf.data.Dataset
             With static shapes, and the cardinality of a whole epoch.
         """
-        from oocdata.frontends.tfdata import of_passes, with_cardinality
+        from oocdata.frontends.tfdata import dataset_of_passes, with_cardinality
 
-        dataset = of_passes(
+        dataset = dataset_of_passes(
             self.loader, Passes(self._begin), {"steps": str(len(self.loader))},
             parallel=parallel, prefetch=prefetch,
         )  # fmt: skip
@@ -161,13 +163,13 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     def stop(self, *_: object) -> None:
         """Save after the step that is running, and end ``fit``.
 
-        Takes what a signal handler gets: ``signal.signal(signal.SIGTERM, resume.stop)``.
+        Can be used as a signal handler: ``signal.signal(signal.SIGTERM, resume.stop)``.
         """
         self._stop = True
 
     def _begin(self, _: int) -> Pass:
         self._begun = True
-        return self._next
+        return self._pass
 
     def on_train_begin(self, logs: Any = None) -> None:
         """Restore the last save, if there is one."""
@@ -178,18 +180,18 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
             )
         self._stop = False
         self._restored = self._last_save()
-        self._rates = self._unmade = None
+        self._rates = self._pending = None
         if self._restored is not None:
-            # Where Keras's own callback says so.
+            # Keras's `BackupAndRestore` sets the first epoch in the same way.
             self.model._initial_epoch = self._restored.epoch
-            if lacking(self.model, _groups(self._restored)):
+            if has_missing_variables(self.model, _groups(self._restored)):
                 self._rates = assign_rates(self.model, self._restored.values)
             else:
                 self._restore(self._restored)
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Say where the epoch begins."""
-        self.model._initial_epoch = None  # `fit` has read it, and may end by an exception
+        """Set the steps that the dataset reads in this epoch; restore a save that begins in it."""
+        self.model._initial_epoch = None  # `fit` has read it; reset here in case `fit` raises
         save, self._restored = self._restored, None
         self._epoch, self._first, before = epoch, 0, 0
         if save is not None:
@@ -201,61 +203,62 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
                 )
             self._first = save.step
             if self._rates is not None:
-                self._unmade, before = save, self._steps_before(save)
+                self._pending, before = save, self._steps_before(save)
             elif save.step:
-                # Once more: Keras has reset the metrics, and other callbacks, e.g. of the learning
-                # rate, take this for the beginning of the epoch.
+                # Again, because Keras has reset the metrics, and other callbacks (e.g. of the
+                # learning rate) have handled this as the beginning of an epoch.
                 self._restore(save)
         self._step = self._saved = self._first
-        over, self._begun = self.loader.over(epoch, self._first), False
-        self._next = replace(over, first=over.first - before, length=over.length + before)
+        pass_, self._begun = self.loader.pass_from(epoch, self._first), False
+        self._pass = replace(pass_, first=pass_.first - before, length=pass_.length + before)
 
     def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-        """Have the next call of the training function make the variables that are missing.
+        """Make the next training step create the variables that are missing, then restore the save.
 
-        Keras makes them of what ``fit`` is given, which may be mapped, in the way of this model. So
-        steps before the saved one are trained on once more, and whatever that changes is restored.
+        Keras creates them from the data of ``fit``, which may be mapped, and in the model's own
+        training step. So steps before the saved one are trained on again, and their effects are
+        undone.
         """
-        save, self._unmade = self._unmade, None
+        save, self._pending = self._pending, None
         if save is None:
             return
         model, train = self.model, self.model.train_function
 
-        def first(iterator: Any) -> Any:
+        def train_twice(iterator: Any) -> Any:
             model.train_function = train
-            # Of other callbacks, which change rates at the beginning of an epoch.
-            kept = [] if save.step else [(rate, rate.numpy()) for rate in self._rates or ()]
+            # Other callbacks may have changed the rates at the beginning of the epoch.
+            rates = [] if save.step else [(rate, rate.numpy()) for rate in self._rates or ()]
             train(iterator)
             model.reset_metrics()
             self._restore(save)
-            for rate, value in kept:
+            for rate, value in rates:
                 rate.assign(value)
             return train(iterator)
 
-        model.train_function = first
+        model.train_function = train_twice
 
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        """Count the steps that are done, and save."""
+        """Count the steps done, and save if it is time."""
         if not self._begun:
             raise ArgumentError(
                 "`fit` must be given the dataset of this callback's `to_tf`; it was given another "
                 "one."
             )
         steps = len(self.loader)
-        # With `steps_per_execution`, the last execution of an epoch may be of fewer.
+        # With `steps_per_execution`, the last execution of an epoch may have fewer steps.
         self._step = min(self._first + batch + 1, steps)
         if self._stop or (self.every and self._saved + self.every <= self._step < steps):
             if self._step < steps:
                 self._save(self._epoch, self._step)
             if self._stop:
                 self.model.stop_training = True
-        known = self.params.get("steps")
-        if self._step == steps and (known is None or batch + 1 < known):
-            # Keras would ask for more. This is how to end an epoch early without a warning.
+        keras_steps = self.params.get("steps")
+        if self._step == steps and (keras_steps is None or batch + 1 < keras_steps):
+            # Keras would request more steps. This ends the epoch early without a warning.
             self.model.stop_training = self.model.stop_training or _EPOCH_IS_OVER
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Save, with the next epoch as position."""
+        """Save with the next epoch as position."""
         if self.model.stop_training is _EPOCH_IS_OVER:
             self.model.stop_training = False
         if self._step == len(self.loader):
@@ -267,7 +270,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
             )
 
     def on_train_end(self, logs: Any = None) -> None:
-        """Leave the model as it is; another ``fit`` of it begins where it is told to."""
+        """Reset the initial epoch, for another ``fit`` of the model."""
         self.model._initial_epoch = None
 
     def _last_save(self, with_values: bool = True) -> Save | None:
@@ -282,7 +285,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         self._saved = step
 
     def _steps_before(self, save: Save) -> int:
-        """Return how many steps make the variables that are missing."""
+        """Return how many steps before the save are needed to create the missing variables."""
         steps = int(self.model.steps_per_execution)
         done = save.epoch * len(self.loader) + save.step
         if steps > done:
@@ -305,5 +308,5 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
 
 
 def _groups(save: Save) -> Values:
-    """Return what is restored: at the beginning of an epoch, metrics hold what validation left."""
+    """Return the values to restore: no metrics between epochs, when they hold validation's."""
     return {group: save.values[group] for group in save.values if group != "metrics" or save.step}

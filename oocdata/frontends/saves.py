@@ -1,8 +1,8 @@
-"""Saved trainings: all that training changes in a Keras model, in one file that is whole or absent.
+"""Save and restore all state of a Keras model in training, in one file that is written atomically.
 
-A save is an ``.npz``, so that NumPy opens it, with a checksum for each array. It is written under
-another name, forced to the disk and renamed: whatever moment the process is killed at, every file
-with a save's name is a whole save. The last two are kept.
+A save is an ``.npz`` file, readable with NumPy, with a checksum for each array. It is written under
+a temporary name, synced to disk and renamed: whenever the process is killed, every file with the
+name of a save is complete. The last two saves are kept.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from oocdata.engines.whole import whole_file
 from oocdata.errors import RestoreError
 
 __all__ = [
-    "Save", "Values", "assign", "assign_rates", "lacking", "read_save", "saves_in", "values_of",
-    "write_save",
+    "Save", "Values", "assign", "assign_rates", "has_missing_variables", "read_save",
+    "saves_in", "values_of", "write_save",
 ]  # fmt: skip
 
 _FORMAT = "oocdata save 3"
@@ -36,16 +36,16 @@ _GROUPS = ("model", "optimizer", "metrics")
 
 Values = Mapping[str, Sequence[tuple[str, NDArray[Any]]]]
 """Name and value of each variable, in the groups ``"model"`` (weights and seeds), ``"optimizer"``
-(of all optimizers that are attributes of the model) and ``"metrics"``. Where replicas hold values
-of their own (moving averages, sums of metrics): those of each, in groups ``"replica 0"`` and so on,
-by the places of the variables among all."""
+(of all optimizers that are attributes of the model) and ``"metrics"``. If replicas hold different
+values (moving averages, sums of metrics), groups ``"replica 0"`` and so on hold each replica's, by
+the positions of the variables among all."""
 
 
 @dataclass(frozen=True)
 class Save:
-    """A training at one step: the (epoch, step) to go on with, and the model's values.
+    """The state of a training: the (epoch, step) to continue with, and the model's values.
 
-    The position belongs to a fingerprint; see `oocdata.describe.fingerprint`.
+    The position is valid for the loader of this fingerprint; see `oocdata.describe.fingerprint`.
     """
 
     epoch: int
@@ -55,20 +55,20 @@ class Save:
 
 
 def saves_in(folder: Path) -> list[Path]:
-    """Return the files of saves in a folder, the latest first; none where there is no folder.
+    """Return the saves in a folder, the latest first; an empty list if there is no folder.
 
-    RestoreError if it is no folder.
+    Raises RestoreError if `folder` is a file.
     """
     if folder.exists() and not folder.is_dir():
         raise RestoreError(f"`folder` must be a folder; '{folder}' is a file.")
-    found = folder.iterdir() if folder.exists() else ()
-    return sorted((path for path in found if _NAME.fullmatch(path.name)), reverse=True)
+    paths = folder.iterdir() if folder.exists() else ()
+    return sorted((path for path in paths if _NAME.fullmatch(path.name)), reverse=True)
 
 
 def write_save(folder: Path, save: Save) -> Path:
-    """Write a save, whole or not at all; then remove all but the last two.
+    """Write a save atomically; then delete all but the last two.
 
-    OSError if it can't be written; those that were there still are.
+    Raises OSError if it can't be written; earlier saves are then unchanged.
 
     Examples
     --------
@@ -84,22 +84,22 @@ def write_save(folder: Path, save: Save) -> Path:
     }  # fmt: skip
     members: dict[str, NDArray[Any]] = {}
     for group, values in save.values.items():
-        # With the dtype: .npy has no name for bfloat16.
+        # The dtype is saved by name, because .npy can't express bfloat16.
         about["values"][group] = [[name, array.dtype.name] for name, array in values]
         members.update({f"{group}-{at}": array for at, (_, array) in enumerate(values)})
     members["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"save-{save.epoch:06d}-{save.step:09d}.npz"
-    # One name for all: what a killed process leaves is written over by the next.
+    # A fixed temporary name, so that the next save overwrites what a killed process left.
     with whole_file(str(path), str(folder / "unfinished.tmp")) as file:
         np.savez(file, **members)  # type: ignore[arg-type]  # none is called `allow_pickle`
-    for former in saves_in(folder)[_KEPT:]:
-        former.unlink()
+    for old in saves_in(folder)[_KEPT:]:
+        old.unlink()
     return path
 
 
 def read_save(path: Path, *, with_values: bool = True) -> Save:
-    """Read a save, or its position alone; RestoreError if it is damaged, or no save."""
+    """Read a save, or only its position; raise RestoreError if it is damaged, or not a save."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as members:
             about = json.loads(members["about"].tobytes())
@@ -121,70 +121,70 @@ def read_save(path: Path, *, with_values: bool = True) -> Save:
 
 
 def values_of(model: Any) -> Values:
-    """Return the variables of a compiled model."""
+    """Return the values of all variables of a compiled model."""
     groups = _variables(model)
     values = {
         group: [(variable.name, np.asarray(variable.numpy())) for variable in variables]
         for group, variables in groups.items()
     }
-    # All replicas train with the same updates; what else changes may differ.
-    each = [
+    # Trainable variables get the same updates on all replicas; others may differ.
+    replicated = [
         [copy.numpy() for copy in _replicas(model, variable)]
         if group != "optimizer" and not variable.trainable
         else []
         for group, variables in groups.items()
         for variable in variables
     ]
-    for replica in range(max(map(len, each), default=0)):
+    for replica in range(max(map(len, replicated), default=0)):
         values[f"replica {replica}"] = [
             (str(place), copies[replica])
-            for place, copies in enumerate(each)
+            for place, copies in enumerate(replicated)
             if any((copies[0] != copy).any() for copy in copies[1:])
         ]
     return values
 
 
-def lacking(model: Any, wanted: Values) -> bool:
-    """Return whether a model has fewer variables than are wanted; make those of its optimizer."""
-    # (That of mixed precision would make its own once more.)
+def has_missing_variables(model: Any, saved: Values) -> bool:
+    """Return whether a model has fewer variables than a save; first build its optimizer."""
+    # (A built mixed-precision optimizer would create its variables again.)
     if model.built and model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-    found = _variables(model)
-    return any(len(found[group]) < len(wanted.get(group, ())) for group in found)
+    groups = _variables(model)
+    return any(len(groups[group]) < len(saved.get(group, ())) for group in groups)
 
 
-def assign(model: Any, wanted: Values) -> None:
-    """Put values back into the variables that they are of.
+def assign(model: Any, saved: Values) -> None:
+    """Assign saved values to a model's variables.
 
-    ValueError if the model's variables are others; the message says from which on.
+    Raises ValueError, naming the first variable that differs, if the model has other variables.
     """
-    found = {group: variables for group, variables in _variables(model).items() if group in wanted}
-    for group, variables in found.items():
-        was = [_words(name, value.dtype.name, value.shape) for name, value in wanted[group]]
-        now = [_words(v.name, v.dtype, v.shape) for v in variables]
-        for at, (one, other) in enumerate(zip_longest(was, now, fillvalue="none")):
-            if one != other:
-                raise ValueError(f"variable {at} of the {group} was {one}, and is {other}")
-    for group, variables in found.items():
-        for variable, (_, value) in zip(variables, wanted[group], strict=True):
+    groups = {group: variables for group, variables in _variables(model).items() if group in saved}
+    for group, variables in groups.items():
+        before = [_signature(name, value.dtype.name, value.shape) for name, value in saved[group]]
+        now = [_signature(v.name, v.dtype, v.shape) for v in variables]
+        for at, (old, new) in enumerate(zip_longest(before, now, fillvalue="none")):
+            if old != new:
+                raise ValueError(f"variable {at} of the {group} was {old}, and is {new}")
+    for group, variables in groups.items():
+        for variable, (_, value) in zip(variables, saved[group], strict=True):
             variable.assign(value)
-    flat = [variable for variables in found.values() for variable in variables]
-    replicas = [values for group, values in wanted.items() if group not in _GROUPS]
+    flat = [variable for variables in groups.values() for variable in variables]
+    replicas = [values for group, values in saved.items() if group not in _GROUPS]
     for replica, values in enumerate(replicas):
         for name, value in values:
             place = int(name)
             copies = _replicas(model, flat[place]) if place < len(flat) else ()
-            if len(copies) == len(replicas):  # else of another number: each has what all had
+            if len(copies) == len(replicas):  # else all replicas keep the common value
                 copies[replica].assign(value)
 
 
-def assign_rates(model: Any, wanted: Values) -> list[Any]:
-    """Put back what optimizers have before they are built, their rates; return the variables."""
+def assign_rates(model: Any, saved: Values) -> list[Any]:
+    """Restore variables that an optimizer has before it is built (its rates); return them."""
     assigned = []
     for variable, (name, value) in zip(
-        _variables(model)["optimizer"], wanted["optimizer"], strict=False
+        _variables(model)["optimizer"], saved["optimizer"], strict=False
     ):
-        if _words(variable.name, "", variable.shape) != _words(name, "", value.shape):
+        if _signature(variable.name, "", variable.shape) != _signature(name, "", value.shape):
             break
         variable.assign(value)
         assigned.append(variable)
@@ -192,21 +192,21 @@ def assign_rates(model: Any, wanted: Values) -> list[Any]:
 
 
 def _replicas(model: Any, variable: Any) -> Sequence[Any]:
-    """Return the variables of the replicas, where there are several."""
+    """Return a variable's copies on several replicas, or nothing if there is one replica."""
     copies: Sequence[Any] = model.distribute_strategy.experimental_local_results(variable.value)
     return copies if len(copies) > 1 else ()
 
 
 def _variables(model: Any) -> dict[str, list[Any]]:
-    """Return all variables, each in the first group that has it."""
+    """Return all variables by group; each is only in the first group that has it."""
     import keras
 
     optimizers = [
-        one for one in vars(model).values() if isinstance(one, keras.optimizers.Optimizer)
+        value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer)
     ]
     groups = {
         "model": model.variables,
-        "optimizer": [variable for one in optimizers for variable in one.variables],
+        "optimizer": [variable for optimizer in optimizers for variable in optimizer.variables],
         "metrics": [variable for metric in model.metrics for variable in metric.variables],
     }
     seen: set[int] = set()
@@ -217,6 +217,6 @@ def _variables(model: Any) -> dict[str, list[Any]]:
     return groups
 
 
-def _words(name: str, dtype: Any, shape: Any) -> str:
-    # Without the numbers that Keras counts up with each layer made in a process.
+def _signature(name: str, dtype: Any, shape: Any) -> str:
+    # Without the counters that Keras appends to names of layers made in the same process.
     return f"{re.sub(r'_[0-9]+(?=_|$)', '', name)} {dtype} {tuple(shape)}"

@@ -1,12 +1,12 @@
-"""tf.data service: one epoch, read by many machines.
+"""Read the batches of one epoch on many machines, with tf.data service.
 
-What is sent to the cluster is a graph of a few kilobytes: a description (JSON), an epoch, and parts
-of its steps, which tf.data service deals out to the workers (dynamic sharding). Each reads its own
-in runs, in its own process (`oocdata.frontends.serving`). So a batch is what `Loader.batch` gives,
-wherever it was read; only the order in which batches come depends on who was quicker.
+The cluster receives a graph of a few kilobytes: a description (JSON), an epoch, and parts of its
+steps, which tf.data service deals out to the workers (dynamic sharding). Each worker reads its
+parts run by run, in its own process (`oocdata.frontends.serving`). So a batch is the same as from
+`Loader.batch`, wherever it is read; only the order of batches depends on the speed of the workers.
 
-Each epoch is a job of its own, so that its number can be told to the workers and no batch of the
-next one comes before it is complete; `oocdata.frontends.delivery` says when it is.
+Each epoch is a job of its own, so that its number can be passed to the workers, and no batch of the
+next epoch comes before it is complete; see `oocdata.frontends.delivery`.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from oocdata.frontends.batching import batch_lengths, tensor_dtype
 from oocdata.frontends.delivery import ATTEMPTS, Delivery
 from oocdata.frontends.serving import READ, TICK
 from oocdata.frontends.tfdata import (
-    as_it_is,
-    bounded,
-    lives_with,
+    bounded_options,
+    forget_after,
     passes,
     with_cardinality,
+    without_autograph,
 )
 from oocdata.order.order import laned
 from oocdata.threads import silent
@@ -43,36 +43,38 @@ from oocdata.threads import silent
 if TYPE_CHECKING:
     from oocdata.loader import Loader
 
-__all__ = ["steps_dealt", "to_service"]
+__all__ = ["steps_per_part", "to_service"]
 
 _REFRESH_MILLISECONDS = 100
-"""How often a trainer asks the dispatcher who reads for it; TensorFlow's second delays an epoch."""
+"""How often a trainer asks the dispatcher for its workers. TensorFlow's default, a second, delays
+every epoch."""
 
 _DYNAMIC = b"\x08\x01"
 """``ProcessingModeDef(sharding_policy=DYNAMIC)`` (tensorflow/core/protobuf/data_service.proto)."""
 
 _ENDLESS = 2**40
 
-_WINDOWS_DEALT = 4
-"""A window is decoded once more where a border between two readers cuts it."""
+_WINDOWS_PER_PART = 4
+"""Windows of a block shuffle in a part: chunks of a window are decoded twice if a border between
+parts cuts it."""
 
-_FEWEST_DEALT = 16
-"""Parts of an epoch, at least: so that no reader has much more to do than another."""
+_FEWEST_PARTS = 16
+"""Fewest parts of an epoch, so that no worker has much more to do than another."""
 
-_MOST_DEALT = 4096
-"""Parts of an epoch, or not many more: the graph holds where each begins."""
+_MOST_PARTS = 4096
+"""Approximate limit on the parts of an epoch: the graph holds the bounds of each."""
 
 
-def steps_dealt(loader: Loader) -> int:
-    """Return how many neighbouring steps one reader is dealt at a time.
+def steps_per_part(loader: Loader) -> int:
+    """Return how many neighbouring steps are dealt to a worker at a time.
 
-    Steps of a block shuffle's window are made of the same chunks: one reader decodes them.
+    Steps in one window of a block shuffle share chunks, so one worker should read them.
     """
-    together, each = loader.steps_together, len(loader) // _MOST_DEALT
+    together, each = loader.steps_together, len(loader) // _MOST_PARTS
     order = laned(loader.order)
     if order is not None:
         window = order.elements_mixed(len(loader.dataset)) // loader.batch_size
-        each = max(each, min(_WINDOWS_DEALT * window, -(-len(loader) // _FEWEST_DEALT)))
+        each = max(each, min(_WINDOWS_PER_PART * window, -(-len(loader) // _FEWEST_PARTS)))
     return max(together, each // together * together)
 
 
@@ -86,7 +88,7 @@ def to_service(
     parallel: int,
     prefetch: int,
 ) -> tf.data.Dataset:
-    """Return a ``tf.data.Dataset`` of a loader's batches, read by a cluster.
+    """Return a ``tf.data.Dataset`` of a loader's batches that a cluster reads.
 
     See `oocdata.Loader.to_tf`.
     """
@@ -95,80 +97,81 @@ def to_service(
         raise ArgumentError(f"`job_name` must be a name, or None; got {job_name!r}.")
     shared, steps, spec = job_name is not None, len(loader), loader.spec
     begin = passes(loader, start, epochs)
-    # The cluster's workers are the processes that read. Each dataset's loader is opened anew there;
-    # but trainers that share a job must ask for the same.
+    # `workers=0`, because the cluster's workers read. Each dataset is opened anew there, hence the
+    # random part; but trainers that share a job must send equal requests.
     description = as_json(replace(loader, workers=0))
-    asked = [description, job_name or uuid.uuid4().hex]
-    name = f"{job_name}/{digest(description)}"  # or training and validation might share batches
-    number = feeds.add(Delivery(steps, steps_dealt(loader), begin, shared))
+    request = [description, job_name or uuid.uuid4().hex]
+    name = f"{job_name}/{digest(description)}"  # so that training and validation don't share a job
+    number = feeds.add(Delivery(steps, steps_per_part(loader), begin, shared))
     feed = tf.constant(number, tf.int64)
 
-    @as_it_is
+    @without_autograph
     def whole_pass(_: tf.Tensor) -> tf.data.Dataset:
         begun = tf.ensure_shape(tf.numpy_function(_begin, [feed], tf.int64), ())
-        # A first pass that begins within an epoch ends where it would if it began with it.
-        every = tf.data.Dataset.range(begun // steps, begun // steps + epochs)
-        return every.flat_map(as_it_is(lambda epoch: whole_epoch(begun, epoch)))
+        # A first pass that begins within an epoch ends where one that begins with it ends.
+        numbers = tf.data.Dataset.range(begun // steps, begun // steps + epochs)
+        return numbers.flat_map(without_autograph(lambda epoch: whole_epoch(begun, epoch)))
 
     def whole_epoch(begun: tf.Tensor, epoch: tf.Tensor) -> tf.data.Dataset:
-        @as_it_is
+        @without_autograph
         def missing(attempt: tf.Tensor) -> tf.Tensor:
             parts = tf.numpy_function(_missing, [feed, begun, epoch, attempt], tf.int64)
             return tf.ensure_shape(parts, (None, 2))
 
-        @as_it_is
+        @without_autograph
         def read(parts: tf.Tensor) -> tf.data.Dataset:
-            found = _batches(loader, asked, epoch, parts, parallel)
+            dataset = _batches(loader, request, epoch, parts, parallel)
             if shared:
                 job = tf.strings.join([name, tf.as_string(begun), tf.as_string(epoch)], "/")
-                return _read_by(address, found, job).map(alone)
-            # Without end: each worker that finds nothing more to read says so, again and again.
-            found = found.concatenate(tf.data.Dataset.range(_ENDLESS).map(tick))
-            # Until all are here, or must be lost. (`take` right behind `filter`: a map between
-            # them would read ahead, and be waited for while the filter finds nothing.)
+                return _read_by(address, dataset, job).map(single_batch)
+            # Without end: a worker with nothing more to read reports that again and again.
+            dataset = dataset.concatenate(tf.data.Dataset.range(_ENDLESS).map(tick))
+            # Until all steps have arrived, or count as lost. (`take` directly after `filter`: a map
+            # between them would read ahead, and block while the filter finds nothing.)
             count = tf.reduce_sum(parts[:, 1] - parts[:, 0])
-            found = _read_by(address, found, "").map(arrived)
-            found = found.take_while(as_it_is(lambda goes_on, step, batch: goes_on))
-            found = found.filter(as_it_is(lambda goes_on, step, batch: step >= 0)).take(count)
-            return found.map(alone)
+            dataset = _read_by(address, dataset, "").map(arrived)
+            dataset = dataset.take_while(without_autograph(lambda goes_on, step, batch: goes_on))
+            is_batch = without_autograph(lambda goes_on, step, batch: step >= 0)
+            dataset = dataset.filter(is_batch).take(count)
+            return dataset.map(single_batch)
 
-        @as_it_is
+        @without_autograph
         def arrived(step: tf.Tensor, batch: Any) -> Any:
             goes_on = tf.numpy_function(_arrived, [feed, begun, epoch, step], tf.bool)
             return tf.ensure_shape(goes_on, ()), step, batch
 
-        # One attempt after the other: what is missing is known when the last one is over.
+        # One attempt after the other: an attempt must end before the missing steps are known.
         attempts = tf.data.Dataset.range(ATTEMPTS + 1).map(missing)
-        attempts = attempts.filter(as_it_is(lambda parts: tf.shape(parts)[0] > 0))
+        attempts = attempts.filter(without_autograph(lambda parts: tf.shape(parts)[0] > 0))
         return attempts.flat_map(read)
 
-    @as_it_is
+    @without_autograph
     def tick(number: tf.Tensor) -> Any:
         (step,) = tf.raw_ops.PyFuncStateless(input=[number], token=TICK, Tout=[tf.int64])
         return tf.ensure_shape(step, ()), map_tree(_no_batch, spec)
 
-    @as_it_is
-    def alone(*found: Any) -> Any:
-        arrays = leaves(found[-1])
+    @without_autograph
+    def single_batch(*element: Any) -> Any:
+        arrays = leaves(element[-1])
         return map_tree(lambda leaf: tf.ensure_shape(next(arrays)[0], leaf.shape), spec)
 
-    # It says that options are not known while a graph is made; they are not looked at.
+    # TensorFlow warns that options are unknown while a graph is traced; they are not needed.
     with silent("To make it possible to preserve tf.data options"):
         dataset = tf.data.Dataset.range(1).flat_map(whole_pass)
     dataset = dataset.prefetch(prefetch) if prefetch else dataset
-    dataset = dataset.with_options(bounded())
-    lives_with(dataset, feeds.forget, number)
+    dataset = dataset.with_options(bounded_options())
+    forget_after(dataset, feeds.forget, number)
     if not shared:
         dataset = with_cardinality(dataset, epochs * steps, always=tuple(start)[1] == 0)
     return dataset
 
 
 def _batches(
-    loader: Loader, asked: list[str], epoch: tf.Tensor, parts: tf.Tensor, parallel: int
+    loader: Loader, request: list[str], epoch: tf.Tensor, parts: tf.Tensor, parallel: int
 ) -> tf.data.Dataset:
-    """Return steps, each with its batch, as a worker reads them of the parts that it is dealt.
+    """Return a dataset of (step, batch), as a worker reads them for the parts it is dealt.
 
-    Each array has an axis in front, of length 1.
+    Each array has an axis of length 1 in front.
     """
     spec = loader.spec
     size, has_short = batch_lengths(loader)
@@ -177,19 +180,21 @@ def _batches(
     dtypes = [tf.as_dtype(tensor_dtype(leaf.dtype)) for _ in sizes for leaf in leaves(spec)]
     slices = tf.data.Dataset.from_tensor_slices
 
-    @as_it_is
+    @without_autograph
     def runs(part: tf.Tensor) -> tf.data.Dataset:
         starts = tf.data.Dataset.range(part[0], part[1], loader.steps_together)
         end = part[1]
-        return starts.map(as_it_is(lambda at: (at, tf.minimum(at + loader.steps_together, end))))
+        return starts.map(
+            without_autograph(lambda at: (at, tf.minimum(at + loader.steps_together, end)))
+        )
 
-    @as_it_is
+    @without_autograph
     def read(start: tf.Tensor, stop: tf.Tensor) -> Any:
-        inputs = [*asked, epoch, start, stop]
+        inputs = [*request, epoch, start, stop]
         arrays = tf.raw_ops.PyFuncStateless(input=inputs, token=READ, Tout=dtypes)
         return start, stop, tuple(map(tf.ensure_shape, arrays, shapes))
 
-    @as_it_is
+    @without_autograph
     def cut(start: tf.Tensor, stop: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
         rest = iter(tf.expand_dims(array, 1) for array in arrays)
         short = start + tf.shape(arrays[0], tf.int64)[0]
@@ -203,13 +208,13 @@ def _batches(
 
 
 def _read_by(address: str, dataset: tf.data.Dataset, job: Any) -> tf.data.Dataset:
-    """Return a dataset as the cluster reads it.
+    """Return a dataset that the cluster reads.
 
-    `tf.data.experimental.service.distribute` does this too, for names of jobs that are known
-    beforehand and do not change with the epoch.
+    `tf.data.experimental.service.distribute` does this too, but only for job names that are known
+    in advance and are the same in each epoch.
     """
     spec = dataset.element_spec
-    # Numbers do not get much smaller by compression, nor come sooner.
+    # Compression makes arrays neither much smaller nor faster to transfer.
     number = tf.data.experimental.service.register_dataset(address, dataset, compression=None)
     variant = tf.raw_ops.DataServiceDatasetV4(
         dataset_id=number,
@@ -223,7 +228,7 @@ def _read_by(address: str, dataset: tf.data.Dataset, job: Any) -> tf.data.Datase
         iteration_counter=tf.raw_ops.DummyIterationCounter(),
         output_types=[leaf.dtype for leaf in tf.nest.flatten(spec)],
         output_shapes=[tf.TensorShape(leaf.shape) for leaf in tf.nest.flatten(spec)],
-        uncompress_fn=_nothing_to_uncompress(),
+        uncompress_fn=_no_uncompression(),
         task_refresh_interval_hint_ms=_REFRESH_MILLISECONDS,
     )
     return tf.data.experimental.from_variant(variant, spec)
@@ -234,17 +239,17 @@ def _no_batch(leaf: ArraySpec) -> tf.Tensor:
 
 
 @lru_cache(maxsize=1)
-def _nothing_to_uncompress() -> Any:
-    """Return the function that the op must have, and does not call."""
+def _no_uncompression() -> Any:
+    """Return the function that the op requires and does not call."""
     signature = [tf.TensorSpec((), tf.variant)]
-    return tf.function(lambda held: held, input_signature=signature).get_concrete_function()
+    return tf.function(lambda variant: variant, input_signature=signature).get_concrete_function()
 
 
-def _called(method: Callable[..., Any]) -> Callable[..., NDArray[Any]]:
-    """Return what TensorFlow calls with the number of a delivery, and with tensors."""
-    return lambda feed, *numbers: np.asarray(feeds.called(feed, method, *map(int, numbers)))
+def _caller(method: Callable[..., Any]) -> Callable[..., NDArray[Any]]:
+    """Return a function for TensorFlow to call, with the number of a delivery, and tensors."""
+    return lambda feed, *numbers: np.asarray(feeds.call(feed, method, *map(int, numbers)))
 
 
-_begin = _called(Delivery.begin)
-_missing = _called(Delivery.missing)
-_arrived = _called(Delivery.arrived)
+_begin = _caller(Delivery.begin)
+_missing = _caller(Delivery.missing)
+_arrived = _caller(Delivery.arrived)

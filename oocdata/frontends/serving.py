@@ -1,15 +1,14 @@
-"""What a worker of a cluster does: reads the runs of steps that a graph asks for by description.
+"""Read batches in a worker of a cluster, for the graphs that trainers send.
 
-The graph comes from whoever trains, over the network. What it says is a description (JSON), an
-epoch and a run of steps; the loader is made of that here, from files as this process sees them, and
-with functions from the modules that it was started with.
+A graph comes from a trainer, over the network. It holds a description (JSON), an epoch and a run of
+steps. The loader is made from the description in the worker, with files as the worker sees them,
+and with functions from the modules that the worker was started with.
 
-TensorFlow's py-functions are named by a number that it counts up, so a graph that calls one means
-nothing to another process. Here a function has a fixed name, which each process that is to answer
-gives to its own function. The op that calls it is public (`tf.raw_ops.PyFuncStateless`, which
-tf.data may call for several elements at a time); the table of names is not. This is the only module
-that touches it, and it looks before: where TensorFlow keeps its functions otherwise, that is a
-clear error.
+TensorFlow names Python functions by a counter, so a graph that calls one means nothing to another
+process. Here a function has a fixed name, which each worker registers for its own function. The op
+that calls it is public (`tf.raw_ops.PyFuncStateless`, which tf.data may call for several elements
+at a time); the table of names is private. Only this module uses the table, and it checks it first:
+a TensorFlow that stores its functions differently raises a clear error.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from oocdata.runs import Run
 __all__ = ["READ", "TICK", "Readers", "answer", "register"]
 
 READ = "oocdata.read.2"
-"""The name by which graphs ask for a run; another number for other arguments or results."""
+"""Name by which graphs read a run. Its number changes with the arguments or results."""
 
 TICK = "oocdata.tick.1"
-"""The name by which graphs wait a little, where there is nothing more to read."""
+"""Name by which graphs wait a little, when there is nothing more to read."""
 
 _MOST_LOADERS = 16
 
@@ -45,12 +44,12 @@ _OTHER_FOLDER = " A worker opens the paths that the trainer opens. Do they see t
 
 _TICK_SECONDS = 0.2
 
-_held: dict[str, Callable[..., Any]] = {}
-"""TensorFlow's own table does not keep them."""
+_registered: dict[str, Callable[..., Any]] = {}
+"""Functions by name; TensorFlow's own table holds only weak references."""
 
 
 class Readers:
-    """The loaders of a worker, by their descriptions; the ones used last are kept.
+    """The loaders of a worker by description; the most recently used ones are kept.
 
     Functions may be imported from the modules and packages of `allow`.
     """
@@ -58,10 +57,10 @@ class Readers:
     def __init__(self, allow: Iterable[str] = ()) -> None:
         self._allow = tuple(allow)
         self._lock = threading.Lock()
-        self.loader = lru_cache(_MOST_LOADERS)(self._made)
+        self.loader = lru_cache(_MOST_LOADERS)(self._make)
 
-    def _made(self, description: bytes, opening: bytes) -> Loader:
-        # `opening` tells one dataset of a trainer from the next: each opens its files anew.
+    def _make(self, description: bytes, opening: bytes) -> Loader:
+        # `opening` differs between the datasets of a trainer: each opens its files anew.
         loader = from_json(description.decode(errors="replace"), allow=self._allow)
         if not isinstance(loader, Loader):
             raise DescriptionError(
@@ -73,15 +72,15 @@ class Readers:
     def read(
         self, description: bytes, opening: bytes, epoch: Any, start: Any, stop: Any
     ) -> list[NDArray[Any]]:
-        """Read the steps from `start` to `stop - 1`, as `oocdata.frontends.batching.tensors_of`."""
+        """Read steps `start` to `stop - 1`; see `oocdata.frontends.batching.tensors_of`."""
         with calls:
             try:
-                with self._lock:  # or two threads would make one each
+                with self._lock:  # else two threads would make one loader each
                     loader = self.loader(description, opening)
                 run = Run(int(epoch), int(start), int(stop))
-                loader.positions(run.stop - 1, run.epoch)  # checks both
+                loader.positions(run.stop - 1, run.epoch)  # checks step and epoch
                 return tensors_of(loader.run(run), loader)
-            except Exception as error:  # StopIteration would end the epoch in silence
+            except Exception as error:  # StopIteration would end the epoch silently
                 hint = _OTHER_FOLDER if isinstance(error, MissingFileError) else ""
                 raise RuntimeError(f"{type(error).__name__}: {error}{hint}") from error
 
@@ -93,11 +92,11 @@ def _tick(number: Any) -> list[NDArray[np.int64]]:
 
 
 def register(name: str, function: Callable[..., Any]) -> None:
-    """Give this process's function to a name; one that it had before is forgotten.
+    """Register a function of this process under a name, replacing an earlier one.
 
-    The name begins with ``"oocdata."``, so that it is none of TensorFlow's. The function gets the
-    tensors as arrays (a string as `bytes`), in any thread, and returns a list of arrays.
-    MissingDependencyError if this TensorFlow keeps its functions in another way.
+    The name begins with ``"oocdata."`` to differ from TensorFlow's. The function is called in any
+    thread, with the tensors as arrays (a string as `bytes`), and returns a list of arrays. Raises
+    MissingDependencyError if this TensorFlow stores its functions differently.
     """
     try:
         from tensorflow.python.ops import script_ops
@@ -105,7 +104,7 @@ def register(name: str, function: Callable[..., Any]) -> None:
         table = script_ops._py_funcs._funcs
         if not isinstance(table, MutableMapping):
             raise TypeError(f"a table of functions that is a {type(table).__name__}")
-        table[name] = _held[name] = function
+        table[name] = _registered[name] = function
         if script_ops._py_funcs.get(name) is not function:
             raise TypeError("another table of functions")
     except (ImportError, AttributeError, TypeError) as error:
@@ -117,7 +116,7 @@ def register(name: str, function: Callable[..., Any]) -> None:
 
 
 def answer(allow: Iterable[str] = ()) -> None:
-    """Let the graphs that run in this process read, with functions of these modules."""
+    """Serve the graphs that run in this process, with functions of the modules `allow`."""
     register(READ, Readers(allow).read)
     register(TICK, _tick)
     atexit.register(calls.close)

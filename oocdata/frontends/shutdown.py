@@ -1,4 +1,4 @@
-"""Calls from TensorFlow's threads into Python, and an end to them when the interpreter exits."""
+"""Count calls from TensorFlow's threads into Python, and end them when the interpreter exits."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ __all__ = ["calls"]
 
 
 class Calls:
-    """Counts calls into Python, and refuses them once the interpreter is on its way out.
+    """Counter of calls into Python, which refuses new ones once the interpreter is exiting.
 
-    TensorFlow hangs at exit when a function is in flight while an iterator lives: its threads wait
-    for the GIL of an interpreter that waits for its threads.
+    TensorFlow hangs at exit if a function is in flight while an iterator exists: its threads wait
+    for the GIL of an interpreter that waits for these threads.
     """
 
     QUIET_SECONDS = 0.1
     LONGEST_SECONDS = 60.0
-    """Where Python's collector drops an iterator in one of TensorFlow's threads, that waits for
-    itself: it never comes out."""
+    """Time limit, because a call may never return: if the garbage collector deletes an iterator in
+    one of TensorFlow's threads, that thread waits for itself."""
 
     def __init__(self) -> None:
         self.open()
 
     def open(self) -> None:
-        """Begin anew, with no call running."""
+        """Start with no call running."""
         self.changed = threading.Condition()
         self.running = 0
         self._begun = 0
@@ -47,7 +47,7 @@ class Calls:
                 self.changed.notify_all()
 
     def close(self) -> None:
-        """Refuse new calls; return when none runs and none has come for a while, or in a minute."""
+        """Refuse new calls; wait, at most a minute, until none runs and no more come."""
         with self.changed:
             self._closed = True
             begun = -1
@@ -55,10 +55,10 @@ class Calls:
                 begun = self._begun
                 if not self.changed.wait_for(lambda: self.running == 0, self.LONGEST_SECONDS):
                     return
-                self.changed.wait(self.QUIET_SECONDS)  # or until one more is refused
+                self.changed.wait(self.QUIET_SECONDS)  # or until another call is refused
 
 
 calls = Calls()
-"""Those of the process; whoever gives TensorFlow a function closes them at exit."""
+"""The calls of this process. A module that gives TensorFlow a function closes them at exit."""
 
-os.register_at_fork(after_in_child=calls.open)  # calls of the parent never end there
+os.register_at_fork(after_in_child=calls.open)  # the parent's calls never end in the child

@@ -1,18 +1,18 @@
-"""tf.data: count the runs of steps → one read per run → its batches, in static shapes.
+"""Make a ``tf.data.Dataset`` that reads one run of steps at a time and divides it into batches.
 
-The reading function is a `tf.numpy_function`, the lean member of its family: it hands TensorFlow
-the batch's own memory when that is 64-byte aligned, which a loader's batches are. TensorFlow keeps
-every function it was ever given, with all it closes over, so there is one function for the process
-and a loader travels as a number; the number is forgotten when its dataset goes.
+A run is read by a `tf.numpy_function`, the lightest of TensorFlow's Python functions: it passes on
+the memory of an array without a copy if the array is 64-byte aligned, as a loader's batches are.
+TensorFlow never frees a Python function, nor what it closes over. So the whole process has one
+function, which identifies a loader by a number; the number is dropped with its dataset.
 
-A call into Python costs more than reading a small batch, so one call takes a run of steps (see
-`oocdata.runs`) and TensorFlow cuts it into batches, again without a copy: a slice of a tensor that
-begins at an aligned address aliases it. The runs after it are read meanwhile, as for NumPy
-iteration (`oocdata.reading.ahead`), so TensorFlow needs no parallel map and no prefetch.
+A call into Python costs more than reading a small batch. So one call reads a run of steps (see
+`oocdata.runs`), and TensorFlow divides it into batches, again without a copy: a slice of a tensor
+that begins at an aligned address is a view. The following runs are read meanwhile
+(`oocdata.reading.ahead`), so the pipeline needs no parallel map and no prefetch.
 
-TensorFlow optimises the graph of a dataset anew for each pass over it, which takes as long as
-dozens of batches: the fewer functions, the better. So what could be decided in the graph (has the
-pass begun, is it of this loader) is decided in Python.
+TensorFlow optimises the graph of a dataset again for each pass over it, which takes as long as
+dozens of batches: the fewer functions, the better. So decisions that could be made in the graph
+(whether the pass has begun, whether a saved iterator belongs to this loader) are made in Python.
 """
 
 from __future__ import annotations
@@ -54,35 +54,35 @@ if TYPE_CHECKING:
     from oocdata.stream import Stream
 
 __all__ = [
-    "as_it_is",
-    "bounded",
-    "lives_with",
-    "of_passes",
+    "bounded_options",
+    "dataset_of_passes",
+    "forget_after",
     "passes",
     "stream_to_tf",
     "to_tf",
-    "untuned",
     "with_cardinality",
+    "without_autograph",
+    "without_autotuning",
 ]
 
-atexit.register(calls.close)  # after TensorFlow was imported, so before whatever it does at exit
+atexit.register(calls.close)  # after importing TensorFlow, so that it runs before its exit hooks
 
-_PLACE = (5,)
-"""Shape of an iterator's place; see `oocdata.frontends.feeds.Feed`."""
+_POSITION_SHAPE = (5,)
+"""Shape of the array that holds an iterator's position; see `oocdata.frontends.feeds.Feed`."""
 
 _HANDED_OUT = 2
-"""Runs that TensorFlow holds besides: the one it cuts into batches, and the one in use."""
+"""Runs that TensorFlow holds: one that it divides into batches, and one in use."""
 
 _Result = TypeVar("_Result")
 
 
-def as_it_is(function: Callable[..., _Result]) -> Callable[..., _Result]:
-    """Keep AutoGraph, which never forgets what it saw, from a function and all that it calls."""
-    kept: Callable[..., _Result] = tf.autograph.experimental.do_not_convert(function)
-    return kept
+def without_autograph(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Exclude a function and its callees from AutoGraph, which never frees what it converts."""
+    wrapped: Callable[..., _Result] = tf.autograph.experimental.do_not_convert(function)
+    return wrapped
 
 
-@as_it_is  # or a user's tf.function would have 120 functions of ours converted, which takes seconds
+@without_autograph  # else a user's tf.function converts 120 functions here, for seconds
 def to_tf(
     loader: Loader,
     *,
@@ -113,66 +113,68 @@ def to_tf(
         raise ArgumentError(
             f"`job_name` must be None without `service`, whose jobs it names; got {job_name!r}."
         )
-    length, records = epochs * len(loader), loader.in_tf
+    length, records = epochs * len(loader), loader.tf_loader
     parsing = None if records is loader else loader.dataset.fn
     begin = passes(records, start, epochs)
-    more = {"steps": str(len(loader)), "steps of a pass": str(length)}
-    dataset = of_passes(records, begin, more, parallel=parallel, prefetch=prefetch, parsing=parsing)
+    extra = {"steps": str(len(loader)), "steps of a pass": str(length)}
+    dataset = dataset_of_passes(
+        records, begin, extra, parallel=parallel, prefetch=prefetch, parsing=parsing
+    )
     return with_cardinality(dataset, length, always=step == 0)
 
 
 def passes(loader: Loader, start: tuple[int, int], epochs: int) -> Passes:
-    """Return the passes over a loader: each of so many epochs, the first cut off at `start`.
+    """Return the passes over a loader, of `epochs` epochs each; the first one begins at `start`.
 
     Examples
     --------
     >>> import numpy as np, oocdata as ooc
     >>> begin = passes(ooc.open(np.arange(50)).batches(10), (3, 4), epochs=2)
-    >>> [(over.first, over.length) for over in (begin(), begin(), begin())]
+    >>> [(pass_.first, pass_.length) for pass_ in (begin(), begin(), begin())]
     [(19, 6), (25, 10), (35, 10)]
     """
     epoch, step, epochs = checked_start(loader, start, epochs)
     first = epoch * len(loader) + step
 
     def begin(end: int) -> Pass:
-        return loader.over(*divmod(max(first, end), len(loader)), epochs)
+        return loader.pass_from(*divmod(max(first, end), len(loader)), epochs)
 
     return Passes(begin)
 
 
-@as_it_is
+@without_autograph
 def stream_to_tf(stream: Stream, prefetch: int) -> tf.data.Dataset:
     """Return a ``tf.data.Dataset`` of a stream's batches; see `oocdata.Stream.to_tf`."""
-    begin = Passes(lambda end: stream.over(end // stream.over(0).steps))
-    dataset = of_passes(stream, begin, {}, parallel=1, prefetch=prefetch)
+    begin = Passes(lambda end: stream.pass_from(end // stream.pass_from(0).steps))
+    dataset = dataset_of_passes(stream, begin, {}, parallel=1, prefetch=prefetch)
     if stream.steps is None:
-        return untuned(dataset)
+        return without_autotuning(dataset)
     return with_cardinality(dataset, stream.steps, always=True)
 
 
-def of_passes(
+def dataset_of_passes(
     loader: Loader | Stream,
     begin: Passes,
-    more: dict[str, str],
+    extra: dict[str, str],
     *,
     parallel: int,
     prefetch: int,
     parsing: ParseExamples | None = None,
 ) -> tf.data.Dataset:
-    """Return a ``tf.data.Dataset`` that reads, each time it is iterated over, the next pass.
+    """Return a ``tf.data.Dataset`` that reads the next pass each time it is iterated over.
 
     Parameters
     ----------
     loader : Loader or Stream
     begin : Passes
-        Called when the first element of a pass is asked for, in any thread.
-    more : dict of str
-        What else a restored iterator must share, besides the loader's fingerprint.
+        Called when the first element of a pass is requested, in any thread.
+    extra : dict of str
+        Values, besides the loader's fingerprint, that must be equal when an iterator is restored.
     parallel, prefetch : int
         As in `oocdata.Loader.to_tf`.
     parsing : ParseExamples, optional
-        Of the records that the loader reads, in the graph, those of a run at once: batch by batch,
-        records of 1 KB in batches of 32 took 2.3 times the processor's time, of 100 KB 1.3 times.
+        Parses the records that the loader reads, in the graph, a run at a time. (Batch by batch,
+        records of 1 KB in batches of 32 took 2.3 times the processor's time, of 100 KB 1.3 times.)
 
     Returns
     -------
@@ -180,7 +182,7 @@ def of_passes(
         Of unknown cardinality.
     """
     spec = loader.spec
-    text = fingerprint(loader, **more)
+    text = fingerprint(loader, **extra)
     parallel = as_count("parallel", parallel)
     prefetch = as_count("prefetch", prefetch, at_least=0)
     reader = Reader(loader, parallel, prefetch, _HANDED_OUT, lambda run: tensors_of(run, loader))
@@ -193,53 +195,55 @@ def of_passes(
         parts.append([part for leaf in elements for part in composed_specs(leaf, None)])
     shapes = [(None, *part.shape) for part in itertools.chain.from_iterable(parts)]
     names = tuple(tensor_dtype(part.dtype) for part in parts[0])
-    composed, each = loader.dataset.is_composed, len(names)
-    read = _reader(names * (2 if has_short else 1))
-    feed, own = tf.constant(number, tf.int64), tf.constant(text)
+    composed, count = loader.dataset.is_composed, len(names)
+    read = _read_function(names * (2 if has_short else 1))
+    feed, own_fingerprint = tf.constant(number, tf.int64), tf.constant(text)
 
-    # A pass is begun by whoever asks for its first element, not by whoever makes an iterator: `fit`
-    # makes two an epoch and uses one. The place of an iterator is the state of `scan`, with the
-    # number of steps of a run and the loader that it belongs to: an iterator that is restored goes
-    # on with its own runs, however this process would cut them, or not at all.
-    @as_it_is
+    # A pass begins when its first element is requested, not when an iterator is made: `fit` makes
+    # two iterators an epoch and uses one. The state of `scan` is the iterator's position, which
+    # includes the length of runs, and the fingerprint of its loader: so a restored iterator
+    # continues with the same runs, whatever their length here, or raises.
+    @without_autograph
     def run(state: tuple[tf.Tensor, tf.Tensor], number: tf.Tensor) -> Any:
-        place, *arrays = read(feed, *state, number)
-        place = tf.ensure_shape(place, _PLACE)
-        return (place, own), (place, number, tuple(map(tf.ensure_shape, arrays, shapes)))
+        position, *arrays = read(feed, *state, number)
+        position = tf.ensure_shape(position, _POSITION_SHAPE)
+        arrays = tuple(map(tf.ensure_shape, arrays, shapes))
+        return (position, own_fingerprint), (position, number, arrays)
 
-    @as_it_is
-    def is_run(place: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> tf.Tensor:
-        return number < place[3]
+    @without_autograph
+    def is_run(position: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> tf.Tensor:
+        return number < position[3]
 
-    @as_it_is
-    def batches(place: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> Any:
-        def cut(some: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
-            rest = iter(some)
-            tree = some if composed else map_tree(lambda _: next(rest), spec)
+    @without_autograph
+    def batches(position: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> Any:
+        def sliced(tensors: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
+            rest = iter(tensors)
+            tree = tensors if composed else map_tree(lambda _: next(rest), spec)
             tree = tree if parsing is None else parsing.tensors(tree)
             return tf.data.Dataset.from_tensor_slices(tree)  # not `unbatch`, which copies each
 
-        dataset = cut(arrays[:each])
-        return dataset.concatenate(cut(arrays[each:])) if has_short else dataset
+        dataset = sliced(arrays[:count])
+        return dataset.concatenate(sliced(arrays[count:])) if has_short else dataset
 
-    unbegun = tf.constant(-1, tf.int64, _PLACE)
-    dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan((unbegun, own), run)
+    not_begun = tf.constant(-1, tf.int64, _POSITION_SHAPE)
+    state = (not_begun, own_fingerprint)
+    dataset = tf.data.Dataset.range(feeds.BEGINNING, tf.int64.max).scan(state, run)
     dataset = dataset.take_while(is_run)
     dataset = dataset.flat_map(batches)
-    if composed:  # in a row until here: TensorFlow sorts the names of dicts
-        dataset = dataset.map(as_it_is(lambda *arrays: _composed(arrays, spec)))
-    options = bounded()
+    if composed:  # a flat tuple until here, because TensorFlow sorts the keys of dicts
+        dataset = dataset.map(without_autograph(lambda *arrays: _composed_element(arrays, spec)))
+    options = bounded_options()
     options.experimental_symbolic_checkpoint = True
     dataset = dataset.with_options(options)
-    lives_with(dataset, feeds.forget, number)
+    forget_after(dataset, feeds.forget, number)
     return dataset
 
 
-def _composed(arrays: tuple[tf.Tensor, ...], spec: Any) -> Any:
-    """Return an element with sparse, ragged and padded tensors made of their parts, in a row."""
+def _composed_element(arrays: tuple[tf.Tensor, ...], spec: Any) -> Any:
+    """Return an element whose sparse, ragged and padded tensors are built from their arrays."""
     rest = iter(arrays)
 
-    def made(leaf: ArraySpec) -> Any:
+    def tensor(leaf: ArraySpec) -> Any:
         if leaf.form == "ragged":
             values, splits = itertools.islice(rest, 2)
             return tf.RaggedTensor.from_row_splits(values[: splits[-1]], splits, validate=False)
@@ -256,59 +260,60 @@ def _composed(arrays: tuple[tf.Tensor, ...], spec: Any) -> Any:
         shape = tf.stack([rows, tf.constant(width, tf.int64)])
         return tf.sparse.SparseTensor(indices[: counts[0]], values[: counts[0]], shape)
 
-    return map_tree(made, spec)
+    return map_tree(tensor, spec)
 
 
-def bounded() -> tf.data.Options:
-    """Return the options of a dataset that reads only its own batches, and not many ahead."""
+def bounded_options() -> tf.data.Options:
+    """Return dataset options that disable automatic sharding and the automatic prefetch."""
     options = tf.data.Options()
-    # Sharding by data would read every batch in every worker and throw most away: Loader.shard does
-    # it.
+    # TensorFlow's sharding reads every batch in every worker and drops most; use Loader.shard.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
-    # TensorFlow would put a prefetch of its own at the end, which grows to hundreds of batches.
+    # TensorFlow would add a prefetch at the end, which grows to hundreds of batches.
     options.experimental_optimization.inject_prefetch = False
     return options
 
 
 def with_cardinality(dataset: tf.data.Dataset, length: int, *, always: bool) -> tf.data.Dataset:
-    """Return a dataset whose passes are of so many steps; the first too, where `always`.
+    """Return a dataset with a known cardinality: `length` steps in each pass.
 
-    One that begins in the middle is shorter, which TensorFlow does not allow a dataset of known
-    cardinality; then it is told to `fit`, which asks the object, and not to what is derived of it.
+    Unless `always`, the first pass is shorter because it begins within an epoch, which TensorFlow
+    does not allow with a known cardinality. Then only `dataset.cardinality()` returns the length,
+    which is what ``fit`` calls; datasets derived from this one do not know it.
     """
     if always:
-        return untuned(dataset.apply(tf.data.experimental.assert_cardinality(length)))
-    dataset = untuned(dataset)
+        return without_autotuning(dataset.apply(tf.data.experimental.assert_cardinality(length)))
+    dataset = without_autotuning(dataset)
     dataset.cardinality = lambda: tf.constant(length, tf.int64)
     return dataset
 
 
-def untuned(dataset: tf.data.Dataset) -> tf.data.Dataset:
-    """Return a dataset whose own iterators are not autotuned; datasets made from it are, as ever.
+def without_autotuning(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return a dataset whose own iterators are not autotuned; datasets derived from it still are.
 
     There is nothing to tune: no buffer, no parallel call. And TensorFlow (2.21) may fail to wake
-    its tuner when an iterator is deleted. Then the thread that deletes it waits, holding the GIL,
-    until the tuner would have woken: for up to as long as the pass took, at most a minute. It
-    happened after every third to sixth pass of 0.5 to 5 s, which so took 1.2 to 1.4 times as long.
+    its autotuning thread when an iterator is deleted. The deleting thread then waits, holding the
+    GIL, until the tuner's next round: as long as the pass took, up to a minute. This happened after
+    every third to sixth pass of 0.5 to 5 s, which then took 1.2 to 1.4 times as long.
     """
     options = tf.data.Options()
     options.autotune.enabled = False
-    made = dataset.with_options(tf.data.Options())
-    kind: Any = type(made)
-    made.__class__, made.untuned = _with_own_iterators(kind), dataset.with_options(options)
-    return made
+    tuned = dataset.with_options(tf.data.Options())
+    kind: Any = type(tuned)
+    tuned.__class__, tuned.untuned = _iterating_untuned(kind), dataset.with_options(options)
+    return tuned
 
 
 @lru_cache
-def _with_own_iterators(kind: Any) -> Any:
-    """Return a class of datasets which iterate over what they have as `untuned`."""
+def _iterating_untuned(kind: Any) -> Any:
+    """Return a subclass of a dataset class, which iterates over the attribute `untuned`."""
     return type(kind.__name__, (kind,), {"__iter__": lambda self: iter(self.untuned)})
 
 
-def lives_with(dataset: tf.data.Dataset, forget: Callable[[int], object], number: int) -> None:
-    """Forget a number once the dataset is gone, or the function that it is made in.
+def forget_after(dataset: tf.data.Dataset, forget: Callable[[int], object], number: int) -> None:
+    """Call ``forget(number)`` once the dataset is gone, or the function in whose graph it was made.
 
-    Inside a ``tf.function`` the dataset is a name for a node of the graph, gone once it is traced.
+    Inside a ``tf.function``, a dataset object only names a node of the graph, and is gone once the
+    function is traced.
     """
     owner: Any = dataset
     if not tf.executing_eagerly():
@@ -319,18 +324,23 @@ def lives_with(dataset: tf.data.Dataset, forget: Callable[[int], object], number
 
 
 @lru_cache(maxsize=64)
-def _reader(dtypes: tuple[str, ...]) -> Any:
+def _read_function(dtypes: tuple[str, ...]) -> Any:
     """Return the graph function that reads a run into arrays of these dtypes.
 
-    One for each combination of dtypes: TensorFlow never forgets a function.
+    There is one for each combination of dtypes, because TensorFlow never frees a function.
     """
     outputs = [tf.int64, *(tf.as_dtype(dtype) for dtype in dtypes)]
     scalar = tf.TensorSpec((), tf.int64)
-    signature = [scalar, tf.TensorSpec(_PLACE, tf.int64), tf.TensorSpec((), tf.string), scalar]
+    signature = [
+        scalar,
+        tf.TensorSpec(_POSITION_SHAPE, tf.int64),
+        tf.TensorSpec((), tf.string),
+        scalar,
+    ]
 
     @tf.function(input_signature=signature, autograph=False)  # type: ignore[untyped-decorator]
-    def read(feed: tf.Tensor, place: tf.Tensor, saved: tf.Tensor, number: tf.Tensor) -> Any:
-        inputs = [feed, place, saved, number]
+    def read(feed: tf.Tensor, position: tf.Tensor, saved: tf.Tensor, number: tf.Tensor) -> Any:
+        inputs = [feed, position, saved, number]
         return tf.numpy_function(feeds.read, inputs, outputs, stateful=False)
 
     return read

@@ -1,1 +1,1 @@
-"""A loader's steps, read ahead: in threads or in worker processes, for every front-end alike."""
+"""Read a loader's steps ahead, in threads or in worker processes, for every front-end."""

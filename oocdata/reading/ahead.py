@@ -1,6 +1,6 @@
-"""The one way to read ahead: runs of steps are handed out while the next ones are read.
+"""Read ahead: hand out runs of steps while the following runs are being read.
 
-NumPy iteration, Keras and tf.data all read so, in threads or in worker processes.
+NumPy iteration, Keras and tf.data all read through `ReadAhead`, in threads or in worker processes.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def read_ahead(
     loader: Loader | Stream, epoch: int, start: int = 0, *, parallel: int = 2, prefetch: int = 2
 ) -> Iterator[Batch]:
     """Yield the batches of an epoch from step `start`; see `oocdata.Loader.epoch`."""
-    over = loader.over(epoch, start)
-    reader = Reader(loader, parallel, prefetch, held=1)
-    with closing(reader.begin(over)) as runs, closing(reader):
+    pass_ = loader.pass_from(epoch, start)
+    reader = Reader(loader, parallel, prefetch, runs_in_use=1)
+    with closing(reader.begin(pass_)) as runs, closing(reader):
         while batches := runs.read():
             batches.reverse()
             while batches:
@@ -42,25 +42,26 @@ def read_ahead(
 
 
 class Reader:
-    """Begins passes over a loader's steps; keeps worker processes from one pass to the next.
+    """Source of passes over a loader's steps; keeps worker processes from one pass to the next.
 
     Parameters
     ----------
     loader : Loader or Stream
     parallel : int
-        Runs of steps read at a time; with worker processes two for each.
+        Runs of steps read at a time; with worker processes, two for each.
     prefetch : int
-        Batches kept ready besides, in whole runs.
-    held : int
-        Runs that the one who reads usually has in use at a time.
+        Batches kept ready besides, rounded down to whole runs.
+    runs_in_use : int
+        Runs that the caller usually has in use at a time.
     finish : callable, optional
-        Makes of the batches of a run what is handed out; called in the thread that has read them.
+        Converts the batches of a run to what is handed out; called in the thread that has read
+        them.
 
     Examples
     --------
     >>> import numpy as np, oocdata as ooc
     >>> loader = ooc.open(np.arange(10)).batches(4)
-    >>> reader = Reader(loader, parallel=2, prefetch=2, held=1)
+    >>> reader = Reader(loader, parallel=2, prefetch=2, runs_in_use=1)
     >>> runs = reader.begin(Pass(first=0, length=3, steps=3, together=2))
     >>> runs.read()
     [array([0, 1, 2, 3]), array([4, 5, 6, 7])]
@@ -73,87 +74,88 @@ class Reader:
         loader: Loader | Stream,
         parallel: int,
         prefetch: int,
-        held: int,
+        runs_in_use: int,
         finish: Callable[[list[Batch]], list[Any]] = list,
     ) -> None:
         self._loader, self._finish = loader, finish
         self._plan = loader.ahead(parallel, prefetch)
-        self._held = held
+        self._runs_in_use = runs_in_use
         self._idle: list[tuple[WorkerPool, Sequence[Callable[[], object]]]] = []
         self._closed = False
 
-    def begin(self, over: Pass, number: int = 0) -> ReadAhead | Merged:
-        """Return the runs of a pass from `number` on; the first ones are read from now on.
+    def begin(self, pass_: Pass, number: int = 0) -> ReadAhead | Merged:
+        """Begin to read the runs of a pass from `number` on, and return them.
 
-        RestoreError if they are of generators, which can't be begun in the middle.
+        Raises RestoreError if `number` is not 0 for a stream: generators can't start in the middle.
         """
         if isinstance(self._loader, Loader):
-            return self._runs(over, number, self._finish)
+            return self._runs(pass_, number, self._finish)
         if number:
             raise RestoreError(
                 "batches of generators must be read from the first on, in order; a saved or failed "
                 f"iterator asks for batch {number}. Begin a new pass."
             )
-        return Merged(self._runs(over, 0, list), self._loader, self._finish)
+        return Merged(self._runs(pass_, 0, list), self._loader, self._finish)
 
     def _runs(
-        self, over: Pass, number: int, finish: Callable[[list[Batch]], list[Any]]
+        self, pass_: Pass, number: int, finish: Callable[[list[Batch]], list[Any]]
     ) -> ReadAhead:
         if not self._loader.workers:
-            nbytes = run_bytes(self._loader, over.together)
-            nbytes += self._loader.input_bytes(over.together)
-            threads = _Threads(self._loader, over, number, self._plan, nbytes, finish)
-            return ReadAhead(threads, over, number)
-        return ReadAhead(_Workers(self, over, finish), over, number)
+            nbytes = run_bytes(self._loader, pass_.together)
+            nbytes += self._loader.input_bytes(pass_.together)
+            threads = _Threads(self._loader, pass_, number, self._plan, nbytes, finish)
+            return ReadAhead(threads, pass_, number)
+        return ReadAhead(_Workers(self, pass_, finish), pass_, number)
 
-    def take_out(self, together: int) -> WorkerPool:
-        """Return worker processes with room for runs of so many steps."""
+    def acquire(self, together: int) -> WorkerPool:
+        """Return a pool of worker processes whose slots hold runs of `together` steps."""
         from oocdata.reading.workers.pool import WorkerPool  # not for `import oocdata`: it is slow
 
-        while idle := self._taken_out():
+        while idle := self._pop_idle():
             pool, unread = idle
             for result in unread:
-                with suppress(Exception):  # nobody asks for this run any more
+                with suppress(Exception):  # the pass that requested this run has ended
                     result()
             if together <= pool.together and pool.failure is None:
                 return pool
             pool.close()
-        return WorkerPool(self._loader, self._held, max(together, self._loader.steps_together))
+        together = max(together, self._loader.steps_together)
+        return WorkerPool(self._loader, self._runs_in_use, together)
 
-    def take_back(self, pool: WorkerPool, unread: Sequence[Callable[[], object]]) -> None:
-        """Keep the worker processes of a pass that is over for the next one."""
+    def release(self, pool: WorkerPool, unread: Sequence[Callable[[], object]]) -> None:
+        """Keep the worker processes of a finished pass for the next one."""
         self._idle.append((pool, unread))
         if self._closed:
             self.close()
 
     def close(self) -> None:
-        """End the worker processes, those of a running pass with it. May be called again."""
+        """End the worker processes, also those of a running pass. May be called again."""
         self._closed = True
-        while idle := self._taken_out():
+        while idle := self._pop_idle():
             idle[0].close()
 
-    def _taken_out(self) -> tuple[WorkerPool, Sequence[Callable[[], object]]] | None:
-        with suppress(IndexError):  # in one step: others take some out too
+    def _pop_idle(self) -> tuple[WorkerPool, Sequence[Callable[[], object]]] | None:
+        with suppress(IndexError):  # `pop` is atomic: other threads may take the last one
             return self._idle.pop()
         return None
 
 
 class ReadAhead:
-    """The runs of a pass from `number` on, in order; the next are read while one is in use.
+    """The runs of a pass from `number` on, in order; later runs are read while one is in use.
 
-    `number` is then the run that `read` returns next.
+    The attribute `number` is the run that `read` returns next.
     """
 
-    def __init__(self, readers: _Threads | _Workers, over: Pass, number: int) -> None:
-        self.over = over
+    def __init__(self, readers: _Threads | _Workers, pass_: Pass, number: int) -> None:
+        self.pass_ = pass_
         self.number = number
         self._readers = readers
         self._ahead: deque[Callable[[], list[Any]]] = deque()
-        self._runs, self._in_use = len(over), False
+        self._runs, self._in_use = len(pass_), False
         self._process = os.getpid()
 
     def read(self) -> list[Any] | None:
-        """Return the next run, None after the last; the run before it is no longer in use."""
+        """Return the next run, or None after the last one; the previous run is no longer in use."""
         if os.getpid() != self._process:
             raise DatasetGoneError(
                 "batches must be read in the process that began to read them; this one is a "
@@ -180,20 +182,20 @@ class ReadAhead:
             ahead += 1
 
     def close(self) -> None:
-        """End the reading without waiting for it. May be called again."""
+        """Stop reading, without waiting for reads in flight. May be called again."""
         self._runs, self._in_use = -1, False
-        # A fork has the locks alone, which another thread may have held.
+        # In a fork, locks that another thread held would stay locked forever.
         if os.getpid() == self._process:
             self._readers.close(self._ahead)
 
 
 class _Threads:
-    """Threads that read runs of one pass, and what they have in flight."""
+    """Threads that read the runs of one pass, and account for the memory in flight."""
 
     def __init__(
         self,
         loader: Loader | Stream,
-        over: Pass,
+        pass_: Pass,
         number: int,
         plan: Ahead,
         nbytes: int,
@@ -202,18 +204,18 @@ class _Threads:
         from concurrent.futures import ThreadPoolExecutor  # not for `import oocdata`: it is slow
 
         self._account = account()
-        # Where Ctrl-C comes before it is closed.
+        # In case Ctrl-C comes before `close` is called.
         finalize(self, self._account.end, id(self)).atexit = False
         self._most, self._nbytes, self._cached = plan.reading + plan.ready, nbytes, loader.cached
-        self._over, self._finish = over, finish
+        self._pass, self._finish = pass_, finish
         self._reader = loader.reader()
-        self._asking: AskAhead | None = None
+        self._prefetch: AskAhead | None = None
         if isinstance(loader, Loader) and loader.dataset.is_remote:
-            self._reader, self._asking = loader.read, AskAhead(loader, over, number)
+            self._reader, self._prefetch = loader.read, AskAhead(loader, pass_, number)
         self._pool = ThreadPoolExecutor(plan.reading, "oocdata-read-ahead")
 
     def take(self, ahead: int) -> bool:
-        """Return whether one more run may be begun; then it is in flight, until `give`."""
+        """Return whether there is room for one more run; if so, count it until `give`."""
         return ahead < self._most and self._account.take(
             id(self), self._nbytes, always=ahead == 0, cached=self._cached
         )
@@ -225,41 +227,41 @@ class _Threads:
         return self._pool.submit(self._read, number).result
 
     def _read(self, number: int) -> list[Any]:
-        run = self._over.run(number)
-        with nullcontext() if self._asking is None else self._asking.reading(number):
+        run = self._pass.run(number)
+        with nullcontext() if self._prefetch is None else self._prefetch.reading(number):
             return self._finish(self._reader(run))
 
     def close(self, ahead: Sequence[Any]) -> None:
-        # Without waiting: what is dropped in a cycle is closed by whatever thread the collector
-        # happens to run in, and that may be the one that is waited for, or hold what it needs.
+        # Without waiting: the garbage collector may close this object in any thread, also in one
+        # of the pool's own threads, or in one that holds a lock which they need.
         self._pool.shutdown(wait=False, cancel_futures=True)
-        if self._asking is not None:
-            self._asking.close()
+        if self._prefetch is not None:
+            self._prefetch.close()
         self._account.end(id(self))
 
 
 class _Workers:
-    """Worker processes that read runs; what they have in flight is bounded by their pool."""
+    """Worker processes that read runs; their pool bounds the memory in flight."""
 
     def __init__(
-        self, reader: Reader, over: Pass, finish: Callable[[list[Batch]], list[Any]]
+        self, reader: Reader, pass_: Pass, finish: Callable[[list[Batch]], list[Any]]
     ) -> None:
-        self._reader, self._over, self._finish = reader, over, finish
+        self._reader, self._pass, self._finish = reader, pass_, finish
         self._pool: WorkerPool | None = None
 
     def take(self, ahead: int) -> bool:
         if self._pool is None:
-            self._pool = self._reader.take_out(self._over.together)
+            self._pool = self._reader.acquire(self._pass.together)
         return ahead < self._pool.most
 
     def give(self) -> None: ...
 
     def begin(self, number: int) -> Callable[[], list[Any]]:
         assert self._pool is not None
-        call = self._pool.begin(self._over.run(number), self._over, number)
+        call = self._pool.begin(self._pass.run(number), self._pass, number)
         return lambda: self._finish(call())
 
     def close(self, ahead: Sequence[Any]) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
-            self._reader.take_back(pool, ahead)
+            self._reader.release(pool, ahead)

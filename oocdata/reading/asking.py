@@ -1,12 +1,14 @@
-"""Asking ahead: what the next runs take out of stores is under way while earlier ones are read.
+"""Prefetch from stores: request the bytes of the next runs while earlier runs are read.
 
-What was asked for takes room for its bytes alone; a run that is read takes a thread besides, and
-room for its batches. So more runs are asked for than read, for as long as stores take more.
+A requested run occupies memory for its fetched bytes alone; a run that is being read also occupies
+a thread, and memory for its batches. So more runs are requested than are read, for as long as the
+stores accept requests.
 
-But over connections that are new the first run comes alone, since all that is under way shares the
-link. Behind 100 ms, in turns, the first batch of 64 KiB rows came after 7.4 round trips in place of
-9.7, of Zarr after 9.6 in place of 15; behind 50 Mbit/s the first 4 MB after 1.4 s and 27 s (two
-runs an hour apart). Once a process, what follows is there up to a second later for it.
+On new connections, however, the first run is requested alone, since all requests in flight share
+the link. Behind 100 ms, in alternating runs, the first batch of 64 KiB rows came after 7.4 round
+trips instead of 9.7, of Zarr after 9.6 instead of 15; behind 50 Mbit/s, the first 4 MB after 1.4 s
+and 27 s (two runs an hour apart). In return, the following batches come up to a second later, once
+a process.
 """
 
 from __future__ import annotations
@@ -25,103 +27,106 @@ if TYPE_CHECKING:
 __all__ = ["AskAhead"]
 
 _FARTHEST = 64
-"""Runs that are asked for beyond the one that is read, at most: small ones never fill a link."""
+"""Most runs requested beyond the one being read; small runs alone would never fill a link."""
 
 
 class AskAhead:
-    """The runs of a pass from `number` on, asked for in order by whoever reads one of them.
+    """Runs of a pass from `number` on, requested in order by the threads that read them.
 
-    In worker processes, which take turns, `every` so many runs.
+    Worker processes take turns: each requests every `every`-th run.
     """
 
-    def __init__(self, loader: Loader, over: Pass, number: int, every: int = 1) -> None:
-        self._loader, self._over, self._every = loader, over, every
-        # Re-entrant: the collector may close a pass that was dropped while this thread holds it.
+    def __init__(self, loader: Loader, pass_: Pass, number: int, every: int = 1) -> None:
+        self._loader, self._pass, self._every = loader, pass_, every
+        # Re-entrant: the garbage collector may call `close` in a thread that holds the lock.
         self._lock = threading.RLock()
         self._next = self._first = number
-        self._may_ask_ahead = threading.Event()
-        self._asked: dict[int, Future[ExitStack]] = {}
-        self._looking, self._read = 0, list[ExitStack]()
+        self._may_run_ahead = threading.Event()
+        self._requested: dict[int, Future[ExitStack]] = {}
+        self._lookups, self._finished = 0, list[ExitStack]()
         self._stores: Sequence[Asks] = ()
         self._closed = False
 
-    def continues(self, over: Pass, number: int) -> bool:
-        """Return whether a run is one that is read next here, as far as the pass tells."""
-        return over == self._over and (number in self._asked or number == self._next)
+    def continues(self, pass_: Pass, number: int) -> bool:
+        """Return whether run `number` of a pass is one that is read next here."""
+        return pass_ == self._pass and (number in self._requested or number == self._next)
 
     @contextmanager
     def reading(self, number: int) -> Iterator[None]:
-        """Have what a run takes under way for as long as a block takes, and more runs after it.
+        """Return a context manager that keeps a run's requests in flight; request later runs.
 
-        SourceError if it can't be asked for, CancelledError if nobody waits for it any more.
+        Raises SourceError if they can't be requested, and CancelledError if the pass was closed.
         """
         try:
             if number != self._first:
-                self._may_ask_ahead.wait()
-            self._ask(number)
+                self._may_run_ahead.wait()
+            self._request(number)
             with self._lock:
-                asked = self._asked.pop(number, None)
-            if asked is None:
+                request = self._requested.pop(number, None)
+            if request is None:
                 raise CancelledError
-            stack = asked.result()  # another thread may be about to ask for it
+            stack = request.result()  # another thread may be about to send the request
             try:
                 yield
             finally:
-                self._end_read(stack)
+                self._close_finished(stack)
         finally:
-            self._may_ask_ahead.set()
+            self._may_run_ahead.set()
 
-    def _end_read(self, *read: ExitStack) -> None:
-        """End what was read, while no thread looks for what is neither in memory nor asked for.
+    def _close_finished(self, *read: ExitStack) -> None:
+        """Close the requests of runs that were read, unless a thread is looking up later requests.
 
-        It would find a chunk in neither, where that was looked for before it was decoded, and is
-        asked for after this: then its bytes would be fetched again.
+        That thread may have found a chunk neither in the cache, because it was not decoded yet, nor
+        among the requests, because they were closed meanwhile: it would fetch the chunk again.
         """
         with self._lock:
-            self._read += read
-            ended, self._read = ([], self._read) if self._looking else (self._read, [])
-        for stack in ended:
+            self._finished += read
+            if self._lookups:
+                return
+            closing, self._finished = self._finished, []
+        for stack in closing:
             stack.close()
 
-    def _ask(self, upto: int) -> None:
-        """Ask for what is not asked for yet up to a run, and after it while there is room."""
+    def _request(self, upto: int) -> None:
+        """Request runs up to `upto`, and later ones while there is room."""
         while True:
             with self._lock:
                 number = self._next
                 room = number <= upto or (
-                    self._may_ask_ahead.is_set() and all(one.has_room() for one in self._stores)
+                    self._may_run_ahead.is_set() and all(store.has_room() for store in self._stores)
                 )
-                farthest = min(len(self._over), upto + _FARTHEST * self._every)
+                farthest = min(len(self._pass), upto + _FARTHEST * self._every)
                 if self._closed or not room or number >= farthest:
                     break
                 self._next += self._every
-                self._looking += 1
-                done = self._asked[number] = Future()
+                self._lookups += 1
+                request = self._requested[number] = Future()
             stack = ExitStack()
             try:
-                self._stores = stack.enter_context(self._loader.asked(self._over.run(number)))
-                if not any(one.is_cold() for one in self._stores):
-                    self._may_ask_ahead.set()
-                done.set_result(stack)
-            except BaseException as error:  # of whoever reads that run
-                done.set_exception(error)
+                self._stores = stack.enter_context(self._loader.prefetched(self._pass.run(number)))
+                if not any(store.is_cold() for store in self._stores):
+                    self._may_run_ahead.set()
+                request.set_result(stack)
+            except BaseException as error:  # is raised to the thread that reads that run
+                request.set_exception(error)
             with self._lock:
-                self._looking -= 1
-            self._end_read()
-        if self._closed:  # perhaps since one more was noted
+                self._lookups -= 1
+            self._close_finished()
+        if self._closed:  # `close` may have missed the run that was just added
             self.close()
 
     def close(self) -> None:
-        """Give up what was asked for and is not read yet. May be called again."""
-        self._may_ask_ahead.set()
+        """Cancel requests whose runs have not been read. May be called again."""
+        self._may_run_ahead.set()
         with self._lock:
             self._closed = True
-            given_up, self._asked = self._asked, {}
-        # The last first: else what is given up makes room for requests of what will be.
-        for number in sorted(given_up, reverse=True):
-            given_up[number].add_done_callback(_give_up)
+            cancelled, self._requested = self._requested, {}
+        # Last to first: otherwise each cancellation makes room for later requests, only to be
+        # cancelled in turn.
+        for number in sorted(cancelled, reverse=True):
+            cancelled[number].add_done_callback(_cancel)
 
 
-def _give_up(asked: Future[ExitStack]) -> None:
-    if asked.exception() is None:
-        asked.result().close()
+def _cancel(request: Future[ExitStack]) -> None:
+    if request.exception() is None:
+        request.result().close()

@@ -1,4 +1,4 @@
-"""The batches of several generators as one: in turn, and at the end what is left of all."""
+"""Merge the batches of several generators: in turn, and at the end what is left over of each."""
 
 from __future__ import annotations
 
@@ -20,30 +20,30 @@ __all__ = ["Merged"]
 
 
 class Merged:
-    """The runs of one pass over a stream: full batches, and at last what the generators leave.
+    """The runs of one pass over a stream: full batches, then the generators' leftovers.
 
-    Run number n of `runs` is the next batch of generator n modulo their number, a short or empty
-    one when it has ended. `number` is the run that `read` returns next.
+    Run n of `runs` is the next batch of generator n modulo the number of generators; it is short or
+    empty once that generator has ended. The attribute `number` is the run that `read` returns next.
     """
 
     def __init__(
         self, runs: ReadAhead, stream: Stream, finish: Callable[[list[Batch]], list[Any]]
     ) -> None:
-        self.over, self.number = runs.over, 0
+        self.pass_, self.number = runs.pass_, 0
         self._runs, self._stream, self._finish = runs, stream, finish
         self._generators = max(1, stream.workers)
-        self._going = set(range(self._generators))
-        self._left: list[Batch] = []
-        self._elements, self._over = 0, False
-        given = stream.dataset
-        self._begun: set[int] | None = None if given.shard or given.rng else set()
+        self._running = set(range(self._generators))
+        self._leftovers: list[Batch] = []
+        self._elements, self._ended = 0, False
+        differ = stream.dataset.shard or stream.dataset.rng
+        self._checksums: set[int] | None = None if differ else set()
 
     def read(self) -> list[Any] | None:
-        """Return the next batches, None after the last; those before are no longer in use."""
+        """Return the next batches, or None at the end; the previous ones are no longer in use."""
         self.number += 1
         try:
             batches = self._batches()
-        except BaseException:  # generators that have failed are over
+        except BaseException:  # a generator that has raised can't continue
             self.close()
             raise
         if not batches:
@@ -52,32 +52,33 @@ class Merged:
         return self._finish(batches)
 
     def _batches(self) -> list[Batch]:
-        size, wanted = self._stream.batch_size, self._stream.dataset.length
-        while self._going:
+        size, expected = self._stream.batch_size, self._stream.dataset.length
+        while self._running:
             turn = self._runs.number
             batch = (self._runs.read() or [])[0]
             length = len(next(leaves(batch)))
             if turn < self._generators:
-                self._differ(batch, length)
+                self._check_distinct(batch, length)
             self._elements += length
-            if wanted is not None and self._elements > wanted:
+            if expected is not None and self._elements > expected:
                 self._refuse_length("more")
             if length == size:
                 return [batch]
-            if turn % self._generators in self._going:
-                self._going.remove(turn % self._generators)
-                self._left.append(map_tree(np.copy, batch))
-        left, self._left = self._left, []
-        if wanted is not None and self._elements < wanted and not self._over:
+            if turn % self._generators in self._running:
+                self._running.remove(turn % self._generators)
+                self._leftovers.append(map_tree(np.copy, batch))
+        leftovers, self._leftovers = self._leftovers, []
+        if expected is not None and self._elements < expected and not self._ended:
             self._refuse_length(str(self._elements))
-        self._over = True
-        if not left:
+        self._ended = True
+        if not leftovers:
             return []
-        length, spec = sum(len(next(leaves(batch))) for batch in left), self._stream.dataset.spec
+        length = sum(len(next(leaves(batch))) for batch in leftovers)
+        spec = self._stream.dataset.spec
         if self._stream.drop_remainder:
             length -= length % size
         cuts = [slice(at, min(at + size, length)) for at in range(0, length, size)]
-        whole = map(np.concatenate, columns_of(left, spec))
+        whole = map(np.concatenate, columns_of(leftovers, spec))
         return batches_of(([array[cut] for cut in cuts] for array in whole), spec)
 
     def _refuse_length(self, found: str) -> None:
@@ -87,15 +88,15 @@ class Merged:
             f"all generators together; there were {found}. Leave out `length` if it varies."
         )
 
-    def _differ(self, batch: Batch, length: int) -> None:
-        """Raise if two generators begin with the same elements, unless all elements are alike."""
-        if self._begun is None or not length:
+    def _check_distinct(self, batch: Batch, length: int) -> None:
+        """Raise if two generators begin with the same elements, unless all elements are equal."""
+        if self._checksums is None or not length:
             return
         constant = length > 1 and all(
             _bytes(array[:1]) == _bytes(array[-1:]) for array in leaves(batch)
         )
-        found = crc32(b"".join(map(_bytes, leaves(batch))))
-        if not constant and found in self._begun:
+        checksum = crc32(b"".join(map(_bytes, leaves(batch))))
+        if not constant and checksum in self._checksums:
             self.close()
             raise ArgumentError(
                 "`make` must return another generator in each worker; two of the "
@@ -103,11 +104,11 @@ class Merged:
                 "delivered twice. Give shard=True and make the part `index` of `num_shards`, or "
                 "rng=True and draw from `rng`, or workers=1."
             )
-        self._begun.add(found)
+        self._checksums.add(checksum)
 
     def close(self) -> None:
-        """End the reading without waiting for it. May be called again."""
-        self._going, self._left, self._over = set(), [], True
+        """Stop reading, without waiting for reads in flight. May be called again."""
+        self._running, self._leftovers, self._ended = set(), [], True
         self._runs.close()
 
 

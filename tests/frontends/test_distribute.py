@@ -61,7 +61,7 @@ for count in (40, 37, 33):
     source, loader = loader_of(count)
     step = tf.function(lambda batch: strategy.run(lambda x: x[:, 0], args=(batch,)))
     distributed = shares(strategy, loader)
-    source.forget()  # what told these data from others
+    source.forget()  # reads for the fingerprint
     told[f"loop {count}"] = [
         [[part.numpy().tolist() for part in strategy.experimental_local_results(step(batch))]
          for batch in distributed]
@@ -76,7 +76,7 @@ class Noting(keras.Sequential):
         return super().train_step(data)
 
 for name in ("fit", "resume", "resumed"):
-    # (A short last batch leaves a replica with nothing: its loss must not be NaN.)
+    # (A short last batch leaves a replica without elements: its loss must not be NaN.)
     _, loader = loader_of(33)
     loader = ooc.zip(loader.dataset, loader.dataset).batches(8, shuffle="global", seed=1)
     seen.clear()
@@ -146,8 +146,7 @@ def step(batch):
 
 told = []
 distributed = shares(strategy, loader)
-source.forget()  # what told these data from others
-for epoch in range(2):
+source.forget()  # reads for the fingerprintfor epoch in range(2):
     for batch in distributed:
         x, total = step(batch)
         told.append([x.numpy().tolist(), float(total)])
@@ -157,7 +156,7 @@ print("told", json.dumps({"steps": told, "rows": rows_read(source)}))
 
 
 def global_batches(count: int, replicas: int) -> list[list[int]]:
-    """Return the rows of the steps of two epochs; of a short one, what can be dealt out."""
+    """Return the rows of each step of two epochs, without rows that can't be divided evenly."""
     loader = ooc.open(np.arange(count)).batches(8, shuffle="global", seed=1)
     batches = [
         loader.positions(step, epoch) for epoch in range(EPOCHS) for step in range(len(loader))
@@ -171,7 +170,7 @@ def flat(lists: Any) -> list[Any]:
 
 
 def told(process: fork_server.Forked) -> Any:
-    """Return what a process printed; a hang is a failure."""
+    """Return the output of a process; fail if it hangs."""
     out, error = process.communicate(timeout=200)
     assert process.returncode == 0, error
     return json.loads(next(line[5:] for line in out.splitlines() if line.startswith("told ")))
@@ -183,7 +182,7 @@ def start(script: str, *arguments: str) -> fork_server.Forked:
 
 @pytest.mark.parametrize("count", [640, 637, 633])
 @pytest.mark.parametrize("options", [{"shuffle": "global"}, {"shuffle": False}], ids=str)
-def test_global_batches_are_the_same_for_any_number(count: int, options: Any) -> None:
+def test_global_batches_are_the_same_for_any_number_of_ranks(count: int, options: Any) -> None:
     whole = ooc.open(np.arange(count)).batches(16, seed=3, **options)
     for shards in (1, 2, 4, 8, 16):
         sources = [RecordingSource(np.arange(count)) for _ in range(shards)]
@@ -196,7 +195,7 @@ def test_global_batches_are_the_same_for_any_number(count: int, options: Any) ->
             expected = whole.batch(step, 1)
             found = np.concatenate([part.batch(step, 1) for part in parts])
             assert_array_equal(found, expected[: len(expected) // shards * shards])
-        # Every rank takes the same steps with the same sizes, and reads its own rows only.
+        # Every rank takes the same steps with the same sizes, and reads only its own rows.
         reads = [{int(row) for rows in source.rows for row in rows} for source in sources]
         assert (
             sum(map(len, reads))
@@ -205,7 +204,7 @@ def test_global_batches_are_the_same_for_any_number(count: int, options: Any) ->
         )
 
 
-def test_dropping_the_remainder_drops_it_for_any_number() -> None:
+def test_the_remainder_is_dropped_for_any_number_of_ranks() -> None:
     whole = ooc.open(np.arange(637)).batches(16, drop_remainder=True)
     for shards in (1, 2, 16):
         parts = [whole.shard(shards, index) for index in range(shards)]
@@ -237,7 +236,7 @@ class TestMirrored:
             assert sorted(rows[33 * epoch : 33 * (epoch + 1)]) == list(range(33))
         assert np.isfinite(mirrored["loss fit"]).all()
 
-    def test_fit_goes_on(self, mirrored: Any) -> None:
+    def test_fit_continues(self, mirrored: Any) -> None:
         assert mirrored["start resume"] == [1, 2]
         assert mirrored["start resumed"] == [2, 0]
         loader = ooc.open(np.arange(33)).batches(8, shuffle="global", seed=1)
@@ -251,7 +250,7 @@ class TestMirrored:
         ]
         assert steps == expected
 
-    def test_each_replica_goes_on_with_its_own(self, mirrored: Any) -> None:
+    def test_each_replica_continues_with_its_own_values(self, mirrored: Any) -> None:
         assert mirrored["end of parts"] == mirrored["end of whole"]
         first, second = mirrored["end of whole"][3]  # moving averages
         assert first != second
@@ -269,6 +268,6 @@ def test_two_processes_with_an_uneven_end() -> None:
         assert one[0] + other[0] == expected[number]
         assert one[1] == other[1] == sum(expected[number])
     assert len(ranks[0]["steps"]) == len(expected)
-    # No rank reads what it does not use.
+    # No rank reads rows that it does not use.
     for rank in ranks:
         assert sorted(rank["rows"]) == sorted(flat(step[0] for step in rank["steps"]))

@@ -1,4 +1,4 @@
-"""Exits and forks: nothing hangs, nothing is left, nothing grows."""
+"""Exits and forks: nothing hangs, is left behind, or grows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ open(fifo).read()
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name in TENSORFLOW if "worker" in name])
 def test_an_exit_with_tensorflow(tmp_path: Path, name: str) -> None:
-    """Without workers: see test_frontends_tfdata.py."""
+    """Without workers, see test_tfdata.py."""
     pytest.importorskip("tensorflow")
     assert leave(tmp_path / "one", TENSORFLOW[name], "end", fork=False) is None
     assert left_of(tmp_path) == []
@@ -92,7 +92,7 @@ def make_files(folder: Path) -> dict[str, tuple[str, ...]]:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_sources_after_a_fork(tmp_path: Path) -> None:
-    """Opened and read before it, while another thread goes on reading them."""
+    """Sources opened and read before the fork, while another thread continues to read them."""
     for module in ("h5py", "zarr"):
         pytest.importorskip(module)
     script = f"""
@@ -149,7 +149,7 @@ def counted() -> dict[str, int]:
 
     close_files()
     gc.collect()
-    for thread in our_threads():  # those of an iterator that is gone end by themselves
+    for thread in our_threads():  # threads of a deleted iterator end by themselves
         thread.join(60)
     return {
         "threads": len(our_threads()),
@@ -183,7 +183,7 @@ def test_nothing_grows_with_datasets(tmp_path: Path, count: int, workers: int) -
         build_and_drop(ooc.open(tmp_path / "a.npy"), number, workers)
     before = counted()
     for number in range(count):
-        # In the long one, some with workers: a process takes its time to start.
+        # Only in the long test, some with workers: processes are slow to start.
         own = 1 if workers or (count > 10 and number % 40 == 0) else 0
         build_and_drop(ooc.open(tmp_path / "a.npy"), number, own)
     after = counted()

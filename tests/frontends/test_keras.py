@@ -1,4 +1,4 @@
-"""Under Keras: each element once an epoch, the order changing from epoch to epoch, no warnings."""
+"""Keras: each element once an epoch, a new order in each epoch, and no warnings."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ keras = pytest.importorskip("keras")
 COUNT = 103
 
 pytestmark = pytest.mark.filterwarnings(
-    # Keras says this of every tf.data.Dataset under fit's own default.
+    # Keras warns of this for every tf.data.Dataset with fit's default.
     "ignore:`shuffle=True` was passed:UserWarning"
 )
 
 
 class Seen(keras.layers.Layer):
-    """Passes elements on and notes, in order, which ones the model was called with."""
+    """A layer that passes elements on and records their order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ def test_with_validation_data(kind: str) -> None:
 
 
 def test_part_of_an_epoch_at_a_time() -> None:
-    """steps_per_epoch below an epoch: the pass goes on where fit left it."""
+    """steps_per_epoch below an epoch: the pass continues where fit stopped."""
     elements = fit(loader().to_tf(epochs=2), epochs=4, steps_per_epoch=5)
     assert len(elements) == 4 * 5 * 10 - 7  # the short batch of the first epoch is among them
     assert sorted(elements[:COUNT]) == list(range(COUNT))
@@ -122,7 +122,7 @@ def test_evaluate_and_predict() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tf", "keras"])
-def test_an_error_comes_out_of_fit_as_itself(kind: str) -> None:
+def test_fit_raises_the_original_error(kind: str) -> None:
     def broken(x: np.ndarray, y: np.ndarray) -> Any:
         if (x >= 50).any():
             raise DamagedChunkError("chunks must decode.", path="a.h5", key="/u", rows=[55])
@@ -164,7 +164,7 @@ def test_pydataset_in_plain_python() -> None:
 
 
 @pytest.mark.parametrize("steps", [None, 11, 4])
-def test_pydataset_gives_the_epochs_in_their_order(steps: int | None) -> None:
+def test_pydataset_epochs_are_in_order(steps: int | None) -> None:
     made = loader()
     dataset = made.to_keras()
     elements = fit(dataset, epochs=2, steps_per_epoch=steps)
@@ -173,7 +173,7 @@ def test_pydataset_gives_the_epochs_in_their_order(steps: int | None) -> None:
     assert len(elements) == (80 if steps == 4 else 2 * COUNT)
 
 
-def test_pydataset_goes_on_in_another_fit() -> None:
+def test_pydataset_continues_in_another_fit() -> None:
     made = loader()
     dataset = made.to_keras()
     elements = fit(dataset) + fit(dataset)
@@ -182,14 +182,14 @@ def test_pydataset_goes_on_in_another_fit() -> None:
 
 
 def test_steps_that_keras_shuffles_are_refused() -> None:
-    """They would be read in an order that decodes a chunk again for each of its rows."""
+    """Shuffled steps would decode a chunk again for each of its rows."""
     with pytest.raises(ArgumentError, match=r"Pass fit\(…, shuffle=False\)"):
         fit(loader().to_keras(), epochs=3, shuffle=True)
 
 
 @pytest.mark.parametrize("count", [10, 20, 30])
-def test_looks_at_first_batches_are_no_steps(count: int) -> None:
-    """Keras has them before each `fit`: of an epoch that is as short, that is all of them."""
+def test_batches_that_keras_inspects_are_no_steps(count: int) -> None:
+    """Keras inspects the first batches before each `fit`: in a short epoch, all batches."""
     rows = np.arange(count, dtype="f4")[:, None]
     made = ooc.zip(ooc.open(rows), ooc.open(rows)).batches(10, shuffle=True)
     dataset = made.to_keras()
@@ -198,20 +198,20 @@ def test_looks_at_first_batches_are_no_steps(count: int) -> None:
     assert elements == expected.ravel().astype(int).tolist()
 
 
-def test_a_shuffle_that_begins_with_the_next_step_is_refused() -> None:
+def test_a_shuffle_that_starts_with_the_next_step_is_refused() -> None:
     dataset = loader(shuffle=False).to_keras()
     dataset.on_epoch_begin()
     for step in range(len(dataset)):
         dataset[step]
     dataset.on_epoch_end()
-    dataset[0], dataset[1]  # as Keras looks at them
+    dataset[0], dataset[1]  # as Keras inspects them
     dataset.on_epoch_begin()
     with pytest.raises(ArgumentError, match="`shuffle`"):
         dataset[2]
 
 
-def test_a_refused_step_ends_the_reading_ahead() -> None:
-    """Keras ends no epoch in which a read failed, and may keep the dataset with the exception."""
+def test_a_refused_step_ends_reading_ahead() -> None:
+    """Keras ends no epoch in which a read failed, and the exception may keep the dataset alive."""
     dataset = loader().to_keras()
     dataset.on_epoch_begin()
     before = set(threading.enumerate())
@@ -227,8 +227,8 @@ def test_a_refused_step_ends_the_reading_ahead() -> None:
 
 
 @pytest.mark.parametrize("option", ["workers", "use_multiprocessing"])
-def test_a_pool_of_keras_is_refused(option: str) -> None:
-    """It would ask for steps in any order, and a fork of it would begin epochs of its own."""
+def test_keras_workers_are_refused(option: str) -> None:
+    """A pool would request steps in any order, and a fork of it would begin epochs of its own."""
     stream = ooc.generate(lambda: iter(np.arange(9.0)), workers=0).batches(2)
     for dataset in (loader().to_keras(), stream.to_keras(steps=4)):
         with pytest.raises(ArgumentError, match=r"`batches\(…, workers=4\)`"):
@@ -237,7 +237,7 @@ def test_a_pool_of_keras_is_refused(option: str) -> None:
 
 
 def test_a_pass_that_begins_in_the_middle_under_fit() -> None:
-    """Keras thinks of the first epoch that the data ran out; those after it are whole."""
+    """Keras takes the first epoch for one in which the data ran out; later epochs are complete."""
     model, seen = model_and_seen()
     made = loader()
     with pytest.warns(UserWarning, match="ran out of data"):
@@ -283,7 +283,7 @@ def lost_zarr(folder: Path) -> ooc.View:
     ],
     ids=["damaged HDF5 chunk", "lost Zarr chunk"],
 )
-def test_faults_of_real_files_come_out_of_fit(
+def test_fit_raises_faults_of_real_files(
     make: Any, kind: type[Exception], words: str, tmp_path: Path
 ) -> None:
     made = make(tmp_path).next_frame().batches(8, shuffle=True)
@@ -304,8 +304,8 @@ print("tensorflow" in sys.modules)
 """
 
 
-def test_batches_for_another_backend_go_without_tensorflow() -> None:
-    """The collector would import it, or fail to, in whatever thread it runs."""
+def test_another_backend_needs_no_tensorflow() -> None:
+    """Otherwise the collector would import TensorFlow, or fail to, in any thread."""
     command = [sys.executable, "-c", ANOTHER_BACKEND]
     environment = {**os.environ, "KERAS_BACKEND": "numpy"}
     done = subprocess.run(

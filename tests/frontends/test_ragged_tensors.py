@@ -23,7 +23,7 @@ def both(tmp_path: Path) -> ooc.Zip:
 
 
 @pytest.mark.parametrize(("size", "drop"), [(20, False), (32, False), (32, True), (128, False)])
-def test_batches_are_those_of_the_loader(both: ooc.Zip, size: int, drop: bool) -> None:
+def test_batches_are_the_loaders(both: ooc.Zip, size: int, drop: bool) -> None:
     loader = both.batches(size, shuffle=True, seed=3, drop_remainder=drop)
     dataset = loader.to_tf()
     length = size if size == 20 or drop else None
@@ -41,7 +41,7 @@ def test_batches_are_those_of_the_loader(both: ooc.Zip, size: int, drop: bool) -
             assert_array_equal(made["y"], batch["y"])
 
 
-def test_numbers_alone_and_a_pass_that_begins_where_it_is_told() -> None:
+def test_a_single_array_and_a_later_start() -> None:
     rows = ooc.ragged(np.arange(100), lengths=[0, 30, 0, 70, 0])
     loader = rows.batches(2, shuffle=True)
     first = next(iter(loader.to_tf(start=(1, 1))))
@@ -50,7 +50,7 @@ def test_numbers_alone_and_a_pass_that_begins_where_it_is_told() -> None:
     assert [batch.to_list() for batch in empty] == [[[], []], [[], []], [[]]]
 
 
-def test_a_saved_iterator_goes_on(both: ooc.Zip, tmp_path: Path) -> None:
+def test_a_saved_iterator_continues(both: ooc.Zip, tmp_path: Path) -> None:
     dataset = both.batches(8, shuffle=True, seed=1).to_tf()
     batches = iter(dataset)
     for _ in range(5):
@@ -92,7 +92,7 @@ def test_buckets_of_static_shapes(both: ooc.Zip, drop: bool) -> None:
 
 
 def test_a_mixture(both: ooc.Zip, tmp_path: Path) -> None:
-    """Shares, epochs and a restart are those of the loader; each value comes as often as drawn."""
+    """Shares, epochs and restarts are the loader's; each value occurs as often as it is drawn."""
     few = {"x": ooc.ragged(-VALUES[:60], lengths=[20, 0, 40]), "y": ooc.open(np.arange(-3, 0))}
     mixed = ooc.mix([(both, 3), (ooc.zip(few), 1)], length=96)
     dataset = mixed.batches(16, shuffle=True, seed=3).to_tf()
@@ -119,7 +119,7 @@ def test_a_mixture(both: ooc.Zip, tmp_path: Path) -> None:
 
 
 def test_names_in_any_order() -> None:
-    """TensorFlow sorts the names of a dict."""
+    """TensorFlow sorts the keys of a dict."""
     tokens, labels = np.arange(100, 100 + LENGTHS.sum()), np.arange(100)
     rows = ooc.ragged(tokens, lengths=LENGTHS)
     parts = {"tokens": rows, "label": ooc.open(labels), "mask": rows.mask((40,))}

@@ -1,4 +1,4 @@
-"""A training that is interrupted anywhere and started again is the training that was not."""
+"""A training that is interrupted anywhere and restarted ends as if it had not been interrupted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class StopHere(Exception):  # noqa: N818
 
 
 class Interrupt(keras.callbacks.Callback):  # type: ignore[misc]
-    """Raise after so many steps; note which there were."""
+    """Raise after some steps; record the steps."""
 
     def __init__(self, after: int) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ def with_all(execution: int) -> Any:
 
 
 def train(folder: Path, *, after: int = 0, every: int = 3, epochs: int = 3, **options: Any) -> Any:
-    """Train as the same command would; return the model, what `fit` returned and the batches."""
+    """Train as the same script would; return the model, the history and the batches."""
     model = options.pop("model", None) or model_of()
     resume = ooc.Resume(folder, options.pop("loader", None) or loader_of(), every=every)
     interrupt = Interrupt(after)
@@ -126,7 +126,7 @@ class StopAfterEpoch(keras.callbacks.Callback):  # type: ignore[misc]
 
 
 class OwnSteps(keras.Model):  # type: ignore[misc]
-    """Takes what it is given apart by itself, as guides to Keras do."""
+    """Unpacks its input itself, as guides to Keras do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -225,7 +225,7 @@ def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
 
 @pytest.fixture(scope="module")
 def whole() -> list[np.ndarray]:
-    """Return the end of a training that was not interrupted: without `Resume`."""
+    """Return the final state of a training without interruption and without `Resume`."""
     tf.config.experimental.enable_op_determinism()
     model = model_of()
     model.fit(loader_of().to_tf(), epochs=3, verbose=0, shuffle=False)
@@ -234,7 +234,7 @@ def whole() -> list[np.ndarray]:
 
 @pytest.fixture(scope="module")
 def whole_with_all() -> tuple[list[np.ndarray], dict[str, list[float]]]:
-    """Return another one, of the model with all kinds of state, and what `fit` told of it."""
+    """Return the same for the model with all kinds of state, and its history."""
     tf.config.experimental.enable_op_determinism()
     model = model_of(1, with_all)
     history = model.fit(
@@ -251,16 +251,16 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-class TestGoesOn:
+class TestContinues:
     @pytest.mark.parametrize("execution", [1, 3])
-    def test_as_if_nothing_had_been(
+    def test_as_if_never_interrupted(
         self, tmp_path: Path, whole_with_all: Any, execution: int
     ) -> None:
         for after in (4, 0):
             made = model_of(execution, with_all)
             model, history, _ = train(tmp_path, after=after, model=made, validate=True)
         assert same(state_of(model), whole_with_all[0])
-        # The logs of an epoch are of all its steps, whenever they were trained on.
+        # The logs of an epoch cover all its steps, whenever they were trained on.
         for name, values in history.history.items():
             assert values == whole_with_all[1][name][-len(values) :]
 
@@ -273,19 +273,21 @@ class TestGoesOn:
         assert history.epoch == [1, 2]
         assert resume.start == (3, 0)
 
-    def test_a_training_that_is_done_is_done(self, tmp_path: Path, whole: list[np.ndarray]) -> None:
+    def test_a_finished_training_is_not_repeated(
+        self, tmp_path: Path, whole: list[np.ndarray]
+    ) -> None:
         train(tmp_path)
         model, history, batches = train(tmp_path)
         assert same(state_of(model), whole)
         assert batches == []
         assert history.epoch == []
-        # And may be continued: `fit` of this model begins where it is told to again.
+        # And the training can be extended: `fit` of this model obeys `initial_epoch` again.
         _, history, _ = train(tmp_path, epochs=4, model=model)
         assert history.epoch == [3]
         assert model.fit(loader_of().to_tf(), verbose=0, shuffle=False).epoch == [0]
 
     def test_twice_in_one_process(self, tmp_path: Path, whole: list[np.ndarray]) -> None:
-        """As in a notebook: the same objects, `fit` again."""
+        """As in a notebook: `fit` again with the same objects."""
         resume, model = ooc.Resume(tmp_path, loader_of(), every=2), model_of()
         data = resume.to_tf()
         for after in (1, 7, 0):  # before a save, and after one
@@ -312,8 +314,10 @@ class TestGoesOn:
 
     @pytest.mark.parametrize("after", [8, STEPS], ids=["within an epoch", "after an epoch"])
     @pytest.mark.parametrize("kind", ["own steps", "dicts and weights", "two optimizers"])
-    def test_what_the_first_batch_makes(self, tmp_path: Path, kind: str, after: int) -> None:
-        """Of every kind of model that `fit` takes, also where other callbacks set rates."""
+    def test_variables_created_by_the_first_batch(
+        self, tmp_path: Path, kind: str, after: int
+    ) -> None:
+        """With every kind of model that `fit` takes, also if other callbacks set rates."""
         make, loader = UNBUILT[kind]
 
         class Halve(keras.callbacks.Callback):  # type: ignore[misc]
@@ -340,7 +344,7 @@ class TestGoesOn:
         }
         assert found[1].history == told
 
-    def test_a_dataset_that_was_mapped_to_other_shapes(self, tmp_path: Path) -> None:
+    def test_a_dataset_mapped_to_other_shapes(self, tmp_path: Path) -> None:
         def trained(folder: str, after: int = 0) -> Any:
             keras.utils.set_random_seed(3)
             model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)])
@@ -361,8 +365,8 @@ class TestGoesOn:
         assert same(state_of(found[0]), state_of(expected[0]))
         assert found[1].history == expected[1].history
 
-    def test_a_dataset_that_was_mapped(self, tmp_path: Path) -> None:
-        """What is derived from the dataset does not know its cardinality."""
+    def test_a_mapped_dataset(self, tmp_path: Path) -> None:
+        """A dataset derived from this one does not know its cardinality."""
 
         def data(parallel: int, prefetch: int) -> Any:  # which may change
             return lambda resume: resume.to_tf(parallel=parallel, prefetch=prefetch).map(
@@ -390,7 +394,9 @@ class TestGoesOn:
         assert same(state_of(found), expected)
         assert float(found.optimizer.learning_rate.numpy()) == pytest.approx(1e-2 / 8)
 
-    def test_a_signal_ends_it_after_a_save(self, tmp_path: Path, whole: list[np.ndarray]) -> None:
+    def test_a_signal_ends_the_training_after_a_save(
+        self, tmp_path: Path, whole: list[np.ndarray]
+    ) -> None:
         resume, model = ooc.Resume(tmp_path, loader_of()), model_of()
 
         class Signal(keras.callbacks.Callback):  # type: ignore[misc]
@@ -408,7 +414,7 @@ class TestGoesOn:
         assert resume.start == (1, 5)
         assert same(state_of(train(tmp_path)[0]), whole)
 
-    def test_other_callbacks_may_stop_it(self, tmp_path: Path) -> None:
+    def test_other_callbacks_may_stop_the_training(self, tmp_path: Path) -> None:
         class Stop(keras.callbacks.Callback):  # type: ignore[misc]
             def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
                 self.model.stop_training = True
@@ -431,15 +437,15 @@ class TestGoesOn:
             found = train(tmp_path / "parts", model=mixed(), epochs=1, after=after)[0]
         assert same(state_of(found), expected)
 
-    def test_another_fit_begins_where_it_is_told(self, tmp_path: Path) -> None:
-        """Also after one that went on and ended by an exception."""
+    def test_another_fit_begins_at_its_initial_epoch(self, tmp_path: Path) -> None:
+        """Also after a fit that continued and ended by an exception."""
         train(tmp_path, after=STEPS + 5)
         model, _, batches = train(tmp_path, after=2)
         assert batches == [0, 1]
         assert model.fit(loader_of().to_tf(), verbose=0, shuffle=False).epoch == [0]
 
-    def test_a_pass_that_nobody_uses(self, tmp_path: Path) -> None:
-        """Keras makes iterators; under a strategy, threads read from them sooner or later."""
+    def test_an_unused_pass(self, tmp_path: Path) -> None:
+        """Keras makes iterators that it does not use; under a strategy, threads read from them."""
         resume, loader = ooc.Resume(tmp_path, loader_of()), loader_of()
         resume.set_model(model_of())
         data = resume.to_tf()
@@ -464,7 +470,7 @@ class TestRefuses:
         ],
     )
     @pytest.mark.filterwarnings("ignore:.*ran out of data")
-    def test_what_does_not_belong(
+    def test_saves_of_another_loader_or_model(
         self, tmp_path: Path, stopped: Path, options: dict[str, Any], error: Any, said: str
     ) -> None:
         if options.pop("fresh", False):
@@ -476,12 +482,12 @@ class TestRefuses:
         with pytest.raises(error, match=said):
             train(tmp_path, **options)
 
-    def test_an_initial_epoch_that_is_another(self, stopped: Path) -> None:
+    def test_another_initial_epoch(self, stopped: Path) -> None:
         with pytest.raises(RestoreError, match="Leave out `initial_epoch`"):
             train(stopped, initial_epoch=2)
 
-    def test_more_steps_in_an_execution_than_there_were(self, tmp_path: Path) -> None:
-        """Where they would make the variables that are missing."""
+    def test_more_steps_in_an_execution_than_were_done(self, tmp_path: Path) -> None:
+        """If these steps would have to create the missing variables."""
         train(tmp_path, after=4)
         model = new_model()
         model.compile("sgd", "mse", metrics=["mae"], steps_per_execution=5)
@@ -498,7 +504,7 @@ class TestRefuses:
         with pytest.raises(ArgumentError, match="`every`"):
             ooc.Resume(tmp_path, loader_of(), every=0)
 
-    def test_what_is_no_loader(self, tmp_path: Path) -> None:
+    def test_an_argument_that_is_no_loader(self, tmp_path: Path) -> None:
         made: Any = ooc.generate(lambda: iter([1]), workers=0).batches(2)
         for given in (loader_of().dataset, made):
             with pytest.raises(ArgumentError, match=r"`loader` must be .*; got <(Zip|Stream)"):
@@ -529,7 +535,7 @@ def assert_same_values(found: Save, save: Save) -> None:
 
 
 class TestSaves:
-    def test_what_was_written_is_read(self, tmp_path: Path) -> None:
+    def test_a_save_is_read_as_written(self, tmp_path: Path) -> None:
         found = read_save(write_save(tmp_path / "new" / "folder", some_save()))
         assert (found.epoch, found.step) == (0, 7)
         assert_same_values(found, some_save())
@@ -554,7 +560,7 @@ class TestSaves:
             except RestoreError as error:
                 assert "Delete it" in str(error)  # noqa: PT017
                 noticed += 1
-            else:  # e.g. the time in a ZIP header
+            else:  # a harmless byte, e.g. of the time in a ZIP header
                 assert_same_values(found, some_save())
                 assert (found.epoch, found.step, found.fingerprint) == (0, 7, "{}")
         assert noticed > len(whole) // 3 // 2
@@ -567,17 +573,17 @@ class TestSaves:
             with pytest.raises(RestoreError, match=r"Delete it to go on from the save before it"):
                 read_save(path)
 
-    def test_somebody_elses_file(self, tmp_path: Path) -> None:
+    def test_a_file_of_another_program(self, tmp_path: Path) -> None:
         for arrays in ({"a": np.zeros(3)}, {"about": np.frombuffer(b'{"format": 3}', "u1")}):
             np.savez(tmp_path / "save-000001-000000000.npz", **arrays)
             with pytest.raises(RestoreError, match="written by oocdata"):
                 train(tmp_path)
 
     @pytest.mark.parametrize("at", ["savez", "fsync", "replace"])
-    def test_what_fails_while_it_is_written(
+    def test_a_failure_while_writing(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str
     ) -> None:
-        """A full disk, say. (What a kill leaves, test_resume_kill.py tries.)"""
+        """A full disk, for example. (For saves interrupted by a kill, see test_resume_kill.py.)"""
         former = write_save(tmp_path, some_save(0, 7))
 
         def fail(*_: object, **__: object) -> None:
@@ -592,7 +598,7 @@ class TestSaves:
         write_save(tmp_path, some_save(0, 9))
         assert not list(tmp_path.glob("*.tmp"))
 
-    def test_it_is_on_the_disk_before_it_has_its_name(
+    def test_a_save_is_synced_before_it_is_renamed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         calls: list[str] = []

@@ -1,4 +1,4 @@
-"""Real processes and real SIGKILLs: over the training, every element exactly once an epoch."""
+"""Real processes and SIGKILL: over the whole training, every element exactly once an epoch."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
         options = {"parallel": 1 + number, "prefetch": 2 * number}
         process = start(folder, at, **options)
         if at == "anywhere":
-            # So many steps later, wherever it is by then.
+            # This number of steps later, whatever the process is doing then.
             enough = len(lines(folder)) + chance.randrange(2, 10)
             while len(lines(folder)) < enough and process.poll() is None:
                 threading.Event().wait(0.01)
@@ -133,14 +133,14 @@ def test_killed_at_any_moment(tmp_path: Path) -> None:
     done = 0
     for (_, epoch, step), *trained in runs:
         begun = epoch * steps + step
-        # At the last save: no step is left out, and no more are repeated than since then (a kill
-        # while that one was written leaves the one before it).
+        # From the last save: no step is left out, and only later steps are repeated (a kill while
+        # a save is written leaves the save before it).
         assert done - 2 * EVERY <= begun <= done
         assert [line[0] for line in trained] == list(range(begun, begun + len(trained)))
         done = max(done, begun + len(trained))
     assert done == EPOCHS * steps
 
-    # What is trained on at a step, and what comes of it, is the same each time, killed or not.
+    # The rows of a step, and its loss, are the same each time, with and without kills.
     for before, rows, loss in (line for line in noted if line[0] != "start"):
         assert rows == loader.batch(before % steps, before // steps)[:, 0].tolist()
         assert [before, rows, loss] == expected[before]

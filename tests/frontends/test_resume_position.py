@@ -1,4 +1,4 @@
-"""A position saved anywhere, restored elsewhere: the same batches, or a refusal that says why."""
+"""A position saved in one process and restored in another: the same batches, or a clear refusal."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def loaders(folder):
 def flipped(pair, rng):
     return {"a": pair["b"] + rng.integers(1000), "b": pair["a"]}
 """
-# Its functions are those of a script, as in the process that restores.
+# Its functions belong to a script, as in the process that restores.
 made_here: dict[str, Any] = {"ooc": ooc, "np": np, "__name__": "__main__"}
 exec(LOADERS, made_here)
 loaders: Callable[[Path], dict[str, ooc.Loader]] = made_here["loaders"]
@@ -63,7 +63,7 @@ RESTORE = textwrap.dedent(
             iterator = iter(datasets[done % 2])
             path = f"{{saved}}/{{name}}/{{done}}-1"
             tf.train.Checkpoint(it=iterator).restore(path).assert_consumed()
-            # All that is left, now and then; elsewhere a run and a step of the next.
+            # Sometimes all remaining steps; otherwise a run and one step of the next.
             most = None if done % 7 == 0 else done + 3
             left = every[done:most]
             for number, expected in enumerate(left):
@@ -99,7 +99,7 @@ def saved(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return saved
 
 
-def test_runs_are_tried(folder: Path) -> None:
+def test_loaders_have_runs(folder: Path) -> None:
     together = {name: loader.steps_together for name, loader in loaders(folder).items()}
     assert together["runs"] > 1
     assert together["runs and a remainder"] > 1
@@ -117,7 +117,7 @@ def test_a_checkpoint_is_small(saved: Path) -> None:
 
 @pytest.mark.long
 def test_every_step_in_a_fresh_process(folder: Path, saved: Path, tmp_path: Path) -> None:
-    """With a copy of the data elsewhere, and another prefetch than that of those who saved."""
+    """With a copy of the data elsewhere, and another prefetch than in the process that saved."""
     shutil.copy(folder / "rows.npy", tmp_path)
     out, err = fork_server.start(RESTORE, tmp_path, saved).communicate(timeout=300)
     assert "restored" in out, err
@@ -151,7 +151,7 @@ def test_other_data_or_descriptions_are_refused(
     shutil.copy(folder / "rows.npy", tmp_path)
     again = iter(make(tmp_path).to_tf())
 
-    def restore() -> None:  # TensorFlow looks at the run that it is in at once
+    def restore() -> None:  # TensorFlow reads the current run at once
         tf.train.Checkpoint(it=again).restore(path)
         next(again)
 
@@ -169,7 +169,7 @@ def test_another_number_of_epochs_is_refused(folder: Path, tmp_path: Path) -> No
         tf.train.Checkpoint(it=again).restore(path)
 
 
-def test_passes_that_follow_a_restored_one(folder: Path, tmp_path: Path) -> None:
+def test_passes_after_a_restored_one(folder: Path, tmp_path: Path) -> None:
     loader = usual(folder)
     steps = len(loader)
     every = [loader.batch(step % steps, step // steps) for step in range(5 * steps)]
@@ -177,7 +177,7 @@ def test_passes_that_follow_a_restored_one(folder: Path, tmp_path: Path) -> None
     for _ in range(steps + 4):
         next(iterator)
     path = tf.train.Checkpoint(it=iterator).save(tmp_path / "it")
-    dataset = usual(folder).to_tf()  # which counts its passes anew, as in another process
+    dataset = usual(folder).to_tf()  # which counts its passes from 0, as in another process
     again = iter(dataset.repeat(3))
     tf.train.Checkpoint(it=again).restore(path).assert_consumed()
     assert_array_equal([*again, *dataset], every[steps + 4 : 4 * steps])

@@ -1,4 +1,4 @@
-"""A cluster of readers: real processes, real signals, every batch once."""
+"""A cluster of workers: real processes, real signals, every batch once."""
 
 from __future__ import annotations
 
@@ -71,16 +71,16 @@ class Server:
 
 
 class Cluster:
-    """Servers, each the command itself; what was started is ended with the cluster."""
+    """Servers, each started by the command line; they end with the cluster."""
 
     def __init__(self, *, fork: bool = True) -> None:
         self.servers: list[Server] = []
-        self.fork = fork  # or as it is typed, with TensorFlow's import
+        self.fork = fork  # else as a new process, which imports TensorFlow
 
     def start(self, *arguments: str) -> Server:
         process = start(RUN, *arguments) if self.fork else typed(*arguments)
         assert process.stdout is not None
-        # One that ends gives an empty line, and an error here.
+        # A server that ends writes an empty line, which is an error here.
         said = process.stdout.readline().split()
         server = Server(process, said[4].rstrip(","))
         self.servers.append(server)
@@ -177,7 +177,7 @@ class TestEpochs:
         assert drawn(dataset) == expected(loader, 0)
 
     def test_a_file_in_a_store(self, service: str, tmp_path: Path) -> None:
-        """The readers fetch it by its URL, each the chunks of the steps that it is dealt."""
+        """Each worker fetches the chunks of its steps by the URL of the file."""
         rows = np.random.default_rng(0).integers(0, 1 << 30, (4096, 16, 16))
         with h5py.File(tmp_path / "a.h5", "w") as file:
             file.create_dataset("u", data=rows, chunks=(8, 16, 16), compression="gzip")
@@ -189,12 +189,10 @@ class TestEpochs:
             found = drawn(dataset)
             fetched = server.nbytes
             assert found == expected(loader, 0)
-        # Each reader fetches the metadata too, and the chunks that a border between two cuts.
+        # Each worker also fetches the metadata, and chunks that a border between two parts cuts.
         assert fetched <= 1.5 * (tmp_path / "a.h5").stat().st_size
 
-    def test_what_functions_draw_depends_on_the_step_alone(
-        self, service: str, view: ooc.View
-    ) -> None:
+    def test_draws_of_functions_depend_only_on_the_step(self, service: str, view: ooc.View) -> None:
         loader = view.map(service_functions.noisy, rng=True).batches(50, shuffle=True, seed=3)
         dataset = loader.to_tf(service=service)
         assert [drawn(dataset), drawn(dataset)] == [expected(loader, 0), expected(loader, 1)]
@@ -202,9 +200,9 @@ class TestEpochs:
     def test_from_the_middle_and_several_epochs(self, service: str, view: ooc.View) -> None:
         loader = view.batches(100, drop_remainder=True, shuffle=True)
         dataset = loader.to_tf(service=service, start=(3, 4), epochs=2)
-        assert dataset.cardinality() == 20  # of every pass but the first
+        assert dataset.cardinality() == 20  # of every pass except the first
         batches = [contents(batch) for batch in dataset]
-        # No batch of an epoch comes before the one before it is complete.
+        # No batch of an epoch comes before the previous epoch is complete.
         assert sorted(batches[:6]) == expected(loader, 3, 4)
         assert sorted(batches[6:]) == expected(loader, 4)
         second = [contents(batch) for batch in dataset]
@@ -227,16 +225,16 @@ class TestEpochs:
         history = model.fit(dataset, epochs=2, verbose=0, shuffle=False)
         assert len(history.history["loss"]) == 2
 
-    def test_workers_of_a_loader_stay_at_home(self, service: str, view: ooc.View) -> None:
+    def test_worker_processes_of_a_loader_are_not_used(self, service: str, view: ooc.View) -> None:
         loader = view.map(service_functions.doubled).batches(100, workers=2)
         assert drawn(loader.to_tf(service=service)) == expected(loader, 0)
 
-    def test_files_are_opened_anew_for_each_dataset(
+    def test_each_dataset_opens_its_files(
         self, service: str, view: ooc.View, tmp_path: Path
     ) -> None:
         list(view.batches(100).to_tf(service=service))
         array = np.arange(1003)
-        array[600] = 7  # neither size nor ends tell
+        array[600] = 7  # neither the size nor the ends of the file change
         np.save(tmp_path / "a.npy", array)
         again = ooc.open(tmp_path / "a.npy").batches(100)
         assert drawn(again.to_tf(service=service)) == expected(again, 0)
@@ -279,7 +277,7 @@ class TestSharing:
         assert all(mine)
         assert all(theirs)
 
-    def test_other_loaders_of_one_name_share_nothing(self, service: str, view: ooc.View) -> None:
+    def test_other_loaders_with_one_name_share_nothing(self, service: str, view: ooc.View) -> None:
         """Training and validation data of one run, in turn."""
         parts = [part.batches(10) for part in view.split(0.5, 0.5)]
         found: list[list[tuple[bytes, ...]]] = [[], []]
@@ -302,7 +300,7 @@ class TestSharing:
 
 
 class TestErrors:
-    def test_an_error_in_a_worker_arrives(self, service: str, view: ooc.View) -> None:
+    def test_an_error_in_a_worker_is_raised(self, service: str, view: ooc.View) -> None:
         loader = view.map(service_functions.fails, spec=view[0]).batches(10)
         with pytest.raises(tf.errors.UnknownError, match="OSError: the disk is on fire"):
             list(loader.to_tf(service=service))
@@ -312,7 +310,9 @@ class TestErrors:
         with pytest.raises(tf.errors.UnknownError, match="StopIteration: no more"):
             list(loader.to_tf(service=service))
 
-    def test_what_is_not_allowed_is_not_imported(self, service: str, view: ooc.View) -> None:
+    def test_modules_that_are_not_allowed_are_not_imported(
+        self, service: str, view: ooc.View
+    ) -> None:
         loader = view.map(np.square, spec=view[0]).batches(10)
         said = r"the module 'numpy' is not allowed.*service_functions"
         with pytest.raises(tf.errors.UnknownError, match=said):
@@ -327,7 +327,7 @@ class TestErrors:
             list(dataset)
         assert "Do they see the same folder?" in str(caught.value)
 
-    def test_a_file_that_is_another_one_there(
+    def test_another_file_at_the_workers_path(
         self, service: str, view: ooc.View, tmp_path: Path
     ) -> None:
         dataset = view.batches(10).to_tf(service=service)
@@ -340,25 +340,29 @@ class TestErrors:
         iterator = iter(dataset)
         next(iterator)
         os.truncate(tmp_path / "a.npy", 1000)
-        # With its rows; without them from a worker that opens the file only now.
+        # With the rows; without them from a worker that opens the file only now.
         said = r"TruncatedFileError: .*a\.npy'(, rows \d+, \d+|\])"
         with pytest.raises(tf.errors.UnknownError, match=said):
             list(iterator)
 
-    def test_a_function_that_breaks_its_promise(self, service: str, view: ooc.View) -> None:
+    def test_a_function_with_another_result_than_its_spec(
+        self, service: str, view: ooc.View
+    ) -> None:
         spec = ooc.ArraySpec((3,), np.dtype("f4"))
         loader = view.map(service_functions.slow, spec=spec).batches(10)
         with pytest.raises(tf.errors.UnknownError, match=r"MapError: .*\(3,\) float32"):
             list(loader.to_tf(service=service))
 
-    def test_what_can_not_travel_fails_at_the_call(self, service: str, view: ooc.View) -> None:
+    def test_a_function_that_cannot_be_sent_fails_at_the_call(
+        self, service: str, view: ooc.View
+    ) -> None:
         with pytest.raises(DescriptionError, match="a lambda has no name"):
             view.map(lambda x: x).batches(10).to_tf(service=service)
         with pytest.raises(DescriptionError, match="array in memory"):
             ooc.open(np.arange(10)).batches(10).to_tf(service=service)
 
     def test_no_dispatcher(self, view: ooc.View) -> None:
-        with socket.socket() as taken:  # and nobody listens
+        with socket.socket() as taken:  # a port on which nobody listens
             taken.bind(("127.0.0.1", 0))
             address = f"localhost:{taken.getsockname()[1]}"
             with pytest.raises(ServiceError, match=f"{address}' does not: .*oocdata dispatcher"):
@@ -367,7 +371,7 @@ class TestErrors:
     @pytest.mark.parametrize(
         "service", ["localhost", "localhost:", ":5050", "a:b", "a:0", "a:70000", "http://a:1", 5050]
     )
-    def test_what_is_no_address(self, view: ooc.View, service: Any) -> None:
+    def test_invalid_addresses(self, view: ooc.View, service: Any) -> None:
         with pytest.raises(ArgumentError, match="'HOST:PORT'"):
             view.batches(10).to_tf(service=service)
 
@@ -382,7 +386,7 @@ class TestErrors:
 
 @pytest.mark.long
 class TestKilled:
-    """In an order: a worker that was killed stays known to its dispatcher."""
+    """The tests depend on their order: a killed worker stays known to its dispatcher."""
 
     @pytest.fixture
     def loader(self, view: ooc.View, monkeypatch: pytest.MonkeyPatch) -> ooc.Loader:
@@ -414,10 +418,10 @@ class TestKilled:
             started.result()
         assert sorted(got) == expected(loader, 0)
 
-    def test_in_a_shared_epoch_nothing_comes_twice(
+    def test_no_batch_of_a_shared_epoch_is_delivered_twice(
         self, loader: ooc.Loader, view: ooc.View
     ) -> None:
-        """What tf.data service promises: at most once; and it waits for that address."""
+        """tf.data service delivers at most once, and waits for a worker at the same address."""
         with cluster_of(1) as cluster:
             lost = cluster.worker("--port", str(lasting_ports(1)[0]))
             dataset = loader.to_tf(service=cluster.main.address, job_name="both")
@@ -450,14 +454,14 @@ class TestKilled:
                 started.result()
             assert sorted(got) == expected(loader, 0)
 
-    def test_without_a_journal_it_has_forgotten(self, loader: ooc.Loader) -> None:
+    def test_a_dispatcher_without_a_journal(self, loader: ooc.Loader) -> None:
         port = ("--port", str(lasting_ports(1)[0]))
         with cluster_of(1, *port) as cluster, ThreadPoolExecutor() as pool:
             iterator = iter(loader.to_tf(service=cluster.main.address))
             next(iterator)
             cluster.main.kill()
             started = pool.submit(cluster.start, "dispatcher", *port)
-            forgotten = "dispatcher restart|Iteration id .* not found"  # whoever asks first
+            forgotten = "dispatcher restart|Iteration id .* not found"  # the first request's
             with pytest.raises(tf.errors.NotFoundError, match=forgotten):
                 list(iterator)
             started.result()
@@ -518,7 +522,7 @@ class TestCommands:
         ],
         ids=["port", "worker's port", "no dispatcher", "no name", "no address", "no module"],
     )
-    def test_what_can_not_start_says_why(
+    def test_a_server_that_cannot_start_reports_why(
         self, cluster: Cluster, arguments: list[str], said: str, code: int
     ) -> None:
         with socket.socket() as free:
@@ -535,13 +539,13 @@ class TestCommands:
         assert "Traceback" not in result.stderr
 
     @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
-    def test_it_ends_when_asked(self, number: signal.Signals) -> None:
+    def test_a_server_ends_on_a_signal(self, number: signal.Signals) -> None:
         with cluster_of(1) as made:
             for server in reversed(made.servers):
                 server.process.send_signal(number)
             assert [server.process.wait(60) for server in made.servers] == [0, 0]
 
-    def test_only_this_machine_is_answered(self, cluster: Cluster) -> None:
+    def test_only_this_machine_is_served(self, cluster: Cluster) -> None:
         address = own_address()
         if address is None:
             pytest.skip("this machine has no other address than loopback")
@@ -550,7 +554,7 @@ class TestCommands:
             assert answers("localhost", server.port)
             assert not answers(address, server.port)
 
-    def test_others_are_answered_when_told_so(self, view: ooc.View) -> None:
+    def test_others_are_served_on_request(self, view: ooc.View) -> None:
         address = own_address()
         if address is None:
             pytest.skip("this machine has no other address than loopback")

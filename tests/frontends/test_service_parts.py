@@ -1,4 +1,4 @@
-"""What of the service needs no cluster: what came, what a worker reads, TensorFlow's table."""
+"""Parts of the service that need no cluster: delivery, reading in a worker, TensorFlow's table."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from oocdata.tools import servers as listening
 
 class TestDelivery:
     @given(st.data())
-    def test_every_step_is_asked_for_until_it_came(self, data: st.DataObject) -> None:
+    def test_every_step_is_requested_until_it_arrives(self, data: st.DataObject) -> None:
         steps = data.draw(st.integers(1, 20))
         first = data.draw(st.integers(0, 2 * steps))
         epochs = data.draw(st.integers(1, 3))
         length = epochs * steps - first % steps
-        dealt = data.draw(st.integers(1, 7))
-        got = Delivery(steps, dealt, lambda: Pass(first, length, steps, 1), shared=False)
+        part_steps = data.draw(st.integers(1, 7))
+        got = Delivery(steps, part_steps, lambda: Pass(first, length, steps, 1), shared=False)
         begun = got.begin()
         assert begun == first
         came = []
@@ -55,7 +55,7 @@ class TestDelivery:
         assert sorted(came) == list(range(first, first + length))
         assert got._epochs == {}
 
-    def test_what_never_comes_is_an_error(self) -> None:
+    def test_a_step_that_never_arrives_is_an_error(self) -> None:
         got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1), shared=False)
         begun = got.begin()
         for attempt in range(ATTEMPTS):
@@ -65,21 +65,21 @@ class TestDelivery:
             got.missing(begun, 0, ATTEMPTS)
         assert (caught.value.epoch, caught.value.step) == (0, 0)
 
-    def test_nobody_knows_what_is_missing_of_a_shared_epoch(self) -> None:
+    def test_missing_steps_of_a_shared_epoch_are_unknown(self) -> None:
         got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1), shared=True)
         begun = got.begin()
         assert got.missing(begun, 0, 0).tolist() == [[0, 4]]
         for attempt in range(1, ATTEMPTS + 1):
             assert got.missing(begun, 0, attempt).tolist() == []
 
-    def test_when_it_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_when_a_step_is_lost(self, monkeypatch: pytest.MonkeyPatch) -> None:
         now = 100.0
         monkeypatch.setattr(delivery.time, "monotonic", lambda: now)
         got = Delivery(4, 4, lambda: Pass(0, 4, 4, 1), shared=False)
         begun = got.begin()
         got.missing(begun, 0, 0)
         assert got.arrived(begun, 0, 0)
-        now += 1000  # whoever trains took long: nobody was asked meanwhile
+        now += 1000  # the trainer took long, and requested nothing meanwhile
         assert got.arrived(begun, 0, -1)
         now += delivery.PATIENCE - 1
         assert got.arrived(begun, 0, -1)
@@ -104,10 +104,10 @@ def test_parts_of_steps(chosen: set[int], most: int) -> None:
 
 
 class TestDealing:
-    """Which readers decode which chunks: counted."""
+    """Count which workers decode which chunks."""
 
     def decoded(self, loader: ooc.Loader, together: int) -> int:
-        """Return the sum over four readers of the blocks that each needs, dealt in turn."""
+        """Return the sum of the blocks that four workers need, which take parts in turn."""
         needed: list[set[int]] = [set() for _ in range(4)]
         for number, first in enumerate(range(0, len(loader), together)):
             for step in range(first, min(first + together, len(loader))):
@@ -117,16 +117,16 @@ class TestDealing:
     def test_neighbouring_steps_of_a_block_shuffle(self) -> None:
         rows = ooc.View.of(RecordingSource(np.arange(200_000), chunks=32))
         loader = rows.batches(32, shuffle=ooc.BlockShuffle(32, 64))
-        dealt = service.steps_dealt(loader)
-        assert dealt % loader.steps_together == 0
-        assert -(-len(loader) // dealt) >= 8
+        part_steps = service.steps_per_part(loader)
+        assert part_steps % loader.steps_together == 0
+        assert -(-len(loader) // part_steps) >= 8
         blocks = 200_000 / 32
-        assert self.decoded(loader, dealt) < 1.5 * blocks
+        assert self.decoded(loader, part_steps) < 1.5 * blocks
         assert self.decoded(loader, loader.steps_together) > 1.8 * blocks
 
-    def test_runs_of_rows_that_have_an_address(self) -> None:
+    def test_runs_of_addressable_rows(self) -> None:
         loader = ooc.open(np.arange(20_000)).batches(10, shuffle=True)
-        assert service.steps_dealt(loader) == loader.steps_together
+        assert service.steps_per_part(loader) == loader.steps_together
 
 
 @pytest.fixture
@@ -142,7 +142,7 @@ class TestReaders:
         text = as_json(loader).encode()
         return readers.read(text, opening, np.int64(2), np.int64(start), np.int64(stop))
 
-    def test_a_run_is_cut_into_batches(self, view: ooc.View) -> None:
+    def test_a_run_is_divided_into_batches(self, view: ooc.View) -> None:
         loader = view.batches(10, shuffle=True)
         readers = Readers()
         full, short = self.read(readers, loader, 8, 10)
@@ -173,7 +173,7 @@ class TestReaders:
             self.read(readers, view.batches(10), 0, 4, str(number).encode())
         assert readers.loader.cache_info().currsize == 16
 
-    def test_an_error_says_what_it_was(self, view: ooc.View, tmp_path: Path) -> None:
+    def test_an_error_names_the_original(self, view: ooc.View, tmp_path: Path) -> None:
         loader = view.batches(10)
         text = as_json(loader).encode()
         (tmp_path / "a.npy").unlink()
@@ -183,8 +183,8 @@ class TestReaders:
     @pytest.mark.parametrize(
         "text", [b"", b"\x80\x04N.", b"[" * 100_000, b"null", b'{"format": 1}'], ids=len
     )
-    def test_what_is_no_description(self, text: bytes) -> None:
-        """A pickle is no more than that: nothing here would load it."""
+    def test_invalid_descriptions(self, text: bytes) -> None:
+        """A pickle is not a description either: nothing here would load it."""
         with pytest.raises(DescriptionError, match="description must"):
             Readers().loader(text, b"1")
 
@@ -218,7 +218,7 @@ def called(name: str, inputs: list[Any]) -> list[tf.Tensor]:
 
 
 class TestContract:
-    """What we rely on in TensorFlow, beside its public interface."""
+    """Behaviour of TensorFlow, beside its public interface, that this package relies on."""
 
     def test_a_function_is_called_by_its_name(self) -> None:
         serving.register("oocdata.test", lambda text, n: [np.full(n, len(text))])
@@ -230,7 +230,7 @@ class TestContract:
         dataset = tf.data.Dataset.range(4).map(lambda n: called("oocdata.test", [n])[0])
         assert [int(n) for n in dataset] == [0, 2, 4, 6]
 
-    def test_a_name_that_nobody_has(self) -> None:
+    def test_an_unregistered_name(self) -> None:
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"oocdata\.nobody"):
             called("oocdata.nobody", [1])
 
@@ -263,8 +263,8 @@ class TestContract:
 
 
 class TestListening:
-    def test_a_port_that_is_taken(self) -> None:
-        (port,) = lasting_ports(1)  # or whoever comes may be handed it
+    def test_a_port_in_use(self) -> None:
+        (port,) = lasting_ports(1)  # else another process may get the port
         with (
             socket.create_server(("127.0.0.1", port)),
             pytest.raises(ServiceError, match=f"`port` must be free; {port} is not"),
@@ -272,7 +272,7 @@ class TestListening:
             listening.free_port(port)
         assert listening.free_port(port) == port
 
-    def test_where_others_can_not_be_kept_out_nothing_starts(
+    def test_nothing_starts_if_others_cannot_be_kept_out(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -282,7 +282,7 @@ class TestListening:
         with pytest.raises(ServiceError, match="none is found"):
             listening.only_loopback(1)
 
-    def test_who_was_quicker_is_cut_off(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_connection_made_too_early_is_closed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         with socket.create_server(("127.0.0.1", 0)) as server:
             port = server.getsockname()[1]
             with socket.create_connection(("127.0.0.1", port), 5) as client:

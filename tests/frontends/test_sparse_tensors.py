@@ -22,7 +22,7 @@ def both(tmp_path: Path) -> ooc.Zip:
 
 
 @pytest.mark.parametrize("size", [20, 32])
-def test_batches_are_those_of_the_loader(both: ooc.Zip, size: int) -> None:
+def test_batches_are_the_loaders(both: ooc.Zip, size: int) -> None:
     loader = both.batches(size, shuffle=True, seed=3)
     dataset = loader.to_tf(sparse=True)
     length = size if size == 20 else None
@@ -48,13 +48,13 @@ def test_text_beside_sparse_rows(both: ooc.Zip) -> None:
         assert_array_equal(tf.sparse.to_dense(made), rows)
 
 
-def test_a_pass_begins_where_it_is_told(both: ooc.Zip) -> None:
+def test_a_later_start(both: ooc.Zip) -> None:
     loader = both[:90].batches(20, shuffle=True)
     first = next(iter(loader.to_tf(sparse=True, start=(1, 4))))
     assert_array_equal(tf.sparse.to_dense(first["x"]), loader.batch(4, 1)["x"])
 
 
-def test_rows_without_numbers() -> None:
+def test_empty_rows() -> None:
     from oocdata.datasets.view import View
     from oocdata.engines.memory_array import MemoryArray
     from oocdata.engines.source import Storage
@@ -67,7 +67,7 @@ def test_rows_without_numbers() -> None:
     assert not any(one.numpy().any() for one in batches)
 
 
-def test_no_dense_rows_are_made(both: ooc.Zip, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_never_become_dense(both: ooc.Zip, monkeypatch: pytest.MonkeyPatch) -> None:
     from oocdata.engines.sparse import SparseRows
 
     def read(*_: object) -> None:

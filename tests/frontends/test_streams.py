@@ -1,4 +1,4 @@
-"""Generators under tf.data and Keras: every element that was yielded, once."""
+"""Generators in tf.data and Keras: every yielded element once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:`shuffle=True` was passed:UserWa
 
 
 def _pairs() -> Any:
-    # Inside of a function, so that workers get it by value, and need not import TensorFlow.
+    # Inside a function, so that it is pickled by value and workers need not import TensorFlow.
     def pairs(num_shards: int, index: int) -> Iterator[tuple[Any, Any]]:
         for number in range(index, 103, num_shards):
             yield np.full((2,), number, "f4"), number
@@ -42,7 +42,7 @@ def without_end() -> Iterator[tuple[Any, Any]]:
 
 
 class Notes(keras.callbacks.Callback):
-    """Notes the steps of each epoch."""
+    """Records the steps of each epoch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,7 +56,7 @@ class Notes(keras.callbacks.Callback):
 
 
 class Batches(keras.layers.Layer):
-    """Notes the first number of each element that a model is called with."""
+    """A layer that records the first number of each element."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ def fitted(data: Any, **options: Any) -> tuple[list[int], list[int]]:
 
 # The other two pairs: test_fit_takes_each_epoch_whole, and tests/reading/test_generators.py.
 @pytest.mark.parametrize(("workers", "drop"), [(0, True), (2, False)])
-def test_each_pass_gives_each_element_once(workers: int, drop: bool) -> None:
+def test_each_pass_has_each_element_once(workers: int, drop: bool) -> None:
     stream = ooc.generate(pairs, workers=workers, shard=True).batches(8, drop_remainder=drop)
     dataset = stream.to_tf()
     length = 8 if drop else None
@@ -120,7 +120,7 @@ def test_a_length_is_the_cardinality() -> None:
         list(even.to_tf())
 
 
-def test_fit_goes_on_where_generators_never_end() -> None:
+def test_fit_continues_with_endless_generators() -> None:
     spec = (ooc.ArraySpec((2,), np.dtype("f4")), ooc.ArraySpec((), np.dtype("f4")))
     stream = ooc.generate(without_end, spec, workers=0).batches(4, drop_remainder=True)
     elements, steps = fitted(stream.to_tf(), epochs=3, steps_per_epoch=5)
@@ -129,7 +129,7 @@ def test_fit_goes_on_where_generators_never_end() -> None:
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_keras_is_given_the_batches_in_order(shuffle: bool) -> None:
+def test_keras_gets_the_batches_in_order(shuffle: bool) -> None:
     batches = ooc.generate(pairs, workers=0, shard=True).batches(10).to_keras(steps=4)
     assert len(batches) == 4
     elements, steps = fitted(batches, epochs=3, shuffle=shuffle)
@@ -139,7 +139,7 @@ def test_keras_is_given_the_batches_in_order(shuffle: bool) -> None:
     )
 
 
-def test_keras_is_told_where_generators_end_too_soon() -> None:
+def test_generators_that_end_too_soon() -> None:
     batches = ooc.generate(pairs, workers=0, shard=True).batches(10).to_keras(steps=12)
     with pytest.raises(EmptyError, match="they ended before step 11 of 12"):
         fitted(batches, shuffle=False)
@@ -155,7 +155,7 @@ def test_validation_data() -> None:
     assert elements == list(range(COUNT)) * 4
 
 
-def test_the_original_exception_comes_out_of_fit() -> None:
+def test_fit_raises_the_original_exception() -> None:
     def make() -> Iterator[Any]:
         yield from ((np.zeros(2, "f4"), 0) for _ in range(20))
         raise LookupError("no more scenes")
@@ -169,7 +169,7 @@ def test_the_original_exception_comes_out_of_fit() -> None:
         assert "in make" in "".join(caught.value.__notes__)
 
 
-def test_errors_that_are_ignored_end_the_pass() -> None:
+def test_ignored_errors_end_the_pass() -> None:
     def make() -> Iterator[int]:
         yield from range(13)
         raise LookupError
@@ -181,7 +181,7 @@ def test_errors_that_are_ignored_end_the_pass() -> None:
         ]  # fmt: skip
 
 
-def test_a_killed_worker_comes_out_of_fit() -> None:
+def test_fit_raises_the_error_of_a_killed_worker() -> None:
     def make() -> Iterator[Any]:
         yield from ((np.zeros(2, "f4"), 0) for _ in range(20))
         os.kill(os.getpid(), 9)

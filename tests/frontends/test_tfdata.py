@@ -1,4 +1,4 @@
-"""tf.data: exact epochs, static shapes, memory that never changes, clean exits."""
+"""tf.data: exact epochs, static shapes, memory that never changes, and a clean exit."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ class TestEpochs:
         for number in range(3):
             assert_array_equal(drawn(dataset), epoch(loader, number))
 
-    def test_an_iterator_that_is_not_used_counts_for_nothing(self, loader: ooc.Loader) -> None:
+    def test_an_unused_iterator_does_not_count(self, loader: ooc.Loader) -> None:
         dataset = loader.to_tf()
         iterators = [iter(dataset) for _ in range(4)]
         assert_array_equal(drawn(iterators[2]), epoch(loader, 0))
         assert_array_equal(drawn(iterators[0]), epoch(loader, 1))
 
-    def test_two_iterators_at_a_time_keep_to_their_own(self, loader: ooc.Loader) -> None:
+    def test_two_simultaneous_iterators_are_independent(self, loader: ooc.Loader) -> None:
         dataset = loader.to_tf()
         one, two = iter(dataset), iter(dataset)
         pairs = [(next(one), next(two)) for _ in range(len(loader))]
         assert_array_equal(np.concatenate([a for a, _ in pairs]), epoch(loader, 0))
         assert_array_equal(np.concatenate([b for _, b in pairs]), epoch(loader, 1))
 
-    def test_repeat_goes_on(self, loader: ooc.Loader) -> None:
+    def test_repeat_continues(self, loader: ooc.Loader) -> None:
         got = drawn(loader.to_tf().repeat(3))
         assert_array_equal(got, np.concatenate([epoch(loader, number) for number in range(3)]))
 
@@ -73,14 +73,14 @@ class TestEpochs:
         assert_array_equal(second, np.concatenate([epoch(loader, n) for n in (5, 6, 7)]))
         assert dataset.cardinality() == 3 * 11  # of every pass but the first
 
-    def test_what_the_user_appends_is_tuned(self, loader: ooc.Loader) -> None:
+    def test_transformations_appended_by_the_user_are_tuned(self, loader: ooc.Loader) -> None:
         assert loader.to_tf().options().autotune.enabled in (None, True)
         assert "__iter__" not in vars(type(loader.to_tf().repeat(2)))
 
     def test_its_own_iterators_are_not_tuned(
         self, loader: ooc.Loader, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        # TensorFlow's tuner may keep whoever ends an iterator waiting, as long as its pass took.
+        # TensorFlow's tuner may delay the end of an iterator by as long as its pass took.
         begun: list[bool | None] = []
         kind = type(loader.to_tf().with_options(tf.data.Options()))
 
@@ -156,7 +156,7 @@ class TestShapes:
 
 class TestMemory:
     @pytest.mark.parametrize(("rows", "together"), [(64, 1), (640, 10)])
-    def test_a_batch_is_handed_over_without_a_copy(
+    def test_a_batch_is_passed_on_without_a_copy(
         self, monkeypatch: pytest.MonkeyPatch, rows: int, together: int
     ) -> None:
         addresses = []
@@ -171,10 +171,10 @@ class TestMemory:
         assert loader.steps_together == together
         taken = [np.asarray(memoryview(batch)).ctypes.data for batch in loader.to_tf(parallel=1)]
         assert len(taken) == rows // 8
-        assert taken == addresses  # from where the source wrote it
+        assert taken == addresses  # the addresses to which the source wrote
 
-    def test_what_a_function_made_is_copied_once_and_aligned(self) -> None:
-        mine = np.arange(101.0)  # the user goes on changing it
+    def test_results_of_functions_are_copied_once_and_aligned(self) -> None:
+        mine = np.arange(101.0)  # the user continues to change it
 
         def changing(x: np.ndarray) -> np.ndarray:
             mine[: len(x)] = x
@@ -185,8 +185,8 @@ class TestMemory:
         assert_array_equal(np.concatenate(batches), np.arange(100.0))
 
     @pytest.mark.parametrize("size", [32, 200])
-    def test_what_a_function_gives_twice_is_no_ones_to_change(self, size: int) -> None:
-        """As an autoencoder's data. TensorFlow would compute in place in the memory of one."""
+    def test_an_array_returned_twice_is_copied(self, size: int) -> None:
+        """An autoencoder's data, say. TensorFlow would compute in place in one of the tensors."""
         rows = np.random.default_rng(0).random((400, 64), np.float32)
         loader = ooc.open(rows).map(lambda x: (x, x.reshape(-1, 8, 8))).batches(size)
         dataset = loader.to_tf().map(lambda x, y: (x * 2, y))
@@ -209,12 +209,12 @@ class TestMemory:
         for _ in range(3):
             for _ in loader.to_tf():
                 pass
-        # On a busy machine more are in use at a time; were none used again, a block a run.
+        # On a busy machine, more are in use at a time; without reuse, there is a block a run.
         assert len(made) <= 2 * runs // 3
 
 
 class TestLifetimes:
-    def test_the_loader_goes_with_its_dataset(self) -> None:
+    def test_the_loader_is_deleted_with_its_dataset(self) -> None:
         array = np.zeros((10, 3))
         source = ooc.open(array).source
         gone = weakref.ref(source)
@@ -224,8 +224,8 @@ class TestLifetimes:
         gc.collect()
         assert gone() is None
 
-    def test_a_derived_dataset_or_iterator_keeps_it(self, loader: ooc.Loader) -> None:
-        # AutoGraph fails on Python 3.13, and keeps the error, and so all that is in this frame.
+    def test_a_derived_dataset_or_iterator_keeps_the_loader(self, loader: ooc.Loader) -> None:
+        # AutoGraph fails on Python 3.13, and keeps the error, and so all objects in this frame.
         doubled = tf.autograph.experimental.do_not_convert(lambda x: x * 2)
         derived = loader.to_tf().map(doubled).unbatch().batch(103)
         iterator = iter(loader.to_tf())
@@ -236,7 +236,7 @@ class TestLifetimes:
     def test_made_inside_a_function(
         self, loader: ooc.Loader, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """There the dataset is a node of the graph; the Python object goes after tracing."""
+        """There the dataset is a node of the graph; the Python object is deleted after tracing."""
         real, callers = tfdata.passes, []
 
         def spy(*arguments: Any) -> Any:
@@ -247,7 +247,7 @@ class TestLifetimes:
 
         @tf.function
         def total() -> Any:
-            # Not a Python loop, which is without end where AutoGraph can't turn it into a graph's.
+            # Not a Python loop, which never ends if AutoGraph can't convert it.
             zero = tf.constant(0, tf.int64)
             return loader.to_tf().reduce(zero, lambda found, x: found + tf.reduce_sum(x))
 
@@ -257,11 +257,11 @@ class TestLifetimes:
         nested = tf.data.Dataset.range(2).flat_map(lambda _: loader.to_tf())
         gc.collect()
         assert sorted(drawn(nested)) == sorted([*range(103)] * 2)
-        assert callers == [tfdata.__file__] * 2  # not what AutoGraph has made of it
+        assert callers == [tfdata.__file__] * 2  # not code that AutoGraph has generated
 
-    def test_a_feed_that_is_gone_is_a_clear_error(self) -> None:
+    def test_a_deleted_feed_is_a_clear_error(self) -> None:
         with pytest.raises(DatasetGoneError, match="Keep a reference"):
-            feeds.called(np.int64(10**9), feeds.Feed.read)
+            feeds.call(np.int64(10**9), feeds.Feed.read)
 
 
 def fails_with(error: BaseException) -> Callable[[np.ndarray], np.ndarray]:
@@ -274,17 +274,17 @@ def fails_with(error: BaseException) -> Callable[[np.ndarray], np.ndarray]:
 
 
 class TestReadingAhead:
-    """Counted: an iterator reads ahead once, and no longer than it lives."""
+    """An iterator reads ahead once, and no longer than it lives: counted."""
 
     @pytest.fixture
     def begun(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
-        """First step and run of each reading ahead that begins."""
+        """First step and run number of each `ReadAhead` that begins."""
         found = []
         real = ahead.Reader.begin
 
-        def spy(reader: ahead.Reader, over: Pass, number: int = 0) -> ahead.ReadAhead:
-            found.append((over.first, number))
-            return real(reader, over, number)
+        def spy(reader: ahead.Reader, pass_: Pass, number: int = 0) -> ahead.ReadAhead:
+            found.append((pass_.first, number))
+            return real(reader, pass_, number)
 
         monkeypatch.setattr(ahead.Reader, "begin", spy)
         return found
@@ -302,7 +302,7 @@ class TestReadingAhead:
         idle = 0
         for _ in range(3):
             list(dataset.take(2))
-            drawn(ooc.open(np.arange(5)).batches(1).to_tf())  # lets go of what the last one held
+            drawn(ooc.open(np.arange(5)).batches(1).to_tf())  # releases what the last iterator held
             gc.collect()
             idle = idle or account().nbytes  # workers keep their memory for the next pass
             assert account().nbytes == idle
@@ -311,8 +311,8 @@ class TestReadingAhead:
         gc.collect()
         assert account().nbytes == 0
 
-    def test_no_more_than_is_stated(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """TensorFlow's own prefetch, which it puts at the end unasked, grew to 1,300 batches."""
+    def test_no_more_batches_than_stated(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """TensorFlow's automatic prefetch at the end of a pipeline grew to 1,300 batches."""
         read = [0]
         real = tfdata.tensors_of
 
@@ -331,7 +331,7 @@ class TestReadingAhead:
         assert read[0] == 4 * len(loader)
         assert max(most) <= loader.ahead().batches
 
-    def test_iterators_side_by_side(self, begun: list[tuple[int, int]]) -> None:
+    def test_simultaneous_iterators(self, begun: list[tuple[int, int]]) -> None:
         loader = ooc.open(np.arange(400)).batches(10, shuffle=True, seed=2)
         dataset = loader.to_tf()
         got = list(tf.data.Dataset.zip(dataset, dataset, dataset))
@@ -339,10 +339,10 @@ class TestReadingAhead:
         for epoch, found in enumerate(zip(*got, strict=True)):
             assert_array_equal(found, list(loader.epoch(epoch)))
 
-    def test_iterators_restored_side_by_side(
+    def test_simultaneously_restored_iterators(
         self, tmp_path: Path, begun: list[tuple[int, int]]
     ) -> None:
-        """Three that go on from one place: the one that was saved there, and two others."""
+        """Three iterators continue from one position: the one saved there, and two others."""
         loader = ooc.open(np.arange(400)).batches(10, shuffle=True, seed=2)
         dataset = loader.to_tf(parallel=1, prefetch=0)
         first = iter(dataset)
@@ -394,7 +394,7 @@ class TestErrors:
         ],
         ids=lambda error: type(error).__name__,
     )  # fmt: skip
-    def test_the_original_comes_out(self, error: BaseException) -> None:
+    def test_the_original_is_raised(self, error: BaseException) -> None:
         spec = ooc.ArraySpec((), np.dtype("i8"))
         dataset = ooc.open(np.arange(100)).map(fails_with(error), spec=spec).batches(10).to_tf()
         with pytest.raises(type(error)) as caught:
@@ -402,7 +402,7 @@ class TestErrors:
         assert caught.value is error
 
     @pytest.mark.parametrize("error", [KeyError("key"), MemoryError("big")], ids=repr)
-    def test_the_original_comes_out_of_a_graph(self, error: BaseException) -> None:
+    def test_the_original_is_raised_out_of_a_graph(self, error: BaseException) -> None:
         spec = ooc.ArraySpec((), np.dtype("i8"))
         dataset = ooc.open(np.arange(100)).map(fails_with(error), spec=spec).batches(10).to_tf()
 
@@ -414,7 +414,7 @@ class TestErrors:
             consume()
         assert caught.value is error
 
-    def test_stop_iteration_does_not_end_the_epoch_in_silence(self) -> None:
+    def test_stop_iteration_does_not_end_the_epoch_silently(self) -> None:
         spec = ooc.ArraySpec((), np.dtype("i8"))
         loader = ooc.open(np.arange(100)).map(fails_with(StopIteration("no")), spec=spec).batches(9)
         for batches in (loader, loader.to_tf()):
@@ -453,8 +453,8 @@ class TestErrors:
         with pytest.raises(kind):
             loader.to_tf(**arguments)
 
-    def test_what_failed_beside_it_is_not_kept(self) -> None:
-        """An exception's traceback holds the batch and all that was read for it."""
+    def test_other_failed_reads_are_not_kept(self) -> None:
+        """The traceback of an exception refers to the batch and to all buffers of its read."""
         gone = []
 
         def fail(x: np.ndarray) -> np.ndarray:
@@ -467,7 +467,7 @@ class TestErrors:
             list(dataset)
         del dataset
         gc.collect()
-        # What was being read ahead fails too, and TensorFlow's thread lets go of it after that.
+        # Reads ahead fail too, and TensorFlow's thread releases their memory afterwards.
         for _ in range(100):
             with calls.changed:
                 assert calls.changed.wait_for(lambda: calls.running == 0, timeout=60)
@@ -486,8 +486,8 @@ class TestErrors:
         assert made.message == "something else"
 
     @pytest.mark.parametrize("error", [ValueError(""), KeyError("k"), OSError("on fire")], ids=str)
-    def test_a_strangers_error_of_the_same_text_stays_his(self, error: Exception) -> None:
-        """While one of ours, of the same type and text, is on its way to somebody else."""
+    def test_a_foreign_error_with_the_same_text_is_unchanged(self, error: Exception) -> None:
+        """While an error of this package, with the same type and text, is raised elsewhere."""
 
         def broken(_: Any) -> Any:
             raise type(error)(*error.args)
@@ -497,7 +497,7 @@ class TestErrors:
         iterator = iter(ours.prefetch(4))
         for _ in range(4):
             next(iterator)
-        with calls.changed:  # until it was read ahead, and has failed
+        with calls.changed:  # until the read ahead has failed
             assert calls.changed.wait_for(lambda: originals._kept, timeout=60)
         theirs = tf.data.Dataset.range(1).map(
             lambda n: tf.numpy_function(broken, [n], tf.int64, stateful=False)
@@ -510,10 +510,10 @@ class TestErrors:
             next(iterator)
         assert caught.value is error
 
-    def test_tensorflow_is_as_it_was_where_nothing_fails(self, loader: ooc.Loader) -> None:
+    def test_tensorflow_is_unchanged_if_nothing_fails(self, loader: ooc.Loader) -> None:
         gc.collect()
         for number in range(int(feeds.add(None))):
-            feeds.forget(number)  # what other tests left
+            feeds.forget(number)  # datasets that other tests left
         spec = ooc.ArraySpec((), np.dtype("i8"))
         broken = ooc.open(np.arange(60)).map(fails_with(KeyError("no")), spec=spec).batches(10)
         dataset = broken.to_tf(parallel=1, prefetch=0)
@@ -548,7 +548,7 @@ def test_the_process_exits(code: str) -> None:
         loader = view.batches(4)
         """
     )
-    # A hang is what this is about: the timeout is the failure, not a measure of speed.
+    # The timeout detects a hang; it is not a measure of speed.
     process = fork_server.start(script + code, finalize=True)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err

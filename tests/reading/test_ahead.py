@@ -1,4 +1,4 @@
-"""Reading ahead: every batch once, in order, and no more bytes in flight than there may be."""
+"""Reading ahead: each batch once, in order, within the memory for batches in flight."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ from oocdata.runs import run_bytes
 pytestmark = pytest.mark.usefixtures("own_account")
 
 ROW = 1 << 17
-"""Numbers of a row of 1 MiB."""
+"""Elements of a row of 1 MiB."""
 
 
 @pytest.fixture
 def memory() -> Iterator[Any]:
-    """Return `set_memory` in MiB; what was set before is set again."""
+    """Return `set_memory` in MiB; restore the limit after the test."""
     before = ooc.memory_limit()
     yield lambda mebibytes: ooc.set_memory(mebibytes << 20)
     ooc.set_memory(before)
 
 
 class Slow:
-    """Rows of 1 MiB, which are delivered when the test lets them; counts those begun."""
+    """Rows of 1 MiB, delivered when the test allows it; records the rows requested."""
 
     shape, dtype = (64, ROW), np.dtype("f8")
 
@@ -59,7 +59,7 @@ class Slow:
         out[...] = rows[:, None]
 
     def wait(self, count: int) -> None:
-        """Wait until so many rows are begun."""
+        """Wait until `count` rows have been requested."""
         with self.changed:
             assert self.changed.wait_for(lambda: len(self.begun) >= count, 60)
 
@@ -74,7 +74,7 @@ class Slow:
         (1, 1, 0, 1),
     ],
 )
-def test_how_many_are_under_way(
+def test_runs_in_flight(
     memory: Any, mebibytes: int, parallel: int, prefetch: int, ahead: int
 ) -> None:
     memory(mebibytes)
@@ -93,14 +93,14 @@ def test_how_many_are_under_way(
     assert account().nbytes == 0
 
 
-def test_down_to_one_that_is_read_and_one_in_use(memory: Any) -> None:
+def test_at_least_one_run_is_read_and_one_in_use(memory: Any) -> None:
     memory(1)
     source = Slow()
     iterator = ooc.open(source).batches(1).epoch(0, parallel=8, prefetch=8)
     source.go.release()
     next(iterator)
     source.wait(2)
-    assert source.begun == [0, 1]  # none more can be, until the next is asked for
+    assert source.begun == [0, 1]  # no more until the next batch is requested
     source.go.release(100)
     next(iterator)
     source.wait(3)
@@ -117,7 +117,9 @@ def test_all_iterations_share_the_memory(memory: Any) -> None:
     assert 4 << 20 < alone <= batch_share(cached=False)
     second = view.batches(1).epoch(0, parallel=4, prefetch=8)
     next(second)
-    assert account().nbytes <= batch_share(cached=False) + (2 << 20)  # each may always read one
+    assert account().nbytes <= batch_share(cached=False) + (
+        2 << 20
+    )  # each iteration may always read one run
     list(first)
     next(second)
     next(second)
@@ -126,7 +128,7 @@ def test_all_iterations_share_the_memory(memory: Any) -> None:
     assert account().nbytes == 0
 
 
-def test_what_a_function_gets_counts_too(memory: Any) -> None:
+def test_inputs_of_functions_are_counted(memory: Any) -> None:
     memory(16)
     view = ooc.open(np.zeros((64, ROW)))
     loader = view.map(lambda x: x[:, 0]).batches(2)
@@ -150,7 +152,7 @@ def test_every_batch_of_workers_once_in_order(parallel: int, prefetch: int) -> N
     ))  # fmt: skip
 
 
-def test_a_dropped_iterator_gives_back_what_it_took() -> None:
+def test_a_dropped_iterator_releases_its_memory() -> None:
     loader = ooc.open(np.zeros((100, 4))).batches(4)
     iterator = iter(loader)
     next(iterator)
@@ -159,7 +161,7 @@ def test_a_dropped_iterator_gives_back_what_it_took() -> None:
     assert account().nbytes == 0
 
 
-def test_an_error_comes_at_its_step_and_gives_all_back() -> None:
+def test_an_error_is_raised_at_its_step_and_releases_all_memory() -> None:
     def refuse(x: np.ndarray) -> np.ndarray:
         if x[0] == 40:
             raise ZeroDivisionError("by nothing")
@@ -175,7 +177,7 @@ def test_an_error_comes_at_its_step_and_gives_all_back() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_begins_anew() -> None:
+def test_a_fork_can_start_reading() -> None:
     loader = ooc.open(np.arange(400.0)).batches(10)
     iterator = iter(loader)
     next(iterator)
@@ -191,7 +193,7 @@ def test_a_fork_begins_anew() -> None:
     holds.wait()
     child = os.fork()
     if child == 0:  # pragma: no cover
-        signal.alarm(20)  # ends it, should it wait for what the other thread holds
+        signal.alarm(20)  # in case it waits for a lock that the other thread holds
         try:
             while True:
                 next(iterator)
@@ -206,7 +208,7 @@ def test_a_fork_begins_anew() -> None:
     assert len(list(iterator)) == 39
 
 
-def test_ctrl_c_anywhere_gives_all_back() -> None:
+def test_ctrl_c_anywhere_releases_all_memory() -> None:
     rows = np.arange(40)
     loader = ooc.open(rows).batches(4)
     modules = {memory_module.__file__, ahead_module.__file__}
@@ -232,7 +234,7 @@ def test_ctrl_c_anywhere_gives_all_back() -> None:
             batches.close()
         sys.settrace(None)
         del batches
-        while account().nbytes:  # threads finish what they began to read
+        while account().nbytes:  # threads finish the reads that they began
             pass
     assert lines > 40
     assert_array_equal(np.concatenate(list(loader)), rows)
@@ -242,7 +244,7 @@ def test_ctrl_c_anywhere_gives_all_back() -> None:
     st.lists(st.tuples(st.integers(1, 1 << 30), st.booleans(), st.booleans()), max_size=20),
     st.booleans(),
 )
-def test_an_account_is_kept(takes: list[tuple[int, bool, bool]], chunks: bool) -> None:
+def test_the_account_is_balanced(takes: list[tuple[int, bool, bool]], chunks: bool) -> None:
     kept = Account(lambda: int(chunks))
     taken = []
     for nbytes, always, cached in takes:
@@ -266,7 +268,7 @@ def test_an_account_is_kept(takes: list[tuple[int, bool, bool]], chunks: bool) -
 
 
 def test_an_account_is_not_locked_while_chunks_are_counted() -> None:
-    """Their cache has a lock, whose holder may end an iteration: the collector does so anywhere."""
+    """The collector may end an iteration in a thread that holds the chunk cache's lock."""
     waited = []
 
     def cached() -> int:

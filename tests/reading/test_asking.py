@@ -1,4 +1,4 @@
-"""Asking for runs ahead of those that are read: how far, in which order, and what is given up."""
+"""Requesting runs ahead of the runs that are read: how far, in which order, and cancellation."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from oocdata.runs import Pass, Run
 
 
 class Store:
-    """Stands for a loader and for the store that it reads: notes what is under way."""
+    """Stands for a loader and its store; records the runs requested and in flight."""
 
     def __init__(self, room: int, fails: int = -1) -> None:
         self.room, self.fails, self.cold = room, fails, False
-        self.asked: list[int] = []
-        self.under_way: set[int] = set()
+        self.requested: list[int] = []
+        self.in_flight: set[int] = set()
         self.lock = threading.Lock()
 
     def has_room(self) -> bool:
-        return len(self.under_way) < self.room
+        return len(self.in_flight) < self.room
 
     def is_cold(self) -> bool:
         return self.cold
@@ -33,123 +33,123 @@ class Store:
     @contextmanager
     def ask(self, run: Run) -> Iterator[list[Any]]:
         with self.lock:
-            self.asked.append(run.start)
+            self.requested.append(run.start)
         if run.start == self.fails:
             raise SourceError("it must be there; it is not.")
-        self.under_way.add(run.start)
+        self.in_flight.add(run.start)
         yield [self]
-        self.under_way.remove(run.start)
+        self.in_flight.remove(run.start)
 
 
 def ahead(store: Store, runs: int = 20, number: int = 0) -> AskAhead:
-    loader: Any = type("Loader", (), {"asked": staticmethod(store.ask)})
+    loader: Any = type("Loader", (), {"prefetched": staticmethod(store.ask)})
     return AskAhead(loader, Pass(first=0, length=runs, steps=runs, together=1), number)
 
 
 @pytest.mark.parametrize("room", [1, 4, 100])
-def test_runs_are_asked_for_in_order_while_there_is_room(room: int) -> None:
+def test_runs_are_requested_in_order_while_there_is_room(room: int) -> None:
     store = Store(room)
-    asking = ahead(store)
+    prefetch = ahead(store)
     for number in range(20):
-        with asking.reading(number):
-            assert number in store.under_way
-            assert len(store.under_way) == min(room, 20 - number)
-    assert store.asked == list(range(20))
-    assert not store.under_way
+        with prefetch.reading(number):
+            assert number in store.in_flight
+            assert len(store.in_flight) == min(room, 20 - number)
+    assert store.requested == list(range(20))
+    assert not store.in_flight
 
 
 def test_a_pass_that_begins_later() -> None:
     store = Store(3)
     with ahead(store, number=17).reading(17):
-        assert store.asked == [17, 18, 19]
+        assert store.requested == [17, 18, 19]
 
 
-def test_runs_of_one_of_several_that_take_turns() -> None:
+def test_one_of_several_workers_that_take_turns() -> None:
     store = Store(3)
-    over = Pass(first=0, length=20, steps=20, together=1)
-    loader: Any = type("Loader", (), {"asked": staticmethod(store.ask)})
-    asking = AskAhead(loader, over, 1, every=4)
+    pass_ = Pass(first=0, length=20, steps=20, together=1)
+    loader: Any = type("Loader", (), {"prefetched": staticmethod(store.ask)})
+    prefetch = AskAhead(loader, pass_, 1, every=4)
     for number in (1, 5, 9):
-        assert asking.continues(over, number)
-        with asking.reading(number):
+        assert prefetch.continues(pass_, number)
+        with prefetch.reading(number):
             pass
-    assert store.asked == [1, 5, 9, 13, 17]
-    assert not any(asking.continues(over, number) for number in (1, 9, 2, 20))
+    assert store.requested == [1, 5, 9, 13, 17]
+    assert not any(prefetch.continues(pass_, number) for number in (1, 9, 2, 20))
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_over_new_connections_the_first_run_comes_alone(fails: bool) -> None:
+def test_on_new_connections_the_first_run_is_alone(fails: bool) -> None:
     store = Store(4)
     store.cold = True
-    asking = ahead(store, number=2)
+    prefetch = ahead(store, number=2)
     with ThreadPoolExecutor(1) as pool:
         second: Future[list[int]]
 
         def read() -> list[int]:
-            with asking.reading(3):
-                return list(store.asked)
+            with prefetch.reading(3):
+                return list(store.requested)
 
-        with suppress(KeyError), asking.reading(2):
+        with suppress(KeyError), prefetch.reading(2):
             second = pool.submit(read)
-            assert store.asked == [2]
+            assert store.requested == [2]
             assert not second.done()
             if fails:
                 raise KeyError
         assert second.result() == [2, 3, 4, 5, 6]
 
 
-def test_a_pass_that_is_closed_while_its_first_run_is_waited_for() -> None:
+def test_closing_a_pass_while_its_first_run_is_awaited() -> None:
     store = Store(4)
     store.cold = True
-    asking = ahead(store)
+    prefetch = ahead(store)
 
     def read() -> None:
-        with asking.reading(1):
+        with prefetch.reading(1):
             pass
 
     with ThreadPoolExecutor(1) as pool:
         second = pool.submit(read)
-        asking.close()
+        prefetch.close()
         assert isinstance(second.exception(), CancelledError)
-    assert store.asked == []
+    assert store.requested == []
 
 
-def test_small_runs_are_asked_for_so_far_and_no_further() -> None:
+def test_requests_ahead_are_limited_for_small_runs() -> None:
     store = Store(1 << 30)
     with ahead(store, runs=1000).reading(0):
-        assert len(store.asked) == 64
+        assert len(store.requested) == 64
 
 
-def test_an_error_is_that_of_its_own_run() -> None:
+def test_an_error_is_raised_by_its_run() -> None:
     store = Store(100, fails=3)
-    asking = ahead(store)
+    prefetch = ahead(store)
     for number in range(6):
         if number == 3:
-            with pytest.raises(SourceError, match="must be there"), asking.reading(number):
+            with pytest.raises(SourceError, match="must be there"), prefetch.reading(number):
                 pass
         else:
-            with asking.reading(number):
+            with prefetch.reading(number):
                 pass
-    assert store.asked == list(range(20))
+    assert store.requested == list(range(20))
 
 
-def test_what_is_not_read_any_more_is_given_up() -> None:
+def test_requests_that_nobody_reads_are_cancelled() -> None:
     store = Store(8)
-    asking = ahead(store)
-    with asking.reading(0):
-        asking.close()
-        assert store.under_way == {0}  # which is being read
-    assert not store.under_way
-    with pytest.raises(CancelledError), asking.reading(1):
+    prefetch = ahead(store)
+    with prefetch.reading(0):
+        prefetch.close()
+        assert store.in_flight == {0}  # still being read
+    assert not store.in_flight
+    with pytest.raises(CancelledError), prefetch.reading(1):
         pass
-    asking.close()
-    assert store.asked == list(range(8))
+    prefetch.close()
+    assert store.requested == list(range(8))
 
 
-def test_what_is_read_stays_asked_for_while_another_thread_looks() -> None:
-    """A run that looked before a chunk was decoded would ask for it again after it was read."""
+def test_requests_stay_open_while_another_thread_looks() -> None:
+    """A thread that looked before a chunk was decoded would request the chunk again."""
     store = Store(100)
-    asking = ahead(store, runs=2)
+    prefetch = ahead(store, runs=2)
     looking, go = threading.Event(), threading.Event()
     ask = store.ask
 
@@ -161,74 +161,74 @@ def test_what_is_read_stays_asked_for_while_another_thread_looks() -> None:
         with ask(run) as files:
             yield files
 
-    asking._loader = type("Loader", (), {"asked": staticmethod(look)})  # type: ignore[assignment]
+    prefetch._loader = type("Loader", (), {"prefetched": staticmethod(look)})  # type: ignore[assignment]
     with ThreadPoolExecutor(2) as pool:
-        # The first thread asks for its run, and then looks for the next one.
-        first = pool.submit(asking._ask, 0)
+        # The first thread requests its run, and then looks up the next one.
+        first = pool.submit(prefetch._request, 0)
         assert looking.wait(60)
-        with asking.reading(0):
+        with prefetch.reading(0):
             pass
-        under_way = set(store.under_way)
+        in_flight = set(store.in_flight)
         go.set()
         first.result()
-    assert under_way == {0}
-    assert store.under_way == {1}
-    with asking.reading(1):
+    assert in_flight == {0}
+    assert store.in_flight == {1}
+    with prefetch.reading(1):
         pass
-    assert not store.under_way
+    assert not store.in_flight
 
 
-def test_a_pass_that_the_collector_closes() -> None:
-    """In the thread that asks, at a moment at which it holds the lock."""
+def test_a_pass_closed_by_the_collector() -> None:
+    """The collector runs in the requesting thread while that holds the lock."""
     store = Store(8)
-    asking = ahead(store)
+    prefetch = ahead(store)
 
     def has_room() -> bool:
-        asking.close()
+        prefetch.close()
         return True
 
     store.has_room = has_room  # type: ignore[method-assign]
 
     def read() -> None:
-        with suppress(CancelledError), asking.reading(0):
+        with suppress(CancelledError), prefetch.reading(0):
             pass
 
     thread = threading.Thread(target=read, daemon=True)
     thread.start()
     thread.join(30)
     assert not thread.is_alive()
-    assert not store.under_way
+    assert not store.in_flight
 
 
-def test_a_run_that_is_asked_for_while_the_pass_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The collector closes it once that run has its turn: it is given up all the same."""
+def test_a_run_requested_while_the_pass_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The collector closes the pass while a run is being added: that run is cancelled too."""
     store = Store(8)
-    asking = ahead(store)
+    prefetch = ahead(store)
 
     def future() -> Future[ExitStack]:
-        if asking._next == 4:
-            asking.close()
+        if prefetch._next == 4:
+            prefetch.close()
         return Future()
 
     monkeypatch.setattr("oocdata.reading.asking.Future", future)
-    with suppress(CancelledError), asking.reading(0):
+    with suppress(CancelledError), prefetch.reading(0):
         pass
-    assert (store.asked, store.under_way) == ([0, 1, 2, 3], set())
+    assert (store.requested, store.in_flight) == ([0, 1, 2, 3], set())
 
 
 def test_several_threads() -> None:
-    """Each run is asked for once, whoever comes first."""
+    """Each run is requested once, whichever thread comes first."""
     store = Store(5)
-    asking = ahead(store, runs=500)
+    prefetch = ahead(store, runs=500)
     turn = threading.Barrier(4)
 
     def read(number: int) -> bool:
         if number < 4:
             turn.wait()
-        with asking.reading(number):
-            return number in store.under_way
+        with prefetch.reading(number):
+            return number in store.in_flight
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(read, range(500)))
-    assert sorted(store.asked) == list(range(500))
-    assert not store.under_way
+    assert sorted(store.requested) == list(range(500))
+    assert not store.in_flight

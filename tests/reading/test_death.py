@@ -1,4 +1,4 @@
-"""Workers that raise, die or hang, and their process that is interrupted or killed."""
+"""Workers that raise, die or hang, and a parent process that is interrupted or killed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ WAYS = pytest.mark.parametrize("way", [numpy_way, tensorflow_way], ids=["NumPy",
 
 
 def loader_of(act: Callable[[], object], workers: int = 1) -> ooc.Loader:
-    """Return a loader whose workers do something at step 9."""
+    """Return a loader whose workers call `act` at step 9."""
 
     def function(x: np.ndarray) -> np.ndarray:
         if x[0] == LAST:
@@ -70,7 +70,7 @@ ENDS: dict[str, tuple[Callable[[], object], str | None, int | None, str]] = {
 
 @pytest.mark.parametrize(
     ("way", "end"),
-    # How it died is found out by the pool, whoever reads.
+    # The pool detects how the worker died, whatever the front-end.
     [*((numpy_way, end) for end in ENDS), (tensorflow_way, "killed")],
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
@@ -89,12 +89,12 @@ def test_a_worker_that_dies(
     with pytest.raises(WorkerError, match=said) as caught:
         batches.extend(way(loader_of(noted, workers=2 if end == "killed" else 1)))
     assert_array_equal(np.concatenate(batches), np.arange(10.0 * len(batches)))
-    # TensorFlow asks for four steps at a time, in any order: those before step 9 that it asks for
-    # after the death end in the same error.
+    # TensorFlow requests four steps at a time, in any order: earlier steps that it requests after
+    # the death raise the same error.
     assert len(batches) == 9 if way is numpy_way else 6 <= len(batches) <= 9
     pid = note.read_text()
-    # Said within 5 s of the death is what was promised.
-    assert len(looked) * process._LOOK_SECONDS < 5
+    # The error is promised within 5 s of the death.
+    assert len(looked) * process._POLL_SECONDS < 5
     error = caught.value
     assert (error.pid, error.step, error.epoch) == (int(pid), 9, 0)
     assert (error.signal, error.exit_code) == (name, code)
@@ -103,7 +103,7 @@ def test_a_worker_that_dies(
 
 
 def count_looks(monkeypatch: pytest.MonkeyPatch, note: Path) -> list[float]:
-    """Return a list that grows with each look that is in vain once there is a note."""
+    """Return a list that grows with each vain poll of the connection once the note exists."""
     looked: list[float] = []
     poll = Connection.poll
 
@@ -148,8 +148,8 @@ def test_a_worker_that_hangs(way: Any, act: Any, monkeypatch: pytest.MonkeyPatch
     wait_until_gone([caught.value.pid])
 
 
-def test_killed_from_outside_while_it_waits() -> None:
-    pool = WorkerPool(ooc.open(np.arange(100.0)).batches(10, workers=1), held=2)
+def test_an_idle_worker_is_killed() -> None:
+    pool = WorkerPool(ooc.open(np.arange(100.0)).batches(10, workers=1), runs_in_use=2)
     pool.begin(Run(0, 0, 1))()
     pid = pool._workers[0].pid
     os.kill(pid, signal.SIGABRT)
@@ -158,26 +158,26 @@ def test_killed_from_outside_while_it_waits() -> None:
         pool.begin(Run(0, 4, 5))()
     assert (caught.value.pid, caught.value.signal) == (pid, "SIGABRT")
     assert pool.failure
-    with pytest.raises(WorkerError, match="step 4"):  # what is begun later says the same
+    with pytest.raises(WorkerError, match="step 4"):  # runs begun later raise the same error
         pool.begin(Run(0, 5, 6))
     pool.close()
 
 
-def test_all_that_a_worker_was_sent_names_the_step_that_it_died_of() -> None:
-    """TensorFlow's threads may ask for step 9 before step 8, whose error it then shows first."""
-    pool = WorkerPool(loader_of(lambda: os.kill(os.getpid(), signal.SIGKILL)), held=2)
+def test_all_tasks_of_a_dead_worker_name_the_step_it_died_in() -> None:
+    """TensorFlow's threads may request step 9 before step 8, whose error is then raised first."""
+    pool = WorkerPool(loader_of(lambda: os.kill(os.getpid(), signal.SIGKILL)), runs_in_use=2)
     calls = [pool.begin(Run(0, step, step + 1)) for step in (9, 8)]
     errors = []
     for call in calls:
         with pytest.raises(WorkerError, match="read step 9 of epoch 0") as caught:
             call()
         errors.append(caught.value)
-    assert errors[0] is not errors[1]  # each with a traceback of its own
+    assert errors[0] is not errors[1]  # each has its own traceback
     pool.close()
 
 
 def test_a_child_of_a_worker_does_not_hide_its_death() -> None:
-    """It has the worker's end of the connection, which so stays open."""
+    """The child inherits the worker's end of the connection, which stays open."""
 
     reading, writing = os.pipe()
     os.set_inheritable(reading, True)
@@ -185,7 +185,7 @@ def test_a_child_of_a_worker_does_not_hide_its_death() -> None:
 
     def fork_and_die() -> None:
         if os.fork() == 0:
-            with open(held, "rb") as until:  # the test is over
+            with open(held, "rb") as until:  # until the test is over
                 until.read()
             os._exit(0)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -198,8 +198,8 @@ def test_a_child_of_a_worker_does_not_hide_its_death() -> None:
         os.close(reading)
 
 
-def test_others_finish_what_they_began_and_another_pass_begins_anew(tmp_path: Path) -> None:
-    """Beside NumPy, test_workers.py has that."""
+def test_other_workers_finish_and_a_new_pass_begins(tmp_path: Path) -> None:
+    """With TensorFlow; the same with NumPy is in test_workers.py."""
     pytest.importorskip("tensorflow")
     note = tmp_path / "died"
 
@@ -216,8 +216,8 @@ def test_others_finish_what_they_began_and_another_pass_begins_anew(tmp_path: Pa
 
 @WAYS
 @pytest.mark.usefixtures("own_account")
-def test_after_a_death_nothing_is_left(way: Any) -> None:
-    """Whoever catches the error has the iterator in the same frame, which the error refers to."""
+def test_nothing_is_left_after_a_death(way: Any) -> None:
+    """The frame that catches the error holds the iterator; the error refers to the frame."""
     before = pids_now()
 
     def read_until_then() -> None:
@@ -226,7 +226,7 @@ def test_after_a_death_nothing_is_left(way: Any) -> None:
             list(batches)
 
     read_until_then()
-    for _ in range(300):  # TensorFlow's threads end what they have begun
+    for _ in range(300):  # TensorFlow's threads finish their calls
         gc.collect()
         if account().nbytes == 0:
             break
@@ -237,7 +237,7 @@ def test_after_a_death_nothing_is_left(way: Any) -> None:
 
 class TestExceptions:
     @WAYS
-    def test_the_original_comes_out_with_its_traceback_and_workers_live_on(self, way: Any) -> None:
+    def test_the_original_is_raised_with_its_traceback(self, way: Any) -> None:
         def refuse() -> None:
             raise KeyError("no")
 
@@ -247,7 +247,7 @@ class TestExceptions:
         pids = pids_now()
         with pytest.raises(KeyError, match="no") as caught:
             next(iterator)
-        # The line, not the file: cloudpickle 3.1.3 leaves it out of what travels by value.
+        # The line, not the file, which cloudpickle 3.1.3 omits from functions pickled by value.
         line = refuse.__code__.co_firstlineno + 1
         assert f"line {line}, in refuse" in caught.value.__notes__[0]
         if way is tensorflow_way:
@@ -255,7 +255,7 @@ class TestExceptions:
             assert pids == pids_now()
 
     @WAYS
-    def test_of_the_file(self, way: Any, tmp_path: Path) -> None:
+    def test_a_file_error(self, way: Any, tmp_path: Path) -> None:
         path = tmp_path / "cut.npy"
         np.save(path, np.zeros((4000, 100)))
         loader = ooc.open(path).batches(10, workers=1)  # which has opened it by then
@@ -275,12 +275,12 @@ class TestExceptions:
             raise kinds[int(x[0])]("why")
 
         mapped = ooc.open(np.arange(4.0)).map(refuse, spec=SPEC)
-        with closing(WorkerPool(mapped.batches(1, workers=1), held=2)) as pool:
+        with closing(WorkerPool(mapped.batches(1, workers=1), runs_in_use=2)) as pool:
             for step, kind in enumerate(kinds):
                 with pytest.raises(kind, match="why"):
                     pool.begin(Run(0, step, step + 1))()
 
-    def test_with_an_init_of_its_own_or_that_cannot_be_pickled(self) -> None:
+    def test_with_its_own_init_or_not_picklable(self) -> None:
         class NeedsTwoError(Exception):
             def __init__(self, number: int, text: str) -> None:
                 super().__init__(text)
@@ -303,7 +303,9 @@ class TestExceptions:
         assert other.value.step == 9
         assert "refuse_with_a_loop" in other.value.__notes__[0]
 
-    def test_what_cannot_be_loaded(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_an_exception_that_cannot_be_loaded(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         module = tmp_path / "goes_away.py"
         module.write_text("def same(x): return x\n")
         monkeypatch.syspath_prepend(tmp_path)
@@ -314,7 +316,7 @@ class TestExceptions:
         with pytest.raises(ModuleNotFoundError, match="goes_away"):
             list(loader)
 
-    def test_a_worker_error_travels(self) -> None:
+    def test_a_worker_error_can_be_pickled(self) -> None:
         error = WorkerError("why", pid=3, exit_code=1, signal=None, epoch=2, step=5)
         for twin in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
             assert (str(twin), vars(twin)) == ("why", vars(error))
@@ -339,7 +341,7 @@ class TestEnds:
         gc.collect()
         wait_until_gone(pids)
 
-    def test_an_epoch_that_is_over(self) -> None:
+    def test_a_finished_epoch(self) -> None:
         before = pids_now()
         loader = ooc.open(np.arange(400.0)).batches(10, workers=1)
         iterator = iter(loader)
@@ -378,7 +380,7 @@ class TestEnds:
         _, err = ended(process)
         assert process.returncode == status
         assert said in err
-        assert err.count("KeyboardInterrupt") == 1  # nothing is heard of the workers
+        assert err.count("KeyboardInterrupt") == 1  # the workers print nothing
         wait_until_gone(pids)
 
     @pytest.mark.parametrize("busy", [False, True], ids=["waiting", "in a loop"])
@@ -387,7 +389,7 @@ class TestEnds:
         def looping(x):
             if x[0, 0] > 100:
                 import re
-                os.write(1, b"reading\\n")  # at once: two workers write
+                os.write(1, b"reading\\n")  # in one call: two workers write
                 re.match("(a+)+$", "a" * 64 + "b")  # holds the GIL for ever
             return x
         it = iter(view.map(looping, spec=spec).batches(4, workers=2))

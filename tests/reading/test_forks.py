@@ -1,4 +1,4 @@
-"""Forks and exits of a process that has workers: nothing hangs or changes, nothing is left."""
+"""Forks and exits of a process with workers: nothing hangs, changes or is left behind."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_fifty_exits(tmp_path: Path) -> None:
 
 
 def read(pool: WorkerPool, step: int) -> Any:
-    """Return one batch that a pool reads."""
+    """Read one batch from a pool."""
     (batch,) = pool.begin(Run(0, step, step + 1))()
     return batch
 
@@ -65,17 +65,17 @@ def read(pool: WorkerPool, step: int) -> Any:
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 class TestForks:
-    def test_a_fork_keeps_what_it_has(self) -> None:
-        """The parent goes on, and the slots of its batches are written to again."""
+    def test_a_fork_keeps_its_batches(self) -> None:
+        """The parent continues, and the slots of the fork's batches are overwritten."""
         loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
-        pool = WorkerPool(loader, held=4)
+        pool = WorkerPool(loader, runs_in_use=4)
         kept = [read(pool, step) for step in range(3)]
         begun = pool.begin(Run(0, 3, 4))
         done, go = os.pipe()
         child = os.fork()
         if child == 0:  # pragma: no cover
             os.close(go)
-            os.read(done, 1)  # until all slots have been written to again
+            os.read(done, 1)  # until all slots have been overwritten
             fine = all((kept[step] == loader.batch(step)).all() for step in range(3))
             kept[0][:] = -1
             del kept, begun, pool
@@ -94,7 +94,7 @@ class TestForks:
 
     def test_what_a_fork_writes_stays_in_the_fork(self) -> None:
         loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
-        pool = WorkerPool(loader, held=4)
+        pool = WorkerPool(loader, runs_in_use=4)
         batch = read(pool, 0)
         child = os.fork()
         if child == 0:  # pragma: no cover
@@ -124,7 +124,7 @@ class TestForks:
 
     def test_many_threads_that_fork(self) -> None:
         loader = ooc.open(np.arange(4000.0)).batches(10, workers=1)
-        pool = WorkerPool(loader, held=2)
+        pool = WorkerPool(loader, runs_in_use=2)
         ended: list[int] = []
 
         def forking() -> None:
@@ -145,7 +145,7 @@ class TestForks:
         pool.close()
 
     def test_a_fork_does_not_keep_workers_alive(self, tmp_path: Path) -> None:
-        """It has the other ends of all that they listen to."""
+        """The fork inherits the other ends of all pipes that workers listen to."""
         script = """
         it = iter(view.batches(4, workers=2)); next(it)
         pids = workers()

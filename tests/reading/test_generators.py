@@ -1,4 +1,4 @@
-"""Generators in worker processes: every element that was yielded, once, in the same order."""
+"""Generators in worker processes: every yielded element once, in the same order."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def numbers(length: int) -> Callable[..., Iterator[int]]:
 
 
 class InProcess:
-    """The runs of a stream's generators, each made here; as a ReadAhead gives them."""
+    """The runs of a stream's generators, made in this process; has the interface of `ReadAhead`."""
 
-    over = None
+    pass_ = None
 
     def __init__(self, stream: ooc.Stream, epoch: int = 0) -> None:
         self.number = 0
@@ -55,14 +55,14 @@ class InProcess:
 
 
 def in_turn(parts: list[list[int]], size: int, drop: bool) -> list[list[int]]:
-    """Return the batches that are expected: a plain model."""
+    """Return the expected batches, by a simple model."""
     full = [[part[at : at + size] for at in range(0, len(part), size)] for part in parts]
     rest = [part[len(part) // size * size :] for part in parts]
     most = max(map(len, full), default=0)
     batches = [
         part[at] for at in range(most) for part in full if at < len(part) and len(part[at]) == size
     ]
-    # Those that end first come first.
+    # Leftovers come in the order in which generators end.
     ended = sorted(range(len(parts)), key=lambda at: (len(parts[at]) // size, at))
     left = [number for at in ended for number in rest[at]]
     batches += [left[at : at + size] for at in range(0, len(left), size)]
@@ -74,7 +74,7 @@ def in_turn(parts: list[list[int]], size: int, drop: bool) -> list[list[int]]:
     size=st.integers(1, 7),
     drop=st.booleans(),
 )
-def test_each_element_comes_once_in_turn(lengths: list[int], size: int, drop: bool) -> None:
+def test_each_element_is_delivered_once_in_turn(lengths: list[int], size: int, drop: bool) -> None:
     parts = [[100 * at + number for number in range(n)] for at, n in enumerate(lengths)]
     generated = ooc.Generated(
         lambda num_shards, index: iter(parts[index]),
@@ -102,7 +102,7 @@ def test_each_element_comes_once_in_turn(lengths: list[int], size: int, drop: bo
     size=st.integers(1, 7),
     reuse=st.booleans(),
 )
-def test_yielded_batches_are_batched_anew(pieces: list[int], size: int, reuse: bool) -> None:
+def test_yielded_batches_are_batched_again(pieces: list[int], size: int, reuse: bool) -> None:
     made: list[np.ndarray[Any, Any]] = []
 
     def make() -> Iterator[Any]:
@@ -125,10 +125,10 @@ def test_yielded_batches_are_batched_anew(pieces: list[int], size: int, reuse: b
     ]
 
 
-def test_worker_processes_give_what_one_process_gives() -> None:
+def test_worker_processes_give_the_same_batches() -> None:
     lengths = (0, 5, 100)
 
-    # Inside of a function, so that workers get it by value, and need not import this module.
+    # Inside a function, so that it is pickled by value and workers need not import this module.
     def of_part(num_shards: int, index: int) -> Iterator[tuple[Any, int]]:
         for number in range(lengths[index]):
             yield np.full((2, 3), number, "f4"), 1000 * index + number
@@ -141,7 +141,7 @@ def test_worker_processes_give_what_one_process_gives() -> None:
     assert account().nbytes == 0
 
 
-def test_a_pass_that_is_left_can_be_begun_again() -> None:
+def test_an_abandoned_pass_can_be_restarted() -> None:
     stream = ooc.generate(numbers(1 << 40), workers=2, shard=True).batches(4)
     for _ in range(2):
         batches = iter(stream)
@@ -151,7 +151,7 @@ def test_a_pass_that_is_left_can_be_begun_again() -> None:
     assert account().nbytes == 0
 
 
-def test_a_copy_begins_with_its_own_first_epoch() -> None:
+def test_a_copy_begins_with_epoch_0() -> None:
     stream = ooc.generate(lambda: iter(range(5)), workers=0).batches(2)
     next(iter(stream))
     for one in (copy.copy(stream), cloudpickle.loads(cloudpickle.dumps(stream))):
@@ -159,7 +159,7 @@ def test_a_copy_begins_with_its_own_first_epoch() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_generators_are_only_so_far_ahead(workers: int, tmp_path: Path) -> None:
+def test_generators_run_a_limited_distance_ahead(workers: int, tmp_path: Path) -> None:
     made = np.memmap(tmp_path / "made", np.int64, "w+", shape=(2,))
 
     def make(num_shards: int, index: int) -> Iterator[int]:
@@ -201,7 +201,7 @@ def test_draws_depend_on_seed_epoch_and_worker() -> None:
     assert_array_equal(first[8:], truth)
 
 
-def test_two_generators_that_begin_alike_are_an_error() -> None:
+def test_generators_with_equal_beginnings_are_an_error() -> None:
     alike = ooc.generate(lambda: iter(range(100)), workers=2).batches(4)
     with pytest.raises(ArgumentError, match="two of the 2 began with the same 4 elements"):
         list(alike)
@@ -218,12 +218,12 @@ def test_another_length_is_an_error(length: int, found: str, workers: int) -> No
     assert len(list(ooc.generate(make, workers=workers, shard=True, length=16).batches(4))) == 4
 
 
-def test_constant_elements_are_no_sign_of_it() -> None:
+def test_constant_elements_are_allowed() -> None:
     zeros = ooc.generate(lambda: (np.zeros(3) for _ in range(10)), workers=2).batches(4)
     assert [len(batch) for batch in zeros] == [4, 4, 4, 4, 4]
 
 
-def test_an_exception_comes_with_its_traceback() -> None:
+def test_an_exception_has_its_traceback() -> None:
     def make(num_shards: int, index: int) -> Iterator[int]:
         yield from range(index, 9, 2)
         if index:
@@ -251,7 +251,7 @@ def test_a_killed_worker_is_named() -> None:
     assert caught.value.pid not in (None, os.getpid())
 
 
-def test_a_method_of_an_object_and_text_that_becomes_bytes() -> None:
+def test_a_bound_method_and_text() -> None:
     class Scenes:
         def __init__(self, side: int) -> None:
             self.side = side
@@ -268,7 +268,7 @@ def test_a_method_of_an_object_and_text_that_becomes_bytes() -> None:
     assert batch["text"].tolist() == ["ö".encode() * number for number in (0, 1, 2, 0, 1, 2)]
 
 
-def test_pythons_numbers_take_the_dtype_that_is_given() -> None:
+def test_python_numbers_take_the_dtype_of_the_spec() -> None:
     spec = (ooc.ArraySpec((2,), np.dtype("f4")), ooc.ArraySpec((), np.dtype("u1")))
     make = lambda: iter([([1, 2.5], 7), [[3, 4], True]])  # noqa: E731
     (batch,) = ooc.generate(make, spec, workers=0).batches(2)
@@ -287,7 +287,7 @@ def test_pythons_numbers_take_the_dtype_that_is_given() -> None:
         (None, "an array of object"),
     ],
 )
-def test_what_is_not_as_the_spec_says(yielded: Any, message: str) -> None:
+def test_elements_that_differ_from_the_spec(yielded: Any, message: str) -> None:
     spec = ooc.ArraySpec((2,), np.dtype("f4"))
     with pytest.raises(MapError, match=message):
         list(ooc.generate(lambda: iter([yielded]), spec, workers=0).batches(1))
@@ -312,7 +312,7 @@ def test_wrong_calls(call: Callable[[], object], message: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["shuffle", "split", "filter", "map", "cache", "batch"])
-def test_what_needs_numbered_elements_says_so(name: str) -> None:
+def test_methods_that_need_numbered_elements(name: str) -> None:
     made = ooc.generate(lambda: iter([1]), workers=0)
     for one in (made, made.batches(1)):
         with pytest.raises(AttributeError, match=rf"no `{name}`.*ooc\.open\(numbers\)\.map"):
@@ -321,13 +321,13 @@ def test_what_needs_numbered_elements_says_so(name: str) -> None:
             _ = one.nothing  # type: ignore[union-attr]
 
 
-def test_what_cannot_be_pickled_is_named() -> None:
+def test_an_object_that_cannot_be_pickled_is_named() -> None:
     lock = threading.Lock()
     with pytest.raises(ArgumentError, match=r"`workers` must be 0 .* function .*can't be"):
         ooc.generate(lambda: iter([int(lock.locked())]), workers=1).batches(1)
 
 
-def test_a_pass_that_is_over_closes_its_generator() -> None:
+def test_a_finished_pass_closes_its_generator() -> None:
     closed = []
 
     def make() -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Worker processes: the same batches, through shared memory, from scripts of any shape."""
+"""Worker processes: the same batches, through shared memory, from any kind of script."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from oocdata.engines.buffers import ALIGNMENT, side_by_side
 from oocdata.errors import ArgumentError, DatasetGoneError, MapError, WorkerError
 from oocdata.memory import account
 from oocdata.reading.ahead import ReadAhead, Reader
-from oocdata.reading.workers.child import lay
+from oocdata.reading.workers.child import copy_to_slot
 from oocdata.reading.workers.pool import TASKS, WorkerPool, pools
-from oocdata.reading.workers.sent import sent
+from oocdata.reading.workers.sent import share_loader
 from oocdata.runs import Pass, Run, run_bytes
 
 pytestmark = pytest.mark.usefixtures("own_account")
@@ -42,7 +42,7 @@ def view(tmp_path: Path) -> ooc.View:
 
 
 def assert_same(got: Any, expected: Any) -> None:
-    """Compare batches of any tree, and their order."""
+    """Compare batches of any tree structure, and their order."""
     for one, other in zip(got, expected, strict=True):
         for array, truth in zip(leaves(one), leaves(other), strict=True):
             assert array.dtype == truth.dtype
@@ -50,7 +50,7 @@ def assert_same(got: Any, expected: Any) -> None:
 
 
 def every(runs: ReadAhead) -> list[Any]:
-    """Return the batches that are left of a pass."""
+    """Return the remaining batches of a pass."""
     found = []
     while batches := runs.read():
         found += batches
@@ -82,7 +82,7 @@ MAPPED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
 
 @pytest.mark.parametrize("makes", [MAKES, MAPPED], ids=["read together", "mapped"])
 def test_batches_do_not_depend_on_workers(view: ooc.View, makes: Any) -> None:
-    # All in one dataset: a process takes longer to start than to read.
+    # All in one dataset, because a process takes longer to start than to read.
     dataset = ooc.zip({name: make(view)[:300] for name, make in makes.items()})
     alone = dataset.batches(8, shuffle="global", seed=3)
     loader = dataset.batches(8, shuffle="global", seed=3, workers=2)
@@ -97,7 +97,7 @@ def test_shards_short_batches_and_starts_in_the_middle(view: ooc.View) -> None:
 
 
 def test_functions_in_workers(view: ooc.View) -> None:
-    """Steps that take unlike times keep their order, draws are the same, and all workers work."""
+    """Steps of different duration keep their order, with equal draws; all workers are used."""
 
     def uneven(x: np.ndarray) -> np.ndarray:
         for _ in range(200_000 if x[0, 0] % 80 == 0 else 10):
@@ -118,26 +118,26 @@ def test_functions_in_workers(view: ooc.View) -> None:
 
 
 class TestMemory:
-    def test_batches_lie_in_the_slot(self, view: ooc.View) -> None:
+    def test_batches_are_copied_to_the_slot(self, view: ooc.View) -> None:
         loader = view.next_frame().batches(10)
         run = Run(0, 2, 5)
         slot = np.zeros(run_bytes(loader, 3), np.uint8)
         batches = loader.run(run)
-        answer = lay(slot, batches)
-        assert len(pickle.dumps(answer)) < 400  # where they lie: no array
+        answer = copy_to_slot(slot, batches)
+        assert len(pickle.dumps(answer)) < 400  # only offsets, shapes and dtypes
         for places, batch in zip(answer, batches, strict=True):
             for (offset, shape, dtype), truth in zip(places, batch, strict=True):
                 assert offset % ALIGNMENT == 0
                 assert_array_equal(slot[offset : offset + truth.nbytes].view(dtype), truth.ravel())
                 assert shape == truth.shape
 
-    def test_what_does_not_fit_is_an_error(self) -> None:
+    def test_a_batch_larger_than_the_slot_is_an_error(self) -> None:
         with pytest.raises(MapError, match="don't fit"):
-            lay(np.zeros(64, np.uint8), [np.arange(4.0), np.arange(4.0)])
+            copy_to_slot(np.zeros(64, np.uint8), [np.arange(4.0), np.arange(4.0)])
 
-    def test_a_run_lies_side_by_side_and_is_nobody_elses(self, view: ooc.View) -> None:
-        """So TensorFlow may alias it; and its slot is free for the next run at once."""
-        with closing(WorkerPool(view.next_frame().batches(16, workers=1), held=2)) as pool:
+    def test_a_run_is_contiguous_and_has_no_other_owner(self, view: ooc.View) -> None:
+        """So TensorFlow may alias the arrays, and the slot is free for the next run at once."""
+        with closing(WorkerPool(view.next_frame().batches(16, workers=1), runs_in_use=2)) as pool:
             batches = pool.begin(Run(0, 0, 3))()
             for arrays in zip(*batches, strict=True):
                 found = side_by_side(arrays)
@@ -148,17 +148,17 @@ class TestMemory:
                 pool.begin(Run(1, number, number + 1))()
             assert_same(batches, list(view.next_frame().batches(16))[:3])
 
-    def test_whoever_keeps_all_stops_no_one(self, view: ooc.View) -> None:
+    def test_kept_batches_do_not_block_reading(self, view: ooc.View) -> None:
         loader = view.batches(4, shuffle=True, workers=2)
-        pool = WorkerPool(loader, held=2)
+        pool = WorkerPool(loader, runs_in_use=2)
         runs = [Run(0, step, step + 1) for step in range(len(loader))]
         kept = [batch for run in runs for batch in pool.begin(run)()]
         assert len(pool._free) == 2 * TASKS
         pool.close()
         assert_same(kept, view.batches(4, shuffle=True))  # the memory outlives the workers
 
-    def test_room_for_what_is_read_and_in_use(self, view: ooc.View) -> None:
-        pool = WorkerPool(view.batches(16, workers=2), held=4)
+    def test_slots_for_runs_being_read_and_in_use(self, view: ooc.View) -> None:
+        pool = WorkerPool(view.batches(16, workers=2), runs_in_use=4)
         try:
             slots, slot_bytes = pool._slots.shape
             assert slots == 2 * TASKS
@@ -169,13 +169,13 @@ class TestMemory:
 
     @pytest.mark.parametrize(("mebibytes", "slots"), [(1, 1), (16, 2), (512, 4)])
     def test_within_the_memory_for_batches(self, mebibytes: int, slots: int) -> None:
-        """With a small number: one run that is read and one in use."""
+        """With little memory: one run being read and one in use."""
         before = ooc.memory_limit()
         array = np.arange(40 * (1 << 17)).reshape(40, 1 << 17)  # batches of 1 MiB
         ooc.set_memory(mebibytes << 20)
         try:
             loader = ooc.open(array).batches(1, workers=2)
-            pool = WorkerPool(loader, held=2, together=1)
+            pool = WorkerPool(loader, runs_in_use=2, together=1)
             assert len(pool._slots) == slots
             pool.close()
             if mebibytes == 1:
@@ -195,7 +195,7 @@ class TestMemory:
             for old, expected in kept:
                 assert_array_equal(old, expected)
 
-    def test_a_function_may_keep_what_it_gets(self, view: ooc.View) -> None:
+    def test_a_function_may_keep_its_input(self, view: ooc.View) -> None:
         kept: list[tuple[np.ndarray, np.ndarray]] = []
 
         def keeping(x: np.ndarray) -> np.ndarray:
@@ -208,7 +208,7 @@ class TestMemory:
         table = np.zeros(1_000_000)
 
         def counting(x: np.ndarray) -> np.ndarray:
-            table[0] += 1  # each worker's own, as a global would be
+            table[0] += 1  # each worker has its own copy, as of a global
             return x + table[0] - table[0]
 
         array = np.arange(1000.0)
@@ -218,8 +218,8 @@ class TestMemory:
 
 
 class TestPool:
-    def test_closed_is_closed(self, view: ooc.View) -> None:
-        pool = WorkerPool(view.batches(4, workers=1), held=2)
+    def test_a_closed_pool_stays_closed(self, view: ooc.View) -> None:
+        pool = WorkerPool(view.batches(4, workers=1), runs_in_use=2)
         call = pool.begin(Run(0, 0, 1))
         pool.close()
         pool.close()
@@ -228,18 +228,18 @@ class TestPool:
         with pytest.raises(DatasetGoneError, match="ended"):
             pool.begin(Run(0, 0, 1))
 
-    def test_a_closed_one_goes_when_the_interpreter_does(
+    def test_a_closed_pool_is_deleted_at_exit(
         self, view: ooc.View, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Python then sets the names of modules to None; pools were closed before."""
-        held = WorkerPool(view.batches(4, workers=1), held=2)
+        """At exit the interpreter sets globals to None; pools have been closed before."""
+        held = WorkerPool(view.batches(4, workers=1), runs_in_use=2)
         held.close()
         monkeypatch.setattr("oocdata.reading.workers.pool.account", None)
         held.__del__()
 
     def test_many_threads(self, view: ooc.View) -> None:
         loader = view.batches(4, shuffle=True, seed=1, workers=2)
-        pool = WorkerPool(loader, held=8)
+        pool = WorkerPool(loader, runs_in_use=8)
         numbers = iter(range(len(loader)))
         wrong: list[int] = []
 
@@ -257,7 +257,7 @@ class TestPool:
         pool.close()
         assert not wrong
 
-    def test_ctrl_c_as_a_lock_is_taken_keeps_no_other_thread_out(self, view: ooc.View) -> None:
+    def test_ctrl_c_while_taking_a_lock_does_not_block_other_threads(self, view: ooc.View) -> None:
         entering = threading.Condition.__enter__.__code__
 
         def press(frame: FrameType, event: str, _: object) -> Any:
@@ -266,7 +266,7 @@ class TestPool:
                 raise KeyboardInterrupt
             return press if frame.f_code is entering else None
 
-        pool = WorkerPool(view.batches(4, workers=1), held=2)
+        pool = WorkerPool(view.batches(4, workers=1), runs_in_use=2)
         sys.settrace(press)
         try:
             with suppress(KeyboardInterrupt):
@@ -288,7 +288,7 @@ class TestPool:
 
 
 class TestFromPassToPass:
-    """What `to_tf` reads with: its workers stay from one pass to the next."""
+    """The `Reader` of `to_tf` keeps its workers from one pass to the next."""
 
     @pytest.fixture
     def alone(self, view: ooc.View) -> ooc.Loader:
@@ -300,36 +300,36 @@ class TestFromPassToPass:
 
     @pytest.fixture
     def reader(self, loader: ooc.Loader) -> Iterator[Reader]:
-        with closing(Reader(loader, 2, 0, held=2)) as reader:
+        with closing(Reader(loader, 2, 0, runs_in_use=2)) as reader:
             yield reader
 
-    def over(self, loader: ooc.Loader, together: int = 1) -> Pass:
+    def pass_of(self, loader: ooc.Loader, together: int = 1) -> Pass:
         return Pass(0, len(loader), len(loader), together)
 
     def pids(self) -> set[int]:
         return {worker.pid for pool in pools for worker in pool._workers}
 
-    def test_they_are_kept(self, loader: ooc.Loader, alone: ooc.Loader, reader: Reader) -> None:
-        assert_same(every(reader.begin(self.over(loader))), alone.epoch(0))
+    def test_workers_are_kept(self, loader: ooc.Loader, alone: ooc.Loader, reader: Reader) -> None:
+        assert_same(every(reader.begin(self.pass_of(loader))), alone.epoch(0))
         pids = self.pids()
         assert len(pids) == 1
-        left = reader.begin(self.over(loader))
+        left = reader.begin(self.pass_of(loader))
         left.read()
         left.close()
-        assert_same(every(reader.begin(self.over(loader), number=3)), alone.epoch(0, 3))
+        assert_same(every(reader.begin(self.pass_of(loader), number=3)), alone.epoch(0, 3))
         assert self.pids() == pids
 
-    def test_passes_at_a_time_have_workers_of_their_own(
+    def test_simultaneous_passes_have_separate_workers(
         self, loader: ooc.Loader, alone: ooc.Loader, reader: Reader
     ) -> None:
-        one, other = (reader.begin(self.over(loader)) for _ in range(2))
+        one, other = (reader.begin(self.pass_of(loader)) for _ in range(2))
         for batch in alone:
             assert_same(one.read() or [], [batch])
             assert_same(other.read() or [], [batch])
         assert len(self.pids()) == 2
 
     def test_after_a_death(self, loader: ooc.Loader, alone: ooc.Loader, reader: Reader) -> None:
-        runs = reader.begin(self.over(loader))
+        runs = reader.begin(self.pass_of(loader))
         runs.read()
         dead = self.pids()
         for pid in dead:
@@ -337,19 +337,19 @@ class TestFromPassToPass:
         with pytest.raises(WorkerError):
             every(runs)
         runs.close()
-        assert_same(every(reader.begin(self.over(loader))), alone.epoch(0))
+        assert_same(every(reader.begin(self.pass_of(loader))), alone.epoch(0))
         assert not self.pids() & dead
 
-    def test_longer_runs_than_there_is_room_for(
+    def test_runs_longer_than_a_slot(
         self, loader: ooc.Loader, alone: ooc.Loader, reader: Reader
     ) -> None:
-        """As an iterator has that was saved where more memory was allowed."""
-        every(reader.begin(self.over(loader)))
+        """Such runs come from an iterator that was saved with a higher memory limit."""
+        every(reader.begin(self.pass_of(loader)))
         together = loader.steps_together + 2
-        assert_same(every(reader.begin(self.over(loader, together))), alone.epoch(0))
+        assert_same(every(reader.begin(self.pass_of(loader, together))), alone.epoch(0))
 
-    def test_they_end_with_the_reader(self, loader: ooc.Loader, reader: Reader) -> None:
-        running = reader.begin(self.over(loader))
+    def test_workers_end_with_the_reader(self, loader: ooc.Loader, reader: Reader) -> None:
+        running = reader.begin(self.pass_of(loader))
         running.read()
         reader.close()
         running.close()
@@ -366,7 +366,7 @@ class TestPickling:
         ],
         ids=["a lock", "a class", "a generator"],
     )
-    def test_a_function_is_refused_where_workers_are_asked_for(
+    def test_a_function_that_cannot_be_pickled_is_refused(
         self, view: ooc.View, held: Any, reason: str | None
     ) -> None:
         def needing(x: np.ndarray) -> np.ndarray:
@@ -380,7 +380,7 @@ class TestPickling:
         with pytest.raises(ArgumentError, match=rf"`workers`.*needing.*{reason}") as caught:
             dataset.batches(4, workers=2)
         assert caught.value.__cause__ is not None
-        dataset.batches(4).batch(0)  # without workers it is welcome
+        dataset.batches(4).batch(0)  # it works without workers
 
     def test_an_open_file_is_refused(self, tmp_path: Path) -> None:
         h5py = pytest.importorskip("h5py")
@@ -391,11 +391,11 @@ class TestPickling:
             with pytest.raises(ArgumentError, match=r"`workers`.*open data by its path"):
                 view.batches(2, workers=1)
 
-    def test_numbers_are_not_pickled(self) -> None:
+    def test_buffers_are_not_pickled(self) -> None:
         rows = np.random.default_rng(0).permutation(100_000)
         table = np.zeros(100_000)
         loader = ooc.open(np.zeros(100_000))[rows].map(lambda x: x + table[0]).batches(10)
-        descriptor, lengths = sent(loader)
+        descriptor, lengths = share_loader(loader)
         os.close(descriptor)
         assert lengths[0] < 10_000
         assert sorted(lengths[1:]) == [800_000] * 3
@@ -405,7 +405,7 @@ class TestPickling:
         with pytest.raises(ArgumentError, match="workers"):
             view.batches(4, workers=given)
 
-    def test_nothing_is_started_before_something_is_read(self, view: ooc.View) -> None:
+    def test_no_worker_starts_before_the_first_read(self, view: ooc.View) -> None:
         gc.collect()
         before = len(pools)
         iterator = iter(view.batches(4, workers=1))
@@ -416,7 +416,7 @@ class TestPickling:
 
 class TestScripts:
     def test_a_script_needs_no_guard(self, tmp_path: Path) -> None:
-        """What is defined in it travels by value: the script runs once."""
+        """The script's functions are pickled by value, so the script runs once."""
         (tmp_path / "beside.py").write_text("def half(x): return x / 2\n")
         script = """
         say("begun")
@@ -442,7 +442,7 @@ class TestScripts:
         lines = out.splitlines()
         assert lines.count("begun") == 1
         assert "112 True" in lines
-        # Two processes write: a line of one may stand in that of the other.
+        # Two processes write: their lines may be interleaved.
         assert "True 3 True" in out
         assert "printed in a worker" in out
 
@@ -457,8 +457,8 @@ class TestScripts:
         out, err = ended(start(tmp_path, script))
         assert out.split() == ["0"], err
 
-    def test_they_start_where_a_thousand_files_are_open(self, tmp_path: Path) -> None:
-        """Their pipes have numbers then that select(2) does not take."""
+    def test_workers_start_with_a_thousand_files_open(self, tmp_path: Path) -> None:
+        """The pipes then have descriptors that select(2) does not accept."""
         script = """
         import resource
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -1,25 +1,25 @@
-"""Worker processes: whole runs of a loader's steps, read into memory that is shared.
+"""Read whole runs of a loader's steps in worker processes, into shared memory.
 
-They are for `map` functions that hold the GIL. The way of a batch: `WorkerPool.begin` sends a run
-of steps and the number of a slot of shared memory to a process (`process`). There (`child`) the
-loader reads, lays the batches into the slot, and answers at which offset each array lies. Here they
-are copied from the slot, which is used again. No array is pickled or sent through a pipe.
+Workers are for `map` functions that hold the GIL. `WorkerPool.begin` sends a run of steps and the
+number of a slot of shared memory to a process (`process`). There (`child`), the loader reads the
+run, copies the batches into the slot, and answers with the offset of each array. The parent copies
+the arrays from the slot, which is then used again. No array is pickled or sent through a pipe.
 
 ============  =================================================================
-`sent`        what a process is sent, in shared memory: a loader's description, functions beside it
-`child`       what runs in the process
-`process`     one process, seen from here: tasks, answers, its death
-`pool`        several of them: who gets the next run; what becomes of them at exit and at a fork
+`sent`        share a loader with workers: its description, and pickled functions, in shared memory
+`child`       what runs in the worker process
+`process`     one worker, seen from the parent: tasks, answers, and detecting its death
+`pool`        several workers: choose who reads the next run; clean up at exit and after a fork
 ============  =================================================================
 
-Why no ready-made pool (each tried, loky 3.7 and the standard library of Python 3.11):
+Why no existing pool (each was tried, loky 3.7 and the standard library of Python 3.11):
 
-- When a worker dies, `concurrent.futures` and loky fail all futures alike (``BrokenProcessPool``):
-  none says which step it was, and what the others had begun is lost. A task has no time limit.
-- When the process is killed, a worker of loky that is busy in C code lives on (for ever, if it
+- When a worker dies, `concurrent.futures` and loky fail all futures with ``BrokenProcessPool``:
+  the step that failed is unknown, and the other workers' results are lost. Tasks have no timeout.
+- When the parent is killed, a worker of loky that is busy in C code lives on (forever, if it
   hangs), and so does its resource tracker.
-- Their queues are named semaphores: eight are left in ``/dev/shm`` when all is killed at once.
+- Their queues are named semaphores: eight are left in ``/dev/shm`` when all processes are killed.
 - `concurrent.futures` with "spawn" runs the user's script again in each worker, and so needs the
-  ``__main__`` guard; with "fork" it copies TensorFlow's locks without its threads.
-- Neither hands a descriptor to a worker, so shared memory would need names, and could be left.
+  ``__main__`` guard; with "fork", it copies TensorFlow's locks without its threads.
+- Neither can pass a descriptor to a worker, so shared memory would need names, and could leak.
 """

@@ -1,4 +1,4 @@
-"""What runs in a worker process: read a run, lay it into the slot that comes with it, answer."""
+"""The code of a worker process: read a run, copy its batches into a slot, and answer."""
 
 from __future__ import annotations
 
@@ -25,56 +25,57 @@ from oocdata.errors import MapError
 from oocdata.loader import Loader
 from oocdata.memory import set_memory
 from oocdata.reading.asking import AskAhead
-from oocdata.reading.workers.sent import dumps, loads
+from oocdata.reading.workers.sent import dumps, map_loader
 
 if TYPE_CHECKING:
     from oocdata.runs import Pass, Run
     from oocdata.stream import Stream
 
-__all__ = ["Laid", "die_with", "lay", "made_again", "main"]
+__all__ = ["SlotArray", "copy_to_slot", "die_with_parent", "load_error", "main"]
 
-Laid = tuple[int, tuple[int, ...], np.dtype[Any]] | NDArray[Any]
-"""Where in a slot an array lies: its offset, shape and dtype; or the array, if it is of objects."""
+SlotArray = tuple[int, tuple[int, ...], np.dtype[Any]] | NDArray[Any]
+"""Offset, shape and dtype of an array in a slot; or the array itself, if its elements are
+objects."""
 
 
 def main() -> None:
-    """Serve the process that started this one, until it goes or closes the connection."""
-    # Ctrl-C goes to all processes of a terminal; the one that started us says what it means.
+    """Serve the parent process until it ends or closes the connection."""
+    # Ctrl-C goes to all processes of a terminal; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    numbers = [int(number) for number in sys.argv[1:5]]
-    for number in numbers:  # whatever the user's functions start must not keep us alive
-        os.set_inheritable(number, False)
-    task, lifeline, slots, sent = numbers
+    descriptors = [int(number) for number in sys.argv[1:5]]
+    for descriptor in descriptors:  # processes that the user's functions start must not get them
+        os.set_inheritable(descriptor, False)
+    task, lifeline, slots, sent = descriptors
     del sys.argv[1:]
-    die_with(lifeline)
+    die_with_parent(lifeline)
     connection = Connection(task)
-    with suppress(EOFError, OSError):  # the other side is gone, or done with us
+    with suppress(EOFError, OSError):  # the parent has ended, or closed the connection
         _serve(connection, slots, sent)
     connection.close()
 
 
-def die_with(lifeline: int) -> None:
+def die_with_parent(lifeline: int) -> None:
     """End this process when the other end of a pipe closes, whatever it is doing.
 
-    The kernel sends SIGKILL (``F_SETSIG``, fcntl(2)): no thread and no GIL is needed, and unlike
-    ``PR_SET_PDEATHSIG`` it isn't sent when merely the thread that started us ends. Where that is
-    missing, a thread waits for the end.
+    The kernel sends SIGKILL (``F_SETSIG``, fcntl(2)), which needs no thread and no GIL. Unlike
+    ``PR_SET_PDEATHSIG``, it isn't sent when only the thread that started this process ends. Where
+    ``F_SETSIG`` is missing, a thread waits for the end.
     """
     try:
         fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
         fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
         fcntl.fcntl(lifeline, fcntl.F_SETFL, os.O_RDONLY | os.O_ASYNC)
     except (AttributeError, OSError):
-        threading.Thread(target=_wait_for_the_end, args=(lifeline,), daemon=True).start()
+        threading.Thread(target=_wait_for_end, args=(lifeline,), daemon=True).start()
         return
-    closed = select.poll()  # select(2) takes no numbers from 1024 on
+    closed = select.poll()  # select(2) takes no descriptors above 1023
     closed.register(lifeline, select.POLLIN)
-    if closed.poll(0):  # already, before we asked
+    if closed.poll(0):  # closed before the signal was requested
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _wait_for_the_end(lifeline: int) -> None:
+def _wait_for_end(lifeline: int) -> None:
     os.read(lifeline, 1)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -90,58 +91,58 @@ def _serve(connection: Connection[Any, Any], slots: int, sent: int) -> None:
         answer: tuple[Any, ...]
         try:
             if read is None:
-                # Private: a function may change what it closes over, as it could in one process.
-                loader = loads(mmap.mmap(sent, 0, access=mmap.ACCESS_COPY), lengths)
-                read = _Far(loader).read if turn else loader.reader()
+                # Copy on write: a function may change its closure's arrays, as in one process.
+                loader = map_loader(mmap.mmap(sent, 0, access=mmap.ACCESS_COPY), lengths)
+                read = _RemoteReader(loader).read if turn else loader.reader()
                 os.close(sent)
-            place = memory[slot * slot_bytes : (slot + 1) * slot_bytes]
-            answer = ("read", lay(place, read(run, *turn or ())))
+            room = memory[slot * slot_bytes : (slot + 1) * slot_bytes]
+            answer = ("read", copy_to_slot(room, read(run, *turn or ())))
         except BaseException as error:
-            answer = ("raised", *_sent(error))
-        for stream in (sys.stdout, sys.stderr):  # what a function printed, before we are ended
+            answer = ("raised", *_dump_error(error))
+        for stream in (sys.stdout, sys.stderr):  # the parent ends this process without warning
             with suppress(Exception):
                 stream.flush()
         connection.send_bytes(pickle.dumps(answer))
 
 
-class _Far:
-    """A loader that takes bytes out of stores, for the runs of passes that come here."""
+class _RemoteReader:
+    """Reader of a loader whose bytes are in stores; also requests later runs of a pass."""
 
     def __init__(self, loader: Loader | Stream) -> None:
         assert isinstance(loader, Loader)
         self._loader = loader
-        self._asking: AskAhead | None = None
+        self._prefetch: AskAhead | None = None
 
-    def read(self, run: Run, over: Pass, number: int, every: int) -> list[Batch]:
-        """Read a run, and ask for those after it."""
-        if self._asking is None or not self._asking.continues(over, number):
-            if self._asking is not None:
-                self._asking.close()
-            self._asking = AskAhead(self._loader, over, number, every)
-        with self._asking.reading(number):
+    def read(self, run: Run, pass_: Pass, number: int, every: int) -> list[Batch]:
+        """Read a run, and request later runs of its pass."""
+        if self._prefetch is None or not self._prefetch.continues(pass_, number):
+            if self._prefetch is not None:
+                self._prefetch.close()
+            self._prefetch = AskAhead(self._loader, pass_, number, every)
+        with self._prefetch.reading(number):
             return self._loader.read(run)
 
 
-def lay(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list[Laid]]:
-    """Copy batches into a slot; return where the arrays of each lie.
+def copy_to_slot(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list[SlotArray]]:
+    """Copy batches into a slot; return the offset, shape and dtype of each array.
 
-    A mapped function may keep the arrays that it gets and returns, for good, and the slot will be
-    written to again: so it is given memory of its own. The copy is made beside the trainer.
-    MapError if the batches are larger than their spec says.
+    The loader can't read into the slot directly: a mapped function may keep the arrays that it gets
+    or returns, and the slot is written to again. The copy is made here, in parallel to the trainer.
+    Raises MapError if the batches are larger than their spec.
 
     Examples
     --------
     >>> slot = np.zeros(256, np.uint8)
-    >>> lay(slot, [np.arange(3.0), np.arange(4, dtype="i2")])
+    >>> copy_to_slot(slot, [np.arange(3.0), np.arange(4, dtype="i2")])
     [[(0, (3,), dtype('float64'))], [(64, (4,), dtype('int16'))]]
     >>> slot[:24].view("f8")
     array([0., 1., 2.])
     """
-    end, laid = 0, []
+    end, placed = 0, []
     for batch in batches:
-        places: list[Laid] = []
+        places: list[SlotArray] = []
         for array in leaves(batch):
-            if array.dtype.hasobject:  # bytes of unequal length: pickled with the answer
+            if array.dtype.hasobject:  # bytes of unequal length are pickled with the answer
                 places.append(array)
                 continue
             start = -(-end // ALIGNMENT) * ALIGNMENT
@@ -154,29 +155,28 @@ def lay(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list[Laid]]:
             dtype = array.dtype.newbyteorder("=")
             np.copyto(slot[start:end].view(dtype).reshape(array.shape), array)
             places.append((start, array.shape, dtype))
-        laid.append(places)
-    return laid
+        placed.append(places)
+    return placed
 
 
-def _sent(error: BaseException) -> tuple[bytes | None, str]:
-    """Return an exception pickled, if it can be, and its traceback as text."""
+def _dump_error(error: BaseException) -> tuple[bytes | None, str]:
+    """Return an exception pickled, None if it can't be, and its traceback as text."""
     text = "".join(traceback.format_exception(error))
-    # The second: of one whose ``__init__`` takes other arguments than it passes on.
+    # The second form is for exceptions whose ``__init__`` takes other arguments than ``args``.
     for value in (error, (type(error), error.args, error.__dict__)):
-        # Both ways may run code of the exception's class.
-        with suppress(Exception):
+        with suppress(Exception):  # both forms may run code of the exception's class
             pickled = dumps(value)
-            made_again(pickled)
+            load_error(pickled)
             return pickled, text
     return None, text
 
 
-def made_again(pickled: bytes) -> BaseException:
-    """Return an exception that was sent."""
+def load_error(pickled: bytes) -> BaseException:
+    """Return the exception of a pickle made by `_dump_error`."""
     error: Any = pickle.loads(pickled)
     if isinstance(error, tuple):
         kind, args, state = error
         error = kind.__new__(kind, *args)
         error.__dict__.update(state)
-    made: BaseException = error
-    return made
+    exception: BaseException = error
+    return exception

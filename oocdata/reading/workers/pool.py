@@ -1,4 +1,4 @@
-"""Several worker processes that read for one iterator or one ``tf.data`` dataset."""
+"""A pool of worker processes that read for one iterator or one ``tf.data`` dataset."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from oocdata.engines import buffers
 from oocdata.errors import ArgumentError, DatasetGoneError, WorkerError
 from oocdata.memory import account, memory_limit
 from oocdata.reading.workers.process import Process
-from oocdata.reading.workers.sent import nameless, sent
+from oocdata.reading.workers.sent import anonymous_memory, share_loader
 from oocdata.runs import Pass, Run, run_bytes
 from oocdata.stream import Stream
 
@@ -27,78 +27,81 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from oocdata.loader import Loader
-    from oocdata.reading.workers.child import Laid
+    from oocdata.reading.workers.child import SlotArray
 
 __all__ = ["TASKS", "WorkerPool", "pools"]
 
 TASKS = 2
-"""Runs that a worker is sent at a time: one that it reads, and one so that it never waits."""
+"""Runs sent to a worker at a time: one that it reads, and a second one so that it never idles."""
 
 _LEAST_MEMORY = 1 << 20
 
 _SECONDS = 600.0
-"""A worker that is busy with one run for longer is taken to hang."""
+"""A worker that is busy with one run for longer is considered hung."""
 
 pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
-"""Those of the process that may be open."""
+"""Pools of this process that may be open."""
 
 
 class WorkerPool:
     """Processes that each read whole runs of a loader's steps.
 
-    Safe to use from several threads. A worker lays the batches of a run into a slot of shared
-    memory; they are copied from there, so the slot is free for the next run whoever keeps them.
-    (Handing out the slots themselves saved 5 to 15 % of the processor's time for functions that do
-    next to nothing, nothing for those that workers are for, and copied them at each fork.)
+    Safe to use from several threads. A worker copies the batches of a run into a slot of shared
+    memory, and the parent copies them from there, so the slot is free for the next run however long
+    the batches are kept. (Handing out the slots themselves saved 5 to 15 % of the processor's time
+    for functions that do next to nothing, and nothing for functions that need workers; and a fork
+    copied the slots.)
 
     Parameters
     ----------
     loader : Loader or Stream
         With `workers` of at least 1. The workers of a stream take turns, each with a generator.
-    held : int
-        Runs that the one who reads usually has in use at a time.
+    runs_in_use : int
+        Runs that the caller usually has in use at a time.
     together : int, optional
-        Steps of a run, at most; those of the loader if not given.
+        Most steps of a run; by default the loader's `steps_together`.
 
     Attributes
     ----------
     changed : threading.Condition
-        While it is held, no worker is sent anything.
+        Nothing is sent to the workers while its lock is held.
     failure : WorkerError or None
-        Of the first worker that died; nothing more is begun.
+        The error of the first worker that died; no more runs are begun after it.
 
     Examples
     --------
     >>> import oocdata as ooc
     >>> loader = ooc.open(np.arange(10)).batches(4, workers=2)
-    >>> pool = WorkerPool(loader, held=1)
+    >>> pool = WorkerPool(loader, runs_in_use=1)
     >>> pool.begin(Run(epoch=0, start=1, stop=3))()
     [array([4, 5, 6, 7]), array([8, 9])]
     >>> pool.close()
     """
 
-    def __init__(self, loader: Loader | Stream, held: int, together: int | None = None) -> None:
+    def __init__(
+        self, loader: Loader | Stream, runs_in_use: int, together: int | None = None
+    ) -> None:
         self._renew()
         self._closed = False
         self.failure: WorkerError | None = None
         self._workers: list[Process] = []
         self._spec = loader.spec
-        self._in_turn = isinstance(loader, Stream)
-        self._is_remote = not isinstance(loader, Stream) and loader.dataset.is_remote
+        self._takes_turns = isinstance(loader, Stream)
+        self._prefetches = not isinstance(loader, Stream) and loader.dataset.is_remote
         self.together = together or loader.steps_together
-        seconds = _limit()
+        seconds = _time_limit()
         pages = -(-run_bytes(loader, self.together) // mmap.PAGESIZE)
         slot_bytes = max(1, pages) * mmap.PAGESIZE
-        loader_memory, lengths = sent(loader)
+        loader_memory, lengths = share_loader(loader)
         try:
-            slots = self._take(loader.workers * TASKS + held, slot_bytes)
-            slots -= min(held, slots - 1)
+            slots = self._allocate(loader.workers * TASKS + runs_in_use, slot_bytes)
+            slots -= min(runs_in_use, slots - 1)
             self._free = list(range(slots))
             self.most = min(TASKS * loader.workers, slots)
-            shared = nameless(slots * slot_bytes)
+            shared = anonymous_memory(slots * slot_bytes)
             try:
-                whole = np.frombuffer(mmap.mmap(shared, slots * slot_bytes), np.uint8)
-                self._slots = whole.reshape(slots, slot_bytes)
+                memory = np.frombuffer(mmap.mmap(shared, slots * slot_bytes), np.uint8)
+                self._slots = memory.reshape(slots, slot_bytes)
                 share = max(_LEAST_MEMORY, memory_limit() // loader.workers)
                 for _ in range(loader.workers):
                     worker = Process(shared, loader_memory, seconds)
@@ -112,48 +115,50 @@ class WorkerPool:
         finally:
             os.close(loader_memory)
         pools.add(self)
-        # Again each time, so that it comes before what was registered since: at exit, a front-end
-        # waits for its calls to return, and they wait for the workers.
+        # Registered again for each pool, so that it runs first at exit: front-ends wait at exit for
+        # their calls to return, and those wait for the workers.
         atexit.unregister(_close_all)
         atexit.register(_close_all)
 
     def _renew(self) -> None:
-        # Taken by itself: Ctrl-C may come as the condition has taken it, and is not within it yet.
+        # Code takes this lock and not the condition: Ctrl-C may come after `Condition.__enter__`
+        # has taken the lock, and before the block that would release it.
         self._lock = threading.RLock()
         self.changed = threading.Condition(self._lock)
 
-    def _take(self, wanted: int, slot_bytes: int) -> int:
-        """Return for how many runs there is room: one to be read and one in use, more if they fit.
+    def _allocate(self, most_slots: int, slot_bytes: int) -> int:
+        """Return how many slots memory allows: at least two, at most `most_slots`.
 
-        All are in flight until the pool is closed: a slot that was written to keeps its memory.
+        They count as in flight until the pool is closed, because a slot that was written to keeps
+        its memory.
         """
         slots = 0
-        while slots < wanted and account().take(id(self), slot_bytes, always=slots < 2):
+        while slots < most_slots and account().take(id(self), slot_bytes, always=slots < 2):
             slots += 1
         return slots
 
     def begin(
-        self, run: Run, over: Pass | None = None, number: int = -1
+        self, run: Run, pass_: Pass | None = None, number: int = -1
     ) -> Callable[[], list[Batch]]:
-        """Send a run to the worker that has least to do; wait while all have enough.
+        """Send a run to the worker with the fewest tasks; wait while all workers have enough.
 
-        Returns what waits for the batches of the run, and is to be called once.
-        Of streams, and of runs of a pass that take bytes out of stores, to the worker whose turn it
-        is: it asks for the next ones of that pass by itself.
+        Runs of a stream, and runs of a pass that fetch from stores, go to the workers in turn: then
+        each worker can request its following runs by itself.
 
-        Raises WorkerError if a worker has died, DatasetGoneError if the pool is closed.
+        Returns a function that waits for the batches of the run; it must be called once. Raises
+        WorkerError if a worker has died, and DatasetGoneError if the pool is closed.
         """
         with self._lock:
             self.changed.wait_for(lambda: self._closed or self.failure or self._has_room)
             self._check_open()
             if self.failure is not None:
-                raise copy(self.failure)  # each with a traceback of its own
+                raise copy(self.failure)  # each has its own traceback
             worker = min(self._workers, key=lambda worker: len(worker.queue))
             every, turn = len(self._workers), None
-            if self._in_turn:
+            if self._takes_turns:
                 worker = self._workers[run.start % every]
-            elif self._is_remote and over is not None:
-                worker, turn = self._workers[number % every], (over, number, every)
+            elif self._prefetches and pass_ is not None:
+                worker, turn = self._workers[number % every], (pass_, number, every)
             slot = self._free.pop()
             worker.queue.append(slot)
             worker.send((run, slot, turn))
@@ -161,7 +166,7 @@ class WorkerPool:
 
     @property
     def _has_room(self) -> bool:
-        return bool(self._free) and any(len(one.queue) < TASKS for one in self._workers)
+        return bool(self._free) and any(len(worker.queue) < TASKS for worker in self._workers)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -171,7 +176,7 @@ class WorkerPool:
             )
 
     def _result(self, worker: Process, run: Run, slot: int) -> list[Batch]:
-        with self._lock:  # a worker answers in the order that it was asked
+        with self._lock:  # a worker answers in the order of its tasks
             self.changed.wait_for(lambda: worker.queue[0] == slot)
         try:
             kind, *answer = worker.receive(run)
@@ -180,26 +185,26 @@ class WorkerPool:
                 self._done(worker)
                 self._check_open()
                 first = self.failure
-                # A copy: the error's traceback refers to whoever reads, and so to this pool.
+                # A copy, because the traceback refers to the caller's frames, and so to this pool.
                 self.failure = first or copy(error)
-            # What it had yet to read can't tell what it died of.
+            # Tasks that a dead worker had not begun raise the error of the first one.
             raise (copy(first) if first else error) from None
-        except BaseException:  # Ctrl-C: the answer will come, and nobody waits for it any more
+        except BaseException:  # Ctrl-C: the answer is still to come, and nobody will read it
             self.close()
             raise
         try:
             if kind == "raised":
-                raise worker.original(run, *answer)
+                raise worker.exception(run, *answer)
             return self._batches(self._slots[slot], answer[0])
         finally:
             with self._lock:
                 self._free.append(slot)
                 self._done(worker)
 
-    def _batches(self, slot: NDArray[np.uint8], laid: list[list[Laid]]) -> list[Batch]:
-        """Return the batches of a slot; the arrays of one leaf side by side, as a loader reads."""
+    def _batches(self, slot: NDArray[np.uint8], placed: list[list[SlotArray]]) -> list[Batch]:
+        """Copy the batches from a slot; arrays of one leaf are adjacent, as a loader reads them."""
         read = buffers.Read()
-        columns = (_copied(slot, column, read) for column in zip(*laid, strict=True))
+        columns = (_copies(slot, column, read) for column in zip(*placed, strict=True))
         return batches_of(columns, self._spec)
 
     def _done(self, worker: Process) -> None:
@@ -207,7 +212,7 @@ class WorkerPool:
         self.changed.notify_all()
 
     def close(self) -> None:
-        """End the processes; whoever waits for a batch gets an error. May be called again."""
+        """End the processes; threads that wait for a batch get an error. May be called again."""
         with self._lock:
             self._closed = True
             workers, self._workers = self._workers, []
@@ -220,11 +225,11 @@ class WorkerPool:
             worker.close()
 
     def __del__(self) -> None:
-        if not self._closed:  # at exit it is, and the names that `close` needs may be gone
+        if not self._closed:  # at exit it is closed, and globals that `close` needs may be gone
             self.close()
 
     def forget(self) -> None:
-        """Leave the processes to the one that this is a fork of."""
+        """Leave the processes to the parent, in a fork of it."""
         self._renew()
         self._closed = True
         for worker in self._workers:
@@ -232,29 +237,29 @@ class WorkerPool:
         self._workers = []
 
 
-def _copied(
-    slot: NDArray[np.uint8], laid: Sequence[Laid], read: buffers.Read
+def _copies(
+    slot: NDArray[np.uint8], placed: Sequence[SlotArray], read: buffers.Read
 ) -> list[NDArray[Any]]:
-    """Return the arrays of one leaf; those of objects came with the answer."""
-    places = [each for each in laid if isinstance(each, tuple)]
+    """Return copies of the arrays of one leaf; arrays of objects came with the answer."""
+    places = [place for place in placed if isinstance(place, tuple)]
     if not places:
-        return [each for each in laid if isinstance(each, np.ndarray)]
-    _, made = buffers.empty_parts([shape for _, shape, _ in places], places[0][2], read)
-    for array, (start, _, _) in zip(made, places, strict=True):
+        return [array for array in placed if isinstance(array, np.ndarray)]
+    _, arrays = buffers.empty_parts([shape for _, shape, _ in places], places[0][2], read)
+    for array, (start, _, _) in zip(arrays, places, strict=True):
         np.copyto(array.reshape(-1).view(np.uint8), slot[start : start + array.nbytes])
-    return made
+    return arrays
 
 
-def _limit() -> float:
-    """Return for how long a worker may be busy with a run, in seconds."""
-    given = os.environ.get("OOCDATA_WORKER_SECONDS", _SECONDS)
+def _time_limit() -> float:
+    """Return how long a worker may be busy with one run, in seconds."""
+    setting = os.environ.get("OOCDATA_WORKER_SECONDS", _SECONDS)
     try:
-        seconds = float(given)
+        seconds = float(setting)
     except ValueError:
         seconds = 0
     if not seconds > 0:
         raise ArgumentError(
-            f"OOCDATA_WORKER_SECONDS must be a number of seconds above 0; got {given!r}."
+            f"OOCDATA_WORKER_SECONDS must be a number of seconds above 0; got {setting!r}."
         )
     return seconds
 

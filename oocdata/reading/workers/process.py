@@ -13,15 +13,15 @@ from multiprocessing.connection import Pipe
 from typing import TYPE_CHECKING, Any
 
 from oocdata.errors import WorkerError
-from oocdata.reading.workers.child import made_again
+from oocdata.reading.workers.child import load_error
 
 if TYPE_CHECKING:
     from oocdata.runs import Run
 
 __all__ = ["Process"]
 
-_LOOK_SECONDS = 0.5
-"""How often to look whether a process still lives whose end of the connection stays open."""
+_POLL_SECONDS = 0.5
+"""How often to check that a process is alive, in case its end of the connection stays open."""
 
 _START = (
     "import sys; sys.path[:] = sys.argv[5:]; from oocdata.reading.workers.child import main; main()"
@@ -31,8 +31,8 @@ _START = (
 class Process:
     """A process that reads runs into slots of shared memory, one after the other.
 
-    It gets the descriptors of the slots and of the loader that was sent, and how many seconds it
-    may be busy with one run. The pool keeps in `queue` the slots of what was sent and is not yet
+    `slots` and `loader` are descriptors of shared memory; `seconds` is how long the process may be
+    busy with one run. The pool keeps in `queue` the slots of tasks that were sent and are not yet
     answered.
     """
 
@@ -40,40 +40,39 @@ class Process:
         self.queue: deque[int] = deque()
         self._seconds = seconds
         self._hung = False
-        with ExitStack() as handed:  # open in the process from then on, and no longer here
-            self._connection, theirs = Pipe()
-            handed.callback(theirs.close)
+        with ExitStack() as stack:  # closes the child's ends of the pipes here, once it has them
+            self._connection, child_end = Pipe()
+            stack.callback(child_end.close)
             lifeline, self._lifeline = Pipe(duplex=False)
-            handed.callback(lifeline.close)
-            numbers = [theirs.fileno(), lifeline.fileno(), slots, loader]
-            # Held back in this thread, which the process starts with: before it can ignore Ctrl-C,
-            # it shouldn't hear it.
+            stack.callback(lifeline.close)
+            descriptors = [child_end.fileno(), lifeline.fileno(), slots, loader]
+            # The child inherits this thread's signal mask: Ctrl-C is blocked until it ignores it.
             blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-            handed.callback(signal.pthread_sigmask, signal.SIG_SETMASK, blocked)
+            stack.callback(signal.pthread_sigmask, signal.SIG_SETMASK, blocked)
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, *map(str, [*numbers, *sys.path])],
+                [sys.executable, "-c", _START, *map(str, [*descriptors, *sys.path])],
                 stdin=subprocess.DEVNULL,
-                pass_fds=numbers,
+                pass_fds=descriptors,
             )
         self.pid = self._process.pid
 
     def send(self, message: object) -> None:
-        """Say how slots and loader lie; then have a run read into a slot: ``(run, slot, turn)``."""
-        with suppress(OSError):  # it is dead: whoever waits for the answer says so
+        """Send the sizes of loader and slots, or a task to read a run: ``(run, slot, turn)``."""
+        with suppress(OSError):  # the process is dead, which `receive` reports
             self._connection.send_bytes(pickle.dumps(message))
 
     def receive(self, run: Run) -> tuple[Any, ...]:
-        """Wait for the answer to the oldest call, which was to read a run.
+        """Wait for the answer to the oldest task, which was to read `run`.
 
-        It is ``("read", where arrays lie)`` or ``("raised", pickled exception, its traceback)``;
-        WorkerError if the process ended, or was busy for too long.
+        The answer is ``("read", places of the arrays)`` or ``("raised", pickled exception,
+        traceback)``. Raises WorkerError if the process has ended, or was busy for too long.
         """
-        until = time.monotonic() + self._seconds
+        deadline = time.monotonic() + self._seconds
         try:
-            while not self._connection.poll(_LOOK_SECONDS):
+            while not self._connection.poll(_POLL_SECONDS):
                 if self._process.poll() is not None and not self._connection.poll(0):
                     raise EOFError
-                if time.monotonic() > until:
+                if time.monotonic() > deadline:
                     self._hung = True
                     raise EOFError
             answer: tuple[Any, ...] = pickle.loads(self._connection.recv_bytes())
@@ -81,11 +80,11 @@ class Process:
             raise self._death(run) from None
         return answer
 
-    def original(self, run: Run, pickled: bytes | None, text: str) -> BaseException:
+    def exception(self, run: Run, pickled: bytes | None, text: str) -> BaseException:
         """Return the exception that reading raised, with its traceback as a note."""
         try:
-            error = made_again(pickled or b"")
-        except Exception:  # whatever it takes to make the exception again may fail
+            error = load_error(pickled or b"")
+        except Exception:  # unpickling runs code of the exception's class
             last = text.rstrip().rpartition("\n")[2]
             error = WorkerError(
                 "an exception must be picklable to come out of a worker process; this one isn't: "
@@ -94,15 +93,15 @@ class Process:
                 epoch=run.epoch,
                 step=run.start,
             )
-        # Not as the cause, which TensorFlow leaves out.
+        # As a note, because TensorFlow leaves out the cause.
         error.add_note(f"In worker process {self.pid}:\n\n{text}")
         return error
 
     def _death(self, run: Run) -> WorkerError:
         self.kill()
         code = self.wait()
-        one = run.stop - run.start == 1
-        steps = f"step {run.start}" if one else f"steps {run.start} to {run.stop - 1}"
+        single = run.stop - run.start == 1
+        steps = f"step {run.start}" if single else f"steps {run.start} to {run.stop - 1}"
         ended = f"exited with code {code}"
         hint = "Did a mapped function, or a library that it calls, end the process?"
         name = None
@@ -111,8 +110,8 @@ class Process:
             hint = "Set OOCDATA_WORKER_SECONDS in the environment if reading may take longer."
         elif code is None or code < 0:
             number = -(code or -signal.SIGKILL)
-            known = {each.value: each.name for each in signal.Signals}
-            name = known.get(number, f"signal {number}")
+            names = {member.value: member.name for member in signal.Signals}
+            name = names.get(number, f"signal {number}")
             ended = f"was ended by {name}"
             hint = "Did a mapped function crash? Set PYTHONFAULTHANDLER=1 to see where."
             if name == "SIGKILL":
@@ -128,23 +127,23 @@ class Process:
         )
 
     def kill(self) -> None:
-        """End the process now, whatever it is doing; it has nothing of ours to lose."""
+        """End the process now, whatever it is doing; it has no state to lose."""
         self._process.kill()
 
     def wait(self) -> int | None:
-        """Wait for the end of a process that was killed; return what it ended with."""
+        """Wait for a killed process to end; return its exit code, or None if it does not end."""
         try:
-            # Only a process in the midst of a system call that never returns outlives SIGKILL.
-            return self._process.wait(_LOOK_SECONDS * 4)
+            # Only a process inside a system call that never returns survives SIGKILL.
+            return self._process.wait(_POLL_SECONDS * 4)
         except subprocess.TimeoutExpired:
             return None
 
     def forget(self) -> None:
-        """Leave the process to the one that this is a fork of."""
-        self._process.returncode = 0  # not ours to end or to wait for
+        """Leave the process to the parent, in a fork of it."""
+        self._process.returncode = 0  # so that Popen does not wait for it
         self._connection.close()
         self.close()
 
     def close(self) -> None:
-        """Let go of the process: it ends, if it still lives."""
+        """Release the process, which ends if it is still alive."""
         self._lifeline.close()

@@ -1,8 +1,8 @@
-"""What a worker process is sent: a loader's description, and beside it what JSON can't hold.
+"""Share a loader with worker processes: its description, and objects that JSON can't hold.
 
-The description is a few hundred bytes. Functions, sources and arrays go beside it, pickled. Their
-numbers (data in memory, positions) are left out of the pickle (PEP 574): they are copied to shared
-memory once, which all workers map.
+The description is a few hundred bytes of JSON. Functions, sources and arrays are pickled beside it.
+The buffers of arrays (data in memory, positions) are kept out of the pickle (PEP 574): they are
+copied once to shared memory, which all workers map.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = ["check_workers", "dumps", "loads", "nameless", "sent"]
+__all__ = ["anonymous_memory", "check_workers", "dumps", "map_loader", "share_loader"]
 
 
-def nameless(nbytes: int) -> int:
-    """Return a descriptor of new shared memory, for the caller to close.
+def anonymous_memory(nbytes: int) -> int:
+    """Return a descriptor of new anonymous shared memory, which the caller must close.
 
-    It takes room when it is written to, and is gone with the last descriptor and mapping of it.
+    Pages are allocated when they are written to, and freed with the last descriptor and mapping.
     """
     try:
         descriptor = os.memfd_create("oocdata", os.MFD_CLOEXEC)
-    except (AttributeError, OSError):  # not Linux: a file that has lost its name already
+    except (AttributeError, OSError):  # not Linux: an unlinked temporary file
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
     os.ftruncate(descriptor, nbytes)
@@ -39,26 +39,27 @@ def nameless(nbytes: int) -> int:
 
 
 def check_workers(loader: Loader | Stream) -> None:
-    """Raise ArgumentError if a loader can't be sent to other processes: names what, and why."""
+    """Raise ArgumentError, naming the object, if a loader can't be sent to other processes."""
     _pickled(loader)
 
 
-def sent(loader: Loader | Stream) -> tuple[int, tuple[int, ...]]:
-    """Copy a loader to shared memory, the pickle first, then its arrays, and how long each is.
+def share_loader(loader: Loader | Stream) -> tuple[int, tuple[int, ...]]:
+    """Copy a loader to shared memory; return its descriptor, and the length of each part.
 
-    Each part begins at a multiple of 64. The caller hands the descriptor to workers and closes it.
+    The parts are the pickle and the buffers of its arrays; each begins at a multiple of 64 bytes.
+    The caller passes the descriptor to the workers and closes it.
 
     Examples
     --------
     >>> import mmap, numpy as np, oocdata as ooc
-    >>> descriptor, lengths = sent(ooc.open(np.arange(6)).batches(2))
-    >>> loads(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY), lengths).batch(1)
+    >>> descriptor, lengths = share_loader(ooc.open(np.arange(6)).batches(2))
+    >>> map_loader(mmap.mmap(descriptor, 0, access=mmap.ACCESS_COPY), lengths).batch(1)
     array([2, 3])
     >>> os.close(descriptor)
     """
     parts = [memoryview(part).cast("B") for part in _pickled(loader)]
     lengths = tuple(map(len, parts))
-    descriptor = nameless(sum(map(_aligned, lengths)))
+    descriptor = anonymous_memory(sum(map(_aligned, lengths)))
     with open(descriptor, "wb", closefd=False) as file:
         for part, length in zip(parts, lengths, strict=True):
             file.write(part)
@@ -66,20 +67,21 @@ def sent(loader: Loader | Stream) -> tuple[int, tuple[int, ...]]:
     return descriptor, lengths
 
 
-def loads(memory: Any, lengths: Sequence[int]) -> Loader | Stream:
-    """Return the loader that was sent; its arrays lie in `memory`."""
-    views, place = [], 0
+def map_loader(memory: Any, lengths: Sequence[int]) -> Loader | Stream:
+    """Return the loader in shared memory; its arrays refer to `memory`."""
+    views, offset = [], 0
     for length in lengths:
-        views.append(memoryview(memory)[place : place + length])
-        place += _aligned(length)
+        views.append(memoryview(memory)[offset : offset + length])
+        offset += _aligned(length)
     text, beside = pickle.loads(views[0], buffers=views[1:])
     return from_json(text, beside=beside)
 
 
 def dumps(value: object, buffers: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
-    """Pickle a value for another process, which never imports this one's script.
+    """Pickle a value for another process, which never imports this process's script.
 
-    What is defined in the script, in a function or in a notebook travels by value.
+    Functions and classes defined in the script, in a function or in a notebook are pickled by
+    value.
     """
     import cloudpickle  # not for `import oocdata`: it is slow
 
@@ -88,14 +90,13 @@ def dumps(value: object, buffers: Callable[[pickle.PickleBuffer], Any] | None = 
 
 
 def _pickled(loader: Loader | Stream) -> list[Any]:
-    """Return the pickle of a loader, and the buffers that it leaves out."""
+    """Return the pickle of a loader, and the buffers kept out of it."""
     beside: list[Any] = []
     text = as_json(loader, beside=beside)
     buffers: list[pickle.PickleBuffer] = []
     try:
         return [dumps((text, beside), buffers.append), *(buffer.raw() for buffer in buffers)]
-    # What pickling raises is anything: it runs the code of all that is pickled.
-    except Exception as error:
+    except Exception as error:  # pickling runs code of the objects, which may raise anything
         culprit, reason = _culprit(beside, error)
         raise ArgumentError(
             f"`workers` must be 0 where something can't be sent to another process; {culprit} "
@@ -105,7 +106,7 @@ def _pickled(loader: Loader | Stream) -> list[Any]:
 
 
 def _culprit(beside: Sequence[Any], error: Exception) -> tuple[str, Exception]:
-    """Return what can't be pickled, and why."""
+    """Return the name of the object that can't be pickled, and the exception."""
     for value in beside:
         try:
             dumps(value)
