@@ -74,7 +74,7 @@ def choose_order(
         if weights is not None:
             raise ArgumentError("`weights` must be None with `bucket`; got both.")
         return _bucketed(dataset, shuffle, batch_size, bucket)
-    members = dataset.shares
+    members = dataset.mixture
     if members is not None:
         if weights is not None:
             raise ArgumentError(
@@ -107,7 +107,7 @@ def _bucketed(
     dataset: Dataset, shuffle: bool | str | Order, batch_size: int, bucket: Sequence[int]
 ) -> tuple[Order, str]:
     """Return the order that puts elements of similar length into a batch, and the reason."""
-    if dataset.shares is not None:
+    if dataset.mixture is not None:
         raise ArgumentError(
             "`bucket` must be None for a mixture, whose batches take from each member its share; "
             f"got {bucket!r}. Concatenate the members, or pad their rows to one length."

@@ -232,7 +232,7 @@ def fetching(loader: Loader) -> Fetching | None:
         chunks += sum(chunks_of(requests).values())
         elements += sum(loader.steps.lengths(run.start, followed))
     chunked, blocked, addressed = map(_sum, zip(*costs, strict=True))
-    in_folder = not dataset.is_far
+    in_folder = not dataset.is_refetched
     # Each worker process fetches its own bytes, unless the processes share a cache folder.
     readers = 1 if in_folder else max(1, loader.workers)
     once, share, most = 1.0, 1.0, inf

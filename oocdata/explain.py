@@ -207,7 +207,7 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     reading = loader.input_bytes(ahead.together)
     reading += loader.batch_bytes if loader.dataset.is_mapped else 0
     reading += max(storage.scratch_bytes for storage in storages)
-    reading += loader.dataset.place_bytes(elements)
+    reading += loader.dataset.location_bytes(elements)
     processes = max(1, loader.workers)
     cached = min(cache_share(), sum(cached_bytes(*pair) for pair in stored))
     decoding = _DECODING_BYTES if cached else 0

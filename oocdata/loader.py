@@ -20,8 +20,8 @@ from oocdata import chain
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw, public_names
-from oocdata.datasets.map import InGraph, Map
-from oocdata.datasets.request import ArrayRequest, asked_for
+from oocdata.datasets.map import GraphFunction, Map
+from oocdata.datasets.request import ArrayRequest, prefetching
 from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
@@ -82,7 +82,7 @@ def make_loader(
     order, reason = choose_order(dataset, shuffle, size, weights, bucket)
     mode = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
     loader = Loader(dataset, size, order, seed, drop, mode, reason, processes)
-    if processes and dataset.is_composed:
+    if processes and dataset.is_multi_array:
         raise ArgumentError(
             "`workers` must be 0 for sparse and ragged batches, which threads read; got "
             f"{processes}."
@@ -174,7 +174,7 @@ class Loader(Epochs):
         share = self.largest_batch
         # `times` is how often the largest row may occur in one batch.
         times = share if isinstance(self.order, Weighted) else 1
-        if isinstance(self.order, Mixture) and self.dataset.is_composed:
+        if isinstance(self.order, Mixture) and self.dataset.is_multi_array:
             # A member may restart within a batch, and yield its largest row again.
             times = 2 if self.batch_size <= min(self.order.counts) else share
         return [times * nbytes for nbytes in self.dataset.array_bytes(-(-share // times))]
@@ -206,7 +206,7 @@ class Loader(Epochs):
             self.batch_bytes,
             share_chunks=scattered,
             objects=objects,
-            far=self.dataset.is_far,
+            far=self.dataset.is_refetched,
         )
         if order is None:
             return together
@@ -229,7 +229,7 @@ class Loader(Epochs):
     def tf_loader(self) -> Loader:
         """The loader that `to_tf` reads: of raw records, if TensorFlow parses them in its graph."""
         mapped = self.dataset
-        parses = isinstance(mapped, Map) and isinstance(mapped.fn, InGraph)
+        parses = isinstance(mapped, Map) and isinstance(mapped.fn, GraphFunction)
         return replace(self, dataset=mapped.source) if parses else self
 
     def ahead(self, parallel: int = 2, prefetch: int = 2) -> Ahead:
@@ -313,7 +313,7 @@ class Loader(Epochs):
 
     def prefetched(self, run: Run) -> AbstractContextManager[Sequence[Asks]]:
         """Return a context manager that keeps a run's requests to stores in flight."""
-        return asked_for(self.requests(run))
+        return prefetching(self.requests(run))
 
     def requests(self, run: Run) -> tuple[ArrayRequest, ...]:
         """Return the boxes of the elements of a run; reads nothing."""

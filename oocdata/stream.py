@@ -155,7 +155,7 @@ class Generated:
     rng: bool
     seed: int
 
-    is_composed: ClassVar[bool] = False
+    is_multi_array: ClassVar[bool] = False
 
     def __getattr__(self, name: str) -> NoReturn:
         _no_method(self, name)

@@ -145,7 +145,7 @@ class Compositions(Chains):
             rows = len(model)
         else:
             try:
-                rows = len(dataset._row_places(0))
+                rows = len(dataset._row_positions(0))
             except ArgumentError:
                 return multiple()
         how = data.draw(st.sampled_from(["by", "stratify", "plain"]), label="how")

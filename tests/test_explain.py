@@ -169,7 +169,7 @@ def test_batches_in_flight_are_counted() -> None:
     loader = ooc.open(np.zeros((40_000, 6_000), "u1")).batches(16)  # 94 KiB, 64 to a read
     few, many = (loader.explain(parallel=n, prefetch=64 * n) for n in (1, 8))
     assert (few.steps_together, few.in_flight, many.in_flight) == (64, 4 * 64, 18 * 64)
-    more = many.resident_bytes - few.resident_bytes - 7 * loader.dataset.place_bytes(64 * 16)
+    more = many.resident_bytes - few.resident_bytes - 7 * loader.dataset.location_bytes(64 * 16)
     assert more == (many.in_flight - few.in_flight) * few.batch_bytes
     large = ooc.open(np.zeros((4000, 60_000), "u1")).batches(64)  # 3.7 MiB
     said = large.explain(parallel=8, prefetch=64)
@@ -191,7 +191,7 @@ def test_positions_of_small_rows_are_counted() -> None:
     view, _ = counted(np.zeros((200_000, 2), "f4"), 1000, 2)
     loader = ooc.zip(view, view[::-1]).batches(256, shuffle="global")
     steps = min(loader.steps_together, 64)
-    stated = loader.dataset.place_bytes(steps * 256)
+    stated = loader.dataset.location_bytes(steps * 256)
     loader.run(Run(0, 0, steps))  # fills the cache, which is not counted
     tracemalloc.start()
     try:
@@ -201,7 +201,7 @@ def test_positions_of_small_rows_are_counted() -> None:
         tracemalloc.stop()
     assert 0.5 * stated < peak <= stated
     said, one = loader.explain(), 256 * loader.steps_together
-    assert said.resident_bytes > 2 * loader.dataset.place_bytes(one) + said.in_flight * (
+    assert said.resident_bytes > 2 * loader.dataset.location_bytes(one) + said.in_flight * (
         said.batch_bytes
     )
 

@@ -531,7 +531,7 @@ class Chains(RuleBasedStateMachine):
         ends = list(itertools.accumulate(counts, lambda end, count: end + gap + count))
         view: Any = pair.dataset
         while not isinstance(view, ooc.View):
-            of = view._followed or [getattr(view, "view", None) or view.dataset]
+            of = view._split_members or [getattr(view, "view", None) or view.dataset]
             view = next(part for part in of if len(part.sample_shape) > 1)
         split = partial(pair.dataset.split, *counts, gap=gap, axis=view.axes[at])
         if not at and data.draw(st.booleans(), label="default axis"):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from oocdata.datasets.episodes import Runs
     from oocdata.datasets.view import View
 
-__all__ = ["Anchors", "Asked", "Mask", "Part", "with_masks"]
+__all__ = ["Anchors", "Mask", "Part", "WindowArray", "with_masks"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -35,7 +35,7 @@ _FLAGS = MemoryArray(np.array([False, True]))
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class WindowArray:
     """One array of a window, as specified by the caller.
 
     Attributes

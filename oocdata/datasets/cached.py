@@ -48,7 +48,7 @@ class Cached(Dataset):
     def _inner(self) -> Dataset:
         return self.chosen
 
-    def _of(self, members: Sequence[Any]) -> Self:
+    def _with_members(self, members: Sequence[Any]) -> Self:
         (chosen,) = members
         return replace(self, chosen=chosen)
 

@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, joined, numbered
-from oocdata.datasets.composed import (
-    ComposedRequest,
-    composed_requests,
-    join_requests,
-    placeholder_if_composed,
-)
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.multi_array import (
+    MultiArrayRequest,
+    join_requests,
+    multi_array_requests,
+    placeholder_if_multi_array,
+)
 from oocdata.datasets.request import ArrayRequest
-from oocdata.datasets.rows import StoredRows
+from oocdata.datasets.shared_rows import StoredRows
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
 from oocdata.engines.buffers import empty
 from oocdata.errors import ArgumentError
@@ -107,13 +107,13 @@ class Concat(Dataset):
         if not self.is_mapped:
             return tuple(join_requests(requests, where) for requests in zip(*by_part, strict=True))
         composed = [
-            composed_requests(part, requests, self.spec)
+            multi_array_requests(part, requests, self.spec)
             for (part, _, _), requests in zip(shares, by_part, strict=True)
         ]
         joined = [join_requests(requests, where) for requests in zip(*composed, strict=True)]
         return (
             *joined,
-            *[placeholder_if_composed(request) for requests in by_part for request in requests],
+            *[placeholder_if_multi_array(request) for requests in by_part for request in requests],
         )
 
     def assemble(
@@ -137,7 +137,7 @@ class Concat(Dataset):
 
     def array_bytes(self, elements: int) -> list[int]:
         """Return the size of each array of a batch, in bytes; see `Dataset.array_bytes`."""
-        if not self.is_composed:
+        if not self.is_multi_array:
             return super().array_bytes(elements)
         # At most the longest rows of all parts, and at most as many rows as long as the longest.
         by_part = [part.array_bytes(min(elements, len(part))) for part in self.parts]
@@ -147,7 +147,7 @@ class Concat(Dataset):
 
     def input_bytes(self, elements: int) -> int:
         """Return the bytes of intermediate arrays; see `Dataset.input_bytes`."""
-        if not self.is_composed:
+        if not self.is_multi_array:
             return super().input_bytes(elements)
         # Twice: sparse rows as they are read, and in their places. A row may be repeated, because
         # members of a mixture start again when they are exhausted.
@@ -256,13 +256,13 @@ class Concat(Dataset):
     def _can_cut(self) -> list[bool]:
         return self.parts[0]._can_cut
 
-    def _row_places(self, at: int) -> NDArray[np.int64]:
+    def _row_positions(self, at: int) -> NDArray[np.int64]:
         return np.arange(sum(self._rows))
 
     @property
     def _rows(self) -> list[int]:
         """Number of rows in each part that ids of a split refer to."""
-        return [len(part._row_places(0)) for part in self.parts]
+        return [len(part._row_positions(0)) for part in self.parts]
 
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         by_part = np.split(rows, np.cumsum(self._rows)[:-1])
@@ -348,7 +348,7 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
             f"`{caller}` must get datasets; got {datasets!r}. Open arrays with ooc.open."
         )
     for number, part in enumerate(parts):
-        if part.shares is not None:
+        if part.mixture is not None:
             raise ArgumentError(
                 f"`{caller}` must get datasets that are no mixtures; dataset {number} is one. Mix "
                 "all its members at once, with the shares that they should have in all."
@@ -374,7 +374,7 @@ def _reads_final_arrays(part: Dataset, spec: Spec) -> bool:
     if part.is_mapped:
         return False
     requested = [
-        None if isinstance(request, ComposedRequest) else (request.shape[1:], request.dtype)
+        None if isinstance(request, MultiArrayRequest) else (request.shape[1:], request.dtype)
         for request in part.requests(np.zeros(0, np.int64), Draw())
     ]
     delivered = [
@@ -400,8 +400,8 @@ def _conversion_hint(one: Dataset, other: Dataset) -> str:
 
 def _paddings(part: Dataset) -> str:
     """Return a description of the padding of ragged rows; empty if none are padded."""
-    requests = part.requests(np.zeros(0, np.int64), Draw()) if part.is_composed else ()
-    paddings = [request.padding for request in requests if isinstance(request, ComposedRequest)]
+    requests = part.requests(np.zeros(0, np.int64), Draw()) if part.is_multi_array else ()
+    paddings = [request.padding for request in requests if isinstance(request, MultiArrayRequest)]
     return " and ".join(filter(None, paddings))
 
 

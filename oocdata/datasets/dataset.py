@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, typical_length
-from oocdata.datasets.request import ArrayRequest, asked_for, of_sources
+from oocdata.datasets.request import ArrayRequest, of_sources, prefetching
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
 from oocdata.engines.buffers import ALIGNMENT
@@ -171,9 +171,9 @@ class Dataset(Described, Splitting):
         return any(part.is_mapped for part in self._members)
 
     @property
-    def is_composed(self) -> bool:
+    def is_multi_array(self) -> bool:
         """Whether a batch has leaves of several arrays, `SparseBatch` or `RaggedBatch`."""
-        return any(part.is_composed for part in self._members)
+        return any(part.is_multi_array for part in self._members)
 
     def row_lengths(self) -> NDArray[np.int64] | None:
         """Return the length of each element of ragged rows, or None for other elements.
@@ -186,7 +186,7 @@ class Dataset(Described, Splitting):
 
     def array_bytes(self, elements: int) -> list[int]:
         """Return the size of each array of a batch, in bytes; upper bounds for ragged rows."""
-        if self.is_composed:
+        if self.is_multi_array:
             return [nbytes for part in self._members for nbytes in part.array_bytes(elements)]
         specs = list(leaves(self.spec))
         arrays = [leaf.nbytes * elements for leaf in specs]
@@ -212,7 +212,7 @@ class Dataset(Described, Splitting):
         """Return the bytes of intermediate arrays of elements that are not read into the batch."""
         return sum(part.input_bytes(elements) for part in self._members)
 
-    def place_bytes(self, elements: int) -> int:
+    def location_bytes(self, elements: int) -> int:
         """Return the bytes of the integers that locate elements while they are read.
 
         These are the origins of all boxes, and for one array at a time the chunk of each box, its
@@ -244,11 +244,11 @@ class Dataset(Described, Splitting):
         requests = self.requests(positions, draw)
         if not self.is_remote:
             return self.assemble(map(_READ, requests), positions, draw)
-        with asked_for(requests):
+        with prefetching(requests):
             return self.assemble(map(_READ, requests), positions, draw)
 
     def gather(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
-        """Read without fetching ahead from stores; callers do that with `asked_for`."""
+        """Read without fetching ahead from stores; callers do that with `prefetching`."""
         return self.assemble(map(_READ, self.requests(positions, draw)), positions, draw)
 
     @cached_property
@@ -257,7 +257,7 @@ class Dataset(Described, Splitting):
         return any(source.storage().is_remote for source in self.sources())
 
     @cached_property
-    def is_far(self) -> bool:
+    def is_refetched(self) -> bool:
         """Whether a source is fetched again on each read, because it has no cache folder."""
         stored = (source.storage() for source in self.sources())
         return any(storage.is_remote and not storage.cache for storage in stored)

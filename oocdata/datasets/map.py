@@ -28,10 +28,10 @@ from oocdata.errors import ArgumentError, EmptyError, MapError
 from oocdata.index import as_flag
 from oocdata.threads import cached_property
 
-__all__ = ["InGraph", "Map"]
+__all__ = ["GraphFunction", "Map"]
 
 
-class InGraph:
+class GraphFunction:
     """Base class of functions that `to_tf` replaces by a TensorFlow graph, over several batches.
 
     The graph's function is the subclass's `tensors`.
@@ -65,7 +65,7 @@ class Map(Dataset):
             raise ArgumentError(f"`fn` must be a function; got {self.fn!r}.")
         for name in ("batched", "rng"):
             as_flag(name, getattr(self, name))
-        if self.source.is_composed:
+        if self.source.is_multi_array:
             raise ArgumentError(
                 "`map` must get dense arrays; these are sparse or ragged. Map before `.sparse()`, "
                 "map what `pad` gives, or zip such rows with what is mapped."
@@ -114,7 +114,7 @@ class Map(Dataset):
     def _inner(self) -> Dataset:
         return self.source
 
-    def _of(self, members: Sequence[Any]) -> Self:
+    def _with_members(self, members: Sequence[Any]) -> Self:
         (source,) = members
         # Pass on the cached spec, which replace() does not copy.
         return replace(self, source=source, given=self.__dict__.get("spec", self.given))

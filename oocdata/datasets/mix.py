@@ -37,7 +37,7 @@ class Mix(Concat):
     length: int | None = None
 
     @property
-    def shares(self) -> Mix:
+    def mixture(self) -> Mix:
         """The mixture itself."""
         return self
 
@@ -74,7 +74,7 @@ class Mix(Concat):
                 f"each of the {len(parts)} members of a mixture must keep an element; of member "
                 f"{[len(part) for part in parts].index(0)} none is left. Mix those that are left."
             )
-        return self._of(parts)
+        return self._with_members(parts)
 
     def split(self, *sizes: float, **options: Any) -> tuple[Self, ...]:
         """Split each member, and mix the parts with the same shares; see `Dataset.split`."""
@@ -85,19 +85,19 @@ class Mix(Concat):
                 "its own. Split the members, and mix their parts."
             )
         by_member = [member.split(*sizes, **options) for member in self.parts]
-        mixtures = tuple(self._of(members) for members in zip(*by_member, strict=True))
+        mixtures = tuple(self._with_members(members) for members in zip(*by_member, strict=True))
         self._check_shared(lambda: [mixture._stored_rows() for mixture in mixtures])
         return mixtures
 
     def shard(self, num_shards: int, index: int) -> Self:
         """Return one shard of each member, mixed with the same shares; see `Dataset.shard`."""
-        return self._of([part.shard(num_shards, index) for part in self.parts])
+        return self._with_members([part.shard(num_shards, index) for part in self.parts])
 
     def patches(self, *args: Any, **options: Any) -> Any:
         """Return the mixture of the members' patches; see `Dataset.patches`."""
-        return self._of([part.patches(*args, **options) for part in self.parts])
+        return self._with_members([part.patches(*args, **options) for part in self.parts])
 
-    def _of(self, members: Sequence[Any]) -> Self:
+    def _with_members(self, members: Sequence[Any]) -> Self:
         chosen, length = range(sum(map(len, members))), self.length
         if length is not None:  # scale with the number of elements
             length = max(1, length * len(chosen) // max(1, len(self)))

@@ -25,7 +25,7 @@ from oocdata.order.permutation import derive_keys
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
-    from oocdata.datasets.rows import StoredRows
+    from oocdata.datasets.shared_rows import StoredRows
 
 __all__ = ["Patches", "make_patches"]
 
@@ -43,12 +43,12 @@ def make_patches(
             "`patches` must be cut before a function is mapped, so that only they are read; got a "
             "mapped dataset. Write .patches(…).map(fn)."
         )
-    if dataset.shares is not None:
+    if dataset.mixture is not None:
         raise ArgumentError(
             "`patches` must be cut from a mixture before it is zipped or enumerated; got "
             f"{dataset!r}. Zip the members, and mix these: ooc.mix({{ooc.zip(…): …}}).patches(…)."
         )
-    if dataset.is_composed:
+    if dataset.is_multi_array:
         raise ArgumentError(
             "`patches` must be cut from dense rows; these are sparse, of which v[:, a:b] chooses "
             "columns, or ragged, of which `pad` makes dense ones."
@@ -223,7 +223,7 @@ class Patches(Dataset):
     def _inner(self) -> Dataset:
         return self.dataset
 
-    def _of(self, members: Sequence[Any]) -> Self:
+    def _with_members(self, members: Sequence[Any]) -> Self:
         (dataset,) = members
         return replace(self, dataset=dataset, chosen=range(len(dataset) * self.per_row))
 

@@ -10,8 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.composed import Composed, ComposedRequest, ComposedView, allocate, room_for
 from oocdata.datasets.dataset import fields_of
+from oocdata.datasets.multi_array import (
+    MultiArrayBatch,
+    MultiArrayRequest,
+    MultiArrayView,
+    aligned_length,
+    allocate,
+)
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
@@ -31,7 +37,7 @@ _BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RaggedBatch(Composed):
+class RaggedBatch(MultiArrayBatch):
     """Ragged rows as values and row splits, the arguments of ``tf.RaggedTensor.from_row_splits``.
 
     Attributes
@@ -59,12 +65,12 @@ class RaggedBatch(Composed):
         return np.diff(self.row_splits)
 
     @property
-    def long(self) -> tuple[NDArray[Any], ...]:
+    def value_arrays(self) -> tuple[NDArray[Any], ...]:
         """The values."""
         return (self.values,)
 
     @property
-    def fixed(self) -> NDArray[np.int64]:
+    def layout_array(self) -> NDArray[np.int64]:
         """The row splits."""
         return self.row_splits
 
@@ -83,7 +89,7 @@ class RaggedBatch(Composed):
 
 
 @dataclass(frozen=True)
-class _RaggedRequest(ComposedRequest, Request):
+class _RaggedRequest(MultiArrayRequest, Request):
     """A request for ragged rows, delivered as a `RaggedBatch`."""
 
     def locate(self) -> Located:
@@ -110,7 +116,7 @@ class _RaggedRequest(ComposedRequest, Request):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Ragged(ComposedView):
+class Ragged(MultiArrayView):
     """A view of ragged rows; made by `oocdata.ragged`, and by `oocdata.open` for such arrays.
 
     A batch is a `RaggedBatch`, and a ``tf.RaggedTensor`` in `Loader.to_tf`. `pad` gives a dense
@@ -151,7 +157,7 @@ class Ragged(ComposedView):
 
     def array_bytes(self, elements: int) -> list[int]:
         """Return upper bounds of the bytes of values (up to 1.2 times too high) and row splits."""
-        return [room_for(self._most_values(elements)) * self.spec.nbytes, 8 * (elements + 1)]
+        return [aligned_length(self._most_values(elements)) * self.spec.nbytes, 8 * (elements + 1)]
 
     def input_bytes(self, elements: int) -> int:
         """Return the bytes of the values as read, before they are converted."""
@@ -320,7 +326,7 @@ class Bounded(Ragged):
 
     def array_bytes(self, elements: int) -> list[int]:
         """Return the bytes of a batch of the largest length."""
-        return [room_for(elements * self.bounds[-1]) * self.spec.nbytes, 16]
+        return [aligned_length(elements * self.bounds[-1]) * self.spec.nbytes, 16]
 
     def input_bytes(self, elements: int) -> int:
         """Return an upper bound of the bytes of the values as read."""

@@ -24,7 +24,7 @@ from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
-__all__ = ["ArrayRequest", "Composite", "Placement", "Request", "asked_for", "of_sources"]
+__all__ = ["ArrayRequest", "Composite", "Placement", "Request", "of_sources", "prefetching"]
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ class Composite(ArrayRequest):
         return replace(self, members=members, shape=shape)
 
 
-def asked_for(requests: Iterable[ArrayRequest]) -> AbstractContextManager[Sequence[Asks]]:
+def prefetching(requests: Iterable[ArrayRequest]) -> AbstractContextManager[Sequence[Asks]]:
     """Return a context in which the bytes that requests need from stores are being fetched."""
     return asked(
         fetch

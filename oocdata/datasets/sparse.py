@@ -10,8 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from oocdata.datasets.composed import Composed, ComposedRequest, ComposedView, allocate, room_for
 from oocdata.datasets.dataset import fields_of
+from oocdata.datasets.multi_array import (
+    MultiArrayBatch,
+    MultiArrayRequest,
+    MultiArrayView,
+    aligned_length,
+    allocate,
+)
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
@@ -25,7 +31,7 @@ __all__ = ["Sparse", "SparseBatch", "sparse_rows"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SparseBatch(Composed):
+class SparseBatch(MultiArrayBatch):
     """Rows of a sparse matrix, as the arguments of ``tf.sparse.SparseTensor``.
 
     Attributes
@@ -53,12 +59,12 @@ class SparseBatch(Composed):
         return self.shape[0]
 
     @property
-    def long(self) -> tuple[NDArray[Any], ...]:
+    def value_arrays(self) -> tuple[NDArray[Any], ...]:
         """Indices and values."""
         return self.indices, self.values
 
     @property
-    def fixed(self) -> NDArray[np.int64]:
+    def layout_array(self) -> NDArray[np.int64]:
         """Number of values and number of rows."""
         return np.array([len(self.values), len(self)])
 
@@ -85,7 +91,7 @@ class SparseBatch(Composed):
 
 
 @dataclass(frozen=True)
-class _SparseRequest(ComposedRequest, Request):
+class _SparseRequest(MultiArrayRequest, Request):
     """A request for rows of a sparse source, delivered as a `SparseBatch`."""
 
     def locate(self) -> list[Entries]:
@@ -130,7 +136,7 @@ class _SparseRequest(ComposedRequest, Request):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Sparse(ComposedView):
+class Sparse(MultiArrayView):
     """A view of a sparse matrix whose batches are `SparseBatch`; made by `Dataset.sparse`."""
 
     _request: ClassVar[type[Request]] = _SparseRequest
@@ -152,7 +158,7 @@ class Sparse(ComposedView):
 
     def array_bytes(self, elements: int) -> list[int]:
         """Return the bytes of indices and values, if all rows were as long as the longest."""
-        room = room_for(elements * self._longest)
+        room = aligned_length(elements * self._longest)
         return [room * 2 * np.dtype(np.int64).itemsize, room * self.dtype.itemsize]
 
     def input_bytes(self, elements: int) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.datasets.ids import as_ids
-from oocdata.datasets.rows import StoredRows, parts_share_rows, sharing_distance
+from oocdata.datasets.shared_rows import StoredRows, parts_share_rows, sharing_distance
 from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import Selection, as_count, as_run, as_shard, as_whole
@@ -42,7 +42,7 @@ class Splitting(ABC):
     @property
     def sample_shape(self) -> tuple[int, ...]:
         """Lengths of the sample axes that number the elements; ``(len,)`` for one axis."""
-        shapes = {part.sample_shape for part in self._followed}
+        shapes = {part.sample_shape for part in self._split_members}
         return shapes.pop() if len(shapes) == 1 else (len(self),)
 
     @property
@@ -56,18 +56,18 @@ class Splitting(ABC):
         return None
 
     @property
-    def _followed(self) -> Sequence[Dataset]:
+    def _split_members(self) -> Sequence[Dataset]:
         """Datasets that determine selections and splits: `_members`, except for a cache."""
         return self._members if self._inner is None else (self._inner,)
 
-    def _of(self, members: Sequence[Any]) -> Self:
+    def _with_members(self, members: Sequence[Any]) -> Self:
         """Return the same dataset over other members, in their order."""
         raise NotImplementedError
 
     @property
-    def shares(self) -> Mix | None:
+    def mixture(self) -> Mix | None:
         """The mixture that elements come from, or None."""
-        mixtures = [shares for part in self._followed if (shares := part.shares) is not None]
+        mixtures = [shares for part in self._split_members if (shares := part.mixture) is not None]
         if any(mixture.order_key != mixtures[0].order_key for mixture in mixtures):
             raise ArgumentError(
                 "zipped mixtures must have equal lengths and weights, because element i of each "
@@ -77,7 +77,7 @@ class Splitting(ABC):
 
     def _select(self, positions: Selection) -> Self:
         """Return the dataset of the elements at checked positions, in that order."""
-        return self._of([part._select(positions) for part in self._followed])
+        return self._with_members([part._select(positions) for part in self._split_members])
 
     def split(
         self,
@@ -148,10 +148,10 @@ class Splitting(ABC):
         [[0, 1, 2, 3, 7, 8], [4, 5, 6, 9]]
         """
         rows = as_count("gap", gap, at_least=0)
-        mixture = self._mixture("split")
+        mixture = self._mixture_to_split("split")
         if mixture is not None:
             options: Any = {"gap": gap, "axis": axis, "by": by, "stratify": stratify, "seed": seed}
-            return tuple(self._of([part]) for part in mixture.split(*sizes, **options))
+            return tuple(self._with_members([part]) for part in mixture.split(*sizes, **options))
         if by is not None or stratify is not None:
             part_of_row = self._row_parts(sizes, rows, axis, by, stratify, seed)
             return self._select_by_masks([part_of_row == part for part in range(len(sizes))])
@@ -213,7 +213,7 @@ class Splitting(ABC):
         >>> [len(part) for part in frames.split_at("2016", "2016-01-04", coordinate=days)]
         [3, 3, 4]
         """
-        places = self._row_places(self._split_axis(axis))
+        places = self._row_positions(self._split_axis(axis))
         (values,), level = _checked_ids({"coordinate": coordinate}, places, "iufM")
         convert = _date if values.dtype.kind == "M" else _number
         converted = [convert(border) for border in borders]
@@ -284,7 +284,7 @@ class Splitting(ABC):
             parts = self._row_parts(sizes, rows, axis, by, stratify, seed)
             masks = [(parts != fold, parts == fold) for fold in range(k)]
         else:
-            places, rows = self._row_places(self._split_axis(axis)), rows + self._rows_between()
+            places, rows = self._row_positions(self._split_axis(axis)), rows + self._rows_between()
             masks = [
                 (
                     (places < fold.start - rows) | (places >= fold.stop + rows),
@@ -318,9 +318,9 @@ class Splitting(ABC):
         [3, 3, 4]
         """
         shards, place = as_shard(num_shards, index)
-        mixture = self._mixture("shard")
+        mixture = self._mixture_to_split("shard")
         if mixture is not None:
-            return self._of([mixture.shard(shards, place)])
+            return self._with_members([mixture.shard(shards, place)])
         length = len(self)
         if length < shards:
             raise EmptyError(f"`num_shards` must be at most the length, {length}; got {shards}.")
@@ -345,7 +345,7 @@ class Splitting(ABC):
         seed = None if seed is None else as_whole("seed", seed)
         arguments = {"by": by, "stratify": stratify}
         named_ids = {name: ids for name, ids in arguments.items() if ids is not None}
-        ids, level = _checked_ids(named_ids, self._row_places(self._split_axis(axis)))
+        ids, level = _checked_ids(named_ids, self._row_positions(self._split_axis(axis)))
         fractions = shares(sizes, len(ids[0]))
         if by is None:
             parts = class_parts(ids[0], fractions, seed or 0)[level]
@@ -392,11 +392,11 @@ class Splitting(ABC):
     @property
     def _members_with_ids(self) -> Sequence[Dataset]:
         """Datasets whose rows the ids of a split refer to."""
-        return self._followed
+        return self._split_members
 
-    def _row_places(self, at: int) -> NDArray[np.int64]:
+    def _row_positions(self, at: int) -> NDArray[np.int64]:
         """Return the position along a sample axis of each row that ids can refer to."""
-        each = [part._row_places(at) for part in self._members_with_ids]
+        each = [part._row_positions(at) for part in self._members_with_ids]
         lengths = [len(places) for places in each]
         if len(set(lengths)) > 1:
             raise ArgumentError(
@@ -421,11 +421,11 @@ class Splitting(ABC):
 
     def _arrays(self) -> list[Hashable]:
         """Return keys of the arrays that elements have rows of, once per use of an array."""
-        return [array for part in self._followed for array in part._arrays()]
+        return [array for part in self._split_members for array in part._arrays()]
 
     def _stored_rows(self) -> list[StoredRows]:
         """Return the rows of each stored array in all elements; see `StoredRows`."""
-        return [rows for part in self._followed for rows in part._stored_rows()]
+        return [rows for part in self._split_members for rows in part._stored_rows()]
 
     def _sharing_distance(self, each: int = 1) -> int:
         """Return the largest distance of two elements that share a row, in units of `each`.
@@ -456,7 +456,7 @@ class Splitting(ABC):
 
         Elements that share a row in other ways (see `_sharing_distance`) are not considered.
         """
-        return max((part._positions_to_drop(gap) for part in self._followed), default=gap)
+        return max((part._positions_to_drop(gap) for part in self._split_members), default=gap)
 
     def _rows_between(self) -> int:
         """Return the number of unused rows needed between parts so that no row is shared."""
@@ -467,16 +467,16 @@ class Splitting(ABC):
     @property
     def _split_unit(self) -> int:
         """Number of adjacent positions that a split keeps together: the patches of an element."""
-        return lcm(*(part._split_unit for part in self._followed))
+        return lcm(*(part._split_unit for part in self._split_members))
 
-    def _mixture(self, method: str) -> Dataset | None:
+    def _mixture_to_split(self, method: str) -> Dataset | None:
         """Return the mixture whose members must be split one by one, or None for other datasets."""
-        if self.shares is not None and self._inner is None:
+        if self.mixture is not None and self._inner is None:
             raise ArgumentError(
                 f"a mixture must be cut before it is zipped or enumerated; got {self!r}. Call "
                 f"`{method}` on the mixture: it does so to each member."
             )
-        return None if self.shares is None else self._inner
+        return None if self.mixture is None else self._inner
 
     # Along one of several sample axes -------------------------------------------------------------
 
@@ -492,18 +492,18 @@ class Splitting(ABC):
 
     def _sample_axis_number(self, axis: int | str) -> int:
         """Return the number of a sample axis among those of the member with the most."""
-        member = max(self._followed, key=lambda part: len(part.sample_shape))
+        member = max(self._split_members, key=lambda part: len(part.sample_shape))
         return member._sample_axis_number(axis)
 
     def _select_along(self, at: int, places: range) -> Self:
         """Return the elements in a range of positions along one of several sample axes."""
         if self._inner is not None:
-            return self._of([self._inner._select_along(at, places)])
+            return self._with_members([self._inner._select_along(at, places)])
         return self._select(as_run(np.flatnonzero(self._in_range(at, places))))
 
     def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
         """Return a mask of elements with all rows in a range of positions along a sample axis."""
-        rows = self._row_places(at)
+        rows = self._row_positions(at)
         inside = rows >= places.start
         if places.stop < self.sample_shape[at]:  # if an array is a row longer, the last part has it
             inside &= rows < places.stop
@@ -516,7 +516,7 @@ class Splitting(ABC):
         None stands for padded windows. With only one pair, a range along time of the dataset is the
         same range of each member.
         """
-        pairs = frozenset().union(*(part._shifts_and_spans for part in self._followed))
+        pairs = frozenset().union(*(part._shifts_and_spans for part in self._split_members))
         return pairs or frozenset({(1, 1)})
 
 

@@ -134,7 +134,7 @@ def _combine(name: str, arguments: Iterable[Any], axis: int, *, new: bool) -> Vi
 def _with_common_dtype(name: str, arguments: list[Any]) -> list[Part]:
     """Return the parts converted to the dtype of a part that can represent the values of all."""
     for part in arguments:
-        if isinstance(part, Dataset) and (part.is_composed or not isinstance(part, View)):
+        if isinstance(part, Dataset) and (part.is_multi_array or not isinstance(part, View)):
             raise ArgumentError(
                 f"`{name}` must get Views; got {part!r}. Make windows, patches and maps of the "
                 f"result: ooc.{name}([…]).windows(…)."

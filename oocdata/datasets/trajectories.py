@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata import chain
-from oocdata.datasets.anchors import Asked
+from oocdata.datasets.anchors import WindowArray
 from oocdata.datasets.dataset import Dataset, nonzero_positions
 from oocdata.datasets.offsets import as_rows, each_array
 from oocdata.datasets.open import open as open_array
@@ -96,7 +96,7 @@ def windows(
     tree = dict(tree) if isinstance(tree, Mapping) else tree
     views: list[Any] = []
 
-    def array(view: Any, rows: Any, episodes: Any) -> Asked:
+    def array(view: Any, rows: Any, episodes: Any) -> WindowArray:
         if not isinstance(view, View):
             raise ArgumentError(
                 f"`windows` must get Views; got {view!r}. Make windows of Views first, then zip, "
@@ -107,7 +107,7 @@ def windows(
         number = [view is known for known in views].index(True)
         offsets = range(1) if rows is None else as_rows("offsets", rows)
         has_time = rows is not None and (time_axis or len(offsets) > 1)
-        return Asked(number, offsets, has_time, checked_episodes(view, episodes))
+        return WindowArray(number, offsets, has_time, checked_episodes(view, episodes))
 
     if isinstance(episodes, Mapping):
         names = list(tree) if isinstance(tree, dict) else []

@@ -18,7 +18,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.parts import Parts
 from oocdata.datasets.request import Placement, Request
-from oocdata.datasets.rows import StoredRows, arrays_of, stored_rows
+from oocdata.datasets.shared_rows import StoredRows, arrays_of, stored_rows
 from oocdata.datasets.spec import ArraySpec, as_dtype
 from oocdata.engines.axes import axis_numbers, sample_axes
 from oocdata.engines.blocked import blocked
@@ -223,7 +223,7 @@ class View(Dataset):
         >>> np.asarray(view.mask()).tolist()
         [[True, True, True], [True, True, False], [True, True, False]]
         """
-        if self.is_composed:
+        if self.is_multi_array:
             raise ArgumentError(f"`mask` must be called on dense rows; got {self!r}.")
         return replace(self, source=PaddingMask(self.source), dtype=np.dtype(np.bool_))
 
@@ -319,7 +319,7 @@ class View(Dataset):
     def _select(self, positions: Selection) -> Self:
         return replace(self, rows=select(self.rows, positions))
 
-    def _row_places(self, at: int) -> NDArray[np.int64]:
+    def _row_positions(self, at: int) -> NDArray[np.int64]:
         return np.unravel_index(np.arange(len(self)), self.sample_shape)[at]
 
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:

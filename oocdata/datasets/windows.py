@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, numbered
-from oocdata.datasets.anchors import Anchors, Asked, Mask, Part, with_masks
+from oocdata.datasets.anchors import Anchors, Mask, Part, WindowArray, with_masks
 from oocdata.datasets.chunking import MOST_IDS, chunk_ids
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.offsets import LARGEST_OFFSET, as_offsets, as_rows, is_listed
 from oocdata.datasets.request import Request
-from oocdata.datasets.rows import StoredRows, stored_rows
+from oocdata.datasets.shared_rows import StoredRows, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import (
@@ -75,7 +75,7 @@ def windows_of_view(
                 f"`{name}` must be left out where offsets are given one by one; got {value!r}."
             )
     checked = checked_episodes(view, episodes)
-    arrays = tuple(Asked(0, offsets, time_axis, checked) for offsets in (x, y) if offsets)
+    arrays = tuple(WindowArray(0, offsets, time_axis, checked) for offsets in (x, y) if offsets)
     call = f"`inputs`={inputs}, `targets`={targets}, `stride`={stride}, `horizon`={horizon}"
     return fitting_windows((view,), arrays if y else arrays[0], shift, pad, mask, call)
 
@@ -99,7 +99,7 @@ def fitting_windows(
     """
     pad, mask = as_flag("pad", pad), as_flag("mask", mask)
     for view in views:
-        if view.is_composed:
+        if view.is_multi_array:
             raise ArgumentError(f"`windows` must be made of dense rows; got {view!r}.")
     windows = Windows(views, arrays, as_count("shift", shift), pad, mask, range(0))
     anchors, _ = windows.anchors, windows.layout  # `layout` raises if two arrays have one name
@@ -120,7 +120,7 @@ class Windows(Dataset):
     ----------
     views : tuple of View
         The distinct Views of all arrays.
-    arrays : tree of Asked
+    arrays : tree of WindowArray
         The arrays of an element, without masks.
     shift : int
         Distance in rows between consecutive anchors.
@@ -162,7 +162,7 @@ class Windows(Dataset):
         """Arrays of an element, without masks, as a tree of `Part`."""
         default_runs: dict[int, Runs] = {}
 
-        def part(array: Asked) -> Part:
+        def part(array: WindowArray) -> Part:
             view: View = self.views[array.view]
             if array.episodes is not None:
                 runs = view.runs(array.episodes)
@@ -292,8 +292,8 @@ class Windows(Dataset):
         """The longest array; ids of rows for a split refer to its rows."""
         return max(self.anchors.parts, key=lambda part: len(part.view))
 
-    def _row_places(self, at: int) -> NDArray[np.int64]:
-        return self._longest.view._row_places(at)
+    def _row_positions(self, at: int) -> NDArray[np.int64]:
+        return self._longest.view._row_positions(at)
 
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         episodes, anchors = self.anchors.find(np.asarray(self.chosen, np.int64))

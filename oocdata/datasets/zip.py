@@ -38,7 +38,7 @@ class Zip(Dataset):
     def _members(self) -> list[Dataset]:
         return list(leaves(self.parts))
 
-    def _of(self, members: Sequence[Any]) -> Self:
+    def _with_members(self, members: Sequence[Any]) -> Self:
         rest = iter(members)
         return replace(self, parts=map_tree(lambda _: next(rest), self.parts))
 
@@ -55,7 +55,7 @@ class Zip(Dataset):
         pairs = [(part, part._as_sparse()) for part in self._members]
         if all(sparse is None for _, sparse in pairs):
             return None
-        return self._of([part if sparse is None else sparse for part, sparse in pairs])
+        return self._with_members([part if sparse is None else sparse for part, sparse in pairs])
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -84,7 +84,7 @@ class Zip(Dataset):
             chosen: Selection = range(0)  # not needed
         else:
             chosen = as_run(np.flatnonzero(self._in_range(at, places)))
-        return self._of(
+        return self._with_members(
             [
                 part._select_along(at, places) if part in several else part._select(chosen)
                 for part in self._members

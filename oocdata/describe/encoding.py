@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
-from oocdata.datasets.anchors import Asked
+from oocdata.datasets.anchors import WindowArray
 from oocdata.datasets.cached import Cached
 from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
@@ -71,7 +71,7 @@ __all__ = [
 ]  # fmt: skip
 
 KINDS: dict[str, type] = {
-    "loader": Loader, "view": View, "sparse": Sparse, "windows": Windows, "asked": Asked,
+    "loader": Loader, "view": View, "sparse": Sparse, "windows": Windows, "asked": WindowArray,
     "patches": Patches, "map": Map, "zip": Zip, "concat": Concat, "mix": Mix, "stacked": Stacked,
     "constant": Constant, "columns": Columns, "numbers": Numbers, "array_spec": ArraySpec,
     "sequential": Sequential, "shuffle": Shuffle, "block_shuffle": BlockShuffle, "blocks": Blocks,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.composed import Composed, room_for
+from oocdata.datasets.multi_array import MultiArrayBatch, aligned_length
 from oocdata.datasets.spec import ArraySpec, Batch, columns_of, leaves
 from oocdata.engines.buffers import empty, side_by_side
 from oocdata.errors import ArgumentError, PositionError
@@ -136,7 +136,9 @@ def composed_specs(spec: ArraySpec, length: int | None) -> list[ArraySpec]:
     return [ArraySpec((length, *spec.shape), spec.dtype)]
 
 
-def composed_arrays(batches: Sequence[Composed], size: int, spec: ArraySpec) -> list[NDArray[Any]]:
+def composed_arrays(
+    batches: Sequence[MultiArrayBatch], size: int, spec: ArraySpec
+) -> list[NDArray[Any]]:
     """Return sparse, ragged or padded batches as arrays with an axis of steps in front.
 
     The arrays are those of `composed_specs`: arrays of varying length, shape (steps, longest, …),
@@ -166,13 +168,15 @@ def composed_arrays(batches: Sequence[Composed], size: int, spec: ArraySpec) -> 
     return [*arrays, fixed_arrays]
 
 
-def _parts(batch: Composed | NDArray[Any]) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64]]:
+def _parts(
+    batch: MultiArrayBatch | NDArray[Any],
+) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64]]:
     """Return a batch's arrays of varying length, and its array of fixed length.
 
     For a padded array, the latter holds its first two lengths.
     """
-    if isinstance(batch, Composed):
-        return batch.long, batch.fixed
+    if isinstance(batch, MultiArrayBatch):
+        return batch.value_arrays, batch.layout_array
     return (batch.reshape(-1, *batch.shape[2:]),), np.array(batch.shape[:2])
 
 
@@ -188,8 +192,8 @@ def _stack_unequal(arrays: Sequence[NDArray[Any]], spec: ArraySpec) -> NDArray[A
     ):
         return _stack(whole, len(whole[0]), spec)
     longest = max(map(len, arrays), default=0)
-    # `room_for` rounds the length up so that each step begins at an aligned address.
-    copy = empty((len(arrays), room_for(longest), *spec.shape), spec.dtype)  # type: ignore[arg-type]
+    # `aligned_length` rounds the length up so that each step begins at an aligned address.
+    copy = empty((len(arrays), aligned_length(longest), *spec.shape), spec.dtype)  # type: ignore[arg-type]
     for step, array in enumerate(arrays):
         copy[step, : len(array)] = array
     return copy

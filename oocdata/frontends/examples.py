@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.map import InGraph, Map
+from oocdata.datasets.map import GraphFunction, Map
 from oocdata.datasets.spec import ArraySpec
 from oocdata.errors import ArgumentError, MapError, MissingDependencyError
 
@@ -37,7 +37,7 @@ class Feature:
 
 
 @dataclass(frozen=True)
-class ParseExamples(InGraph):
+class ParseExamples(GraphFunction):
     """A function that parses a batch of records with ``tf.io.parse_example``."""
 
     features: tuple[Feature, ...]

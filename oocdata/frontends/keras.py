@@ -106,7 +106,7 @@ class Batches(_OrderedBatches):
     """
 
     def __init__(self, loader: Loader) -> None:
-        if loader.dataset.is_composed:
+        if loader.dataset.is_multi_array:
             raise ArgumentError(
                 "`to_keras` must be given dense batches; these are sparse or ragged. `to_tf` takes "
                 "them."

@@ -97,7 +97,7 @@ def to_tf(
     _, step, epochs = checked_start(loader, start, epochs)
     parallel = as_count("parallel", parallel)
     prefetch = as_count("prefetch", prefetch, at_least=0)
-    if service is not None and loader.dataset.is_composed:
+    if service is not None and loader.dataset.is_multi_array:
         raise ArgumentError(
             "`service` must be None for sparse and ragged batches, which this process reads; got "
             f"{service!r}."
@@ -195,7 +195,7 @@ def dataset_of_passes(
         parts.append([part for leaf in elements for part in composed_specs(leaf, None)])
     shapes = [(None, *part.shape) for part in itertools.chain.from_iterable(parts)]
     names = tuple(tensor_dtype(part.dtype) for part in parts[0])
-    composed, count = loader.dataset.is_composed, len(names)
+    composed, count = loader.dataset.is_multi_array, len(names)
     read = _read_function(names * (2 if has_short else 1))
     feed, own_fingerprint = tf.constant(number, tf.int64), tf.constant(text)
 

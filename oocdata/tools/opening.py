@@ -135,7 +135,7 @@ class Opening:
             raise ArgumentError(f"`target` must be a Dataset; got a {kind}. Give `.dataset` of it.")
         else:
             dataset = open_view(self.target, **self.given())
-        if not dataset.is_composed or unequal:
+        if not dataset.is_multi_array or unequal:
             return dataset
         if isinstance(dataset, Ragged) and "pad" in self.arguments:
             return dataset.pad(value=self.arguments["pad"])

@@ -77,14 +77,14 @@ def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int)
 
 def _check(dataset: Dataset) -> None:
     """Raise unless elements are dense arrays that do not change from epoch to epoch."""
-    if dataset.shares is not None:
+    if dataset.mixture is not None:
         raise ArgumentError(
             f"`cache` must be called on a dataset that is no mixture; got {dataset!r}. Cache its "
             "members, and mix those."
         )
     if any(leaf.form != "dense" or leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
         hint = "Make such arrays of them in `.map` first."
-        if dataset.is_composed:  # which no function gets
+        if dataset.is_multi_array:  # which no function gets
             hint = "`.pad(length)` makes them of ragged rows; cache sparse rows before `.sparse()`."
         raise ArgumentError(
             "`cache` must be called on elements that are arrays of one shape; got "

@@ -53,8 +53,8 @@ def default_chunks(
     for axis in range(len(element)):
         if prod(element) * itemsize <= largest:
             break
-        place_bytes = prod(element) // element[axis] * itemsize
-        most = max(1, min(element[axis], largest // place_bytes))
+        location_bytes = prod(element) // element[axis] * itemsize
+        most = max(1, min(element[axis], largest // location_bytes))
         element[axis] = -(-element[axis] // -(-element[axis] // most))  # about equal parts
     return (rows, *element)
 

@@ -385,7 +385,7 @@ def test_blocks_are_those_of_the_part_with_the_longest_chunks():
 def test_completion_shows_what_users_call():
     view = ooc.open(np.zeros((4, 3)))
     assert {"windows", "take", "split", "shape"} <= set(dir(view))
-    assert not {"assemble", "place_bytes", "origins"} & set(dir(view))  # the package calls them
+    assert not {"assemble", "location_bytes", "origins"} & set(dir(view))  # the package calls them
     assert {"shift", "batches"} <= set(dir(view.windows(2)))
     assert "windows" not in dir(view.windows(2))
     assert {"epoch", "seed"} <= set(dir(view.batches(2)))

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.datasets.composed import Composed
+from oocdata.datasets.multi_array import MultiArrayBatch
 from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.engines import columns, ragged, ragged_rows
 from oocdata.errors import ArgumentError, EmptyError, SourceError
@@ -39,7 +39,7 @@ def numbered(batch: np.ndarray) -> np.ndarray:
     return batch * 2
 
 
-def rows_of(batch: Composed) -> Rows:
+def rows_of(batch: MultiArrayBatch) -> Rows:
     """Return the rows of a batch in the form of the oracle."""
     if isinstance(batch, ooc.SparseBatch):
         assert (np.diff(batch.indices @ (batch.shape[1], 1)) > 0).all()
@@ -359,7 +359,7 @@ def test_batches_take_no_more_than_is_counted(
             taken = sum(
                 long.nbytes if long.base is None else long.base.nbytes
                 for batch in batches
-                for long in batch.long
+                for long in batch.value_arrays
             )
             assert 0 < taken <= run_bytes(loader, steps)
             assert 0 < sum(scratch) <= loader.input_bytes(steps)

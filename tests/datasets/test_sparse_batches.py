@@ -164,7 +164,7 @@ def test_errors_of_methods_that_need_dense_rows(path: str) -> None:
 
 def test_sparse_rows_are_a_view(path: str) -> None:
     rows = ooc.open(path, "X").sparse()
-    assert rows.sparse().is_composed
+    assert rows.sparse().is_multi_array
     assert_array_equal(rows[:, [3, 9]].astype("f8")[-1].dense(), DENSE[-1:, [3, 9]])
     assert_array_equal(rows[:, 2:8][[7, 4]].take([1, 0]).dense(), DENSE[[4, 7], 2:8])
     for wrong in (

@@ -396,7 +396,7 @@ def test_parts_of_a_zip_with_repeated_rows_share_none(kind: str):
         one, other = (set.union(*rows_read(part)) for part in parts)
         assert not one & other
         return
-    ids = np.arange(len(dataset._row_places(0)))
+    ids = np.arange(len(dataset._row_positions(0)))
     if kind in ("windows", "windows and rows"):  # these are in the part of their other rows
         parts = dataset.split(0.5, 0.5, by=ids // 4)
         one, other = (set.union(*rows_read(part)) for part in parts)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import oocdata as ooc
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.rows import StoredRows, sharing_distance
+from oocdata.datasets.shared_rows import StoredRows, sharing_distance
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError, EmptyError
 
@@ -111,7 +111,7 @@ def rows_of(part: Dataset) -> set[int]:
 def test_no_two_parts_share_a_row(data: st.DataObject) -> None:
     try:
         made = data.draw(ANY)
-        rows = len(made._row_places(0)) if len(made) > 1 else 0
+        rows = len(made._row_positions(0)) if len(made) > 1 else 0
     except (ArgumentError, EmptyError):
         return
     if not rows:

@@ -62,7 +62,7 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
         code, view = Opening.of(opening, axis=found).code(), View.of(view.source, found)
     columns = columns_of(view)
     fields = [] if columns is None else list(columns.parts)
-    kind = None if fields or view.is_composed or view.dtype.hasobject else row_axes(view).kind
+    kind = None if fields or view.is_multi_array or view.dtype.hasobject else row_axes(view).kind
     name = {"image": "frames", "number": "values"}.get(kind or "", "rows")
     if kind == "number" and view.dtype.kind in "iub":
         name = "labels"

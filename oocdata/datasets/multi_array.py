@@ -1,7 +1,7 @@
 """Define batches and requests of sparse and ragged rows, which are several arrays.
 
 Such a batch takes the place of an array in the tree of a batch. Some of its arrays are as long as
-the number of values, which is known only after the rows are located. So a `ComposedRequest` first
+the number of values, which is known only after the rows are located. So a `MultiArrayRequest` first
 locates its rows, then writes them into batches; rows of several requests are joined in between.
 """
 
@@ -23,27 +23,27 @@ from oocdata.engines.buffers import Read, empty_parts
 from oocdata.errors import ArgumentError
 
 __all__ = [
-    "Composed", "ComposedRequest", "ComposedView", "allocate", "composed_requests",
-    "join_requests", "placeholder_if_composed", "room_for",
+    "MultiArrayBatch", "MultiArrayRequest", "MultiArrayView", "aligned_length", "allocate",
+    "join_requests", "multi_array_requests", "placeholder_if_multi_array",
 ]  # fmt: skip
 
 _ALIGNED = 64
 """A number of values that takes a multiple of `buffers.ALIGNMENT` bytes in any dtype."""
 
 
-class Composed(ABC):
+class MultiArrayBatch(ABC):
     """A batch that consists of several arrays."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
-    def long(self) -> tuple[NDArray[Any], ...]:
+    def value_arrays(self) -> tuple[NDArray[Any], ...]:
         """Arrays that are as long as the number of values."""
 
     @property
     @abstractmethod
-    def fixed(self) -> NDArray[np.int64]:
+    def layout_array(self) -> NDArray[np.int64]:
         """The array that describes the others; its shape depends only on the number of rows."""
 
     @abstractmethod
@@ -54,12 +54,12 @@ class Composed(ABC):
         """Return a range of rows, copied."""
 
 
-def room_for(numbers: int) -> int:
+def aligned_length(numbers: int) -> int:
     """Return a number of values, rounded up to an aligned size.
 
     Examples
     --------
-    >>> room_for(3), room_for(128)
+    >>> aligned_length(3), aligned_length(128)
     (64, 128)
     """
     return -(-numbers // _ALIGNED) * _ALIGNED
@@ -75,7 +75,7 @@ def allocate(
     that does not end at an aligned address. Also returns all regions as one array, for writing into
     all batches at once; drop it afterwards. `inner` is the shape of a value.
     """
-    room = sizes[0] if len(sizes) == 1 else room_for(max(sizes, default=0))
+    room = sizes[0] if len(sizes) == 1 else aligned_length(max(sizes, default=0))
     whole, parts = empty_parts([(room, *inner)] * len(sizes), dtype, read)
     if whole is None:  # no values, or objects
         whole = np.empty((room * len(sizes), *inner), dtype)
@@ -83,7 +83,7 @@ def allocate(
     return whole, [part[:size] for part, size in zip(parts, sizes, strict=True)]
 
 
-class ComposedRequest(ArrayRequest):
+class MultiArrayRequest(ArrayRequest):
     """A request for rows whose batch is several arrays, or an array of data-dependent shape."""
 
     @abstractmethod
@@ -114,13 +114,13 @@ class ComposedRequest(ArrayRequest):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class ComposedView(View):
+class MultiArrayView(View):
     """A view of rows whose batch is several arrays, or an array of data-dependent shape."""
 
     _request: ClassVar[type[Request]]
-    """A `ComposedRequest` with the fields that the subclass adds to `View`."""
+    """A `MultiArrayRequest` with the fields that the subclass adds to `View`."""
 
-    is_composed = True
+    is_multi_array = True
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the request for the rows at positions."""
@@ -145,10 +145,10 @@ _VIEW_FIELDS = View.__dataclass_fields__
 
 
 @dataclass(frozen=True)
-class ComposedComposite(ComposedRequest, Composite):
+class MultiArrayComposite(MultiArrayRequest, Composite):
     """Several composed requests that each fill some places of the batch."""
 
-    members: tuple[tuple[ComposedRequest, NDArray[np.int64]], ...]
+    members: tuple[tuple[MultiArrayRequest, NDArray[np.int64]], ...]
 
     def locate(self) -> Any:
         """Locate the rows of all members, in their places."""
@@ -171,9 +171,9 @@ class _Placeholder(Composite):
         """Return None, without reading."""
 
 
-def placeholder_if_composed(request: ArrayRequest) -> ArrayRequest:
+def placeholder_if_multi_array(request: ArrayRequest) -> ArrayRequest:
     """Return a placeholder for a request that was joined with others, else the request itself."""
-    if isinstance(request, ComposedRequest):
+    if isinstance(request, MultiArrayRequest):
         return _Placeholder((), (0,), request.dtype)
     return request
 
@@ -185,15 +185,17 @@ def join_requests(
     first = requests[0]
     if len(requests) == 1:
         return first
-    kind: type[Composite] = ComposedComposite if isinstance(first, ComposedRequest) else Composite
+    kind: type[Composite] = (
+        MultiArrayComposite if isinstance(first, MultiArrayRequest) else Composite
+    )
     shape = (sum(map(len, where)), *first.shape[1:])
     return kind(tuple(zip(requests, where, strict=True)), shape, first.dtype)
 
 
-def composed_requests(
+def multi_array_requests(
     part: Dataset, requests: Sequence[ArrayRequest], spec: Spec
-) -> list[ComposedRequest]:
+) -> list[MultiArrayRequest]:
     """Return the requests of a part for arrays that are not dense, in the order of a spec."""
-    composed = (request for request in requests if isinstance(request, ComposedRequest))
+    composed = (request for request in requests if isinstance(request, MultiArrayRequest))
     tree = map_tree(lambda leaf: None if leaf.form == "dense" else next(composed), part.spec)
     return [request for request in leaves(align(tree, spec)) if request is not None]
