@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from oocdata.threads import cached_property
 
 __all__ = [
-    "ADDRESSABLE", "AnyBlocks", "BlockIds", "BlockRuns", "Blocks", "joined", "numbered",
+    "ADDRESSABLE", "AnyBlocks", "BlockIds", "BlockRuns", "Blocks", "blocks_from_ids", "join_blocks",
     "typical_length",
 ]  # fmt: skip
 
@@ -187,7 +187,7 @@ def typical_length(blocks: AnyBlocks, count: int) -> int:
     return count // blocks.number(count)
 
 
-def numbered(count: int, ids_of: Callable[[Ints], Ints]) -> BlockIds | BlockRuns:
+def blocks_from_ids(count: int, ids_of: Callable[[Ints], Ints]) -> BlockIds | BlockRuns:
     """Return the blocks of `count` positions, whose block ids the function returns.
 
     If the ids never decrease, blocks are runs, and only their first positions are stored: some
@@ -195,9 +195,9 @@ def numbered(count: int, ids_of: Callable[[Ints], Ints]) -> BlockIds | BlockRuns
 
     Examples
     --------
-    >>> numbered(9, lambda positions: positions // 4).begins
+    >>> blocks_from_ids(9, lambda positions: positions // 4).begins
     array([0, 4, 8, 9])
-    >>> numbered(6, lambda positions: positions % 4).ids
+    >>> blocks_from_ids(6, lambda positions: positions % 4).ids
     array([0, 1, 2, 3, 0, 1], dtype=int32)
     """
     pieces = [range(start, min(start + _PIECE, count)) for start in range(0, count, _PIECE)]
@@ -219,7 +219,7 @@ def _ids(ids_of: Callable[[Ints], Ints], piece: range) -> NDArray[np.signedinteg
     return ids.astype(np.int32) if small else ids
 
 
-def joined(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
+def join_blocks(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
     """Return the blocks of parts laid end to end, given with the number of their positions.
 
     A block never spans two parts. If only some parts have blocks, the others are cut into runs of
@@ -227,7 +227,7 @@ def joined(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
 
     Examples
     --------
-    >>> joined([(Blocks(4, 2), 7), (Blocks(3, 3), 6)]).begins
+    >>> join_blocks([(Blocks(4, 2), 7), (Blocks(3, 3), 6)]).begins
     array([ 0,  2,  6,  7, 10, 13])
     """
     if all(blocks == ADDRESSABLE for blocks, _ in parts):
@@ -241,7 +241,7 @@ def joined(parts: Sequence[tuple[AnyBlocks, int]]) -> AnyBlocks:
             ids_of_parts.append(ids + before)
             before += int(ids.max()) + 1
         ids = np.concatenate(ids_of_parts)
-        return numbered(len(ids), lambda positions: ids[positions])
+        return blocks_from_ids(len(ids), lambda positions: ids[positions])
     lengths = [
         -(-count // blocks.number(count)) for blocks, count in parts if blocks != ADDRESSABLE
     ]

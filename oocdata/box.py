@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from oocdata.threads import cached_property
 
-__all__ = ["Extent", "covered", "cut_apart", "cut_boxes", "point_origins"]
+__all__ = ["Extent", "covered_positions", "slice_boxes", "split_at_gaps", "split_into_points"]
 
 
 @dataclass(frozen=True)
@@ -66,16 +66,18 @@ class Extent:
         return Extent(tuple(lengths), tuple(strides))
 
 
-def covered(origins: NDArray[np.int64], extent: Extent, axis: int) -> range | NDArray[np.int64]:
+def covered_positions(
+    origins: NDArray[np.int64], extent: Extent, axis: int
+) -> range | NDArray[np.int64]:
     """Return the positions along an axis that boxes cover, for messages.
 
     If the boxes have length 1, in their order, with repeats; else ascending and unique.
 
     Examples
     --------
-    >>> covered(np.array([[2, 0], [4, 0]]), Extent((3, 5), (1, 1)), axis=0)
+    >>> covered_positions(np.array([[2, 0], [4, 0]]), Extent((3, 5), (1, 1)), axis=0)
     array([2, 3, 4, 5, 6])
-    >>> covered(np.array([[2, 0]]), Extent((3, 5), (2, 1)), axis=0)
+    >>> covered_positions(np.array([[2, 0]]), Extent((3, 5), (2, 1)), axis=0)
     range(2, 7, 2)
     """
     starts, length, stride = origins[:, axis], extent.lengths[axis], extent.strides[axis]
@@ -87,14 +89,14 @@ def covered(origins: NDArray[np.int64], extent: Extent, axis: int) -> range | ND
     return np.unique(starts[:, None] + np.arange(length) * stride)
 
 
-def cut_boxes(
+def slice_boxes(
     origins: NDArray[np.int64], extent: Extent, axis: int, start: int, stop: int
 ) -> tuple[NDArray[np.int64], Extent, tuple[slice, ...]]:
     """Cut boxes to a range of their positions along an axis; return also the index into `out`.
 
     Examples
     --------
-    >>> origins, extent, where = cut_boxes(np.array([[7, 0]]), Extent((5, 9), (2, 1)), 0, 1, 3)
+    >>> origins, extent, where = slice_boxes(np.array([[7, 0]]), Extent((5, 9), (2, 1)), 0, 1, 3)
     >>> origins, extent.lengths, extent.strides, where
     (array([[9, 0]]), (2, 9), (2, 1), (slice(None, None, None), slice(1, 3, None)))
     """
@@ -105,7 +107,7 @@ def cut_boxes(
     return moved, extent.with_axis(axis, stop - start, stride), where
 
 
-def point_origins(
+def split_into_points(
     origins: NDArray[np.int64], extent: Extent, axis: int
 ) -> tuple[NDArray[np.int64], Extent]:
     """Cut boxes into boxes of length 1 along an axis, those of each box in order."""
@@ -115,18 +117,18 @@ def point_origins(
     return points, extent.with_axis(axis, 1)
 
 
-def cut_apart(
+def split_at_gaps(
     origins: NDArray[np.int64], extent: Extent, chunk_shape: Sequence[int]
 ) -> tuple[NDArray[np.int64], Extent]:
     """Cut boxes into points along axes whose stride skips whole chunks.
 
     Examples
     --------
-    >>> origins, extent = cut_apart(np.array([[7, 0]]), Extent((2, 9), (20, 1)), (8, 8))
+    >>> origins, extent = split_at_gaps(np.array([[7, 0]]), Extent((2, 9), (20, 1)), (8, 8))
     >>> origins.tolist(), extent.lengths
     ([[7, 0], [27, 0]], (1, 9))
     """
     for axis, (stride, chunk) in enumerate(zip(extent.strides, chunk_shape, strict=True)):
         if stride > chunk and extent.lengths[axis] > 1:
-            origins, extent = point_origins(origins, extent, axis)
+            origins, extent = split_into_points(origins, extent, axis)
     return origins, extent

@@ -14,7 +14,7 @@ from math import ceil
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks, numbered
+from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks, blocks_from_ids
 from oocdata.cost import chunks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.ids import as_weights
@@ -279,7 +279,7 @@ def _join_blocks(blocks: AnyBlocks, run: int) -> AnyBlocks:
     if isinstance(blocks, BlockRuns):
         return BlockRuns(np.append(blocks.begins[:-1:run], blocks.count))
     numbers = np.unique(blocks.ids, return_inverse=True)[1]
-    return numbered(len(numbers), lambda positions: numbers[positions] // run)
+    return blocks_from_ids(len(numbers), lambda positions: numbers[positions] // run)
 
 
 def _block_bytes(dataset: Dataset, blocks: AnyBlocks) -> tuple[int, int]:

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, cut_apart, point_origins
+from oocdata.box import Extent, split_at_gaps, split_into_points
 from oocdata.datasets.chunking import chunks_along
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Request, of_sources
 from oocdata.engines.soon import Cost, Soon, cost_of, soon
 from oocdata.engines.source import Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
-from oocdata.order.order import laned
+from oocdata.order.order import order_with_lanes
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -80,7 +80,7 @@ def chunk_numbers(
     assert storage.chunks is not None
     if not len(origins) or 0 in extent.lengths:
         return np.empty(0, np.int64)
-    origins, extent = cut_apart(origins, extent, storage.chunks)
+    origins, extent = split_at_gaps(origins, extent, storage.chunks)
     lows, highs, grid = [], [], []
     for axis, chunk in enumerate(storage.chunks):
         first = origins[:, axis]
@@ -176,7 +176,7 @@ def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> flo
         # Runs from the middle of the epoch, after filling the cache as it would be by then.
         followed = range(runs // 2, runs // 2 + most // 2)
         span = most // 2
-        order = laned(loader.order)
+        order = order_with_lanes(loader.order)
         if order is not None:
             mixed = order.elements_mixed(len(loader.dataset)) // loader.num_shards
             span = max(span, 2 * mixed // (share * pass_.together))
@@ -322,5 +322,5 @@ def _points(request: Request) -> tuple[Extent, NDArray[np.int64]]:
         length = extent.lengths[axis]
         varies = length > 1 and int(np.ptp(origins[:, axis])) > 0
         if varies and len(origins) * length <= _MOST_POINTS:
-            origins, extent = point_origins(origins, extent, axis)
+            origins, extent = split_into_points(origins, extent, axis)
     return extent, np.ravel_multi_index(tuple(origins.T), request.source.shape)

@@ -17,7 +17,7 @@ from oocdata.order.bucketed import Bucketed
 from oocdata.order.interleave import Interleave
 from oocdata.order.mixing import Mixing
 from oocdata.order.mixture import Mixture
-from oocdata.order.order import laned
+from oocdata.order.order import order_with_lanes
 from oocdata.order.weighted import Weighted
 from oocdata.runs import Ahead
 from oocdata.threads import cores
@@ -171,7 +171,7 @@ def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation
         resident_bytes=resident,
         in_flight=ahead.batches,
         steps_together=ahead.together,
-        lanes=loader.steps.lanes if laned(order) is not None else 1,
+        lanes=loader.steps.lanes if order_with_lanes(order) is not None else 1,
         fetching=fetching(loader),
         advice=advise(reading),
     )

@@ -19,9 +19,8 @@ from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
     "Cut", "Selection", "as_array", "as_axes", "as_bounds", "as_count", "as_flag", "as_path",
-    "as_positions", "as_run", "as_shard", "as_whole", "compose_ranges", "cut",
-    "expand_key", "is_all", "is_same", "is_several", "repeated", "select", "slice_range",
-    "take",
+    "as_positions", "as_range", "as_shard", "as_whole", "compose_ranges", "cut", "expand_key",
+    "first_repeat", "is_all", "is_iterable", "same_selection", "select", "slice_range", "take",
 ]  # fmt: skip
 
 Cut: TypeAlias = int | range
@@ -65,7 +64,7 @@ def as_whole(name: str, value: object) -> int:
     return number
 
 
-def is_several(value: object) -> bool:
+def is_iterable(value: object) -> bool:
     """Return whether an argument is iterable; a zero-dimensional array is not."""
     return isinstance(value, Iterable) and getattr(value, "ndim", 1) != 0
 
@@ -163,7 +162,7 @@ def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
     return np.where(chosen < 0, chosen + length, chosen) if low < 0 else chosen
 
 
-def as_run(positions: NDArray[np.int64]) -> Selection:
+def as_range(positions: NDArray[np.int64]) -> Selection:
     """Return positions as a range, if they are consecutive; else unchanged.
 
     Ranges with other steps are not made: where a step does not divide the chunk length, explicit
@@ -171,7 +170,7 @@ def as_run(positions: NDArray[np.int64]) -> Selection:
 
     Examples
     --------
-    >>> as_run(np.array([3, 4, 5])), as_run(np.array([3, 5, 7]))
+    >>> as_range(np.array([3, 4, 5])), as_range(np.array([3, 5, 7]))
     (range(3, 6), array([3, 5, 7]))
     """
     if len(positions) == 0:
@@ -185,7 +184,7 @@ def is_all(selection: Selection, length: int) -> bool:
     return isinstance(selection, range) and selection == range(length)
 
 
-def is_same(first: Selection, second: Selection) -> bool:
+def same_selection(first: Selection, second: Selection) -> bool:
     """Return whether two selections are the same integers in the same order."""
     if isinstance(first, range) and isinstance(second, range):
         return first == second
@@ -220,7 +219,7 @@ def select(selection: Selection, places: Selection) -> Selection:
     return selection[places.start : stop : places.step]
 
 
-def repeated(rows: Selection) -> int | None:
+def first_repeat(rows: Selection) -> int | None:
     """Return a row that is selected more than once, or None."""
     if isinstance(rows, range) or (rows[1:] > rows[:-1]).all():
         return None

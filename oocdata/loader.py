@@ -29,7 +29,7 @@ from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.index import as_count, as_flag, as_shard, as_whole
 from oocdata.order import Order, Sequential
 from oocdata.order.mixture import Mixture
-from oocdata.order.order import laned
+from oocdata.order.order import order_with_lanes
 from oocdata.order.steps import Steps
 from oocdata.order.weighted import Weighted
 from oocdata.runs import MOST_WORKERS, Ahead, Epochs, Pass, Run, plan_ahead, steps_together
@@ -198,7 +198,7 @@ class Loader(Epochs):
         for nbytes in self.array_bytes:
             if nbytes % buffers.ALIGNMENT and nbytes > _COPIED_BYTES:
                 return 1
-        order = laned(self.order)
+        order = order_with_lanes(self.order)
         scattered = order is None and not isinstance(self.order, Sequential) and self.chunked
         objects = any(leaf.dtype.hasobject for leaf in leaves(self.dataset.spec))
         together = steps_together(

@@ -16,7 +16,7 @@ from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 
 __all__ = [
-    "DEFAULT_MEMORY", "Account", "account", "at_most", "batch_share", "cache_share",
+    "DEFAULT_MEMORY", "Account", "account", "batch_share", "cache_share", "lowered_limit",
     "memory_limit", "scratch_share", "set_memory",
 ]  # fmt: skip
 
@@ -38,7 +38,7 @@ def _from_environment() -> int:
 
 _memory = _from_environment()
 _lowered: list[int] = []
-"""Limits of the `at_most` blocks that are being run."""
+"""Limits of the `lowered_limit` blocks that are being run."""
 
 
 def memory_limit() -> int:
@@ -53,12 +53,12 @@ def memory_limit() -> int:
 
 
 @contextmanager
-def at_most(nbytes: int) -> Iterator[None]:
+def lowered_limit(nbytes: int) -> Iterator[None]:
     """Lower the limit within a block; of several blocks, the lowest limit applies.
 
     Examples
     --------
-    >>> with at_most(8 << 20):
+    >>> with lowered_limit(8 << 20):
     ...     memory_limit()
     8388608
     """

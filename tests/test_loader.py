@@ -70,7 +70,7 @@ def test_calls_of_a_warm_batch(tmp_path: Path, kind: str, most: int) -> None:
     if kind == "npy" and not ring._usable:
         pytest.skip("io_uring is not allowed here, and calls are counted with it")
     loader = _stored(tmp_path, kind).batches(32, shuffle="global")
-    buffers._pool._forget()  # else the blocks of other tests are searched first
+    buffers._pool._reset()  # else the blocks of other tests are searched first
     for step in range(len(loader)):
         loader.batch(step)
     calls = _calls_of(lambda: loader.batch(3))

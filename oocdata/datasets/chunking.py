@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockRuns, Blocks, numbered
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockRuns, Blocks, blocks_from_ids
 from oocdata.index import compose_ranges, take
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def blocks_of(view: View) -> AnyBlocks:
         if len(view) > MOST_IDS:
             length = max(1, chunks[-1] // abs(view.rows.step * view.grid[-1].step))
             return Blocks(length, length) if length > 1 else ADDRESSABLE
-    return numbered(len(view), lambda positions: chunk_ids(view, take(view.rows, positions)))
+    return blocks_from_ids(len(view), lambda positions: chunk_ids(view, take(view.rows, positions)))
 
 
 def chunk_ids(view: View, numbers: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, joined, numbered
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, blocks_from_ids, join_blocks
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.multi_array import (
     MultiArrayRequest,
@@ -223,10 +223,10 @@ class Concat(Dataset):
         filled = [(part.blocks, len(part)) for part in self.parts if len(part)] or [
             (self.parts[0].blocks, 0)
         ]
-        whole = joined(filled)
+        whole = join_blocks(filled)
         if whole == ADDRESSABLE or is_all(self.chosen, int(self.ends[-1])):
             return whole
-        return numbered(len(self), lambda positions: whole.of(take(self.chosen, positions)))
+        return blocks_from_ids(len(self), lambda positions: whole.of(take(self.chosen, positions)))
 
     # Selections and splits -----------------------------------------------------------------------
 

@@ -27,7 +27,7 @@ from oocdata.engines.buffers import ALIGNMENT
 from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import as_array, as_positions, as_run, slice_range
+from oocdata.index import as_array, as_positions, as_range, slice_range
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -361,7 +361,7 @@ class Dataset(Described, Splitting):
             raise ArgumentError(
                 f"`mask` must have one bool for each of the {len(self)} elements; got {count}."
             )
-        return self._select(as_run(places))
+        return self._select(as_range(places))
 
     def enumerate(self) -> Zip:
         """Return pairs ``(position, element)``, with int64 positions in this dataset.

@@ -16,7 +16,7 @@ from oocdata.datasets.ids import as_ids
 from oocdata.datasets.zip import Zip
 from oocdata.datasets.zip import zip as zipped
 from oocdata.errors import ArgumentError, EmptyError, MissingPartnerWarning
-from oocdata.index import as_run
+from oocdata.index import as_range
 
 __all__ = ["How", "join", "matches"]
 
@@ -99,7 +99,7 @@ def join(
     matched = np.logical_and.reduce([positions >= 0 for positions in partners])
     _report_missing(ids[0][~matched], len(matched), missing, tolerance)
     selected = [
-        part._select(as_run(positions[matched]))
+        part._select(as_range(positions[matched]))
         for part, positions in zip(parts, partners, strict=True)
     ]
     return zipped(dict(zip(named, selected, strict=True))) if named else zipped(*selected)

@@ -12,7 +12,7 @@ import numpy as np
 from oocdata.datasets.concat import Concat, checked_parts
 from oocdata.datasets.dataset import Dataset
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, is_several
+from oocdata.index import Selection, as_count, is_iterable
 from oocdata.order.mixture import MOST
 from oocdata.threads import cached_property
 
@@ -148,7 +148,7 @@ def mix(
     >>> len(loader), loader.batch(1)
     (6, array([   7, 1003,    8,    9,   10, 1004,   11,   12, 1005,   13]))
     """
-    several = is_several(members) and not isinstance(members, Dataset)
+    several = is_iterable(members) and not isinstance(members, Dataset)
     pairs = list(members.items() if isinstance(members, Mapping) else members) if several else []
     if not pairs or not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
         raise ArgumentError(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.index import is_several
+from oocdata.index import is_iterable
 from oocdata.threads import cached_property
 
 __all__ = ["Parts"]
@@ -83,7 +83,7 @@ class Parts:
             If a name matches no part, or several; the message lists similar names.
         """
         several = [names] if isinstance(names, str | bytes) else names
-        if not is_several(several):
+        if not is_iterable(several):
             raise ArgumentError(f"names must be text, one or several; got {names!r}.")
         texts = [name.decode() if isinstance(name, bytes) else str(name) for name in several]
         return np.array([self._number(text) for text in texts], np.int64)

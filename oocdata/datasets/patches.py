@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, numbered
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.spec import ArraySpec, Spec, leaves, map_tree
@@ -200,7 +200,9 @@ class Patches(Dataset):
             if isinstance(inner, Blocks):
                 return Blocks(inner.length * per, inner.first * per)
         block_of = self.dataset.blocks.of
-        return numbered(len(self), lambda positions: block_of(take(chosen, positions) // per))
+        return blocks_from_ids(
+            len(self), lambda positions: block_of(take(chosen, positions) // per)
+        )
 
     def _select(self, positions: Selection) -> Self:
         return replace(self, chosen=select(self.chosen, positions))

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_run, is_all, repeated, select, take
+from oocdata.index import Selection, as_range, first_repeat, is_all, select, take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class StoredRows:
         places = np.asarray(self.places, np.int64)
         indices = np.searchsorted(places, elements)
         found = np.flatnonzero(np.append(places, _NONE)[indices] == elements)
-        return replace(self, numbers=take(self.numbers, indices[found]), places=as_run(found))
+        return replace(self, numbers=take(self.numbers, indices[found]), places=as_range(found))
 
     def distance_to(self, other: StoredRows) -> int:
         """Return the largest distance of two elements, one of each, that share a row."""
@@ -84,7 +84,7 @@ class StoredRows:
             return True
         rows = self.numbers
         window = len(self.offsets) > 1 or (not isinstance(rows, range) and rows.ndim > 1)
-        return not window and repeated(rows) is not None
+        return not window and first_repeat(rows) is not None
 
     @property
     def _has_duplicates(self) -> bool:

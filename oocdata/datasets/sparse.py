@@ -22,7 +22,7 @@ from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import Read
-from oocdata.engines.columns import entry_bytes, in_places, most_entries, read_entries
+from oocdata.engines.columns import entry_bytes, most_entries, read_entries, reorder_entries
 from oocdata.engines.sparse import Entries
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
@@ -101,7 +101,7 @@ class _SparseRequest(MultiArrayRequest, Request):
         self, shares: Sequence[tuple[list[Entries], NDArray[np.int64]]], rows: int
     ) -> list[Entries]:
         parts = [entries for located, _ in shares for entries in located]
-        return in_places(parts, [places for _, places in shares], self.dtype)
+        return reorder_entries(parts, [places for _, places in shares], self.dtype)
 
     def make_batches(
         self, located: list[Entries], lengths: list[int], read: Read

@@ -20,7 +20,7 @@ from oocdata.datasets.ids import as_ids
 from oocdata.datasets.shared_rows import StoredRows, parts_share_rows, sharing_distance
 from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, as_run, as_shard, as_whole
+from oocdata.index import Selection, as_count, as_range, as_shard, as_whole
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -379,7 +379,7 @@ class Splitting(ABC):
         self._check_shared(
             lambda: [[rows.of_elements(part) for rows in self._stored_rows()] for part in chosen]
         )
-        return tuple(self._select(as_run(part)) for part in chosen)
+        return tuple(self._select(as_range(part)) for part in chosen)
 
     def _check_filled(self, lengths: list[int]) -> None:
         """Raise EmptyError if a part has no element."""
@@ -499,7 +499,7 @@ class Splitting(ABC):
         """Return the elements in a range of positions along one of several sample axes."""
         if self._inner is not None:
             return self._with_members([self._inner._select_along(at, places)])
-        return self._select(as_run(np.flatnonzero(self._in_range(at, places))))
+        return self._select(as_range(np.flatnonzero(self._in_range(at, places))))
 
     def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
         """Return a mask of elements with all rows in a range of positions along a sample axis."""

@@ -15,7 +15,7 @@ from oocdata.datasets.stacked import Constant, Part, Stacked, outer_axes, rows_t
 from oocdata.datasets.view import View
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_array, as_axes, is_all, is_same, is_several
+from oocdata.index import Selection, as_array, as_axes, is_all, is_iterable, same_selection
 
 __all__ = ["concatenate", "constant", "stack"]
 
@@ -115,7 +115,7 @@ def concatenate(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) ->
 
 
 def _combine(name: str, arguments: Iterable[Any], axis: int, *, new: bool) -> View:
-    if isinstance(arguments, Dataset) or not is_several(arguments):
+    if isinstance(arguments, Dataset) or not is_iterable(arguments):
         raise ArgumentError(f"`{name}` must get Views in a list; got {arguments!r}.")
     parts = _with_common_dtype(name, list(arguments))
     views, grid, rows = _without_selection([part for part in parts if isinstance(part, View)])
@@ -174,7 +174,7 @@ def _without_selection(views: list[View]) -> tuple[list[View], tuple[range, ...]
     with_all_axes = [view for view in views if len(view.axes) == len(whole.axes)]
     rows: Selection = range(prod(map(len, whole.grid)))
     if all(
-        is_same(view.rows, whole.rows) and _lengths(view) == _lengths(whole)
+        same_selection(view.rows, whole.rows) and _lengths(view) == _lengths(whole)
         for view in with_all_axes
     ):
         rows = whole.rows

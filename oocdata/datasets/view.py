@@ -23,7 +23,7 @@ from oocdata.datasets.spec import ArraySpec, as_dtype
 from oocdata.engines.axes import axis_numbers, sample_axes
 from oocdata.engines.blocked import blocked
 from oocdata.engines.byte_rows import largest_rows
-from oocdata.engines.columns import choose_columns, is_sparse
+from oocdata.engines.columns import is_sparse, select_columns
 from oocdata.engines.fields import field_of
 from oocdata.engines.source import Source, Storage, check_dtype
 from oocdata.engines.unlike import PaddingMask
@@ -33,12 +33,12 @@ from oocdata.index import (
     Selection,
     as_axes,
     as_positions,
-    as_run,
+    as_range,
     compose_ranges,
     cut,
     expand_key,
+    first_repeat,
     is_all,
-    repeated,
     select,
     take,
 )
@@ -326,7 +326,7 @@ class View(Dataset):
         return rows
 
     def _arrays(self) -> list[Hashable]:
-        return arrays_of(self.source) * (1 if repeated(self.rows) is None else 2)
+        return arrays_of(self.source) * (1 if first_repeat(self.rows) is None else 2)
 
     def _stored_rows(self) -> list[StoredRows]:
         return stored_rows(self, self.rows, range(len(self)))
@@ -405,7 +405,7 @@ class View(Dataset):
         """
         selected = np.zeros(len(self.parts), np.bool_)
         selected[self.parts.find(names)] = True
-        return self._select(as_run(np.flatnonzero(selected[self.parts.numbers])))
+        return self._select(as_range(np.flatnonzero(selected[self.parts.numbers])))
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Read the rows at positions, shape ``(n, *element)``; see `Dataset.take`."""
@@ -445,7 +445,7 @@ class View(Dataset):
             places = self.places_along(axis)
             if _is_list(part):
                 columns = take(places, as_positions(part, len(places)))
-                chosen = choose_columns(source, axis, columns)
+                chosen = select_columns(source, axis, columns)
                 if chosen is not None:
                     source, new_cuts[axis] = chosen, range(len(columns))
                     continue

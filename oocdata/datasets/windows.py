@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, numbered
+from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
 from oocdata.datasets.anchors import Anchors, Mask, Part, WindowArray, with_masks
 from oocdata.datasets.chunking import MOST_IDS, chunk_ids
 from oocdata.datasets.dataset import Dataset, Draw
@@ -256,7 +256,7 @@ class Windows(Dataset):
             episodes, at = anchors.find(take(chosen, positions))
             return chunk_ids(view, take(view.rows, at + starts[episodes]))
 
-        return numbered(len(self), chunks)
+        return blocks_from_ids(len(self), chunks)
 
     @property
     def _can_cut(self) -> list[bool]:

@@ -14,7 +14,7 @@ from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_run
+from oocdata.index import Selection, as_range
 from oocdata.threads import cached_property
 
 __all__ = ["Zip", "enumerated", "zip"]
@@ -83,7 +83,7 @@ class Zip(Dataset):
         if len(several) == len(self._members):
             chosen: Selection = range(0)  # not needed
         else:
-            chosen = as_run(np.flatnonzero(self._in_range(at, places)))
+            chosen = as_range(np.flatnonzero(self._in_range(at, places)))
         return self._with_members(
             [
                 part._select_along(at, places) if part in several else part._select(chosen)

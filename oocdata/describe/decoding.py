@@ -22,7 +22,7 @@ from oocdata.datasets.view import View
 from oocdata.describe.content import content
 from oocdata.describe.encoding import KINDS, attribute_at, import_path, is_frozen
 from oocdata.engines.blocked import blocked
-from oocdata.engines.columns import Columns, choose_columns
+from oocdata.engines.columns import Columns, select_columns
 from oocdata.engines.dtypes import dtype_text, named_dtype
 from oocdata.engines.source import Source
 from oocdata.errors import DescriptionError, OocdataError
@@ -134,7 +134,7 @@ class Decoder:
         self._axes = before
         if kind is Columns:
             source, places = parts["source"], parts["places"]
-            return choose_columns(source, 1, as_positions(places, source.shape[1]))
+            return select_columns(source, 1, as_positions(places, source.shape[1]))
         decoded = kind(**parts)
         if isinstance(decoded, Dataset):
             _check_boxes(decoded)

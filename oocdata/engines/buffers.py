@@ -169,9 +169,9 @@ class Pool:
 
     def __init__(self, idle_bytes: int | None = None) -> None:
         self._idle_bytes = idle_bytes
-        self._forget()
+        self._reset()
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         # Re-entrant: the garbage collector may run anything while this thread holds the lock.
         self._lock = threading.RLock()
         # By size, the size freed most recently at the end.
@@ -424,4 +424,4 @@ trim = _pool.trim
 
 if hasattr(os, "register_at_fork"):
     # The parent's blocks stay the parent's; the child starts with an empty pool.
-    os.register_at_fork(after_in_child=_pool._forget)
+    os.register_at_fork(after_in_child=_pool._reset)

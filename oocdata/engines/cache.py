@@ -26,11 +26,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.buffers import trim
-from oocdata.engines.decoding import decodes_already, in_decoding_thread, run_tasks, scratch
+from oocdata.engines.decoding import in_decoding_thread, is_decoding, run_tasks, scratch
 from oocdata.memory import account, cache_share, scratch_share
 from oocdata.threads import holds_hdf5
 
-__all__ = ["Cache", "Decode", "Pin", "Slots", "cache"]
+__all__ = ["ArrayCache", "Cache", "Decode", "Pin", "cache"]
 
 Decode: TypeAlias = Callable[[list[int], list[int], NDArray[np.uint8]], None]
 """Function that decodes chunks, given their numbers, into slots of a memory."""
@@ -64,7 +64,7 @@ class Pin:
     __slots__ = ("_array", "memory", "slots")
 
     def __init__(
-        self, slots: NDArray[np.int64], memory: NDArray[np.uint8], array: Slots | None = None
+        self, slots: NDArray[np.int64], memory: NDArray[np.uint8], array: ArrayCache | None = None
     ) -> None:
         self.slots, self.memory, self._array = slots, memory, array
         if array is not None:
@@ -118,7 +118,7 @@ class Cache:
 
     def __init__(self, budget: Callable[[], int] = cache_share) -> None:
         self.budget = budget
-        self._arrays: WeakValueDictionary[Hashable, Slots] = WeakValueDictionary()
+        self._arrays: WeakValueDictionary[Hashable, ArrayCache] = WeakValueDictionary()
         self._collected: deque[list[int]] = deque()
         self.reset()
 
@@ -131,11 +131,11 @@ class Cache:
         self.used_bytes = 0
         self.clock = count(1)
         self._collected.clear()
-        self._by_age: list[tuple[int, int, ref[Slots]]] = []  # the oldest at the end
+        self._by_age: list[tuple[int, int, ref[ArrayCache]]] = []  # the oldest at the end
         for array in list(self._arrays.values()):
             array.empty()
 
-    def array(self, key: Hashable, nbytes: int, chunks: int, piece_bytes: int = 0) -> Slots:
+    def array(self, key: Hashable, nbytes: int, chunks: int, piece_bytes: int = 0) -> ArrayCache:
         """Return the cache of an array, which all its readers share.
 
         Parameters
@@ -152,7 +152,7 @@ class Cache:
         with self.lock:
             array = self._arrays.get(key)
             if array is None:
-                array = Slots(self, nbytes, chunks, piece_bytes or nbytes)
+                array = ArrayCache(self, nbytes, chunks, piece_bytes or nbytes)
                 self._arrays[key] = array
                 # Only noted: the collector may call it while a thread is changing `used_bytes`.
                 finalize(array, self._collected.append, array.used_bytes).atexit = False
@@ -172,14 +172,14 @@ class Cache:
         """Bytes that may be cached: the budget without the part that batches have borrowed."""
         return self.budget() - account().borrowed
 
-    def make_room(self, array: Slots, chunks: int, keep: set[int]) -> bool:
+    def make_room(self, array: ArrayCache, chunks: int, keep: set[int]) -> bool:
         """Evict the least recently used chunks until more fit; return whether they do.
 
         The budget may be exceeded if no chunks are pinned.
 
         Parameters
         ----------
-        array : Slots
+        array : ArrayCache
             Cache that needs room.
         chunks : int
             Number of chunks it needs room for.
@@ -188,7 +188,7 @@ class Cache:
         """
         need, budget = chunks * array.nbytes, self.available
         pinned: dict[int, set[int]] = {}
-        skipped: list[tuple[int, int, ref[Slots]]] = []
+        skipped: list[tuple[int, int, ref[ArrayCache]]] = []
         listed = False
         while self.nbytes + need > budget or array.used_bytes[0] + need > array.room:
             if not self._by_age and listed:
@@ -229,9 +229,9 @@ class Cache:
                 for slot in set(np.flatnonzero(array.last_used).tolist()) - array.pinned():
                     array.evict(slot, give_back=True)
 
-    def _listed_by_age(self) -> list[tuple[int, int, ref[Slots]]]:
+    def _listed_by_age(self) -> list[tuple[int, int, ref[ArrayCache]]]:
         """Return the time of last use, the slot and the array of each chunk, the oldest last."""
-        entries: list[tuple[int, int, ref[Slots]]] = []
+        entries: list[tuple[int, int, ref[ArrayCache]]] = []
         for array in list(self._arrays.values()):
             slots = np.flatnonzero(array.last_used)
             times = array.last_used[slots].tolist()
@@ -240,7 +240,7 @@ class Cache:
         return entries
 
 
-class Slots:
+class ArrayCache:
     """The cached chunks of one array, side by side in memory; made by `Cache.array`.
 
     Attributes
@@ -319,7 +319,7 @@ class Slots:
             cached = self._number[slots] == numbers
             self.last_used[slots[cached]] = next(self.cache.clock)  # evicted last
             absent = np.unique(numbers[~cached])
-        uncached = decodes_already() or holds_hdf5()  # then `load` does not cache
+        uncached = is_decoding() or holds_hdf5()  # then `load` does not cache
         if uncached or not 0 < len(absent) <= self.most // 2:
             return None
         with self.load(absent.tolist(), decode, own_threads):
@@ -348,7 +348,7 @@ class Slots:
         Exception
             From `decode`. Chunks decoded in one call with a chunk that failed are not cached.
         """
-        if decodes_already() or holds_hdf5():
+        if is_decoding() or holds_hdf5():
             # Other threads may wait for this one: it must not wait for them, so it decodes into
             # memory of its own.
             memory = np.empty(len(numbers) * self.nbytes, np.uint8)

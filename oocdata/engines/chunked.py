@@ -20,7 +20,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered, cut_apart
+from oocdata.box import Extent, covered_positions, split_at_gaps
 from oocdata.engines.cache import Pin, cache
 from oocdata.engines.gather import (
     BoxItems,
@@ -125,7 +125,7 @@ class Chunked:
     """
 
     __slots__ = (
-        "_chunk", "_chunk_shape", "_grid", "_slots", "_strides", "dtype", "reader", "shape",
+        "_cache", "_chunk", "_chunk_shape", "_grid", "_strides", "dtype", "reader", "shape",
     )  # fmt: skip
 
     def __init__(self, reader: ChunkReader) -> None:
@@ -146,7 +146,7 @@ class Chunked:
         self._strides = c_strides(self._grid)
         nbytes = prod(self._chunk_shape) * self.dtype.itemsize
         piece_bytes = getattr(reader, "piece_bytes", nbytes)
-        self._slots = cache.array(reader, nbytes, prod(self._grid), piece_bytes)
+        self._cache = cache.array(reader, nbytes, prod(self._grid), piece_bytes)
 
     def __reduce__(self) -> tuple[type[Chunked], tuple[ChunkReader]]:
         return (Chunked, (self.reader,))
@@ -180,7 +180,7 @@ class Chunked:
                 parts: JoinedParts | None = getattr(self.reader, "parts", None)
                 differ = (origins != origins[0]).any(axis=0)
                 axis = int(np.argmax(differ)) if parts is None else parts.axis
-                error.concern(covered(origins, extent, axis))
+                error.concern(covered_positions(origins, extent, axis))
                 if parts is not None:
                     parts.concern(error)
             raise
@@ -202,7 +202,7 @@ class Chunked:
         items, chunk_rows = as_items(out), self._chunk_shape[0]
         numbers, within, counts = cut_runs(starts, lengths, chunk_rows)
         targets = np.cumsum(counts) - counts
-        for chunks, runs, which in _chunk_groups(numbers, self._slots.most):
+        for chunks, runs, which in _chunk_groups(numbers, self._cache.most):
             with self._pin(chunks) as pin:
                 count = len(pin.memory) // items.itemsize
                 memory = np.ndarray(count, items.dtype, pin.memory)
@@ -212,7 +212,7 @@ class Chunked:
 
     def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
         """Return the byte ranges that reading boxes needs from a store."""
-        origins, extent = cut_apart(origins, extent, self._chunk_shape)
+        origins, extent = split_at_gaps(origins, extent, self._chunk_shape)
         first = origins // self._chunk
         last = (origins + np.array(extent.spans) - 1) // self._chunk
         numbers = [
@@ -232,7 +232,7 @@ class Chunked:
         soon = getattr(self.reader, "soon", None)
         if soon is None:
             return []
-        missing = self._slots.missing(np.unique(numbers))
+        missing = self._cache.missing(np.unique(numbers))
         ranges = soon(self._places(missing)) if len(missing) else []
         return [stored._replace(cached=True) for stored in ranges]
 
@@ -267,10 +267,10 @@ class Chunked:
         numbers, rows = plan.located(points)
         if len(plan.columns) == 1:
             chunks = numbers + plan.numbers
-            pin = self._slots.find(chunks)
+            pin = self._cache.find(chunks)
             if pin is None:
                 threads = self.reader.own_threads
-                pin = self._slots.find_or_load(chunks, self._decode, threads)
+                pin = self._cache.find_or_load(chunks, self._decode, threads)
             if pin is not None:
                 with pin:
                     slots = pin.slots[None]
@@ -287,7 +287,7 @@ class Chunked:
         targets: NDArray[np.int64] | None,
     ) -> None:
         """Gather rows from several columns of chunks, some of which may not be cached."""
-        most = self._slots.most
+        most = self._cache.most
         few = min(len(plan.columns), most)
         for group, points, which in _chunk_groups(numbers, most // few):
             places = None if isinstance(points, slice) else points
@@ -322,7 +322,7 @@ class Chunked:
         lengths, chunk = extent.lengths[:axes], self._chunk_shape[:axes]
         items_of = BoxItems(origins, lengths, extent.strides[:axes], chunk, self._strides[:axes])
         chunks, which = np.unique(items_of.chunks, return_inverse=True)
-        if len(chunks) > self._slots.most:
+        if len(chunks) > self._cache.most:
             if len(origins) == 1:
                 self._read_pieces(origins, extent, out, places)
                 return
@@ -352,7 +352,7 @@ class Chunked:
         places: NDArray[np.int64] | None,
     ) -> None:
         """Copy the piece that each box and chunk share, for as many chunks at a time as fit."""
-        most = self._slots.most
+        most = self._cache.most
         first = (origins // self._chunk) @ self._strides
         pieces: dict[int, list[Any]] = {}  # by chunk
         targets = range(len(origins)) if places is None else places.tolist()
@@ -378,7 +378,7 @@ class Chunked:
 
     def _copy_pieces(self, pieces: dict[int, list[Any]], out: NDArray[Any]) -> None:
         with self._pin(np.array(list(pieces), np.int64)) as pin:
-            count = len(pin.memory) // self._slots.nbytes
+            count = len(pin.memory) // self._cache.nbytes
             chunks = np.ndarray((count, *self._chunk_shape), self.dtype, pin.memory)
             for slot, of_chunk in zip(pin.slots.tolist(), pieces.values(), strict=True):
                 chunk = chunks[slot]
@@ -389,14 +389,14 @@ class Chunked:
 
     def _pin(self, numbers: NDArray[np.int64]) -> Pin:
         """Pin distinct chunks, after decoding those not cached."""
-        pin = self._slots.find(numbers)
+        pin = self._cache.find(numbers)
         if pin is None:
-            pin = self._slots.load(numbers.tolist(), self._decode, self.reader.own_threads)
+            pin = self._cache.load(numbers.tolist(), self._decode, self.reader.own_threads)
         return pin
 
     def _decode(self, numbers: list[int], slots: list[int], memory: NDArray[np.uint8]) -> None:
         """Decode chunks into slots, without the parts beyond the edge of the array."""
-        count = len(memory) // self._slots.nbytes
+        count = len(memory) // self._cache.nbytes
         chunks = np.ndarray((count, *self._chunk_shape), self.dtype, memory)
         places = self._places(numbers)
         inside = np.minimum(self._chunk, np.array(self.shape) - places * self._chunk).tolist()

@@ -20,8 +20,8 @@ from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
 __all__ = [
-    "Columns", "choose_columns", "chosen_columns", "entry_bytes", "in_places", "is_sparse",
-    "most_entries", "read_entries",
+    "Columns", "entry_bytes", "is_sparse", "most_entries", "read_entries", "reorder_entries",
+    "select_columns", "selected_columns",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -119,10 +119,12 @@ def read_entries(source: Source, origins: Ints, extent: Extent) -> list[Entries]
     for part, boxes, moved in source.shares(origins):
         parts += read_entries(part, moved, extent)
         rows.append(boxes)
-    return in_places(parts, rows, source.dtype)
+    return reorder_entries(parts, rows, source.dtype)
 
 
-def in_places(parts: list[Entries], places: Sequence[Ints], dtype: np.dtype[Any]) -> list[Entries]:
+def reorder_entries(
+    parts: list[Entries], places: Sequence[Ints], dtype: np.dtype[Any]
+) -> list[Entries]:
     """Return entries reordered, with row i of all parts at row i of all places."""
     rows = np.concatenate(places) if places else np.empty(0, np.int64)
     if (rows[1:] > rows[:-1]).all():
@@ -141,7 +143,7 @@ def in_places(parts: list[Entries], places: Sequence[Ints], dtype: np.dtype[Any]
     return [entries]
 
 
-def choose_columns(source: Source, axis: int, places: Ints) -> Source | None:
+def select_columns(source: Source, axis: int, places: Ints) -> Source | None:
     """Return a source of selected columns; None if `source` is not sparse or `axis` is not 1.
 
     Raises
@@ -156,10 +158,10 @@ def choose_columns(source: Source, axis: int, places: Ints) -> Source | None:
             "columns of sparse rows must be chosen once each; got some more often. Repeat them in "
             "`.map`."
         )
-    whole, columns = chosen_columns(source) or (source, np.arange(source.shape[1]))
+    whole, columns = selected_columns(source) or (source, np.arange(source.shape[1]))
     return Columns(whole, columns[places])
 
 
-def chosen_columns(source: Source) -> tuple[Source, Ints] | None:
+def selected_columns(source: Source) -> tuple[Source, Ints] | None:
     """Return the source with all columns, and the selected columns; None if none are selected."""
     return (source.source, source.places) if isinstance(source, Columns) else None

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, cut_boxes
+from oocdata.box import Extent, slice_boxes
 from oocdata.engines.places import read_to
 from oocdata.engines.ragged import (
     concerned_rows,
@@ -275,7 +275,7 @@ class Concat:
             number = int(self._ends.searchsorted(position, side="right"))
             remaining = -(-(int(self._ends[number]) - position) // stride)
             stop = min(length, done + remaining)
-            part_origins, part_extent, region = cut_boxes(origins, extent, self.axis, done, stop)
+            part_origins, part_extent, region = slice_boxes(origins, extent, self.axis, done, stop)
             part_origins[:, self.axis] += self._shift[number]
             yield self.parts[int(self.table.owners[number])], part_origins, part_extent, region
             done = stop

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered
+from oocdata.box import Extent, covered_positions
 from oocdata.engines.places import read_through
 from oocdata.engines.source import Annotations, Storage
 from oocdata.engines.wrapped import Wrapped
@@ -137,7 +137,7 @@ class Decoded(Wrapped):
                     stored = self.source.storage()
                     error.path, error.key = stored.path, stored.key
                     if len(self.shape) == 1:  # times; with several axes the rows are not known
-                        error.concern(covered(origins[part][block], extent, 0))
+                        error.concern(covered_positions(origins[part][block], extent, 0))
                     raise
 
 

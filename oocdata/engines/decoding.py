@@ -19,7 +19,7 @@ from oocdata.threads import cores
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-__all__ = ["decodes_already", "in_decoding_thread", "run_tasks", "scratch"]
+__all__ = ["in_decoding_thread", "is_decoding", "run_tasks", "scratch"]
 
 Made = TypeVar("Made")
 
@@ -124,7 +124,7 @@ def scratch(nbytes: int) -> Iterator[None]:
     Examples
     --------
     >>> with scratch(1 << 20):
-    ...     decodes_already()
+    ...     is_decoding()
     True
     """
     global _in_use
@@ -146,7 +146,7 @@ def scratch(nbytes: int) -> Iterator[None]:
             _scratch_freed.notify_all()
 
 
-def decodes_already() -> bool:
+def is_decoding() -> bool:
     """Return whether this thread is decoding a chunk, which is made from another array's."""
     return _local.counted > 0
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered, point_origins
+from oocdata.box import Extent, covered_positions, split_into_points
 from oocdata.engines.files import Descriptor, FileVersion
 from oocdata.engines.ragged import as_items, copy_runs, read_points
 from oocdata.engines.source import Storage
@@ -59,7 +59,7 @@ class MemoryArray:
         for version in self._storage.files:
             if isinstance(version, FileVersion):  # objects in stores were compared when fetched
                 file = Descriptor(version.path, version)
-                file.compare(self._storage.key, covered(origins, extent, 0))
+                file.compare(self._storage.key, covered_positions(origins, extent, 0))
         array = self.array
         same = array.dtype == out.dtype == self.dtype and out.flags.writeable
         if same and array.flags.c_contiguous and out.flags.c_contiguous:
@@ -111,7 +111,7 @@ def _whole_rows(
     if axes == len(shape) or extent.size > prod(shape[axes:]) * extent.lengths[axes - 1]:
         return None
     if extent.lengths[axes - 1] > 1:
-        origins, _ = point_origins(origins, extent, axes - 1)
+        origins, _ = split_into_points(origins, extent, axes - 1)
     steps = [prod(shape[axis + 1 : axes]) for axis in range(axes)]
     return origins[:, :axes].dot(np.array(steps, np.int64)), axes
 

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered
+from oocdata.box import Extent, covered_positions
 from oocdata.engines.places import copy_boxes, read_through
 from oocdata.engines.source import RowSource, Storage
 from oocdata.errors import SourceError
@@ -134,7 +134,7 @@ class Sliced:
         try:
             data = self.found(box)
         except SourceError as error:
-            error.concern(covered(origins, extent, self.axis))
+            error.concern(covered_positions(origins, extent, self.axis))
             raise
         data = data[tuple(slice(None, None, stride) for stride in strides)]
         split = data.reshape(*data.shape[:axis], count, length, *data.shape[axis + 1 :])

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, cut_boxes, point_origins
+from oocdata.box import Extent, slice_boxes, split_into_points
 from oocdata.engines.places import read_through
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.index import Selection, take
@@ -129,7 +129,7 @@ class Placed:
         """Return the boxes of the source that are read, without duplicates."""
         for at, axis in self._irregular:
             if isinstance(self.lines[at][1], np.ndarray) and extent.lengths[axis] > 1:
-                return self.read_boxes(*point_origins(origins, extent, axis))
+                return self.read_boxes(*split_into_points(origins, extent, axis))
         stored_origins = np.unique(self._origins(origins, extent), axis=0)
         return [(self.source, stored_origins, self._extent(extent))]
 
@@ -138,7 +138,9 @@ class Placed:
     ) -> None:
         """Read boxes one position at a time along an axis whose selection is an index array."""
         for number in range(extent.lengths[axis]):
-            part_origins, part_extent, region = cut_boxes(origins, extent, axis, number, number + 1)
+            part_origins, part_extent, region = slice_boxes(
+                origins, extent, axis, number, number + 1
+            )
             self.read(part_origins, part_extent, out[region])
 
     @cached_property

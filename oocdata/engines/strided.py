@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered, cut_boxes
+from oocdata.box import Extent, covered_positions, slice_boxes
 from oocdata.engines.buffers import empty
 from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts, RowOffsets
@@ -133,7 +133,7 @@ class Strided:
             opened = self.file.opened()
         except SourceError as error:
             error.key = self._storage.key
-            error.concern(covered(origins, extent, self.axis))
+            error.concern(covered_positions(origins, extent, self.axis))
             self._for_part(error)
             raise
         boxes = origins.shape[0]
@@ -313,7 +313,7 @@ class Strided:
         axis, length = parts
         for start in range(0, extent.lengths[axis], length):
             stop = min(start + length, extent.lengths[axis])
-            moved, part, region = cut_boxes(origins, extent, axis, start, stop)
+            moved, part, region = slice_boxes(origins, extent, axis, start, stop)
             self.read_to(moved, part, out[region], places)
 
     def _fill(
@@ -344,7 +344,7 @@ class Strided:
         self, opened: Readable, origins: NDArray[np.int64], extent: Extent, cause: OSError | None
     ) -> SourceError:
         """Return the error for a read that ended early."""
-        key, rows = self._storage.key, covered(origins, extent, self.axis)
+        key, rows = self._storage.key, covered_positions(origins, extent, self.axis)
         if isinstance(cause, SourceError):  # its message is complete but for dataset and rows
             return self._for_part(type(cause)(cause.message, path=cause.path, key=key, rows=rows))
         if not opened.unchanged():
@@ -371,7 +371,7 @@ class Strided:
                 starts += chunks.of_rows(rows) - rows * chunks.step
             beyond = starts + self.offset + self.stored.itemsize > opened.held_bytes
             origins = origins[beyond] if beyond.any() else origins
-        rows = covered(origins, extent, self.axis)
+        rows = covered_positions(origins, extent, self.axis)
         try:
             opened.compare(self._storage.key, rows)
         except SourceError as error:

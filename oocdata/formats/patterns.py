@@ -15,7 +15,7 @@ from oocdata.engines.source import Source
 from oocdata.engines.unlike import joined
 from oocdata.errors import ArgumentError, MissingKeyError
 from oocdata.formats.dimensions import choose_key, listed
-from oocdata.index import is_several
+from oocdata.index import is_iterable
 
 __all__ = [
     "GROUP", "Axis", "Key", "Missing", "datasets", "found_by", "is_pattern", "keys_of",
@@ -68,7 +68,7 @@ def natural(name: str) -> list[Any]:
 
 def keys_of(key: Key) -> list[str]:
     """Return keys as a list; raise if one is no text, appears twice or has ``**``."""
-    keys: list[Any] = [key] if isinstance(key, str) or not is_several(key) else list(key)
+    keys: list[Any] = [key] if isinstance(key, str) or not is_iterable(key) else list(key)
     if not keys or not all(isinstance(name, str) for name in keys):
         raise ArgumentError(
             f"`key` must be a dataset's name or pattern, or several of them; got {key!r}."

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
-from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of, laned
+from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of, order_with_lanes
 from oocdata.threads import cached_property
 
 __all__ = ["MOST", "Mixture", "Shares"]
@@ -130,7 +130,7 @@ class Mixture(IndexedOrder):
     def elements_mixed(self, count: int) -> int:
         """Return how many elements are mixed at a time, if members mix blocks."""
         total = sum(self.weights)
-        members = zip(map(laned, self.orders), self.counts, self.weights, strict=True)
+        members = zip(map(order_with_lanes, self.orders), self.counts, self.weights, strict=True)
         mixed = [
             order.elements_mixed(length) * total // weight
             for order, length, weight in members
@@ -193,7 +193,7 @@ class Shares:
     Examples
     --------
     >>> shares = Shares((7, 3), 1)
-    >>> shares.given(np.arange(11))[:, 0].tolist()
+    >>> shares.counts(np.arange(11))[:, 0].tolist()
     [[0, 1, 1, 2, 3, 4, 4, 5, 6, 6, 7], [0, 0, 1, 1, 1, 1, 2, 2, 2, 3, 3]]
     """
 
@@ -201,7 +201,7 @@ class Shares:
         self.weights, self.lanes = weights, lanes
         self._tree = _tree(weights)
 
-    def given(self, rows: Ints) -> Ints:
+    def counts(self, rows: Ints) -> Ints:
         """Return how many elements each member has given before the rows of each lane.
 
         Rows are counted through the whole training. The shape is (members, lanes, rows).
@@ -213,8 +213,8 @@ class Shares:
 
     def turns(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return the counts before rows, and 1 for the member that gives each row, else 0."""
-        before = self.given(rows)
-        return before, self.given(rows + 1) - before
+        before = self.counts(rows)
+        return before, self.counts(rows + 1) - before
 
     def _divide(self, node: Node, elements: Ints, phase: Ints, counts: Ints) -> None:
         """Divide the elements of a node among its members, into `counts`."""
@@ -240,7 +240,7 @@ class Shares:
         most = (draw + 4 * self.lanes) * sum(self.weights) // (self.lanes * self.weights[member])
 
         def total(row: int) -> int:
-            return int(self.given(np.array([row]))[member].sum())
+            return int(self.counts(np.array([row]))[member].sum())
 
         return bisect_right(range(2 * most + 2), draw, key=total) - 1
 

@@ -25,8 +25,8 @@ from oocdata.index import as_count, as_whole
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = [
-    "EpochOrder", "IndexedOrder", "Order", "Sequential", "Shuffle", "epoch_order_of", "laned",
-    "length_of",
+    "EpochOrder", "IndexedOrder", "Order", "Sequential", "Shuffle", "epoch_order_of", "length_of",
+    "order_with_lanes",
 ]  # fmt: skip
 
 _MOST = 2**61
@@ -190,7 +190,7 @@ def epoch_order_of(order: Order, count: int, seed: int, epoch: int) -> EpochOrde
     return EpochOrder.without_lanes(length_of(order, count), at)
 
 
-def laned(order: Order) -> IndexedOrder | None:
+def order_with_lanes(order: Order) -> IndexedOrder | None:
     """Return the order if it has lanes."""
     return order if isinstance(order, IndexedOrder) and order.lanes is not None else None
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.order.order import EpochOrder, Order, epoch_order_of, laned, length_of
+from oocdata.order.order import EpochOrder, Order, epoch_order_of, length_of, order_with_lanes
 from oocdata.threads import cached_property
 
 __all__ = ["Steps"]
@@ -80,7 +80,7 @@ class Steps:
     @cached_property
     def lanes(self) -> int:
         """Parts of a batch that different ranks can read."""
-        order = laned(self.order)
+        order = order_with_lanes(self.order)
         return self.batch_size if order is None else order.lanes or 1
 
     @cached_property
@@ -141,7 +141,11 @@ class Steps:
             if order is None:
                 order = epoch_order_of(self.order, self.count, self.seed, epoch)
                 _add(self._epochs, epoch, order, most=2)  # while one ends, the next is read ahead
-            share = self._share_of_batches if laned(self.order) is None else self._share_of_lanes
+            share = (
+                self._share_of_batches
+                if order_with_lanes(self.order) is None
+                else self._share_of_lanes
+            )
             stretch = share(order, start, stop).view()
             stretch.flags.writeable = False
             _add(self._stretches, (epoch, number), stretch, most=8)

@@ -17,7 +17,7 @@ import oocdata as ooc
 from oocdata.datasets.mix import Mix
 from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.memory import at_most
+from oocdata.memory import lowered_limit
 from oocdata.order.mixture import Mixture, Shares
 from oocdata.order.weighted import Weighted
 
@@ -99,7 +99,7 @@ def test_chunks_of_members_are_decoded_once_an_epoch_of_their_own() -> None:
     loader = ooc.mix({one: 2, two: 1}).batches(16, shuffle=order, seed=2)
     assert loader.explain().lanes == 4
     assert loader.spec.shape == (16, 64)
-    with at_most(1 << 20):  # 128 of the 192 chunks of one pass
+    with lowered_limit(1 << 20):  # 128 of the 192 chunks of one pass
         every = np.concatenate(epochs(loader, 2))
     assert len(every) == 2 * 1536
     assert_array_equal(np.unique(every[:, 0], return_counts=True)[1], 2)
@@ -263,7 +263,7 @@ def test_members_of_very_different_size() -> None:
         parts = [ooc.open(np.broadcast_to(np.float32(at), (n,))) for at, n in enumerate(counts)]
         members = ooc.mix(list(zip(parts, counts, strict=True)))
         assert members.epoch_length == sum(counts)
-        found = Shares(members.weights, 1).given(np.array([members.epoch_length]))
+        found = Shares(members.weights, 1).counts(np.array([members.epoch_length]))
         assert found[:, 0, 0].tolist() == list(counts)
     with pytest.raises(ArgumentError, match="weights must be at least 1 / 3e"):
         ooc.mix([(parts[0], 1), (parts[1], 1e-15)])
@@ -338,7 +338,7 @@ def test_chunks_of_draws_are_decoded_once() -> None:
     weights[:512] = 0
     order = ooc.BlockShuffle(8, 8, lanes=4)
     loader = view.batches(16, shuffle=order, weights=weights)
-    with at_most(1 << 20):
+    with lowered_limit(1 << 20):
         drawn = np.concatenate(list(loader.epoch(0)))
     assert len(drawn) == 2048
     assert decoded.total() <= 192 + 4  # chunks without weights are never decoded

@@ -24,7 +24,7 @@ import oocdata as ooc
 from oocdata.datasets.spec import leaves
 from oocdata.describe import as_json, from_json
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.memory import DEFAULT_MEMORY, at_most
+from oocdata.memory import DEFAULT_MEMORY, lowered_limit
 from oocdata.testing import RecordingSource, sample_array
 from oocdata.tools import passes
 
@@ -533,7 +533,7 @@ def test_flags_are_read_in_blocks(tmp_path: Path) -> None:
     np.save(tmp_path / "done.npy", flags)
     view = ooc.open(tmp_path / "done.npy")
     tracemalloc.start()
-    with at_most(16 << 20):
+    with lowered_limit(16 << 20):
         found = ooc.episodes(done=view)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

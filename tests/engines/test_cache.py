@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from oocdata.engines import decoding
-from oocdata.engines.cache import Cache, Pin, Slots
+from oocdata.engines.cache import ArrayCache, Cache, Pin
 from oocdata.memory import cache_share, set_memory
 from oocdata.threads import cores
 
@@ -47,7 +47,7 @@ def first_bytes(pin: Pin, nbytes: int) -> list[int]:
 
 def array_of(
     budget: int, nbytes: int = 8, chunks: int = 1000, **options: tuple[int, ...]
-) -> tuple[Cache, Slots, Decoder]:
+) -> tuple[Cache, ArrayCache, Decoder]:
     cache = Cache(lambda: budget)
     return cache, cache.array("array", nbytes, chunks), Decoder(nbytes, **options)
 
@@ -404,7 +404,7 @@ def test_a_chunk_made_from_a_chunk_that_another_thread_decodes(
         assert first_bytes(other[0].result(), 8) == [3]
 
 
-def resident(array: Slots) -> int:
+def resident(array: ArrayCache) -> int:
     """Return the bytes of a mapping that are in memory."""
     # By pages: the system may make one mapping of ours and a neighbour.
     first, pages = array.memory.ctypes.data // mmap.PAGESIZE, -(-array.room // mmap.PAGESIZE)
@@ -432,7 +432,7 @@ def test_memory_goes_to_the_array_that_needs_it(nbytes: int):
 HUGE_PAGES = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 
-def mapped(array: Slots, name: str) -> list[list[str]]:
+def mapped(array: ArrayCache, name: str) -> list[list[str]]:
     """Return the values of a field of /proc/self/smaps for each part of a mapping."""
     first = array.memory.ctypes.data
     found, inside = [], False

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from oocdata.engines.decoding import decodes_already, in_decoding_thread, run_tasks, scratch
+from oocdata.engines.decoding import in_decoding_thread, is_decoding, run_tasks, scratch
 from oocdata.threads import cores
 
 
@@ -35,7 +35,7 @@ def test_tasks_run_in_parallel_and_are_waited_for(within: bool) -> None:
     def task() -> None:
         with suppress(threading.BrokenBarrierError):  # no other thread came
             met.wait(20)
-        nested.append(decodes_already())
+        nested.append(is_decoding())
         ended.append(threading.get_ident())
 
     def work() -> None:
@@ -48,4 +48,4 @@ def test_tasks_run_in_parallel_and_are_waited_for(within: bool) -> None:
         run_tasks([task, task])
     assert len(ended) == len(set(ended)) == 2
     assert nested == [within] * 2
-    assert not decodes_already()
+    assert not is_decoding()

@@ -149,7 +149,7 @@ def test_each_chunk_is_decoded_once_even_if_few_fit(monkeypatch: pytest.MonkeyPa
     decoded: Counter[tuple[int, ...]] = Counter()
     source = Chunked(Decoder(ARRAY, (10,), decoded))
     starts = np.random.default_rng(0).permutation(990)[:200]
-    monkeypatch.setattr(cache.Slots, "most", 3)
+    monkeypatch.setattr(cache.ArrayCache, "most", 3)
     assert_array_equal(read(source, starts, [11] * 200), expected(starts, [11] * 200))
     wanted = {place for start in starts for place in (start // 10, (start + 10) // 10)}
     assert decoded == Counter(dict.fromkeys(((place,) for place in wanted), 1))

@@ -25,7 +25,7 @@ from oocdata.cost import amplification, chunk_bytes
 from oocdata.datasets.view import View
 from oocdata.engines import sparse
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.columns import choose_columns, is_sparse, read_entries
+from oocdata.engines.columns import is_sparse, read_entries, select_columns
 from oocdata.engines.concat import concatenate
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Storage
@@ -107,10 +107,10 @@ def test_any_entries_of_any_columns(data: st.DataObject) -> None:
     columns = columns[: data.draw(st.integers(1, len(columns)))]
     half = len(dense) // 2
     parts = [source_of(matrix[:half]), source_of(matrix[half:])]
-    source = choose_columns(concatenate(parts, 0), 1, columns)
+    source = select_columns(concatenate(parts, 0), 1, columns)
     assert source is not None
     assert is_sparse(source)
-    again = choose_columns(source, 1, np.arange(len(columns))[::-1])
+    again = select_columns(source, 1, np.arange(len(columns))[::-1])
     assert again is not None
     assert again.shape == (len(dense), len(columns))
     rows = np.array(
@@ -148,7 +148,7 @@ def test_columns_of_any_whole_dtype(dtypes: tuple[str, str]) -> None:
 
 def test_no_column_is_chosen_twice() -> None:
     with pytest.raises(ArgumentError, match="once each"):
-        choose_columns(source_of(random_csr(5, 4)), 1, np.array([1, 1]))
+        select_columns(source_of(random_csr(5, 4)), 1, np.array([1, 1]))
 
 
 def test_reading_few_numbers_at_a_time_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

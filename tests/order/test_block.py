@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oocdata.blocks import BlockIds, BlockRuns, Blocks, numbered
+from oocdata.blocks import BlockIds, BlockRuns, Blocks, blocks_from_ids
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle
 from oocdata.order.block import RegularVisits, TableVisits
@@ -247,7 +247,7 @@ def test_runs_are_visited_as_ids_are(ids: list[int], ascending: bool, piece: int
     given_ = np.array(sorted(ids) if ascending else ids)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("oocdata.blocks._PIECE", piece)
-        blocks = numbered(len(given_), lambda positions: given_[positions])
+        blocks = blocks_from_ids(len(given_), lambda positions: given_[positions])
     falls = bool((np.diff(given_) < 0).any())
     assert isinstance(blocks, BlockIds if falls else BlockRuns)
     orders = [BlockShuffle(one, 3) for one in (blocks, BlockIds(given_))]
@@ -257,7 +257,7 @@ def test_runs_are_visited_as_ids_are(ids: list[int], ascending: bool, piece: int
 
 @pytest.mark.parametrize(("far", "each"), [(2**31 - 1, 4), (2**31, 8)])
 def test_ids_take_as_few_bytes_as_they_need(far: int, each: int) -> None:
-    blocks = numbered(3, lambda positions: np.array([5, far, 0])[positions])
+    blocks = blocks_from_ids(3, lambda positions: np.array([5, far, 0])[positions])
     assert isinstance(blocks, BlockIds)
     assert blocks.ids.nbytes == 3 * each
     assert blocks.of(np.arange(3)).tolist() == [5, far, 0]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from oocdata.blocks import BlockIds, BlockRuns, Blocks, joined
+from oocdata.blocks import BlockIds, BlockRuns, Blocks, join_blocks
 from oocdata.errors import ArgumentError
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
 from oocdata.order.mixture import Mixture, Shares
@@ -51,7 +51,7 @@ def test_every_lane_gives_one_element_per_row_and_members_their_shares(
     weights: tuple[int, ...], lanes: int, first: int
 ) -> None:
     rows = np.arange(first, first + 200)
-    given_ = Shares(weights, lanes).given(rows)
+    given_ = Shares(weights, lanes).counts(rows)
     steps = np.diff(given_, axis=2)
     assert ((steps == 0) | (steps == 1)).all()
     assert_array_equal(steps.sum(axis=0), 1)
@@ -62,7 +62,7 @@ def test_every_lane_gives_one_element_per_row_and_members_their_shares(
 
 
 def test_shares_hold_from_the_first_batch_on() -> None:
-    shares = Shares((7, 3), 4).given(np.arange(0, 10_001))
+    shares = Shares((7, 3), 4).counts(np.arange(0, 10_001))
     ideal = np.outer([0.7, 0.3], np.arange(10_001)) * 4
     assert np.abs(shares.sum(axis=1) - ideal).max() <= 0.5 + 1e-9
     assert np.abs(shares - ideal[:, None] / 4).max() < 1  # and in each lane
@@ -75,7 +75,7 @@ def test_the_row_of_a_draw(
     member = data.draw(st.integers(0, len(weights) - 1))
     shares = Shares(weights, lanes)
     row = shares.row_of(member, draw)
-    before, after = shares.given(np.array([row, row + 1]))[member].sum(axis=0).tolist()
+    before, after = shares.counts(np.array([row, row + 1]))[member].sum(axis=0).tolist()
     assert before <= draw < after or (before == after == draw) or draw == before
 
 
@@ -101,7 +101,7 @@ def test_a_member_gives_each_element_once_before_any_again(
     # Over all rows: whole epochs of each member, and the beginning of one.
     shares = Shares(order.weights, order.lanes or 1)
     elements = np.array([6 * order.length // (order.lanes or 1)])
-    given_ = shares.given(elements).sum(axis=(1, 2))
+    given_ = shares.counts(elements).sum(axis=(1, 2))
     for start, own, total in zip(order.starts, order.counts, given_.tolist(), strict=True):
         part = counts[start : start + own]
         assert part.sum() == total
@@ -297,7 +297,7 @@ def test_blocks_of_different_parts_are_different(parts: list[tuple[str, int]], l
             "rows": Blocks(1, 1),
         }[kind]
         made.append((blocks, count))
-    whole = joined(made)
+    whole = join_blocks(made)
     total = sum(count for _, count in made)
     found, start = whole.of(np.arange(total)), 0
     seen: set[int] = set()

@@ -27,7 +27,7 @@ from stored_layouts import KINDS, numbers, write_kinds
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.engines.soon import Soon
-from oocdata.memory import DEFAULT_MEMORY, at_most, scratch_share
+from oocdata.memory import DEFAULT_MEMORY, lowered_limit, scratch_share
 from oocdata.stores import blocks
 from oocdata.stores import link as links
 from oocdata.stores.link import link
@@ -225,7 +225,7 @@ class Noting(AnswerBudget):
 @given(st.data())
 def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> None:
     """Readers take turns, and each waits for one answer after the other."""
-    with at_most(4 * MEBI):
+    with lowered_limit(4 * MEBI):
         room, bound = Noting(), scratch_share()
         sizes = st.lists(st.integers(1, 5).map(lambda n: n * bound // 4), min_size=1, max_size=6)
         readers = []
@@ -260,7 +260,7 @@ def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> Non
 
 
 def test_what_is_on_its_way_into_a_folder_is_not_given_up() -> None:
-    with at_most(4 * MEBI):
+    with lowered_limit(4 * MEBI):
         room, size = Noting(), scratch_share() // 2
         first, second, third = (Request(never, size, size, to_folder=True) for _ in range(3))
         room.announce([first, second, third])

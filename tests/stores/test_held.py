@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from oocdata.memory import at_most
+from oocdata.memory import lowered_limit
 from oocdata.stores.held import RequestGroup
 from oocdata.stores.link import link
 from oocdata.stores.room import Request
@@ -53,7 +53,7 @@ def test_an_answer_that_failed_makes_room_before_its_block_ends() -> None:
             raise ValueError("it is not there")
         return number
 
-    with at_most(4 << 20), asked(fetch, 1 << 20, 1) as held:
+    with lowered_limit(4 << 20), asked(fetch, 1 << 20, 1) as held:
         with pytest.raises(ValueError, match="not there"):
             held.take(0)
         with asked(fetch, (1 << 20) - 1, at_once=True) as own, pytest.raises(ValueError):  # noqa: PT011

@@ -22,7 +22,7 @@ from oocdata.engines.cache import cache
 from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.explain import size
-from oocdata.memory import at_most
+from oocdata.memory import lowered_limit
 from oocdata.threads import cores, in_order
 from oocdata.tools.convert.choosing import Plan
 from oocdata.tools.convert.steps import Grid, Scratch, read_box
@@ -120,7 +120,7 @@ class Conversion(Report):
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
     """Run the planned conversion; differing rows are in the result, not raised."""
     hint = "To continue the conversion, start the same one again.\n" if plan.about else ""
-    with closing(Lock(plan.placement, hint)) as lock, at_most(plan.reading_bytes):
+    with closing(Lock(plan.placement, hint)) as lock, lowered_limit(plan.reading_bytes):
         run = _Run(plan, progress, lock)
         try:
             return run.whole()

@@ -24,7 +24,7 @@ from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, OocdataError
 from oocdata.explain import size
-from oocdata.memory import at_most
+from oocdata.memory import lowered_limit
 from oocdata.order import BlockShuffle
 from oocdata.tools.demo.data import Clips, growth, workspace, write
 from oocdata.tools.demo.training import Subject, draw, train
@@ -149,7 +149,7 @@ def demo_on_digits(
     _show(console, wrapped(text))
     code = {"inputs": _INPUTS, "batch": plan.batch_size, "block": block, "seed": plan.seed}
     _show(console, _CODE.format(**code, mixed=plan.clips_mixed))
-    with workspace(keep) as folder, at_most(plan.memory):
+    with workspace(keep) as folder, lowered_limit(plan.memory):
         with _step(console, "write .npy, HDF5 and Zarr", clips.count, "clips") as advance:
             paths = write(clips, folder, advance)
         subjects = []
@@ -180,7 +180,7 @@ def demo_on_file(plan: Plan, console: Console, array: Opening, output: Path | No
     if frames.element != whole.element:
         text += f" To save time, only the middle {frames.element} of each row is used."
     _show(console, f"{wrapped(text)}\n")
-    with at_most(plan.memory):
+    with lowered_limit(plan.memory):
         with _step(console, "mean and deviation of rows for training"):
             scale, note = scaling(frames, parts[0])
         values = (_INPUTS + 1) * prod(frames.element)

@@ -15,7 +15,7 @@ from oocdata.errors import ArgumentError
 from oocdata.loader import Loader
 from oocdata.memory import cache_share
 from oocdata.order import Sequential
-from oocdata.order.order import laned
+from oocdata.order.order import order_with_lanes
 
 __all__ = [
     "ROUNDS", "Clock", "Epochs", "Measure", "Pace", "check_seconds", "pace", "steps_of_a_period",
@@ -62,7 +62,7 @@ def steps_of_a_period(loader: Loader) -> int:
     >>> steps_of_a_period(view.batches(8, shuffle=ooc.BlockShuffle(10, 4)))
     5
     """
-    order, dataset = laned(loader.order), loader.dataset
+    order, dataset = order_with_lanes(loader.order), loader.dataset
     elements = 0
     if loader.chunked and order is not None:
         elements = order.elements_mixed(len(dataset))
