@@ -50,11 +50,11 @@ from typing import Any
 __all__ = [
     "ArgumentError", "CacheFolderWarning", "ChecksumError", "CompressedMemberError",
     "DamagedChunkError", "DatasetGoneError", "DescriptionError", "EmptyError", "ExternalDataError",
-    "ManifestError", "MapError", "MismatchedPartsError", "MissingChunkError",
-    "MissingChunkWarning", "MissingDependencyError", "MissingFileError", "MissingKeyError",
-    "MissingPartnerWarning", "OocdataError", "PositionError", "RestoreError", "ServiceError",
-    "SeveralDatasetsError", "SourceError", "TrailingBytesError", "TruncatedFileError",
-    "UnknownFormatError", "UnsupportedDtypeError", "WorkerError",
+    "ManifestError", "MapError", "MismatchedPartsError", "MissingChunkError", "MissingChunkWarning",
+    "MissingDependencyError", "MissingFileError", "MissingKeyError", "MissingPartnerWarning",
+    "OocdataError", "PositionError", "RestoreError", "ServiceError", "SeveralDatasetsError",
+    "SourceError", "TrailingBytesError", "TruncatedFileError", "UnknownFormatError",
+    "UnsupportedDtypeError", "WorkerError",
 ]  # fmt: skip
 
 _ROWS_SHOWN = 8
@@ -206,17 +206,17 @@ class SourceError(OocdataError, OSError):
         self.rows: tuple[int, ...] | None = None
         self.count = count
         if rows is not None:
-            self.concern(rows)
+            self.set_rows(rows)
         super().__init__(message)
 
-    def concern(self, rows: Iterable[int]) -> None:
+    def set_rows(self, rows: Iterable[int]) -> None:
         """Set the affected rows; see the parameter `rows`."""
         sized = rows if isinstance(rows, Sized) else list(rows)
         self.rows = tuple(int(row) for row in islice(sized, _ROWS_KEPT))
         self.count = max(len(sized), self.count or 0)
 
     def __str__(self) -> str:
-        location = place(self.path, self.key, self.rows, self.count)
+        location = location_text(self.path, self.key, self.rows, self.count)
         return f"{self.message} [{location}]" if location else self.message
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -226,12 +226,12 @@ class SourceError(OocdataError, OSError):
 
 
 @contextmanager
-def concerning(path: str | None, key: str | None = None) -> Iterator[None]:
+def error_location(path: str | None, key: str | None = None) -> Iterator[None]:
     """Add the file and the dataset to any `SourceError` raised in the block that lacks them.
 
     Examples
     --------
-    >>> with concerning("a.h5", "/u"):
+    >>> with error_location("a.h5", "/u"):
     ...     raise SourceError("rows must be there; some are not.")
     Traceback (most recent call last):
     oocdata.errors.SourceError: rows must be there; some are not. [file 'a.h5', dataset '/u']
@@ -243,7 +243,7 @@ def concerning(path: str | None, key: str | None = None) -> Iterator[None]:
         raise
 
 
-def place(
+def location_text(
     path: str | None,
     key: str | None = None,
     rows: Collection[int] | None = None,

@@ -79,8 +79,8 @@ def test_a_plain_message_is_shown_as_it_is(kind):
         ("a", None, range(9), "file 'a', rows 0, 1, 2, 3, 4, 5, 6, 7, … (9 in all)"),
     ],
 )
-def test_place(path, key, rows, message):
-    assert errors.place(path, key, rows) == message
+def test_location_text(path, key, rows, message):
+    assert errors.location_text(path, key, rows) == message
 
 
 def test_an_error_tells_which_arguments_it_is_about() -> None:

@@ -17,26 +17,13 @@ import typer
 from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
-from oocdata.formats.patterns import natural
+from oocdata.formats.patterns import natural_key
 from oocdata.tools.lines import plain
 from oocdata.tools.opening import Opening
 
 __all__ = [
-    "FILES",
-    "Json",
-    "Output",
-    "Overwrite",
-    "Quiet",
-    "dtype_of",
-    "flag",
-    "nbytes_of",
-    "numbers",
-    "opening_of",
-    "option",
-    "print_result",
-    "refuse_existing",
-    "rows_of",
-    "split_key",
+    "FILES", "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "nbytes_of", "numbers",
+    "opening_of", "option", "print_result", "refuse_existing", "rows_of", "split_key",
 ]  # fmt: skip
 
 _MOST_OFFERED = 500
@@ -257,8 +244,8 @@ def _as_glob(paths: list[str]) -> str | list[str]:
     if not (differ_in_numbers and in_shell_order):
         return paths
     folder, name = os.path.split(paths[0])
-    pattern, paths = os.path.join(folder, re.sub(r"\d+", "*", name)), sorted(paths, key=natural)
-    return pattern if sorted(glob.glob(pattern), key=natural) == paths else paths
+    pattern, paths = os.path.join(folder, re.sub(r"\d+", "*", name)), sorted(paths, key=natural_key)
+    return pattern if sorted(glob.glob(pattern), key=natural_key) == paths else paths
 
 
 def split_key(text: str) -> tuple[str, str | None]:

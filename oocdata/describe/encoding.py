@@ -55,8 +55,8 @@ from oocdata.engines.source import RowSource, Source, check_dtype
 from oocdata.engines.unlike import PaddingMask
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
+from oocdata.formats.paths import is_url
 from oocdata.formats.pictures import Pictures
-from oocdata.formats.stored import is_url
 from oocdata.loader import Loader
 from oocdata.order import BlockShuffle, Sequential, Shuffle
 from oocdata.order.bucketed import Bucketed

@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 
 from oocdata.engines.source import Storage
-from oocdata.errors import ArgumentError, place
+from oocdata.errors import ArgumentError, location_text
 
 __all__ = ["axis_numbers", "sample_axes"]
 
@@ -88,5 +88,5 @@ def _number(axis: int | str, ndim: int, storage: Storage) -> int:
 
 
 def _where(storage: Storage) -> str:
-    where = place(storage.path, storage.key)
+    where = location_text(storage.path, storage.key)
     return f" [{where}]" if where else ""

@@ -139,12 +139,12 @@ class ByteRows:
             memory = empty((1 << nbytes.bit_length(),), np.uint8)[:nbytes]
             read_ragged(self.values, starts, lengths, memory)
         except SourceError as error:
-            error.concern(concerned_rows(error, rows, starts, stops))
+            error.set_rows(concerned_rows(error, rows, starts, stops))
             raise
         try:
             return self.framing(memory, ends - lengths, ends)
         except SourceError as error:
-            error.concern(rows[np.asarray(error.rows, np.int64)])
+            error.set_rows(rows[np.asarray(error.rows, np.int64)])
             error.path, error.key = self._storage.path, self._storage.key
             raise
 

@@ -180,7 +180,7 @@ class Chunked:
                 parts: JoinedParts | None = getattr(self.reader, "parts", None)
                 differ = (origins != origins[0]).any(axis=0)
                 axis = int(np.argmax(differ)) if parts is None else parts.axis
-                error.concern(covered_positions(origins, extent, axis))
+                error.set_rows(covered_positions(origins, extent, axis))
                 if parts is not None:
                     parts.concern(error)
             raise

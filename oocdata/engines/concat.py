@@ -216,7 +216,7 @@ class Concat:
             except SourceError as error:
                 runs, stops = np.arange(len(counts)), part_starts + counts
                 run = concerned_rows(error, runs, part_starts, stops)[0]
-                error.concern(range(begins[run], begins[run] + counts[run]))
+                error.set_rows(range(begins[run], begins[run] + counts[run]))
                 raise
 
     def soon_runs(self, starts: Ints, lengths: Ints) -> list[Soon]:

@@ -137,7 +137,7 @@ class Decoded(Wrapped):
                     stored = self.source.storage()
                     error.path, error.key = stored.path, stored.key
                     if len(self.shape) == 1:  # times; with several axes the rows are not known
-                        error.concern(covered_positions(origins[part][block], extent, 0))
+                        error.set_rows(covered_positions(origins[part][block], extent, 0))
                     raise
 
 

@@ -134,7 +134,7 @@ class Sliced:
         try:
             data = self.found(box)
         except SourceError as error:
-            error.concern(covered_positions(origins, extent, self.axis))
+            error.set_rows(covered_positions(origins, extent, self.axis))
             raise
         data = data[tuple(slice(None, None, stride) for stride in strides)]
         split = data.reshape(*data.shape[:axis], count, length, *data.shape[axis + 1 :])

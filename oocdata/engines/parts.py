@@ -92,7 +92,7 @@ class JoinedParts:
             part = int(self.of(rows[:1])[0])
             within = rows[self.of(rows) == part] - self.starts[part]
             error.key, error.count = self.keys[part], None
-            error.concern(within[within < self.lengths[part]])
+            error.set_rows(within[within < self.lengths[part]])
         return error
 
 

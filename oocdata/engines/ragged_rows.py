@@ -273,7 +273,7 @@ class RaggedRows(Locating):
             try:
                 read_ragged(self.values, starts + firsts, counts, out)
             except SourceError as error:
-                error.concern(concerned_rows(error, rows, starts, stops))
+                error.set_rows(concerned_rows(error, rows, starts, stops))
                 raise
 
         def soon(firsts: Ints, counts: Ints) -> list[Soon]:

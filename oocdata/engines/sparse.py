@@ -224,7 +224,7 @@ class SparseRows:
                 yield self._entries(starts[batch], lengths[batch])
             except SourceError as error:
                 stops = starts[batch] + lengths[batch]
-                error.concern(concerned_rows(error, rows[batch], starts[batch], stops))
+                error.set_rows(concerned_rows(error, rows[batch], starts[batch], stops))
                 raise
 
     def _entries(self, starts: Ints, lengths: Ints) -> Entries:

@@ -133,7 +133,7 @@ class Strided:
             opened = self.file.opened()
         except SourceError as error:
             error.key = self._storage.key
-            error.concern(covered_positions(origins, extent, self.axis))
+            error.set_rows(covered_positions(origins, extent, self.axis))
             self._for_part(error)
             raise
         boxes = origins.shape[0]

@@ -18,10 +18,10 @@ from oocdata.engines.axes import sample_axes
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.sparse import SparseRows
 from oocdata.engines.wrapped import Relabelled
-from oocdata.errors import ArgumentError, UnknownFormatError, concerning
+from oocdata.errors import ArgumentError, UnknownFormatError, error_location
 from oocdata.formats.dimensions import as_text
 
-__all__ = ["Group", "is_one_array", "joined", "open_group"]
+__all__ = ["Group", "is_one_array", "merge_groups", "open_group"]
 
 _MEMBERS = {"csr_matrix": "indptr", "categorical": "codes"}
 """Encodings of groups that are opened as one array, with an array that such a group contains."""
@@ -52,7 +52,7 @@ def is_one_array(attributes: Mapping[str, Any] | None) -> bool:
     return attributes is not None and _encoding(attributes) in (*_MEMBERS, *_REFUSED)
 
 
-def joined(
+def merge_groups(
     names: Iterable[str], attributes_of: Callable[[str], Mapping[str, Any] | None]
 ) -> list[str]:
     """Return the sorted names of arrays, with one name for each group that is one array.
@@ -62,7 +62,7 @@ def joined(
     Examples
     --------
     >>> names = ["X/data", "X/indices", "X/indptr", "obs/codes"]
-    >>> joined(names, lambda group: {"encoding-type": "csr_matrix"} if group == "X" else {})
+    >>> merge_groups(names, lambda group: {"encoding-type": "csr_matrix"} if group == "X" else {})
     ['X', 'obs/codes']
     """
     listed = list(names)
@@ -81,7 +81,7 @@ def open_group(group: Group, axis: Any) -> Source:
     Raises `UnknownFormatError` for matrices stored by columns and for nullable (masked) arrays.
     """
     kind, key = _encoding(group.attributes), group.key
-    with concerning(group.path, key):
+    with error_location(group.path, key):
         if kind in _NULLABLE:
             raise UnknownFormatError(
                 f"`key` must name one array; this {kind} group holds values and a mask of those "

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.buffers import empty
 
-__all__ = ["ReadBuffer", "codecs", "decompress", "grid_of", "write_chunk"]
+__all__ = ["ReadBuffer", "chunk_grid", "codecs", "decompress", "write_chunk"]
 
 _BLOSC_HEADER_BYTES = 16
 
@@ -104,12 +104,12 @@ def _check_blosc(data: Any) -> None:
         raise ValueError(f"its Blosc header says {length} bytes, but it has {size}")
 
 
-def grid_of(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
+def chunk_grid(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[int, ...]:
     """Return the number of chunks along each axis.
 
     Examples
     --------
-    >>> grid_of((10, 3), (4, 3))
+    >>> chunk_grid((10, 3), (4, 3))
     (3, 1)
     """
     return tuple(-(-length // step) for length, step in zip(shape, chunk_shape, strict=True))

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from oocdata.engines.files import File, Version
 from oocdata.engines.soon import Soon
 from oocdata.engines.source import Storage
-from oocdata.errors import DamagedChunkError, concerning
-from oocdata.formats.stored import opened, refused_in
+from oocdata.errors import DamagedChunkError, error_location
+from oocdata.formats.paths import open_stream, store_error_in
 
 __all__ = ["DeflatedMember"]
 
@@ -80,7 +80,7 @@ class DeflatedMember:
         memory = whole.reshape(-1).view(np.uint8)
         try:
             with (
-                opened(self.version.path, self._steps[0], self.version) as (packed, _),
+                open_stream(self.version.path, self._steps[0], self.version) as (packed, _),
                 zipfile.ZipFile(packed) as archive,
             ):
                 file: Any = archive.open(self.member)
@@ -94,8 +94,8 @@ class DeflatedMember:
         # A damaged archive may raise anything: zlib.error, struct.error, BadZipFile, …
         except Exception as error:
             self.check()  # a file that has changed is reported as changed, not as damaged
-            with concerning(self.version.path, self.described.key):
-                raise refused_in(error) or DamagedChunkError(
+            with error_location(self.version.path, self.described.key):
+                raise store_error_in(error) or DamagedChunkError(
                     f"a member must decode; {error}. Its bytes are damaged: restore the file."
                 ) from error
         if not plain:

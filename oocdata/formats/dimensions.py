@@ -21,13 +21,13 @@ __all__ = [
     "TIME",
     "VALID",
     "Named",
-    "as_stored",
     "as_text",
     "choose_key",
     "data_variables",
+    "decoding_hint",
     "is_time",
-    "listed",
     "packing",
+    "quoted",
 ]
 
 SCALED = ("scale_factor", "add_offset", "_Unsigned")
@@ -48,7 +48,7 @@ def choose_key(keys: Sequence[str], key: str | None, path: str) -> str:
     if key is not None:
         if key not in keys:
             raise MissingKeyError(
-                f"`key` must name a dataset in the file; got {key!r}. It holds: {listed(keys)}.",
+                f"`key` must name a dataset in the file; got {key!r}. It holds: {quoted(keys)}.",
                 path=path,
             )
         return key
@@ -56,13 +56,13 @@ def choose_key(keys: Sequence[str], key: str | None, path: str) -> str:
         raise MissingKeyError("the file must hold a dataset; it holds none.", path=path)
     if len(keys) > 1:
         raise SeveralDatasetsError(
-            f"`key` must be given, because the file holds several datasets: {listed(keys)}.",
+            f"`key` must be given, because the file holds several datasets: {quoted(keys)}.",
             path=path,
         )
     return keys[0]
 
 
-def listed(names: Sequence[str]) -> str:
+def quoted(names: Sequence[str]) -> str:
     """Return the first twenty names as text for a message."""
     return ", ".join(map(repr, names[:20])) + (", …" if len(names) > 20 else "") or "nothing"
 
@@ -156,14 +156,14 @@ def _first(value: Any) -> Any:
     return values[0] if len(values) else "empty"
 
 
-def as_stored(packed: str) -> str:
+def decoding_hint(packed: str) -> str:
     """Return the text that tells users how to decode packed numbers; empty for other numbers.
 
     Examples
     --------
-    >>> as_stored("scale_factor 0.5")
+    >>> decoding_hint("scale_factor 0.5")
     '; delivered as stored, packed (scale_factor 0.5): decode=True decodes'
-    >>> as_stored("_FillValue -9")
+    >>> decoding_hint("_FillValue -9")
     '; delivered as stored, missing ones too (_FillValue -9): decode=True makes them NaN'
     """
     if not packed:

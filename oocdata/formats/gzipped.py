@@ -13,8 +13,8 @@ from functools import partial
 from typing import IO
 
 from oocdata.engines.files import FileVersion
-from oocdata.errors import DamagedChunkError, TruncatedFileError, concerning
-from oocdata.formats.beside import kept_beside
+from oocdata.errors import DamagedChunkError, TruncatedFileError, error_location
+from oocdata.formats.sidecar import open_sidecar
 
 __all__ = ["head_of", "is_gzip", "unpacked"]
 
@@ -38,8 +38,8 @@ def head_of(path: str) -> bytes:
 
 def unpacked(version: FileVersion) -> FileVersion:
     """Return the version of the sidecar file with the decompressed content of a gzip file."""
-    with concerning(version.path):
-        return kept_beside(version, "unpacked", FileVersion.of, partial(_unpack, version))
+    with error_location(version.path):
+        return open_sidecar(version, "unpacked", FileVersion.of, partial(_unpack, version))
 
 
 def _unpack(version: FileVersion, file: IO[bytes]) -> None:

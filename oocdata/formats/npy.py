@@ -33,8 +33,8 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats.dimensions import choose_key
-from oocdata.formats.patterns import Key, datasets, is_pattern, matches_of
-from oocdata.formats.stored import absolute, file_of, opened, refused_in, version_of
+from oocdata.formats.paths import absolute, file_of, open_stream, store_error_in, version_of
+from oocdata.formats.patterns import Key, concatenate_datasets, is_pattern, matching_keys
 from oocdata.index import as_count
 from oocdata.memory import cache_share
 
@@ -56,7 +56,7 @@ def open_npy(
     ``whole=False``, the file may be shorter or longer than its header says. `dtype` names the
     ml_dtypes float whose elements NumPy has saved as raw bytes.
     """
-    with opened(path) as (file, version):
+    with open_stream(path) as (file, version):
         shape, fortran, stored = _read_header(file, path, None)
         offset = file.tell()
     nbytes = version.nbytes - offset
@@ -134,7 +134,7 @@ def as_fields(dtype: Any) -> Any:
 
 def list_npz(path: str) -> list[str]:
     """Return the names of the arrays in an ``.npz``, without the ending ``.npy``."""
-    with opened(path) as (file, _), _zip(file, path) as archive:
+    with open_stream(path) as (file, _), _zip(file, path) as archive:
         names = dict.fromkeys(archive.namelist())  # of several members of a name the last counts
         return [name.removesuffix(".npy") for name in names if name.endswith(".npy")]
 
@@ -148,13 +148,13 @@ def open_npz(path: str, key: Key | None = None, *, axis: int | str = 0) -> Sourc
     names = list_npz(path)
     if key is None or (isinstance(key, str) and (key in names or not is_pattern(key))):
         return _open_member(path, choose_key(names, key, path), axis)
-    members = [_open_member(path, name, axis) for name in matches_of(key, names, path)]
-    return datasets(members, axis, key, {"target": absolute(path)})
+    members = [_open_member(path, name, axis) for name in matching_keys(key, names, path)]
+    return concatenate_datasets(members, axis, key, {"target": absolute(path)})
 
 
 def _open_member(path: str, name: str, axis: int | str) -> Source:
     """Open one member of an ``.npz``."""
-    with opened(path) as (file, version), _zip(file, path) as archive:
+    with open_stream(path) as (file, version), _zip(file, path) as archive:
         member = archive.getinfo(f"{name}.npy")
         file.seek(member.header_offset)
         local = file.read(30)
@@ -236,7 +236,7 @@ def _zip(file: IO[bytes], path: str) -> zipfile.ZipFile:
     try:
         return zipfile.ZipFile(file)
     except zipfile.BadZipFile as error:
-        raise refused_in(error) or UnknownFormatError(
+        raise store_error_in(error) or UnknownFormatError(
             f"an .npz must be a ZIP archive; {error}. Was it cut short?", path=path
         ) from error
 
@@ -262,7 +262,7 @@ def _read_header(
         if any(length < 0 for length in shape):
             raise ValueError(f"its shape is {shape}")
     except Exception as error:  # the header is parsed as Python, which may raise anything
-        raise refused_in(error) or UnknownFormatError(
+        raise store_error_in(error) or UnknownFormatError(
             f"the .npy header must be readable; {error}.", path=path, key=key
         ) from error
     return shape, fortran, dtype

@@ -1,6 +1,6 @@
 """Open files of rows of varying length by their offsets, found in one scan of the file.
 
-The offsets are stored in a sidecar file (`oocdata.formats.beside`): 4,096 bytes of JSON (numbers
+The offsets are stored in a sidecar file (`oocdata.formats.sidecar`): 4,096 bytes of JSON (numbers
 of rows by size), then an int64 per row and one for the end of the last row. They are read by row
 like any other array, so they take no memory, however many rows there are.
 
@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 from oocdata.engines.byte_rows import ByteRows, Framing, size_counts
 from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source, Storage
-from oocdata.formats.beside import kept_beside
 from oocdata.formats.gzipped import is_gzip, unpacked
 from oocdata.formats.npy import open_raw
+from oocdata.formats.sidecar import open_sidecar
 
 __all__ = ["Scan", "open_rows", "read_offsets", "write_offsets"]
 
@@ -45,7 +45,7 @@ def open_rows(
     version = FileVersion.of(path)
     plain = unpacked(version) if is_gzip(path) else version
     # The offsets are a sidecar file of the gzip file, so that those of old versions are removed.
-    offsets, sizes = kept_beside(
+    offsets, sizes = open_sidecar(
         version, kind, read_offsets, partial(write_offsets, partial(scan, plain))
     )
     storage = replace(

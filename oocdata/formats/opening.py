@@ -27,18 +27,18 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats import memory, npy
+from oocdata.formats.paths import is_url
 from oocdata.formats.patterns import (
     Axis,
     Key,
     Missing,
-    datasets,
+    checked_keys,
+    concatenate_datasets,
     is_pattern,
-    keys_of,
-    matches_of,
-    natural,
+    matching_keys,
+    natural_key,
 )
 from oocdata.formats.recognising import Format, format_of, picture_format, refuse_stream
-from oocdata.formats.stored import is_url
 from oocdata.index import as_flag, as_path
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Axis", "Format", "Missing", "files_matching", "format_of", "list_datasets", "local_path",
-    "match_datasets", "open_source", "refuse",
+    "match_datasets", "open_source", "refuse_arguments",
 ]  # fmt: skip
 
 
@@ -94,7 +94,7 @@ def open_source(
         if not isinstance(pictures, Pictures):
             raise ArgumentError(f"`pictures` must be an oocdata.Pictures; got {pictures!r}.")
     if key is not None:
-        keys_of(key)
+        checked_keys(key)
     outermost: Any = axis
     if isinstance(axis, Sequence) and not isinstance(axis, str):
         outermost = axis[0] if axis else 0
@@ -180,7 +180,7 @@ def files_matching(path: str) -> list[str] | None:
         names = glob.glob(path, recursive=True)
     if not names:
         raise MissingFileError("a glob must match at least one file; got none.", path=path)
-    return sorted(names, key=lambda name: (natural(name), name))
+    return sorted(names, key=lambda name: (natural_key(name), name))
 
 
 def _picture_files(parts: Sequence[Any], pictures: Pictures | None) -> list[str]:
@@ -226,7 +226,7 @@ def _means_several(path: str, key: Key) -> bool:
 def _open_each(path: str, key: Key, options: dict[str, Any]) -> Source:
     """Open several datasets of a file one by one, so that each can be verified or decoded."""
     sources = [open_source(path, name, **options) for name in match_datasets(path, key)]
-    return datasets(
+    return concatenate_datasets(
         sources, options["axis"], key, sources[0].storage().opened or {}, options["pad"]
     )
 
@@ -261,7 +261,7 @@ _APPLIES_TO = {
 """What each option applies to, for messages."""
 
 
-def refuse(what: str, **given: Any) -> None:
+def refuse_arguments(what: str, **given: Any) -> None:
     """Raise `ArgumentError` for an argument of `oocdata.open` that doesn't apply to `what`."""
     for name, value in given.items():
         if value is None or (isinstance(value, int) and not value):
@@ -289,7 +289,7 @@ def _no_key(key: Key | None, what: str) -> None:
 
 def _only(what: str, options: dict[str, Any], *accepted: str) -> dict[str, Any]:
     """Return `axis` and the accepted options; raise `ArgumentError` if another one is set."""
-    refuse(what, **{name: options[name] for name in _APPLIES_TO if name not in accepted})
+    refuse_arguments(what, **{name: options[name] for name in _APPLIES_TO if name not in accepted})
     return {name: options[name] for name in ("axis", *accepted)}
 
 
@@ -418,7 +418,7 @@ def list_datasets(path: str) -> list[str | None]:
 
 def match_datasets(path: str, key: Key) -> list[str]:
     """Return the keys of the datasets in a file that `key` matches or lists."""
-    return matches_of(key, [name for name in list_datasets(path) if name], path)
+    return matching_keys(key, [name for name in list_datasets(path) if name], path)
 
 
 def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Source:

@@ -16,7 +16,7 @@ from oocdata.engines.dates import Dates
 from oocdata.engines.decoded import Decoded, Packing
 from oocdata.engines.ragged_rows import is_ragged
 from oocdata.engines.source import Source
-from oocdata.errors import UnsupportedDtypeError, concerning
+from oocdata.errors import UnsupportedDtypeError, error_location
 from oocdata.formats.dimensions import PACKING, SCALED, TIME, VALID, as_text, is_time, packing
 from oocdata.formats.times import dates_of
 
@@ -42,7 +42,7 @@ def decoded(source: Source) -> Source:
     storage = source.storage()
     attributes = storage.annotations().attributes
     removed = dict.fromkeys(PACKING)
-    with concerning(storage.path, storage.key):
+    with error_location(storage.path, storage.key):
         numbers = packing_of(source.dtype, attributes)
         coding: Packing | Dates | None = numbers
         if is_time(attributes) and source.dtype.kind in "iuf":

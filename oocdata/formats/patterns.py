@@ -14,12 +14,13 @@ from oocdata.engines.axes import axis_numbers
 from oocdata.engines.source import Source
 from oocdata.engines.unlike import joined
 from oocdata.errors import ArgumentError, MissingKeyError
-from oocdata.formats.dimensions import choose_key, listed
+from oocdata.formats.dimensions import choose_key, quoted
 from oocdata.index import is_iterable
 
 __all__ = [
-    "GROUP", "Axis", "Key", "Missing", "datasets", "found_by", "is_pattern", "keys_of",
-    "matches_of", "natural", "said", "shared_steps", "tree_of",
+    "GROUP", "Axis", "Key", "Missing", "checked_keys", "children_by_group", "common_ending",
+    "concatenate_datasets", "find_datasets", "is_pattern", "key_label", "matching_keys",
+    "natural_key",
 ]  # fmt: skip
 
 _digits = re.compile(r"(\d+)").split
@@ -39,7 +40,7 @@ Children: TypeAlias = Callable[[str], Iterable[str]]
 _MOST_TRIED = 50
 
 GROUP = object()
-"""Stands for a group; see `found_by`."""
+"""Stands for a group; see `find_datasets`."""
 
 
 def is_pattern(key: str) -> bool:
@@ -53,7 +54,7 @@ def is_pattern(key: str) -> bool:
     return has_magic(key)
 
 
-def natural(name: str) -> list[Any]:
+def natural_key(name: str) -> list[Any]:
     """Return a sort key for natural order, in which part 2 comes before part 10.
 
     Examples
@@ -66,7 +67,7 @@ def natural(name: str) -> list[Any]:
     return runs
 
 
-def keys_of(key: Key) -> list[str]:
+def checked_keys(key: Key) -> list[str]:
     """Return keys as a list; raise if one is no text, appears twice or has ``**``."""
     keys: list[Any] = [key] if isinstance(key, str) or not is_iterable(key) else list(key)
     if not keys or not all(isinstance(name, str) for name in keys):
@@ -85,12 +86,12 @@ def keys_of(key: Key) -> list[str]:
     return keys
 
 
-def shared_steps(keys: Sequence[str]) -> str | None:
+def common_ending(keys: Sequence[str]) -> str | None:
     """Return the longest common ending of keys, in whole steps; None if they share none.
 
     Examples
     --------
-    >>> shared_steps(["/data/demo_0/obs/u", "/data/demo_1/obs/u"]), shared_steps(["/a", "/b"])
+    >>> common_ending(["/data/demo_0/obs/u", "/data/demo_1/obs/u"]), common_ending(["/a", "/b"])
     ('obs/u', None)
     """
     from_end = zip(*(key.strip("/").split("/")[::-1] for key in keys), strict=False)
@@ -98,12 +99,12 @@ def shared_steps(keys: Sequence[str]) -> str | None:
     return "/".join(shared[::-1]) or None
 
 
-def tree_of(names: Iterable[str]) -> dict[str, list[str]]:
+def children_by_group(names: Iterable[str]) -> dict[str, list[str]]:
     """Return the children of each group in a flat list of names.
 
     Examples
     --------
-    >>> tree_of(["a/x", "a/y", "b"])
+    >>> children_by_group(["a/x", "a/y", "b"])
     {'': ['a', 'b'], '/a': ['x', 'y']}
     """
     tree: dict[str, dict[str, None]] = {}
@@ -115,19 +116,19 @@ def tree_of(names: Iterable[str]) -> dict[str, list[str]]:
     return {group: list(below) for group, below in tree.items()}
 
 
-def matches_of(key: Key, names: Sequence[str], path: str) -> list[str]:
+def matching_keys(key: Key, names: Sequence[str], path: str) -> list[str]:
     """Return the names of a file's datasets that `key` matches or lists, in the order of its keys.
 
     Raises `MissingKeyError` with the nearest names for a key without a dataset.
 
     Examples
     --------
-    >>> matches_of(["b", "run_*"], ["run_10", "run_2", "b", "c"], "a.npz")
+    >>> matching_keys(["b", "run_*"], ["run_10", "run_2", "b", "c"], "a.npz")
     ['b', 'run_2', 'run_10']
     """
     known = {f"/{name.strip('/')}": name for name in names}
-    tree = tree_of(names)
-    matches = found_by(
+    tree = children_by_group(names)
+    matches = find_datasets(
         key,
         lambda group: tree.get(group, []),
         lambda name: known.get(name) or (GROUP if name in tree else None),
@@ -138,7 +139,7 @@ def matches_of(key: Key, names: Sequence[str], path: str) -> list[str]:
     ]
 
 
-def found_by(
+def find_datasets(
     key: Key, children: Children, look: Callable[[str], Any], path: str
 ) -> Iterator[tuple[str, Any]]:
     """Yield pairs of a dataset's name and its object for all keys, each name once.
@@ -149,14 +150,14 @@ def found_by(
     a true object for it. A pattern without a matching dataset is a `MissingKeyError`.
     """
     seen: set[str] = set()
-    for pattern in keys_of(key):
+    for pattern in checked_keys(key):
         exact = f"/{pattern.strip('/')}"
         if not is_pattern(pattern) or look(exact):
             seen.add(exact)
             yield exact, None
             continue
         any_dataset, groups = False, []
-        for name in matching(pattern, children):
+        for name in expand_pattern(pattern, children):
             found = look(name)
             if found is GROUP:
                 groups.append(name)
@@ -166,15 +167,15 @@ def found_by(
                     yield name, found
                 seen.add(name)
         if not any_dataset:
-            raise unmatched(pattern, children, path, groups)
+            raise no_match_error(pattern, children, path, groups)
 
 
-def said(key: Key) -> str:
+def key_label(key: Key) -> str:
     """Return a short text for keys.
 
     Examples
     --------
-    >>> said("run_*"), said(["a", "b", "c"])
+    >>> key_label("run_*"), key_label(["a", "b", "c"])
     ('run_*', 'a and 2 more')
     """
     if isinstance(key, str):
@@ -182,7 +183,7 @@ def said(key: Key) -> str:
     return key[0] + (f" and {len(key) - 1} more" if len(key) > 1 else "")
 
 
-def matching(pattern: str, children: Children) -> list[str]:
+def expand_pattern(pattern: str, children: Children) -> list[str]:
     """Return the names that match a pattern step by step, in natural order.
 
     Steps without wildcards are not looked up, so a name may lead nowhere.
@@ -190,7 +191,7 @@ def matching(pattern: str, children: Children) -> list[str]:
     Examples
     --------
     >>> tree = {"": ["data", "mask"], "/data": ["demo_10", "demo_2", "total"]}
-    >>> matching("data/demo_*/actions", lambda group: tree.get(group, []))
+    >>> expand_pattern("data/demo_*/actions", lambda group: tree.get(group, []))
     ['/data/demo_2/actions', '/data/demo_10/actions']
     """
     matches = [""]
@@ -202,10 +203,10 @@ def matching(pattern: str, children: Children) -> list[str]:
             ]
         else:
             matches = [f"{group}/{step}" for group in matches]
-    return sorted(matches, key=lambda name: (natural(name), name))
+    return sorted(matches, key=lambda name: (natural_key(name), name))
 
 
-def unmatched(
+def no_match_error(
     pattern: str, children: Children, path: str, groups: Sequence[str]
 ) -> MissingKeyError:
     """Return the error for a pattern that matches groups only, or nothing.
@@ -216,7 +217,7 @@ def unmatched(
         below = [f"{pattern.rstrip('/')}/{name}" for name in sorted(children(groups[0]))]
         return MissingKeyError(
             f"`key` must match datasets; {pattern!r} matches {len(groups)} groups, the first "
-            f"{groups[0]!r}. Name what lies in them: {listed(below)}.",
+            f"{groups[0]!r}. Name what lies in them: {quoted(below)}.",
             path=path,
         )
     reached = [""]  # the groups that the first steps of the pattern lead to
@@ -226,16 +227,16 @@ def unmatched(
         further = [f"{group}/{name}" for group in tried for name in children(group) if match(name)]
         if not further:
             break
-        reached = sorted(further, key=natural)
+        reached = sorted(further, key=natural_key)
     tried = reached[:_MOST_TRIED]
     near = [f"{group}/{name}" for group in tried for name in sorted(children(group))]
     return MissingKeyError(
-        f"`key` must match datasets; {pattern!r} matches none. Nearby: {listed(near)}.",
+        f"`key` must match datasets; {pattern!r} matches none. Nearby: {quoted(near)}.",
         path=path,
     )
 
 
-def datasets(
+def concatenate_datasets(
     sources: Sequence[Source],
     axis: int | str,
     key: Key,
@@ -250,5 +251,10 @@ def datasets(
     first = sources[0]
     (along,) = axis_numbers(axis, len(first.shape), first.storage())
     reopen = {**opened, "key": key if isinstance(key, str) else list(key)}
-    changes = {"path": first.storage().path, "key": said(key), "opened": reopen, "episodes": True}
+    changes = {
+        "path": first.storage().path,
+        "key": key_label(key),
+        "opened": reopen,
+        "episodes": True,
+    }
     return joined(sources, along, pad, changes)

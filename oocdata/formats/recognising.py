@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import IO, Literal, TypeAlias
 
 from oocdata.errors import MissingFileError, UnknownFormatError
-from oocdata.formats.stored import is_url, opened, refused_in
+from oocdata.formats.paths import is_url, open_stream, store_error_in
 
 __all__ = ["Format", "format_of", "picture_format", "refuse_stream"]
 
@@ -104,7 +104,7 @@ def format_of(path: str) -> Format:
             f"Use a glob for a directory of files: '{os.path.join(path, '*.npy')}'.",
             path=path,
         )
-    with opened(path) as (file, version):
+    with open_stream(path) as (file, version):
         head = file.read(64)
         array_format = _array_format(file, head, path, version.nbytes)
     if array_format is not None:
@@ -147,7 +147,7 @@ def _format_at(url: str) -> Format:
         return "zarr"
     if error is not None:
         raise error
-    with opened(name) as (file, version):
+    with open_stream(name) as (file, version):
         head = file.read(64)
         array_format = _array_format(file, head, url, version.nbytes)
     if array_format == "zarr":
@@ -192,7 +192,7 @@ def _archive_names(file: IO[bytes]) -> list[str]:
         with zipfile.ZipFile(file) as archive:
             return archive.namelist()
     except zipfile.BadZipFile as error:
-        if (refused := refused_in(error)) is not None:
+        if (refused := store_error_in(error)) is not None:
             raise refused from None
         return []
 

@@ -14,9 +14,9 @@ from oocdata.box import Extent
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.wrapped import Wrapped
-from oocdata.errors import ArgumentError, ChecksumError, ManifestError, concerning
+from oocdata.errors import ArgumentError, ChecksumError, ManifestError, error_location
 from oocdata.formats.manifest import Manifest, checksums_of, manifest_path
-from oocdata.formats.stored import is_url
+from oocdata.formats.paths import is_url
 
 __all__ = ["Verified", "manifest_of", "verified"]
 
@@ -117,7 +117,7 @@ def verified(source: Source, manifest: str, *, path: str | None = None, axis: in
         axis = rows.axis % max(1, len(rows.shape))
     shape = source.shape
     front = (*shape[axis : axis + 1], *shape[:axis], *shape[axis + 1 :])
-    with concerning(known.path, rows.key):
+    with error_location(known.path, rows.key):
         known.check(rows, front, source.dtype)
         table = known.table(rows.member)
         if table.shape != (rows.units,):

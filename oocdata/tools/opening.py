@@ -18,7 +18,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.dtypes import dtype_text, is_small_float
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import Axis, Missing, files_matching, local_path
-from oocdata.formats.patterns import Key, said
+from oocdata.formats.patterns import Key, key_label
 from oocdata.formats.pictures import Pictures
 
 __all__ = ["OpenArguments", "Opening", "describe_rows"]
@@ -194,7 +194,7 @@ class Opening:
             files = [file.path for storage in storages for file in storage.files]
             paths = list(dict.fromkeys(files if len(files) > len(paths) else paths))
         else:
-            key = None if self.key is None else said(self.key)
+            key = None if self.key is None else key_label(self.key)
             paths = [part for part in _as_list(self.target) if isinstance(part, str)]
         if not paths:
             return "an array in memory"

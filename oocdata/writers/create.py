@@ -14,7 +14,7 @@ from oocdata.datasets.spec import as_dtype
 from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
-from oocdata.formats.stored import is_url
+from oocdata.formats.paths import is_url
 from oocdata.index import as_count, as_flag, as_path
 from oocdata.writers.chunking import (
     LARGEST,

@@ -10,7 +10,7 @@ from typing import Any
 
 from oocdata.engines.whole import EXCHANGE, renamed, sync_file, whole_file
 from oocdata.errors import SourceError
-from oocdata.formats.hdf5.file import said
+from oocdata.formats.hdf5.file import error_text
 
 __all__ = [
     "move",
@@ -31,7 +31,7 @@ def writable(path: str, key: str | None = None) -> Iterator[None]:
         raise
     except (OSError, RuntimeError) as error:
         raise SourceError(
-            f"the file must be writable; the system says: {said(error)}. Is the disk full?",
+            f"the file must be writable; the system says: {error_text(error)}. Is the disk full?",
             path=path,
             key=key,
         ) from error

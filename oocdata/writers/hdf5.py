@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.formats.hdf5.file import hdf5_library, said
+from oocdata.formats.hdf5.file import error_text, hdf5_library
 from oocdata.threads import cores, in_order
 from oocdata.writers.disk import writable
 from oocdata.writers.encoding import encode_chunk, filters_of
@@ -88,7 +88,8 @@ def _create(file: Any, target: Target) -> None:
             dataset.attrs[attribute] = value
         except (TypeError, ValueError, OSError) as error:
             raise ArgumentError(
-                f"`attributes` must be what HDF5 can hold; {attribute!r} is not: {said(error)}."
+                f"`attributes` must be what HDF5 can hold; {attribute!r} is not: "
+                f"{error_text(error)}."
             ) from error
     for axis, dimension in enumerate(target.dimension_names or ()):
         if dimension:

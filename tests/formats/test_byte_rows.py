@@ -38,9 +38,9 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.formats import beside, gzipped, lines
-from oocdata.formats.beside import kept_beside
+from oocdata.formats import gzipped, lines, sidecar
 from oocdata.formats.offsets import read_offsets, write_offsets
+from oocdata.formats.sidecar import open_sidecar
 from oocdata.frontends.examples import ParseExamples
 
 ROWS = [b"first", b"", b"a longer line, \xff no UTF-8", b"\r", b"x" * 5000, "zw\u00f6lf".encode()]
@@ -315,21 +315,21 @@ class TestOffsets:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write_text(tmp_path / "a.txt", ROWS)
-        real = beside._write
+        real = sidecar._write
 
         def refused(path: str, *given: Any) -> Any:  # root may write anywhere
             if os.path.dirname(path) == str(tmp_path):
                 raise PermissionError(13, "Permission denied", path)
             return real(path, *given)
 
-        monkeypatch.setattr(beside, "_write", refused)
-        monkeypatch.setattr(beside, "_user_folder", lambda: str(tmp_path / "own"))
+        monkeypatch.setattr(sidecar, "_write", refused)
+        monkeypatch.setattr(sidecar, "_user_folder", lambda: str(tmp_path / "own"))
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         (tmp_path / "own").mkdir()
         for _ in range(2):
             assert ooc.open(tmp_path / "a.txt")[2] == ROWS[2]
         assert len(os.listdir(tmp_path / "own")) == 1
-        monkeypatch.setattr(beside, "_user_folder", lambda: str(tmp_path))
+        monkeypatch.setattr(sidecar, "_user_folder", lambda: str(tmp_path))
         write_text(tmp_path / "a.txt", ROWS[:2])
         with pytest.raises(SourceError, match="neither could be written"):
             ooc.open(tmp_path / "a.txt")
@@ -346,22 +346,22 @@ class TestOffsets:
             real(*names)
 
         monkeypatch.setattr(os, "replace", late)
-        monkeypatch.setattr(beside, "_remove_others", lambda *_: None)  # keep other versions
+        monkeypatch.setattr(sidecar, "_remove_others", lambda *_: None)  # keep other versions
         views = [ooc.open(tmp_path / "a.txt"), *others]
         assert all(view[2] == ROWS[2] for view in views)
 
     def test_files_of_one_name_in_folders_that_are_read_only(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real = beside._write
+        real = sidecar._write
 
         def refused(path: str, *given: Any) -> Any:  # root may write anywhere
             if os.path.dirname(path) != str(tmp_path / "own"):
                 raise PermissionError(13, "Permission denied", path)
             return real(path, *given)
 
-        monkeypatch.setattr(beside, "_write", refused)
-        monkeypatch.setattr(beside, "_user_folder", lambda: str(tmp_path / "own"))
+        monkeypatch.setattr(sidecar, "_write", refused)
+        monkeypatch.setattr(sidecar, "_user_folder", lambda: str(tmp_path / "own"))
         views = []
         for name in ("own", "train", "val"):
             (tmp_path / name).mkdir()
@@ -384,7 +384,7 @@ class TestOffsets:
         made = []
         for version in (here, replace(here, device=here.device + 1)):
             write = partial(write_offsets, partial(lines._line_starts, here))
-            made.append(kept_beside(version, "lines", read_offsets, write)[0])
+            made.append(open_sidecar(version, "lines", read_offsets, write)[0])
         found = np.empty((1, 1), np.int64)
         for source in made:
             source.read(np.array([[1]]), Extent.of((1,)), found)

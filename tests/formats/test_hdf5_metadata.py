@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import pytest
 
-from oocdata.formats.hdf5.metadata import leads_to
+from oocdata.formats.hdf5.metadata import referenced_pieces
 
 
 class Recorded(io.FileIO):
@@ -56,5 +56,5 @@ def test_the_index_of_chunks(index: str, filtered: bool, tmp_path: Path) -> None
     for number, (place, data) in enumerate(reads):
         if number and data[:4] not in (b"OHDR", b"EAHD"):
             assert referenced.get(place, 0) >= len(data), data[:4]
-        referenced.update(leads_to(data))
+        referenced.update(referenced_pieces(data))
     assert len(reads) > 2

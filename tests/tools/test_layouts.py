@@ -26,7 +26,7 @@ from oocdata.advice import advise, reading_of
 from oocdata.cli import app
 from oocdata.errors import SourceError
 from oocdata.formats.hdf5.filtered import FilteredChunks
-from oocdata.formats.patterns import natural
+from oocdata.formats.patterns import natural_key
 from oocdata.tools.info import Description, contents
 from oocdata.tools.info.layouts import LAYOUTS, recognise
 from oocdata.tools.info.layouts.layout import listing_of
@@ -36,7 +36,7 @@ Element = Any
 
 
 def files(target: str) -> list[str]:
-    return sorted(glob.glob(target), key=natural)
+    return sorted(glob.glob(target), key=natural_key)
 
 
 def windows(rows: np.ndarray, inputs: int, targets: int) -> Iterator[Element]:

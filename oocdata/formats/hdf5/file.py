@@ -26,18 +26,18 @@ from oocdata.errors import (
     SourceError,
     TruncatedFileError,
     UnknownFormatError,
-    concerning,
-    place,
+    error_location,
+    location_text,
 )
-from oocdata.formats.stored import is_url, stored_file
+from oocdata.formats.paths import is_url, stored_file
 
 if TYPE_CHECKING:
     from oocdata.formats.hdf5.metadata import MetadataStream
 
 __all__ = [
-    "FILTERS", "compare_open", "fill_value", "find_beside", "hdf5_library", "hdf5_lock",
-    "little_metadata", "open_file", "readable", "require_filters", "said", "unwritten",
-    "version_of_open",
+    "FILTERS", "check_open_file", "error_text", "fill_bytes", "fill_value", "find_external_file",
+    "hdf5_library", "hdf5_lock", "open_file", "require_filters", "small_metadata_cache",
+    "translate_errors", "version_of_open",
 ]  # fmt: skip
 
 FILTERS = {
@@ -115,26 +115,26 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def readable(path: str, key: str | None = None) -> Iterator[None]:
+def translate_errors(path: str, key: str | None = None) -> Iterator[None]:
     """Raise h5py's errors in the block as `UnknownFormatError`: the metadata are damaged.
 
-    Other errors of oocdata pass, with file and dataset added (see `concerning`).
+    Other errors of oocdata pass, with file and dataset added (see `error_location`).
     """
     try:
-        with concerning(path, key):
+        with error_location(path, key):
             yield
     except OocdataError:
         raise
     except (OSError, KeyError, ValueError, RuntimeError) as error:
         raise UnknownFormatError(
-            f"the HDF5 metadata must be readable; HDF5 says: {said(error)}. Was the file cut "
+            f"the HDF5 metadata must be readable; HDF5 says: {error_text(error)}. Was the file cut "
             "short or overwritten?",
             path=path,
             key=key,
         ) from error
 
 
-def said(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """Return an h5py error's message, without the quotes of `KeyError` and the final full stop."""
     return str(error.args[-1] if error.args else error).rstrip(".")
 
@@ -147,7 +147,7 @@ def fill_value(dataset: Any, undefined: Any = None) -> Any:
         return undefined
 
 
-def unwritten(dataset: Any) -> bytes:
+def fill_bytes(dataset: Any) -> bytes:
     """Return the fill value as the bytes of one stored element; zeros if the file has none."""
     if dataset.dtype.hasobject:  # rows of varying length have none
         return bytes(dataset.id.get_type().get_size())
@@ -156,7 +156,7 @@ def unwritten(dataset: Any) -> bytes:
 
 def open_file(path: str, version: Version | None = None) -> Any:
     """Open an ``h5py.File`` for reading; an object in a store in the given `version`."""
-    with concerning(path):
+    with error_location(path):
         stream = _stream(path, version) if is_url(path) else None
         try:
             file = hdf5_library().File(stream or path, "r")
@@ -200,7 +200,7 @@ def version_of_open(file: Any) -> Version:
     return FileVersion.of(file.filename, os.fstat(file.id.get_vfd_handle()))
 
 
-def compare_open(
+def check_open_file(
     version: Version, file: Any, key: str | None = None, rows: Iterable[int] | None = None
 ) -> None:
     """Raise `SourceError` if an open file no longer has the given version.
@@ -219,7 +219,7 @@ def compare_open(
 
 
 @contextmanager
-def little_metadata(file: Any) -> Iterator[None]:
+def small_metadata_cache(file: Any) -> Iterator[None]:
     """Limit HDF5's metadata cache of an open file in the block, for a walk over many datasets.
 
     A walk over 10,000 datasets takes 11 MB of memory with the limit and 170 MB without.
@@ -239,7 +239,7 @@ def little_metadata(file: Any) -> Iterator[None]:
 
 def _open_error(error: OSError) -> SourceError:
     """Return the error to raise for an error of HDF5 on opening a file."""
-    message = said(error)
+    message = error_text(error)
     if isinstance(error, BlockingIOError) or "already open for write" in message:
         return SourceError(
             f"the file must not be open for writing elsewhere; it is locked ({message}). Close the "
@@ -264,7 +264,7 @@ def _open_error(error: OSError) -> SourceError:
     )
 
 
-def find_beside(path: str, name: str, variable: str) -> str | None:
+def find_external_file(path: str, name: str, variable: str) -> str | None:
     """Return the path of the file that HDF5 would open for a `name` in the file at `path`, or None.
 
     The search order is HDF5's (``H5F_prefix_open_file``): the name itself if absolute, then its
@@ -303,5 +303,5 @@ def require_filters(filters: Iterable[int], path: str, key: str | None) -> None:
         raise MissingDependencyError(
             f"the chunks are encoded with filter {number} ({name}), which HDF5 must have; "
             "it has not. Install it: pip install hdf5plugin; a filter that is not in that "
-            f"package must be on HDF5_PLUGIN_PATH. [{place(path, key)}]"
+            f"package must be on HDF5_PLUGIN_PATH. [{location_text(path, key)}]"
         )

@@ -98,7 +98,7 @@ class FilteredChunks:
             return self.table.locate(places)
         except SourceError as error:  # of the first read, which reads the table
             if error.rows is None:
-                error.concern(self._rows(places))
+                error.set_rows(self._rows(places))
             raise
 
     def _rows(self, places: NDArray[np.int64]) -> list[int]:

@@ -26,17 +26,17 @@ from oocdata.errors import (
     DamagedChunkError,
     MissingFileError,
     SourceError,
-    concerning,
-    place,
+    error_location,
+    location_text,
 )
 from oocdata.formats.hdf5.description import stored_dtype
 from oocdata.formats.hdf5.file import (
-    compare_open,
+    check_open_file,
+    error_text,
     hdf5_lock,
     open_file,
-    readable,
     require_filters,
-    said,
+    translate_errors,
 )
 from oocdata.formats.hdf5.storage import Rules
 from oocdata.formats.hdf5.virtual import inspect_storage
@@ -78,7 +78,7 @@ class ThroughLibrary(Sliced):
     def check(self) -> None:
         """Raise if a file has changed since the dataset was opened."""
         rules = self.target.rules
-        with hdf5_lock(rules.path), concerning(rules.path, rules.key):
+        with hdf5_lock(rules.path), error_location(rules.path, rules.key):
             self.target.opened().check()
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
@@ -97,16 +97,16 @@ class ThroughLibrary(Sliced):
 def reading(target: OnDisk | UsersObject, rows: Rows) -> Iterator[Any]:
     """Provide the open dataset under HDF5's lock; errors in the block name the rows."""
     rules = target.rules
-    with hdf5_lock(rules.path), concerning(rules.path, rules.key):
+    with hdf5_lock(rules.path), error_location(rules.path, rules.key):
         opened = target.opened()
         try:
             yield opened.dataset
         except SourceError as error:  # raised by a store; the bytes are not damaged
-            error.concern(rows)
+            error.set_rows(rows)
             raise
         except (OSError, RuntimeError, ValueError) as error:
             opened.check(rows)
-            message = said(error)
+            message = error_text(error)
             if target.kind == "chunked" or "filter" in message:
                 raise DamagedChunkError(
                     f"a chunk must decode; HDF5 says: {message}. Its bytes are damaged: restore "
@@ -170,7 +170,7 @@ class _Opened:
         self.file = open_file(rules.path, disk.version)
         self.check()
         require_filters(disk.filters, rules.path, rules.key)
-        with readable(rules.path, rules.key):
+        with translate_errors(rules.path, rules.key):
             self.dataset = self._open(disk.kind)
         if disk.kind == "virtual":
             self._hold_sources(disk)
@@ -207,7 +207,7 @@ class _Opened:
 
     def check(self, rows: Rows | None = None) -> None:
         """Raise if a file has changed: HDF5 reads zeros beyond the end of a truncated file."""
-        compare_open(self._version, self.file, self._key, rows)
+        check_open_file(self._version, self.file, self._key, rows)
         for other in self._outside:
             what = f"{other.path!r}, which holds bytes of the dataset, must"
             try:
@@ -248,7 +248,7 @@ class UsersObject:
         raise ArgumentError(
             "a source must be described by path and name to be pickled; this one reads through an "
             "open h5py.Dataset. Close its writer and open it by path. "
-            f"[{place(self.rules.path, self.rules.key)}]"
+            f"[{location_text(self.rules.path, self.rules.key)}]"
         )
 
 

@@ -20,12 +20,12 @@ from oocdata.errors import (
     MissingKeyError,
     SourceError,
 )
-from oocdata.formats.anndata import joined
-from oocdata.formats.dimensions import Named, choose_key, data_variables, listed
+from oocdata.formats.anndata import merge_groups
+from oocdata.formats.dimensions import Named, choose_key, data_variables, quoted
 from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
-from oocdata.formats.hdf5.file import find_beside, open_file
+from oocdata.formats.hdf5.file import find_external_file, open_file
 
-__all__ = ["Names", "choose_dataset", "find_dataset", "group_attributes", "list_names"]
+__all__ = ["NameResolver", "choose_dataset", "find_dataset", "group_attributes", "list_names"]
 
 _MOST_LINKS = 16
 """Most soft links on the way of one name; HDF5's default limit (``H5Pset_nlinks``)."""
@@ -33,7 +33,7 @@ _MOST_LINKS = 16
 _NUMBERS = "biufc"
 
 
-class Names:
+class NameResolver:
     """Resolver of names in an open file, which follows no external links."""
 
     def __init__(self, file: Any) -> None:
@@ -130,7 +130,7 @@ def list_names(file: Any, below: str = "") -> list[str]:
     Soft links to datasets are listed, and so are external links, without following them. Each
     group is visited once, so cycles end. NetCDF dimensions without values are left out.
     """
-    names = Names(file)
+    names = NameResolver(file)
     listing: list[str] = []
     groups, seen = deque([below]), {names.address(below)}
     while groups:
@@ -147,13 +147,13 @@ def list_names(file: Any, below: str = "") -> list[str]:
             elif kind == h5g.GROUP and end == name and names.address(name) not in seen:
                 seen.add(names.address(name))
                 groups.append(name)
-    listing = joined(listing, lambda group: group_attributes(file, group))
+    listing = merge_groups(listing, lambda group: group_attributes(file, group))
     return [name or "/" for name in listing]
 
 
 def group_attributes(file: Any, name: str) -> dict[str, Any] | None:
     """Return AnnData's attributes of a group in this file; None if there is no such group."""
-    group = Names(file).opened(name)
+    group = NameResolver(file).opened(name)
     if not isinstance(group, h5g.GroupID):
         return None
     attributes = h5py.Group(group).attrs
@@ -169,7 +169,7 @@ def choose_dataset(file: Any) -> str:
     Coordinates (see `dimensions.data_variables`) are considered only if there is nothing else. If
     there is not exactly one candidate, the error lists the datasets.
     """
-    links, names = Names(file), list_names(file)
+    links, names = NameResolver(file), list_names(file)
     arrays: dict[object, Named] = {}
     for name in names:
         opened = links.opened(name)
@@ -184,7 +184,7 @@ def choose_dataset(file: Any) -> str:
     if len(names) == 1:
         return names[0]  # opening it raises the reason
     raise MissingKeyError(
-        f"the file must hold a dataset; it holds only {listed(names)}, which are no arrays of "
+        f"the file must hold a dataset; it holds only {quoted(names)}, which are no arrays of "
         "numbers.",
         path=file.filename,
     )
@@ -206,13 +206,13 @@ def find_dataset(
     External links are followed if `external` is set: `opened` closes their files, and `links` is
     the number followed so far. If the name leads to no dataset, the error lists the datasets.
     """
-    names = Names(file)
+    names = NameResolver(file)
     try:
         end, external_target = names.follow(name)
     except MissingKeyError as error:
         raise MissingKeyError(
             f"`key` must name a dataset in the file; got {name!r}: {error.message} The file holds: "
-            f"{listed(list_names(file))}.",
+            f"{quoted(list_names(file))}.",
             path=file.filename,
         ) from error
     if external_target is not None:
@@ -226,7 +226,7 @@ def find_dataset(
     if isinstance(target, h5py.Dataset):
         what = "is a netCDF dimension, which has a length and no values"
     elif isinstance(target, h5py.Group):
-        what = f"is a group, which holds: {listed(list_names(file, end))}"
+        what = f"is a group, which holds: {quoted(list_names(file, end))}"
     raise MissingKeyError(f"`key` must name a dataset; {name!r} {what}.", path=file.filename)
 
 
@@ -243,7 +243,7 @@ def _linked_file(file: Any, name: str, link: tuple[str, str], external: bool, li
         kind = MissingKeyError
         message = f"`key` must lead to a dataset; it follows more than {_MOST_LINKS} links."
     else:
-        path = find_beside(file.filename, filename, "HDF5_EXT_PREFIX")
+        path = find_external_file(file.filename, filename, "HDF5_EXT_PREFIX")
         if path is not None:
             return path
         kind = MissingFileError

@@ -27,7 +27,7 @@ from oocdata.stores.blocks import KEPT, ObjectStream, keep
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
-__all__ = ["MetadataStream", "leads_to"]
+__all__ = ["MetadataStream", "referenced_pieces"]
 
 _GROUP_NODE, _SYMBOLS, _HEADER, _HEAP = 544, 328, 512, 512
 """Sizes in bytes: of a group's B-tree node and a symbol table node in nearly all files, and of
@@ -47,13 +47,13 @@ _MOST_PIECES = 4096
 """Most pieces that are fetched at once."""
 
 
-def leads_to(data: bytes) -> Iterator[tuple[int, int]]:
+def referenced_pieces(data: bytes) -> Iterator[tuple[int, int]]:
     """Yield address and length of each piece that a piece of metadata refers to, where known.
 
     Examples
     --------
     >>> heap = b"HEAP" + bytes(4) + struct.pack("<3Q", 88, 16, 4096)
-    >>> list(leads_to(heap))
+    >>> list(referenced_pieces(heap))
     [(4096, 88)]
     """
     kind = data[:4]
@@ -168,7 +168,7 @@ class MetadataStream(ObjectStream):
                 self._unfollowed = {}
             ranges: dict[int, int] = {}
             for data in pieces.values():
-                for address, length in leads_to(data):
+                for address, length in referenced_pieces(data):
                     length = min(length, self.file.version.nbytes - address, _LARGEST)
                     if length > 0 and address not in self._followed:
                         ranges[address] = length

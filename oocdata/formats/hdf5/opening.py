@@ -30,11 +30,11 @@ from oocdata.errors import (
     ArgumentError,
     TruncatedFileError,
     UnsupportedDtypeError,
-    concerning,
-    place,
+    error_location,
+    location_text,
 )
 from oocdata.formats.anndata import Group, is_one_array, open_group
-from oocdata.formats.dimensions import as_stored
+from oocdata.formats.dimensions import decoding_hint
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
     READING,
@@ -46,35 +46,35 @@ from oocdata.formats.hdf5.description import (
     stored_dtype,
 )
 from oocdata.formats.hdf5.file import (
-    little_metadata,
+    fill_bytes,
     open_file,
-    readable,
-    unwritten,
+    small_metadata_cache,
+    translate_errors,
     version_of_open,
 )
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.library import OnDisk, ThroughLibrary, UsersObject
 from oocdata.formats.hdf5.links import (
-    Names,
+    NameResolver,
     choose_dataset,
     find_dataset,
     group_attributes,
     list_names,
 )
-from oocdata.formats.hdf5.parts import Datasets
+from oocdata.formats.hdf5.parts import JoinedDatasets
 from oocdata.formats.hdf5.storage import Rules, Stored, offset_of
 from oocdata.formats.hdf5.table import ChunkTable
 from oocdata.formats.hdf5.varying import (
     REFERENCE,
     VaryingNumbers,
     VaryingRows,
-    kept_texts,
-    not_kept,
-    texts_of,
+    text_blocks,
+    texts_in_memory,
+    varying_rows_error,
 )
 from oocdata.formats.hdf5.virtual import inspect_storage
-from oocdata.formats.patterns import GROUP, Axis, Key, Missing, found_by, is_pattern, said
-from oocdata.formats.stored import absolute, file_of, is_url
+from oocdata.formats.paths import absolute, file_of, is_url
+from oocdata.formats.patterns import GROUP, Axis, Key, Missing, find_datasets, is_pattern, key_label
 
 __all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
 
@@ -106,7 +106,7 @@ class _Arguments:
 
 def list_hdf5(path: str) -> list[str]:
     """Return the absolute name of every dataset in a file; see `links.list_names`."""
-    with open_file(path) as file, readable(path):
+    with open_file(path) as file, translate_errors(path):
         return list_names(file)
 
 
@@ -129,14 +129,16 @@ def open_hdf5(
         raise ArgumentError(
             "`external` must be left out for a file at a URL: others beside it are not looked for."
         )
-    with open_file(path) as file, readable(path, key if isinstance(key, str) else None):
+    with open_file(path) as file, translate_errors(path, key if isinstance(key, str) else None):
         if key is None:
             return _open_one(file, choose_dataset(file), arguments)
         # A name may look like a pattern.
-        if isinstance(key, str) and not (is_pattern(key) and Names(file).opened(key) is None):
+        if isinstance(key, str) and not (
+            is_pattern(key) and NameResolver(file).opened(key) is None
+        ):
             return _open_one(file, f"/{key.strip('/')}", arguments)
-        with little_metadata(file):
-            return _open_several(Names(file), key, arguments)
+        with small_metadata_cache(file):
+            return _open_several(NameResolver(file), key, arguments)
 
 
 def _open_one(file: Any, name: str, arguments: _Arguments) -> Source:
@@ -154,22 +156,22 @@ def _open_one(file: Any, name: str, arguments: _Arguments) -> Source:
         dataset, name = find_dataset(file, name, arguments.external, opened)
         # After an external link this is the file that holds the dataset.
         version = version_of_open(dataset.file)
-        with concerning(version.path, name):
+        with error_location(version.path, name):
             return _source(dataset, version, name, arguments)
 
 
 def _values(path: str, group: str, part: str) -> Any:
     """Return all values of a dataset in a group, text too."""
     key = f"{group}/{part}"
-    with open_file(path) as file, readable(path, key):
+    with open_file(path) as file, translate_errors(path, key):
         return all_values(file[key])
 
 
-def _open_several(names: Names, key: Key, arguments: _Arguments) -> Source:
+def _open_several(names: NameResolver, key: Key, arguments: _Arguments) -> Source:
     """Open the datasets that a pattern matches, or several keys name, as one array."""
     path = absolute(names.file.filename)
     open_one = partial(_open_one, names.file, arguments=arguments)
-    parts = Datasets(path, arguments.axis, fill=arguments.missing == "fill", alone=open_one)
+    parts = JoinedDatasets(path, arguments.axis, fill=arguments.missing == "fill", alone=open_one)
 
     def look(name: str) -> Any:
         """Return a tuple of a dataset's identifier, empty if it is in another file."""
@@ -182,14 +184,14 @@ def _open_several(names: Names, key: Key, arguments: _Arguments) -> Source:
         return () if opened is None else (opened,)
 
     seen: set[object] = set()
-    for name, matched in found_by(key, names.below, look, path):
+    for name, matched in find_datasets(key, names.below, look, path):
         address = names.address(name)
         # Of the names of one dataset that patterns match, only the first is used.
         if matched is not None and address in seen:
             continue
         seen.add(address)
         parts.add(name, *(matched or (names.opened(name),)))
-    return parts.source(said(key), arguments.opened(path, key))
+    return parts.source(key_label(key), arguments.opened(path, key))
 
 
 def from_dataset(
@@ -206,7 +208,7 @@ def from_dataset(
     path, key = dataset.file.filename, dataset.name
     if _can_be_reopened(dataset):
         return open_hdf5(path, key, axis=axis, missing=missing, external=external)
-    with readable(path, key):
+    with translate_errors(path, key):
         return _source(dataset, None, key, _Arguments(axis, missing, external))
 
 
@@ -234,7 +236,7 @@ def _source(dataset: Any, version: Version | None, key: str, arguments: _Argumen
     dtype, is_varying = stored_dtype(dataset)
     if dataset.shape is None:
         raise ArgumentError(
-            f"an array must have a row axis; got an empty dataspace. [{place(path, key)}]"
+            f"an array must have a row axis; got an empty dataspace. [{location_text(path, key)}]"
         )
     named = Storage("HDF5", path, key, dimensions=dimension_names(dataset))
     axes = sample_axes(arguments.axis, dataset.ndim, named)
@@ -291,7 +293,7 @@ def _varying(
                 "which h5py gives other numbers. Save it in native byte order."
             )
     elif h5py.check_string_dtype(dataset.dtype) is not None:
-        texts = kept_texts(texts_of(dataset), shape, storage)
+        texts = texts_in_memory(text_blocks(dataset), shape, storage)
         if texts is not None:
             return texts
     references: Source | None = None
@@ -301,7 +303,7 @@ def _varying(
         axes = tuple(range(dataset.ndim))
         references = _direct(dataset, version, REFERENCE, axes, rules, stored, storage)
     if version is None or references is None:
-        raise not_kept(storage, shape)
+        raise varying_rows_error(storage, shape)
     target = OnDisk(shape, dtype, rules, stored.kind, version, stored.filters, ())
     if dtype.hasobject:
         return VaryingRows.of(target, references, storage)
@@ -319,7 +321,7 @@ def _varying(
 
 def _read_annotations(path: str, key: str) -> Annotations:
     """Return the attributes and the fill value of a dataset."""
-    with ExitStack() as opened, readable(path, key):
+    with ExitStack() as opened, translate_errors(path, key):
         file = opened.enter_context(open_file(path))
         return annotations_of(find_dataset(file, key, False, opened)[0])
 
@@ -370,7 +372,7 @@ def _direct(
             whole = (prod(shape) * dtype.itemsize,)
             described = replace(in_place, reading=described.reading, cached_whole=whole)
     decoder = ChunkDecoder(stored.filters, dtype, dataset.chunks)
-    fill = unwritten(dataset) if rules.fill else None
+    fill = fill_bytes(dataset) if rules.fill else None
     return Chunked(FilteredChunks(file, table, decoder, shape, chunk_shape, fill, described))
 
 
@@ -388,7 +390,7 @@ def _run_of_row(
 
 
 def _read_by(storage: Storage, how: str, **changes: Any) -> Storage:
-    return replace(storage, reading=READING[how] + as_stored(storage.packed), **changes)
+    return replace(storage, reading=READING[how] + decoding_hint(storage.packed), **changes)
 
 
 def _chunk_shape(dataset: Any) -> tuple[int, ...]:

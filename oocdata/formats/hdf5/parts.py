@@ -26,17 +26,17 @@ from oocdata.engines.concat import Concat, PartTable, check_alike, check_packed,
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.source import Annotations, Source
 from oocdata.engines.strided import Strided, contiguous_strides
-from oocdata.formats.codecs import grid_of
+from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.dimensions import PACKING, TIME, as_text, is_time
 from oocdata.formats.hdf5.decode import can_decode
 from oocdata.formats.hdf5.description import EMPTY, annotations_of, attributes_of
-from oocdata.formats.hdf5.file import open_file, readable, unwritten
+from oocdata.formats.hdf5.file import fill_bytes, open_file, translate_errors
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.formats.hdf5.links import find_dataset
 from oocdata.formats.hdf5.storage import filters_of, offset_of
 from oocdata.formats.hdf5.table import ChunkTable
 
-__all__ = ["Datasets"]
+__all__ = ["JoinedDatasets"]
 
 Kind: TypeAlias = tuple[Any, ...]
 """Properties that datasets must share to be read through one source."""
@@ -70,7 +70,7 @@ class _Part(NamedTuple):
     """Size as stored."""
 
 
-class Datasets:
+class JoinedDatasets:
     """Builder of the source of several datasets of an open file.
 
     Datasets are concatenated along the first of `axis`. With `fill`, missing chunks read as the
@@ -185,10 +185,10 @@ def _inspect(
             step = chunk[along]
             if fill:  # datasets of a kind share one fill value
                 try:
-                    filled = unwritten(h5py.Dataset(dataset))
+                    filled = fill_bytes(h5py.Dataset(dataset))
                 except TypeError:  # a dtype that NumPy lacks; opening the dataset alone raises
                     return None
-            elif chunks != prod(grid_of(shape, chunk)):
+            elif chunks != prod(chunk_grid(shape, chunk)):
                 return None
             if not can_decode(filters, any(map(mod, shape, chunk))):
                 return None
@@ -309,7 +309,7 @@ def _annotations(
 ) -> Annotations:
     """Return the annotations that all datasets, and groups that are one array, share."""
     annotations = [read() for read in groups]
-    with open_file(path) as file, readable(path):
+    with open_file(path) as file, translate_errors(path):
         for key in keys:
             with ExitStack() as opened:  # external links were checked on opening
                 annotations.append(annotations_of(find_dataset(file, key, True, opened)[0]))

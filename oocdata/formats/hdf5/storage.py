@@ -16,7 +16,7 @@ import numpy as np
 from h5py import h5d
 
 from oocdata.errors import ExternalDataError, MissingChunkError
-from oocdata.formats.codecs import grid_of
+from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.hdf5.file import FILTERS, fill_value, require_filters
 from oocdata.formats.hdf5.table import present_chunks
 
@@ -106,7 +106,7 @@ def codec_name(dataset: Any) -> str:
 def _check_chunks(dataset: Any, rules: Rules) -> None:
     """Raise if a chunk was never written; chunks are listed only if too few are stored."""
     step, total = dataset.chunks[rules.axis], dataset.shape[rules.axis]
-    counts = grid_of(dataset.shape, dataset.chunks)
+    counts = chunk_grid(dataset.shape, dataset.chunks)
     if dataset.id.get_num_chunks() == prod(counts):
         return
     present = present_chunks(dataset)

@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Version
 from oocdata.engines.parts import JoinedParts
 from oocdata.errors import MissingChunkError
-from oocdata.formats.codecs import grid_of
+from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.hdf5.file import (
-    compare_open,
+    check_open_file,
     hdf5_lock,
-    little_metadata,
     open_file,
-    readable,
+    small_metadata_cache,
+    translate_errors,
 )
-from oocdata.formats.stored import file_of
+from oocdata.formats.paths import file_of
 
 __all__ = ["ChunkTable", "PresentChunks", "present_chunks"]
 
@@ -47,7 +47,7 @@ class PresentChunks:
 
 def present_chunks(dataset: Any) -> PresentChunks:
     """List the stored chunks of an open ``h5py.Dataset``, in one pass over HDF5's index."""
-    return _listed([dataset.id], grid_of(dataset.shape, dataset.chunks), dataset.chunks, None)
+    return _listed([dataset.id], chunk_grid(dataset.shape, dataset.chunks), dataset.chunks, None)
 
 
 def _listed(
@@ -114,7 +114,7 @@ def _in_order(dataset: Any, listed: array[int], last: array[int]) -> array[int]:
         return listed
     (axis,) = unlimited
     places = np.frombuffer(listed, np.uint64).astype(np.int64).reshape(-1, len(chunk))
-    places, counts = places // np.array(chunk), list(grid_of(most, chunk))
+    places, counts = places // np.array(chunk), list(chunk_grid(most, chunk))
     after = prod(counts[axis + 1 :])
     others = (*counts[:axis], *counts[axis + 1 :])
     if prod(others) == after or places[:, :axis].any() or not places[-1, axis]:
@@ -200,13 +200,15 @@ class ChunkTable:
             if not self._read:
                 with (
                     open_file(path, self.version) as file,
-                    readable(path, key),
-                    little_metadata(file),
+                    translate_errors(path, key),
+                    small_metadata_cache(file),
                 ):
-                    compare_open(self.version, file, key)  # the path may lead to another file now
+                    check_open_file(
+                        self.version, file, key
+                    )  # the path may lead to another file now
                     keys = parts.keys if parts else (self.key,)
                     first = file[keys[0]]
-                    grid = list(grid_of(first.shape, self.chunk_shape))
+                    grid = list(chunk_grid(first.shape, self.chunk_shape))
                     if parts:
                         grid[parts.axis] = parts.stop // parts.unit
                     names = (name.encode("utf-8", "surrogateescape") for name in keys)

@@ -31,7 +31,14 @@ from oocdata.errors import SourceError, UnsupportedDtypeError
 from oocdata.formats.hdf5.library import OnDisk, reading
 from oocdata.memory import cache_share
 
-__all__ = ["REFERENCE", "VaryingNumbers", "VaryingRows", "kept_texts", "not_kept", "texts_of"]
+__all__ = [
+    "REFERENCE",
+    "VaryingNumbers",
+    "VaryingRows",
+    "text_blocks",
+    "texts_in_memory",
+    "varying_rows_error",
+]
 
 Ints = NDArray[np.int64]
 
@@ -49,14 +56,14 @@ _PIECE_BYTES = 4 << 20
 """Bytes of rows that are read at a time; a larger row is read alone."""
 
 
-def texts_of(dataset: Any) -> Iterator[NDArray[Any]]:
+def text_blocks(dataset: Any) -> Iterator[NDArray[Any]]:
     """Yield the texts of an open dataset in blocks of rows."""
     step = max(1, _PIECE // max(1, prod(dataset.shape[1:])))
     for start in range(0, dataset.shape[0], step):
         yield dataset[start : start + step]
 
 
-def kept_texts(
+def texts_in_memory(
     pieces: Iterable[NDArray[Any]], shape: tuple[int, ...], storage: Storage
 ) -> MemoryArray | None:
     """Return texts of varying length as an array of dtype ``S``; None if they take too much memory.
@@ -84,7 +91,7 @@ def kept_texts(
     return MemoryArray(array.reshape(shape), described)
 
 
-def not_kept(storage: Storage, shape: tuple[int, ...]) -> UnsupportedDtypeError:
+def varying_rows_error(storage: Storage, shape: tuple[int, ...]) -> UnsupportedDtypeError:
     """Return the error for rows of varying length that can be read neither whole nor by row."""
     return UnsupportedDtypeError(
         "rows of varying length must lie in the HDF5 file itself, opened by its path, or be texts "

@@ -23,9 +23,9 @@ from oocdata.errors import (
     MissingFileError,
     MissingKeyError,
     UnknownFormatError,
-    concerning,
+    error_location,
 )
-from oocdata.formats.hdf5.file import find_beside, open_file
+from oocdata.formats.hdf5.file import find_external_file, open_file
 from oocdata.formats.hdf5.links import find_dataset
 from oocdata.formats.hdf5.storage import Rules, Stored, inspect_stored, missing_error
 
@@ -75,7 +75,7 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
                 inner = replace(
                     rules, path=home, key=mapping.dset_name, axis=0, depth=rules.depth + 1
                 )
-                with concerning(home, mapping.dset_name):
+                with error_location(home, mapping.dset_name):
                     storage = inspect_storage(source, inner)
             filters.update(dict.fromkeys(storage.filters))
             outside.update(dict.fromkeys(storage.outside))
@@ -100,7 +100,7 @@ def _source_path(own_path: str, mapping: Any, rules: Rules) -> str | None:
         )
     if _is_itself(own_path, mapping.file_name):
         return own_path
-    path = find_beside(own_path, mapping.file_name.replace("%%", "%"), "HDF5_VDS_PREFIX")
+    path = find_external_file(own_path, mapping.file_name.replace("%%", "%"), "HDF5_VDS_PREFIX")
     if path is None and not rules.fill:
         raise MissingFileError(
             f"the source file {mapping.file_name!r} of a virtual dataset must be there; it is "

@@ -70,7 +70,7 @@ class PictureFiles:
                 found[place] = self._bytes(row)
             except SourceError as error:
                 error.path = self.paths[row]
-                error.concern([row])
+                error.set_rows([row])
                 raise
         out[...] = found.reshape(out.shape)
 

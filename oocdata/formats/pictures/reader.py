@@ -158,7 +158,7 @@ class PictureReader:
             storage = self.source.storage()
             path = storage.row_files[place[0]] if storage.row_files else storage.path
             error.path, error.key = error.path or path, error.key or storage.key
-            error.concern(place[:1])
+            error.set_rows(place[:1])
             raise
 
     def _decode(self, data: bytes, out: NDArray[Any]) -> None:

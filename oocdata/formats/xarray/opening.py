@@ -32,7 +32,7 @@ from oocdata.errors import (
     UnsupportedDtypeError,
 )
 from oocdata.formats.dimensions import SCALED, VALID, Named, data_variables, packing
-from oocdata.formats.opening import Missing, refuse
+from oocdata.formats.opening import Missing, refuse_arguments
 from oocdata.formats.packing import decoded
 from oocdata.formats.xarray.stored import StoredArray, is_loaded, stored_array
 
@@ -122,7 +122,7 @@ def open_data_array(
     described = Storage("xarray", dimensions=names, annotations=partial(annotations_of, variable))
     (rows,) = sample_axes(axis, variable.ndim, described)
     if is_loaded(variable):
-        refuse("an array of xarray in memory", missing=missing, external=external)
+        refuse_arguments("an array of xarray in memory", missing=missing, external=external)
         values = np.asarray(variable.values)
         memory = replace(
             described,
@@ -136,7 +136,7 @@ def open_data_array(
     found = None if stored is None else _from_stored(variable, stored, rows, missing, external)
     if found is not None:
         return found
-    refuse("an array that is read through xarray", missing=missing, external=external)
+    refuse_arguments("an array that is read through xarray", missing=missing, external=external)
     return _through_xarray(variable, described, rows)
 
 
@@ -265,7 +265,7 @@ def _open_whole(
     if stored.key is None:
         from oocdata.formats import zarr
 
-        refuse("a zarr.Array", external=external)
+        refuse_arguments("a zarr.Array", external=external)
         return zarr.from_array(stored.target, axis=axis, missing=missing)
     from oocdata.formats.hdf5.file import hdf5_library
     from oocdata.formats.hdf5.opening import open_hdf5

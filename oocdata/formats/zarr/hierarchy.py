@@ -11,11 +11,11 @@ from oocdata.errors import (
     MissingKeyError,
     UnknownFormatError,
     UnsupportedDtypeError,
-    concerning,
+    error_location,
 )
-from oocdata.formats.anndata import is_one_array, joined
+from oocdata.formats.anndata import is_one_array, merge_groups
 from oocdata.formats.dimensions import Named, choose_key, data_variables
-from oocdata.formats.patterns import GROUP, Key, found_by, tree_of
+from oocdata.formats.patterns import GROUP, Key, children_by_group, find_datasets
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
 from oocdata.formats.zarr.store import Archive, Folder, Store, join
 
@@ -40,7 +40,7 @@ def list_arrays(store: Store) -> list[str]:
         )
     else:
         arrays = _walk(store, "", set()) if isinstance(store, Folder) else _listed(store)
-    return joined(arrays, partial(group_attributes, store))
+    return merge_groups(arrays, partial(group_attributes, store))
 
 
 def group_attributes(store: Store, key: str) -> dict[str, Any] | None:
@@ -52,7 +52,7 @@ def group_attributes(store: Store, key: str) -> dict[str, Any] | None:
         attributes = node.metadata.get("attributes")
         return attributes if isinstance(attributes, dict) else {}
     text = store.read(join(key, ".zattrs"))
-    with concerning(store.path, key or None):
+    with error_location(store.path, key or None):
         return load_json(text) if text else {}
 
 
@@ -77,7 +77,7 @@ def _listed(store: Store) -> Iterator[str]:
     """Yield the arrays named in a group's consolidated metadata."""
     version_3 = store.read("zarr.json")
     text = version_3 if version_3 is not None else store.read(".zmetadata")
-    with concerning(store.path):
+    with error_location(store.path):
         group = {} if text is None else load_json(text)
     nodes = (group.get("consolidated_metadata") or group).get("metadata")
     if not nodes or not isinstance(nodes, dict):
@@ -132,14 +132,14 @@ def find_arrays(store: Store, key: Key) -> Iterator[_Found]:
         if isinstance(store, Folder):
             return store.folders(group.strip("/")) or []
         if not known:
-            known.update(tree_of(list_arrays(store)))
+            known.update(children_by_group(list_arrays(store)))
         return known.get(group, [])
 
     def look(name: str) -> Any:
         path = name.strip("/")
         return None if _node(store, path) is None else _array_at(store, path) or GROUP
 
-    for name, found in found_by(key, below, look, store.path):
+    for name, found in find_datasets(key, below, look, store.path):
         yield found or find_array(store, name)
 
 
@@ -175,7 +175,7 @@ def _metadata(store: Store, key: str) -> ArrayMetadata | None:
     if node is None or not node.is_array:
         return None
     attributes = store.read(join(key, ".zattrs")) if node.version == 2 else None
-    with concerning(store.path, key or None):
+    with error_location(store.path, key or None):
         return parse_array(node.metadata, node.version, attributes)
 
 
@@ -194,7 +194,7 @@ class _Node(NamedTuple):
 def _node(store: Store, key: str) -> _Node | None:
     """Return the array or group at a key; None if there is none."""
     store.prefetch([join(key, name) for name in METADATA_FILES])
-    with concerning(store.path, key or None):
+    with error_location(store.path, key or None):
         text = store.read(join(key, "zarr.json"))
         if text is not None:
             node = load_json(text)

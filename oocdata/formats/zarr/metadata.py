@@ -20,7 +20,7 @@ import numpy as np
 from oocdata.engines.dtypes import is_small_float, named_dtype
 from oocdata.engines.source import Annotations, check_dtype, check_stored
 from oocdata.errors import SourceError, UnknownFormatError, UnsupportedDtypeError
-from oocdata.formats.codecs import grid_of
+from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.npy import as_fields
 from oocdata.formats.zarr.attributes import fill_value_of, names_and_attributes
 from oocdata.formats.zarr.codecs import CodecChain, describe_v2, describe_v3, named
@@ -120,7 +120,7 @@ class ArrayMetadata:
     @property
     def grid(self) -> tuple[int, ...]:
         """Stored objects along each axis."""
-        return grid_of(self.shape, self.object_shape)
+        return chunk_grid(self.shape, self.object_shape)
 
     @property
     def chunks_per_object(self) -> tuple[int, ...]:

@@ -17,10 +17,10 @@ from oocdata.box import Extent
 from oocdata.engines.axes import sample_axes
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
-from oocdata.errors import concerning
+from oocdata.errors import error_location
 from oocdata.formats.anndata import Group, open_group
-from oocdata.formats.codecs import grid_of
-from oocdata.formats.patterns import Key, Missing, datasets, is_pattern
+from oocdata.formats.codecs import chunk_grid
+from oocdata.formats.patterns import Key, Missing, concatenate_datasets, is_pattern
 from oocdata.formats.zarr.chunk_files import chunk_files
 from oocdata.formats.zarr.hierarchy import (
     find_array,
@@ -71,7 +71,7 @@ def open_zarr(
         ]
         # A name may look like a pattern.
         if not isinstance(key, str) or (sources[0].storage().key or "") != key.strip("/"):
-            return datasets(sources, axis, key, opened)
+            return concatenate_datasets(sources, axis, key, opened)
         return sources[0]
     name, metadata = find_array(store, key)
     return _found(store, name, metadata, axis, missing, opened)
@@ -132,7 +132,7 @@ def from_array(
         return open_zarr(str(array.store.root), array.path or None, axis=axis, missing=missing)
     store = UserStore(array)
     text, attributes = store.metadata()
-    with concerning(store.path, array.path or None):
+    with error_location(store.path, array.path or None):
         metadata = parse_array(load_json(text), array.metadata.zarr_format, attributes)
     return _open(store, array.path, metadata, axis, missing, None)
 
@@ -158,11 +158,11 @@ def _open(
     objects.survey(refuse=missing == "error")
     reader = reader_of(objects, missing, opened)
     if metadata.dtype.kind == "O":
-        from oocdata.formats.hdf5.varying import kept_texts, not_kept
+        from oocdata.formats.hdf5.varying import texts_in_memory, varying_rows_error
 
-        texts = kept_texts(_texts(reader), reader.shape, reader.storage())
+        texts = texts_in_memory(_texts(reader), reader.shape, reader.storage())
         if texts is None:
-            raise not_kept(reader.storage(), reader.shape)
+            raise varying_rows_error(reader.storage(), reader.shape)
         return texts
     return chunk_files(reader) or Chunked(reader)
 
@@ -172,7 +172,7 @@ def _texts(reader: ZarrReader) -> Iterator[NDArray[Any]]:
     (length, *others), steps = reader.shape, reader.chunk_shape
     for start in range(0, length, steps[0]):
         texts = np.empty((min(steps[0], length - start), *others), object)
-        places = np.indices(grid_of(texts.shape, steps)).reshape(len(steps), -1).T
+        places = np.indices(chunk_grid(texts.shape, steps)).reshape(len(steps), -1).T
         outs = [
             texts[tuple(slice(at, at + n) for at, n in zip(origin, steps, strict=True))]
             for origin in (places * steps).tolist()

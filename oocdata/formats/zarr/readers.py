@@ -30,7 +30,7 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats.codecs import ReadBuffer, decompress, write_chunk
-from oocdata.formats.dimensions import as_stored, packing
+from oocdata.formats.dimensions import decoding_hint, packing
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.store import calm, join
@@ -82,7 +82,7 @@ class ZarrReader:
             layout=metadata.layout,
             codec=metadata.codecs.text or "none",
             stored_bytes=objects.stored_bytes,
-            reading=self.how() + absent + as_stored(packed),
+            reading=self.how() + absent + decoding_hint(packed),
             chunks=self.chunk_shape,
             dimensions=metadata.dimensions,
             packed=packed,

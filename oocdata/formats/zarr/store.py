@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from oocdata.engines.files import FileVersion, OpenFile, Version, version_number
 from oocdata.errors import MissingFileError, UnknownFormatError
 from oocdata.formats.codecs import ReadBuffer
-from oocdata.formats.stored import is_url
+from oocdata.formats.paths import is_url
 from oocdata.threads import silent
 
 __all__ = ["Archive", "Folder", "Status", "Store", "calm", "join", "store_of"]

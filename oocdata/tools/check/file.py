@@ -25,8 +25,8 @@ from oocdata.errors import (
 )
 from oocdata.formats.manifest import Manifest
 from oocdata.formats.opening import format_of, list_datasets
-from oocdata.formats.patterns import is_pattern, matches_of
-from oocdata.formats.stored import is_url
+from oocdata.formats.paths import is_url
+from oocdata.formats.patterns import is_pattern, matching_keys
 from oocdata.tools.check.manifest import TableWriter, manifest_writer
 from oocdata.tools.check.opening import opened
 from oocdata.tools.check.result import KINDS, CheckedDataset, Finding, Health
@@ -187,7 +187,7 @@ class Checks:
                 raise
             self._note(None, Finding(kind_of(error), error.message))
             return []
-        return matches_of(key, [*filter(None, names)], self._path) if key and names else names
+        return matching_keys(key, [*filter(None, names)], self._path) if key and names else names
 
     def _check(
         self,

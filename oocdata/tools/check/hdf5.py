@@ -12,8 +12,8 @@ from h5py import h5d
 
 from oocdata.errors import MissingChunkError, MissingFileError
 from oocdata.formats.anndata import is_one_array
-from oocdata.formats.codecs import grid_of
-from oocdata.formats.hdf5.file import fill_value, open_file, readable
+from oocdata.formats.codecs import chunk_grid
+from oocdata.formats.hdf5.file import fill_value, open_file, translate_errors
 from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes
 from oocdata.formats.hdf5.storage import offset_of
 from oocdata.formats.hdf5.table import present_chunks
@@ -29,7 +29,7 @@ def opened_hdf5(opening: Opening) -> Opened:
     """Open a dataset; report its unwritten chunks, or the missing files that it refers to."""
     path, key, external = opening.target, opening.key, bool(opening.arguments.get("external"))
     assert key is None or isinstance(key, str)
-    with ExitStack() as stack, readable(path, key):
+    with ExitStack() as stack, translate_errors(path, key):
         file = stack.enter_context(open_file(path))
         name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
         opening = replace(opening, key=name)
@@ -56,7 +56,7 @@ def _unwritten(dataset: Any, axis: int) -> Iterator[range]:
     """Yield the rows that were never written."""
     plist, shape, steps = dataset.id.get_create_plist(), dataset.shape, dataset.chunks
     if plist.get_layout() == h5d.CHUNKED:
-        grid = grid_of(shape, steps)
+        grid = chunk_grid(shape, steps)
         absent = np.ones(grid, np.bool_)
         if dataset.size:
             absent.flat[present_chunks(dataset).numbers] = False

@@ -25,7 +25,7 @@ from oocdata.errors import (
 )
 from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import Missing, format_of
-from oocdata.formats.stored import opened as file_opened
+from oocdata.formats.paths import open_stream as file_opened
 from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.shards import reader_of

@@ -14,8 +14,8 @@ from oocdata.describe.fingerprints import dataset_fingerprint
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.explain import size
 from oocdata.formats.opening import local_path
-from oocdata.formats.patterns import shared_steps
-from oocdata.formats.stored import is_url
+from oocdata.formats.paths import is_url
+from oocdata.formats.patterns import common_ending
 from oocdata.index import as_count
 from oocdata.memory import DEFAULT_MEMORY
 from oocdata.threads import cores
@@ -176,7 +176,7 @@ def plan_of(
     _check_apart(view, destination)
     source_key = view.storage.key
     if view.storage.episodes:
-        source_key = shared_steps([key or "" for _, key in view.storage.part_names])
+        source_key = common_ending([key or "" for _, key in view.storage.part_names])
     key = target_key(kind, to_key, source_key if source_key != "/" else None)
     refuse_dtype(view, kind)
     placement_type = Upload if is_url(destination) else Placement

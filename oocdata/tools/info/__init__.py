@@ -20,8 +20,8 @@ from oocdata.advice import Advice, advise, as_typed, reading_of, size
 from oocdata.blocks import Blocks
 from oocdata.errors import ArgumentError, MismatchedPartsError, SourceError
 from oocdata.formats.opening import list_datasets
-from oocdata.formats.patterns import is_pattern, matches_of
-from oocdata.formats.stored import is_url
+from oocdata.formats.paths import is_url
+from oocdata.formats.patterns import is_pattern, matching_keys
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
 from oocdata.tools.lines import Report, labelled, table
@@ -248,7 +248,7 @@ def _merged(opening: Opening, keys: list[str | None]) -> tuple[list[Description]
     for pattern, members in groups.items():
         if len(members) < _FEWEST_MERGED or not is_pattern(pattern):
             continue
-        if len(matches_of(pattern, names, "")) == len(members):  # the pattern matches no others
+        if len(matching_keys(pattern, names, "")) == len(members):  # the pattern matches no others
             with suppress(SourceError, ArgumentError):  # their shapes differ
                 merged.append(_describe(replace(opening, key=pattern), brief=True))
                 parts.update(members)

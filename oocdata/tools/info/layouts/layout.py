@@ -12,9 +12,9 @@ import numpy as np
 
 from oocdata.datasets.open import open as open_view
 from oocdata.errors import SourceError
-from oocdata.formats.hdf5.file import hdf5_library, open_file, readable
+from oocdata.formats.hdf5.file import hdf5_library, open_file, translate_errors
 from oocdata.formats.opening import format_of, list_datasets
-from oocdata.formats.patterns import natural, tree_of
+from oocdata.formats.patterns import children_by_group, natural_key
 from oocdata.formats.zarr.hierarchy import find_array, group_attributes
 from oocdata.formats.zarr.store import store_of
 from oocdata.threads import cached_property
@@ -75,23 +75,23 @@ class Listing:
 
     @cached_property
     def _tree(self) -> dict[str, list[str]]:
-        return tree_of(name or "" for name in list_datasets(self.path))
+        return children_by_group(name or "" for name in list_datasets(self.path))
 
     @cached_property
     def _names(self) -> Any:
-        """The object that looks names up: `Names` for HDF5, the store for Zarr."""
+        """The object that looks names up: `NameResolver` for HDF5, the store for Zarr."""
         if self.kind == "zarr":
             return store_of(self.path)
-        from oocdata.formats.hdf5.links import Names  # importing h5py is slow
+        from oocdata.formats.hdf5.links import NameResolver  # importing h5py is slow
 
-        return Names(self.file)
+        return NameResolver(self.file)
 
     def below(self, group: str) -> list[str]:
         """Return the names directly below a group in natural order; empty without a group."""
         path = f"/{group}" if group else ""
         is_hdf5 = self.kind == "hdf5"
         names = self._names.below(path) if is_hdf5 else self._tree.get(path, [])
-        return sorted(names, key=natural)
+        return sorted(names, key=natural_key)
 
     def _array(self, name: str) -> Array | None:
         """Return the metadata of an array; None if there is none, or NumPy has no such dtype."""
@@ -133,7 +133,7 @@ def listing_of(target: str, paths: Sequence[str]) -> Iterator[Listing]:
     if listing.kind != "hdf5":
         yield listing
         return
-    with open_file(listing.path) as listing.file, readable(listing.path):
+    with open_file(listing.path) as listing.file, translate_errors(listing.path):
         yield listing
 
 

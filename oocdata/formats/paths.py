@@ -13,7 +13,15 @@ from oocdata.errors import SourceError
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
-__all__ = ["absolute", "file_of", "is_url", "opened", "refused_in", "stored_file", "version_of"]
+__all__ = [
+    "absolute",
+    "file_of",
+    "is_url",
+    "open_stream",
+    "store_error_in",
+    "stored_file",
+    "version_of",
+]
 
 
 def is_url(path: str) -> bool:
@@ -50,7 +58,7 @@ def file_of(version: Version) -> File:
 
 
 @contextmanager
-def opened(
+def open_stream(
     path: str, step: int = 1024, version: Version | None = None
 ) -> Iterator[tuple[IO[bytes], Version]]:
     """Open a file or an object as a stream of bytes; yield it with its version.
@@ -68,7 +76,7 @@ def opened(
         yield stream, file_at.version
 
 
-def refused_in(error: BaseException) -> SourceError | None:
+def store_error_in(error: BaseException) -> SourceError | None:
     """Return the store's error that a parser of archives or headers replaced by its own, if any."""
     chain = error, error.__context__
     return next((cause for cause in chain if isinstance(cause, SourceError)), None)

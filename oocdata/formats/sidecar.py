@@ -17,12 +17,12 @@ from oocdata.engines.files import FileVersion
 from oocdata.engines.whole import whole_file
 from oocdata.errors import SourceError
 
-__all__ = ["kept_beside"]
+__all__ = ["open_sidecar"]
 
 Result = TypeVar("Result")
 
 
-def kept_beside(
+def open_sidecar(
     version: FileVersion,
     kind: str,
     read: Callable[[str], Result | None],
