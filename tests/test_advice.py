@@ -28,7 +28,7 @@ HDF5 = Storage("HDF5", "sim.h5", "/u", "chunks of (100, 64)", "gzip 4", chunks=(
                opened={"target": "sim.h5", "key": "/u"})  # fmt: skip
 CHUNKED = Reading(
     storage=HDF5, order="block shuffle", row_bytes=256, block_length=100,
-    mixing=Mixing(4.9, 5.0), full=30.0,
+    mixing=Mixing(4.9, 5.0), full_amplification=30.0,
 )  # fmt: skip
 PLAIN = Reading(storage=replace(HDF5, chunks=None, codec="none"))
 
@@ -45,7 +45,7 @@ def test_nothing_is_advised_where_nothing_is_wrong() -> None:
     ("full", "kinds"), [(1.2, []), (2.0, ["order"]), (9.0, ["order", "chunks"])]
 )
 def test_a_full_shuffle_of_chunks(full: float, kinds: list[str]) -> None:
-    found = told(replace(CHUNKED, order="full shuffle", full=full))
+    found = told(replace(CHUNKED, order="full shuffle", full_amplification=full))
     assert list(found) == kinds
     if "chunks" in kinds:
         assert "decodes 9 bytes for each byte used" in found["order"].text
@@ -111,8 +111,8 @@ def test_a_disk_that_is_the_limit(rate: float, bound: bool) -> None:
 
 
 def test_a_slow_function_comes_first() -> None:
-    assert "workers=2" in advise(CHUNKED, Measured(mapped=0.9))[0].text
-    several = advise(replace(CHUNKED, workers=2), Measured(mapped=0.9))
+    assert "workers=2" in advise(CHUNKED, Measured(map_share=0.9))[0].text
+    several = advise(replace(CHUNKED, workers=2), Measured(map_share=0.9))
     assert "90% of a batch's time" in several[0].text
     assert "more than 2 workers" in several[0].text
 
@@ -126,7 +126,7 @@ def test_a_slow_function_comes_first() -> None:
     ],
 )
 def test_a_model_that_waits_gets_some_advice(reading: Reading, words: str) -> None:
-    (one,) = advise(reading, Measured(waits=True))
+    (one,) = advise(reading, Measured(model_waits=True))
     assert words in one.text
 
 
@@ -240,7 +240,7 @@ def test_the_expected_cost_of_a_full_shuffle(chunk: int, made: Any) -> None:
     set_memory(8 << 20)
     try:
         loader = made(view).batches(32, shuffle="global")
-        assert reading_of(loader).full == pytest.approx(amplification(loader), rel=0.15)
+        assert reading_of(loader).full_amplification == pytest.approx(amplification(loader), rel=0.15)
     finally:
         set_memory(DEFAULT_MEMORY)
 

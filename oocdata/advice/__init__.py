@@ -68,10 +68,10 @@ class Measured:
     rates: Mapping[str, Mapping[int, Sequence[float]]] = field(default_factory=dict)
     # Highest rates that "memory", "decoder" and "disk" allow.
     limits: Mapping[str, float] = field(default_factory=dict)
-    mapped: float = 0.0  # share of a batch's time that is spent in functions given to `map`
-    waits: bool = False  # whether the model waits for data, so that any speed-up helps
+    map_share: float = 0.0  # share of a batch's time that is spent in functions given to `map`
+    model_waits: bool = False  # whether the model waits for data, so that any speed-up helps
     # Bytes per request to a store, if the link is the bottleneck.
-    fetched: int | None = None
+    request_bytes: int | None = None
 
     def best(self, order: str) -> float:
         """Return the highest median rate of an order; 0 if it was not measured."""
@@ -87,7 +87,7 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
     >>> from oocdata.engines.source import Storage
     >>> storage = Storage("HDF5", chunks=(100, 64), codec="gzip 4")
     >>> reading = Reading(
-    ...     storage=storage, order="full shuffle", block_length=100, full=30.0
+    ...     storage=storage, order="full shuffle", block_length=100, full_amplification=30.0
     ... )
     >>> [one.kind for one in advise(reading)]
     ['order', 'chunks']
@@ -101,7 +101,7 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
         *_of_store(reading, measured),
         *_of_limits(reading, measured),
     )
-    if found or not measured.waits:
+    if found or not measured.model_waits:
         return found
     if reading.storage.chunks is not None:
         return (Advice("codec", "Chunks are decoded: a faster codec or more cores help."),)
@@ -123,8 +123,8 @@ def _bytes(number: float) -> str:
 
 def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
     """Yield advice about mapped functions, axes, order and chunks."""
-    if measured.mapped > 0.5:
-        text = f"{measured.mapped:.0%} of a batch's time is your map function: "
+    if measured.map_share > 0.5:
+        text = f"{measured.map_share:.0%} of a batch's time is your map function: "
         if reading.workers:
             text += f"make it faster, or take more than {reading.workers} workers."
         else:
@@ -144,7 +144,7 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
         )
         yield Advice("layout", text, reading.convert())
         return  # there are no chunks
-    amplification = reading.full
+    amplification = reading.full_amplification
     full, block = measured.best("full shuffle"), measured.best("block shuffle")
     if amplification >= _MUCH:
         text = (
@@ -179,7 +179,7 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
 def _of_chunk_rows(reading: Reading) -> Iterator[Advice]:
     """Yield advice to shorten chunks or to mix more of them, if the order needs it."""
     rows, mixing = reading.fitting_rows, reading.mixing
-    costly = reading.order == "full shuffle" and reading.full >= _LONG
+    costly = reading.order == "full shuffle" and reading.full_amplification >= _LONG
     decodings = 1.0  # of each chunk, in an order that should decode it once
     if reading.block_length > 1 and reading.order != "full shuffle":
         decodings = reading.amplification / max(1.0, reading.crop_amplification)
@@ -190,10 +190,10 @@ def _of_chunk_rows(reading: Reading) -> Iterator[Advice]:
         return
     text = f"Chunks of {reading.block_length:,} rows are long for shuffling."
     if costly:
-        fewer = max(1.0, reading.full * rows / reading.block_length)
+        fewer = max(1.0, reading.full_amplification * rows / reading.block_length)
         text += (
             f" With {rows:,} rows a full shuffle would decode about {_bytes(fewer)} for each byte "
-            f"used, not {reading.full:,.0f}."
+            f"used, not {reading.full_amplification:,.0f}."
         )
     if decodings >= _MUCH:
         text += (
@@ -212,20 +212,20 @@ def _of_chunk_rows(reading: Reading) -> Iterator[Advice]:
 def _of_store(reading: Reading, measured: Measured) -> Iterator[Advice]:
     """Yield advice about the link to a store: fewer and larger requests, or closer bytes."""
     storage = reading.storage
-    if measured.fetched is not None:
+    if measured.request_bytes is not None:
         closer = (
             "What would help: a cache folder for later epochs (cache=… of ooc.open), more memory, "
             "for more bytes in flight (ooc.set_memory), or a machine nearer to the store."
         )
-        text = f"Requests fetch only {size(measured.fetched)} each, so round trips dominate. "
-        if measured.fetched >= _LARGE_REQUEST:
+        text = f"Requests fetch only {size(measured.request_bytes)} each, so round trips dominate. "
+        if measured.request_bytes >= _LARGE_REQUEST:
             yield Advice("link", closer)
         elif storage.chunks is None:
             text += "A copy in chunks is fetched in larger ranges, and shuffled by blocks. "
             yield Advice("link", text + closer, reading.convert(chunked=True))
         else:
             text += "Larger chunks need fewer requests. "
-            rows = max(1, reading.chunk_rows * (_LARGE_REQUEST // max(1, measured.fetched)))
+            rows = max(1, reading.chunk_rows * (_LARGE_REQUEST // max(1, measured.request_bytes)))
             yield Advice("link", text + closer, reading.convert(chunks=rows))
     if storage.is_remote and storage.format.startswith("HDF5"):
         from oocdata.stores.blocks import BLOCK, blocks_of_metadata

@@ -70,7 +70,7 @@ class Reading:
     row_bytes: int = 1  # of a stored row, counting only the bytes that elements use
     block_length: int = 1  # neighbouring elements that are decoded together
     amplification: float = 1.0  # bytes decoded per byte used
-    full: float = 1.0  # the same for a full shuffle
+    full_amplification: float = 1.0  # the same for a full shuffle
     crop_amplification: float = 1.0  # bytes of chunks per byte of the elements cropped from them
     chunks_per_row: int = 1  # chunks over which each row is divided
     chunk_rows: int = 1  # rows of which a chunk holds the whole or a piece
@@ -167,7 +167,7 @@ def reading_of(loader: Loader) -> Reading:
         row_bytes=prod(lengths[~is_sample_axis].tolist()) * itemsize,
         block_length=typical_length(dataset.blocks, count),
         amplification=amplification(loader),
-        full=full_amplification,
+        full_amplification=full_amplification,
         crop_amplification=crop_amplification,
         chunks_per_row=chunks_per_row,
         chunk_rows=chunk_rows,

@@ -3,7 +3,7 @@
 Users call `create`, which returns a `Writer`. `target` describes the new array, with `codec` and
 `chunking`. `storage` defines the interface of the formats: `flat`, `hdf5` (with `encoding`) and
 `zarr`. `placement` renames the result to its final path, with the help of `lock` and `disk`, after
-`present` has inspected an existing file there; `upload` writes to a store instead. `cache` writes
+`existing` has inspected an existing file there; `upload` writes to a store instead. `cache` writes
 the arrays of `Dataset.cache`.
 """
 

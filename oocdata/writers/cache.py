@@ -36,7 +36,7 @@ from oocdata.errors import ArgumentError
 from oocdata.formats.npy import open_npy
 from oocdata.index import as_path
 from oocdata.memory import cache_share
-from oocdata.writers.disk import writable, write_text
+from oocdata.writers.disk import write_errors, write_text
 from oocdata.writers.flat import open_npy_storage
 from oocdata.writers.target import Target
 
@@ -184,7 +184,7 @@ def _locked(folder: str) -> Iterator[None]:
     """Lock the folder of a cache against other writers; the lock ends with the process."""
     lock = os.path.join(folder, "lock")
     while True:
-        with writable(folder):
+        with write_errors(folder):
             os.makedirs(folder, exist_ok=True)
         with open(lock, "wb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)

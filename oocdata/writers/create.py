@@ -24,10 +24,10 @@ from oocdata.writers.chunking import (
     full_shape,
 )
 from oocdata.writers.codec import NONE, Codec, Format, Shuffled, as_codec
-from oocdata.writers.target import Target, fit_chunks, format_by_suffix, holds, target_key
+from oocdata.writers.target import Target, fit_chunks, format_by_suffix, can_hold, target_key
 from oocdata.writers.writer import Writer
 
-__all__ = ["chunked", "create"]
+__all__ = ["chunks_and_shards", "create"]
 
 
 def create(
@@ -153,12 +153,12 @@ def create(
         raise UnsupportedDtypeError(
             f"`dtype` must be one that files can describe; got {stored}. Write float32 or float16."
         )
-    if fill_value is not None and not holds(stored, fill_value):
+    if fill_value is not None and not can_hold(stored, fill_value):
         raise ArgumentError(
             f"`fill_value` must be a number that {stored} can hold; got {fill_value!r}."
         )
     chosen_codec = as_codec(codec, shuffle, kind)
-    chunk, shard = chunked(kind, array_shape, stored, chosen_codec, chunks, shards, growing=growing)
+    chunk, shard = chunks_and_shards(kind, array_shape, stored, chosen_codec, chunks, shards, growing=growing)
     target = Target(
         format=kind,
         key=target_key(kind, key),
@@ -196,7 +196,7 @@ def _check_attributes(attributes: Any) -> None:
             raise ArgumentError(f"the name of an attribute must be a text; got {name!r}.")
 
 
-def chunked(
+def chunks_and_shards(
     kind: Format,
     shape: tuple[int, ...],
     dtype: np.dtype[Any],
@@ -214,7 +214,7 @@ def chunked(
 
     Examples
     --------
-    >>> chunked("zarr", (1000, 64, 64), np.dtype("f4"), Codec("zstd", 3), None, None)
+    >>> chunks_and_shards("zarr", (1000, 64, 64), np.dtype("f4"), Codec("zstd", 3), None, None)
     ((16, 64, 64), (1008, 64, 64))
     """
     if kind == "npy" and (chunks is not None or shards):

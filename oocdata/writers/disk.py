@@ -16,14 +16,14 @@ __all__ = [
     "move",
     "old_path",
     "sync_folders",
-    "writable",
+    "write_errors",
     "write_json",
     "write_text",
 ]
 
 
 @contextmanager
-def writable(path: str, key: str | None = None) -> Iterator[None]:
+def write_errors(path: str, key: str | None = None) -> Iterator[None]:
     """Raise write errors, such as those of a full disk, as `SourceError`; also those of HDF5."""
     try:
         yield
@@ -53,7 +53,7 @@ def write_json(path: str, node: dict[str, Any]) -> None:
 
 def write_text(path: str, text: str) -> None:
     """Write a small file atomically, and flush it to the disk."""
-    with writable(path), whole_file(path, f"{path}.new") as file:
+    with write_errors(path), whole_file(path, f"{path}.new") as file:
         file.write(text.encode())
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
-from oocdata.writers.disk import writable
+from oocdata.writers.disk import write_errors
 from oocdata.writers.target import Box, Target
 
 __all__ = ["FlatStorage", "open_npy_storage", "write_at"]
@@ -72,7 +72,7 @@ class FlatStorage:
         outer_positions = product(*(range(part.start, part.stop) for part in box[:axis]))
         data = contiguous.reshape(-1).view(np.uint8).data
         nbytes = len(data) // max(1, prod(contiguous.shape[:axis]))
-        with writable(self._path):
+        with write_errors(self._path):
             for number, outer in enumerate(outer_positions):
                 position = (*outer, box[axis].start)
                 first = sum(at * step for at, step in zip(position, strides, strict=False))
@@ -81,14 +81,14 @@ class FlatStorage:
 
     def save(self) -> None:
         """Flush the file to the disk."""
-        with writable(self._path):
+        with write_errors(self._path):
             os.fsync(self._file.fileno())
 
     def close(self, rows: int) -> None:
         """Set the length of the file to so many rows, and write their number to its header."""
         try:
             if self._target.format == "npy":
-                with writable(self._path):
+                with write_errors(self._path):
                     self._file.truncate(self._offset + rows * self._target.row_bytes)
                     self._file.seek(0)
                     _write_header(self._file, self._target, rows)

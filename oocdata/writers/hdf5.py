@@ -20,10 +20,10 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.hdf5.file import error_text, hdf5_library
 from oocdata.threads import cores, in_order
-from oocdata.writers.disk import writable
+from oocdata.writers.disk import write_errors
 from oocdata.writers.encoding import encode_chunk, filters_of
 from oocdata.writers.flat import FlatStorage
-from oocdata.writers.storage import Storage, cells, pad_chunk, relative
+from oocdata.writers.storage import Storage, split_box, pad_chunk, relative
 from oocdata.writers.target import Box, Target
 
 __all__ = ["Hdf5Storage", "open_hdf5_storage"]
@@ -44,7 +44,7 @@ def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Sto
         library = hdf5_library()
         # "w" also for an empty file, which was created only for its permissions.
         mode = "r+" if library.is_hdf5(path) else "w"
-        with writable(path, target.key), library.File(path, mode) as file:
+        with write_errors(path, target.key), library.File(path, mode) as file:
             _create(file, target)
     if target.chunks is not None:
         return Hdf5Storage(target, path, resume=resume)
@@ -125,10 +125,10 @@ class Hdf5Storage:
             origin = tuple(part.start for part in cell)
             return origin, *encode_chunk(self._target.codec, chunk)
 
-        with closing(in_order(self._threads, encode, cells(box, chunks))) as encoded:
+        with closing(in_order(self._threads, encode, split_box(box, chunks))) as encoded:
             for origin, data, skipped in encoded:
                 dataset = self._open()
-                with writable(self._path, self._target.key):
+                with write_errors(self._path, self._target.key):
                     dataset.id.write_direct_chunk(origin, data, skipped)
                 self._unsaved += 1
                 if self._unsaved >= _MOST_UNSAVED:
@@ -137,7 +137,7 @@ class Hdf5Storage:
 
     def _open(self) -> Any:
         if self._dataset is None:
-            with writable(self._path, self._target.key):
+            with write_errors(self._path, self._target.key):
                 self._file = hdf5_library().File(self._path, "r+")
             config = self._file.id.get_mdc_config()
             config.evictions_enabled = 0
@@ -155,7 +155,7 @@ class Hdf5Storage:
             os.fsync(file.fileno())  # the chunks, before the metadata refers to them
             with open(_marker(self._path), "wb") as marker:
                 os.fsync(marker.fileno())
-            with writable(self._path, self._target.key):
+            with write_errors(self._path, self._target.key):
                 self._close_file()
             os.fsync(file.fileno())
         os.unlink(_marker(self._path))

@@ -17,9 +17,9 @@ from typing import ClassVar, Literal
 from oocdata.engines.whole import sync_file
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.writers.codec import Format
-from oocdata.writers.disk import move, old_path, sync_folders, writable
+from oocdata.writers.disk import move, old_path, sync_folders, write_errors
 from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
-from oocdata.writers.present import (
+from oocdata.writers.existing import (
     arrays_in,
     check_file,
     check_group,
@@ -47,7 +47,7 @@ class Placement:
     key: str | None  #: of the array in the file
     format: Format
     overwrite: bool  #: whether an existing array of that name may be replaced
-    before: str = ""  #: version of the existing HDF5 file; empty if there is none
+    existing_version: str = ""  #: version of the existing HDF5 file; empty if there is none
 
     @classmethod
     def of(cls, path: str, key: str | None, target: Format, overwrite: bool) -> Placement:
@@ -76,12 +76,12 @@ class Placement:
         return os.path.join(self.folder, f"result.{_SUFFIX.get(self.format, self.format)}")
 
     @property
-    def reopened(self) -> str:
+    def path_to_verify(self) -> str:
         """The path from which the complete result is read for verification."""
         return self.result
 
     @property
-    def left(self) -> str:
+    def leftover_place(self) -> str:
         """The place of an interrupted result, as a phrase of an error message."""
         return f"in '{self.folder}'"
 
@@ -168,7 +168,7 @@ class Placement:
 
     def _check_unchanged(self) -> None:
         """Raise if the existing HDF5 file has changed meanwhile; its new data would be lost."""
-        if self.format == "hdf5" and version_text(self.path) != self.before:
+        if self.format == "hdf5" and version_text(self.path) != self.existing_version:
             raise SourceError(
                 "the file must not change while an array is added to it or it is replaced; it "
                 "has. It was left as it is: do it again.",
@@ -234,7 +234,7 @@ class Placement:
                 os.close(os.open(self.result, flags, stat.S_IRUSR | stat.S_IWUSR))
             os.chmod(self.result, mode | stat.S_IRUSR | stat.S_IWUSR)  # we must be able to write
         if self._keeps_others():
-            with writable(self.result):
+            with write_errors(self.result):
                 shutil.copyfile(self.path, self.result)
         self._check_unchanged()
 

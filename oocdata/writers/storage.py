@@ -9,10 +9,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.writers.disk import writable
+from oocdata.writers.disk import write_errors
 from oocdata.writers.target import Box, Target
 
-__all__ = ["Storage", "cells", "open_storage", "pad_chunk", "relative"]
+__all__ = ["Storage", "split_box", "open_storage", "pad_chunk", "relative"]
 
 
 class Storage(Protocol):
@@ -43,7 +43,7 @@ def open_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
 
     Raises `SourceError` if it can't be resumed.
     """
-    with writable(path, target.key):
+    with write_errors(path, target.key):
         if target.format == "zarr":
             from oocdata.writers.zarr import ZarrStorage
 
@@ -57,12 +57,12 @@ def open_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
         return open_npy_storage(target, path, resume=resume)
 
 
-def cells(box: Box, step: Sequence[int]) -> Iterator[Box]:
+def split_box(box: Box, step: Sequence[int]) -> Iterator[Box]:
     """Yield the parts of a box that are in one chunk each, in C order.
 
     Examples
     --------
-    >>> [(part.start, part.stop) for part, in cells((slice(6, 11),), (4,))]
+    >>> [(part.start, part.stop) for part, in split_box((slice(6, 11),), (4,))]
     [(6, 8), (8, 11)]
     """
     axes = []

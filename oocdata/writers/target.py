@@ -13,7 +13,7 @@ import numpy as np
 from oocdata.errors import ArgumentError
 from oocdata.writers.codec import NONE, Codec, Format
 
-__all__ = ["Box", "Target", "fit_chunks", "format_by_suffix", "holds", "target_key"]
+__all__ = ["Box", "Target", "fit_chunks", "format_by_suffix", "can_hold", "target_key"]
 
 Box: TypeAlias = tuple[slice, ...]
 """A box of an array: a slice with start and stop along each axis."""
@@ -120,12 +120,12 @@ def fit_chunks(lengths: Sequence[int], shape: Sequence[int], growing: bool) -> t
     )
 
 
-def holds(dtype: np.dtype[Any], fill: Any) -> bool:
+def can_hold(dtype: np.dtype[Any], fill: Any) -> bool:
     """Return whether a dtype can represent a fill value, exactly or rounded to a float.
 
     Examples
     --------
-    >>> holds(np.dtype("u1"), 300), holds(np.dtype("f4"), 0.1)
+    >>> can_hold(np.dtype("u1"), 300), can_hold(np.dtype("f4"), 0.1)
     (False, True)
     """
     try:

@@ -26,7 +26,7 @@ from oocdata.stores.failures import told
 from oocdata.stores.looking import small
 from oocdata.writers.codec import Format
 from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
-from oocdata.writers.present import check_node
+from oocdata.writers.existing import check_node
 from oocdata.writers.target import Box, Target
 from oocdata.writers.zarr import ZarrStorage
 
@@ -47,7 +47,7 @@ class Upload:
 
     on_disk: ClassVar[Literal[False]] = False
     inode: ClassVar = 0  # nothing is renamed
-    before: ClassVar = ""  # nor is anything replaced
+    existing_version: ClassVar = ""  # nor is anything replaced
 
     path: str  #: the URL of the root
     key: str | None  #: of the array below it
@@ -84,12 +84,12 @@ class Upload:
         return os.path.join(self.folder, "result.zarr")
 
     @property
-    def reopened(self) -> str:
+    def path_to_verify(self) -> str:
         """The path from which the complete result is read for verification."""
         return self.path
 
     @property
-    def left(self) -> str:
+    def leftover_place(self) -> str:
         """The place of an interrupted result, as a phrase of an error message."""
         return f"below '{self.path}', and notes of it in '{self.folder}'"
 

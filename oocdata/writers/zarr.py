@@ -24,9 +24,9 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.codecs import codecs
 from oocdata.threads import cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec
-from oocdata.writers.disk import sync_folders, writable, write_json
+from oocdata.writers.disk import sync_folders, write_errors, write_json
 from oocdata.writers.encoding import compress
-from oocdata.writers.storage import cells, pad_chunk, relative
+from oocdata.writers.storage import split_box, pad_chunk, relative
 from oocdata.writers.target import Box, Target
 
 __all__ = ["ZarrStorage"]
@@ -65,8 +65,8 @@ class ZarrStorage:
 
     def write(self, box: Box, values: NDArray[Any]) -> None:
         """Write a box, with one file for each of its shards or chunks."""
-        units = ((unit, values[relative(unit, box)]) for unit in cells(box, self._target.unit))
-        with writable(self._folder):
+        units = ((unit, values[relative(unit, box)]) for unit in split_box(box, self._target.unit))
+        with write_errors(self._folder):
             if self._target.shards is None:
                 in_threads(self._threads, self._write_chunk, units)
                 return
@@ -91,7 +91,7 @@ class ZarrStorage:
         grid = tuple(long // step for long, step in zip(shard_shape, chunk_shape, strict=True))
         index = np.full((*grid, 2), _ABSENT, "<u8")
         box = tuple(slice(0, length) for length in values.shape)
-        chunks = list(cells(box, chunk_shape))
+        chunks = list(split_box(box, chunk_shape))
         offset = 0
         encoded = in_order(self._threads, lambda chunk: self._encode(values[chunk]), chunks)
         with closing(encoded):
@@ -140,7 +140,7 @@ class ZarrStorage:
             while folder not in folders:
                 folders.add(folder)
                 folder = os.path.dirname(folder)
-        with writable(self._folder):
+        with write_errors(self._folder):
             in_threads(self._threads, sync_file, names)
             in_threads(self._threads, sync_file, folders)
 
@@ -148,7 +148,7 @@ class ZarrStorage:
         """Write the final number of rows to the metadata."""
         try:
             self.save()
-            with writable(self._folder):
+            with write_errors(self._folder):
                 with open(self._metadata, encoding="utf-8") as file:
                     node = json.load(file)
                 write_json(self._metadata, {**node, "shape": [rows, *self._target.element]})

@@ -173,7 +173,7 @@ def bench(
         if way.reader == "NumPy":
             by_order.setdefault(way.order, {})[way.batch_size] = way.rounds
         if way.order == "full shuffle":
-            reading = replace(reading, full=way.amplification)
+            reading = replace(reading, full_amplification=way.amplification)
     most = {limit.name: limit.elements for limit in found.limits}
     return replace(found, advice=advise(reading, Measured(rates=by_order, limits=most)))
 

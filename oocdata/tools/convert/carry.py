@@ -23,7 +23,7 @@ from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import PACKING, VALID
 from oocdata.writers.codec import NAMES, Format
-from oocdata.writers.target import holds
+from oocdata.writers.target import can_hold
 
 __all__ = ["Metadata", "metadata_for", "refuse_dtype"]
 
@@ -91,7 +91,7 @@ def _as_dtypes(value: Any, through: set[np.dtype[Any]], dtype: np.dtype[Any]) ->
         numbers = np.ravel(value)
     except ValueError:  # lists of unequal length
         return None
-    same = [holds(one, number) for one in through for number in numbers]
+    same = [can_hold(one, number) for one in through for number in numbers]
     if not same or not all(same):
         return None
     converted = numbers.astype(dtype)

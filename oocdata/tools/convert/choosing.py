@@ -24,7 +24,7 @@ from oocdata.tools.convert.steps import PIECE_BYTES, Steps, chunk_of, steps_of
 from oocdata.tools.lines import Report, labelled
 from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
 from oocdata.writers.codec import NAMES, NONE, Shuffled, as_codec
-from oocdata.writers.create import chunked
+from oocdata.writers.create import chunks_and_shards
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
 from oocdata.writers.upload import Upload
@@ -191,7 +191,7 @@ def plan_of(
     target_codec = as_codec(codec, shuffle, kind)
     # Two blocks are in flight, one being read and one being written, and their encoded copies.
     block_bytes = bound // 4
-    chunk_shape, shard = chunked(
+    chunk_shape, shard = chunks_and_shards(
         kind,
         view.shape,
         view.dtype,
@@ -223,7 +223,7 @@ def plan_of(
         result = f"{kind} {key} {target.storage}, {target_codec}, {view.dtype} {view.shape}"
         about["the result"] = result
         about["the steps"] = f"{steps.blocks} {steps.tiles}"
-        about["the file that it is added to"] = placement.before or "none"
+        about["the file that it is added to"] = placement.existing_version or "none"
     return Plan(
         view=view,
         target=target,

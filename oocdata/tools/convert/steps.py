@@ -27,9 +27,9 @@ from oocdata.errors import SourceError
 from oocdata.threads import in_threads
 from oocdata.tools.passes import read_into, read_rows
 from oocdata.writers.chunking import default_chunks
-from oocdata.writers.disk import writable
+from oocdata.writers.disk import write_errors
 from oocdata.writers.flat import write_at
-from oocdata.writers.storage import cells, relative
+from oocdata.writers.storage import split_box, relative
 from oocdata.writers.target import Box
 
 __all__ = [
@@ -55,7 +55,7 @@ class Grid:
 
     def boxes(self) -> Iterator[Box]:
         """Yield the boxes in C order."""
-        return cells(tuple(slice(0, length) for length in self.shape), self.step)
+        return split_box(tuple(slice(0, length) for length in self.shape), self.step)
 
     @property
     def most(self) -> int:
@@ -147,8 +147,8 @@ class Scratch:
             part = np.ascontiguousarray(values[relative(piece, tile)])
             write_at(self._file, part.reshape(-1).view(np.uint8).data, self._offset(piece))
 
-        with writable(self._path):
-            in_threads(self._threads, write_piece, cells(tile, self._blocks.step))
+        with write_errors(self._path):
+            in_threads(self._threads, write_piece, split_box(tile, self._blocks.step))
 
     def read(self, block: Box, out: NDArray[Any]) -> None:
         """Read the pieces of a block."""
@@ -164,7 +164,7 @@ class Scratch:
                 )
             out[relative(piece, block)] = values.reshape(shape)
 
-        in_threads(self._threads, read_piece, cells(block, self._tiles.step))
+        in_threads(self._threads, read_piece, split_box(block, self._tiles.step))
 
     def _offset(self, piece: Box) -> int:
         """Return the byte at which a piece begins."""
@@ -183,7 +183,7 @@ class Scratch:
 
     def save(self) -> None:
         """Sync the file to the disk."""
-        with writable(self._path):
+        with write_errors(self._path):
             os.fsync(self._file.fileno())
 
     def close(self) -> None:

@@ -129,7 +129,7 @@ def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
                 if lock.held():  # otherwise, another process uses the folder by now
                     plan.placement.remove()
             elif isinstance(error, OSError | ArgumentError):
-                error.add_note(f"The part that is done is kept {plan.placement.left}.")
+                error.add_note(f"The part that is done is kept {plan.placement.leftover_place}.")
             raise
 
 
@@ -254,7 +254,7 @@ class _Run:
         with self._reading_back():
             target = self._plan.target
             dtype = target.dtype if is_small_float(target.dtype) else None
-            result = open_view(self._plan.placement.reopened, target.key, dtype=dtype)
+            result = open_view(self._plan.placement.path_to_verify, target.key, dtype=dtype)
         differing: list[int] = []
 
         def compare(box: Box, values: NDArray[Any]) -> None:

@@ -271,10 +271,10 @@ def _describe(opening: Opening, *, brief: bool = False) -> Description:
         reading = reading_of(loader)
         advice += advise(reading)
         shuffling = f"shuffle=True is a {reading.order}: {loader.reason}."
-        if reading.order == "block shuffle" and reading.full > 1.5:
+        if reading.order == "block shuffle" and reading.full_amplification > 1.5:
             shuffling += (
-                f' A full shuffle (shuffle="global") would decode {reading.full:,.0f} bytes for '
-                "each byte used."
+                f' A full shuffle (shuffle="global") would decode '
+                f"{reading.full_amplification:,.0f} bytes for each byte used."
             )
     return Description(
         path=storage.path,

@@ -222,7 +222,7 @@ def profile(
     if fast and not (limited and found.verdict == "alone"):
         return found
     fetched = found.link.range_bytes if found.link is not None and limited else None
-    measured = Measured(mapped=mapped, waits=True, fetched=fetched)
+    measured = Measured(map_share=mapped, model_waits=True, request_bytes=fetched)
     return replace(found, advice=advise(reading_of(loader), measured))
 
 
