@@ -12,7 +12,7 @@
 import importlib
 import typing
 
-from oocdata import chain, errors
+from oocdata import errors, registry
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.open import open  # noqa: A004  # the field's word
 from oocdata.datasets.parts import Parts
@@ -116,26 +116,26 @@ def _later(module: str, name: str) -> typing.Callable[..., typing.Any]:
     return call
 
 
-# Functions of higher modules that methods of lower ones call; see `oocdata.chain`.
-chain.provide("enumerate", _later("datasets.zip", "enumerated"))
-chain.provide("map", _later("datasets.map", "Map"))
-chain.provide("patches", _later("datasets.patches", "make_patches"))
-chain.provide("sparse", _later("datasets.sparse", "sparse_rows"))
-chain.provide("windows", _later("datasets.windows", "windows_of_view"))
-chain.provide("loader", _later("loader", "make_loader"))
-chain.provide("concatenate", _later("datasets.stack", "concatenate"))
-chain.provide("each_block", _later("tools.passes", "each_block"))
-chain.provide("check_workers", _later("reading.workers.sent", "check_workers"))
-chain.provide("describe", _later("describe", "describe"))
-chain.provide("explain", _later("explain", "explain"))
-chain.provide("epoch", _later("reading.ahead", "read_ahead"))
-chain.provide("to_tf", _later("frontends.tfdata", "to_tf"))
-chain.provide("to_keras", _later("frontends.keras", "Batches"))
-chain.provide("stream_to_tf", _later("frontends.tfdata", "stream_to_tf"))
-chain.provide("stream_to_keras", _later("frontends.keras", "StreamBatches"))
-chain.provide("cache", _later("writers.cache", "cache"))
-chain.provide("parse", _later("frontends.examples", "parse"))
-chain.provide("profile", _later("tools.profile", "profile"))
+# Functions of higher modules that methods of lower ones call; see `oocdata.registry`.
+registry.register("enumerate", _later("datasets.zip", "enumerated"))
+registry.register("map", _later("datasets.map", "Map"))
+registry.register("patches", _later("datasets.patches", "make_patches"))
+registry.register("sparse", _later("datasets.sparse", "sparse_rows"))
+registry.register("windows", _later("datasets.windows", "windows_of_view"))
+registry.register("loader", _later("loader", "make_loader"))
+registry.register("concatenate", _later("datasets.stack", "concatenate"))
+registry.register("each_block", _later("tools.passes", "each_block"))
+registry.register("check_workers", _later("reading.workers.sharing", "check_workers"))
+registry.register("describe", _later("describe", "describe"))
+registry.register("explain", _later("explain", "explain"))
+registry.register("epoch", _later("reading.ahead", "read_ahead"))
+registry.register("to_tf", _later("frontends.tfdata", "to_tf"))
+registry.register("to_keras", _later("frontends.keras", "Batches"))
+registry.register("stream_to_tf", _later("frontends.tfdata", "stream_to_tf"))
+registry.register("stream_to_keras", _later("frontends.keras", "StreamBatches"))
+registry.register("cache", _later("writers.cache", "cache"))
+registry.register("parse", _later("frontends.examples", "parse"))
+registry.register("profile", _later("tools.profile", "profile"))
 
 
 def __getattr__(name: str) -> typing.Any:

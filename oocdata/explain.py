@@ -137,7 +137,7 @@ class Explanation:
         together = f", {self.steps_together} to a read" if self.steps_together > 1 else ""
         lines.append(
             f"memory at most {size(self.resident_bytes)}: {self.in_flight} batches in flight"
-            f"{together}; what is kept of chunks or small rows; scratch"
+            f"{together}; cached chunks or small rows; scratch"
         )
         lines += [f"advice {advice.text}" for advice in self.advice]
         return "\n".join(lines)

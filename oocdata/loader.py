@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata import chain
+from oocdata import registry
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw, public_names
@@ -88,7 +88,7 @@ def make_loader(
             f"{processes}."
         )
     if processes:
-        chain.make("check_workers", loader)
+        registry.call("check_workers", loader)
     return loader
 
 
@@ -381,7 +381,7 @@ class Loader(Epochs):
         start, epoch = self._checked(start, epoch, len(self), "start")
         parallel = as_count("parallel", parallel)
         prefetch = as_count("prefetch", prefetch, at_least=0)
-        batches: Iterator[Batch] = chain.make(
+        batches: Iterator[Batch] = registry.call(
             "epoch", self, epoch, start, parallel=parallel, prefetch=prefetch
         )
         return batches
@@ -438,7 +438,7 @@ class Loader(Epochs):
 
     def describe(self) -> dict[str, Any]:
         """Return the loader's description as JSON data, from which its fingerprint is computed."""
-        description: dict[str, Any] = chain.make("describe", self)
+        description: dict[str, Any] = registry.call("describe", self)
         return description
 
     def explain(self, *, parallel: int = 2, prefetch: int = 2) -> Explanation:
@@ -449,7 +449,7 @@ class Loader(Epochs):
         parallel, prefetch : int
             The values that you will pass to `to_tf` or `epoch`.
         """
-        explanation: Explanation = chain.make("explain", self, parallel, prefetch)
+        explanation: Explanation = registry.call("explain", self, parallel, prefetch)
         return explanation
 
     def profile(
@@ -495,7 +495,7 @@ class Loader(Epochs):
         >>> found.verdict, found.data_rate > 0
         ('alone', True)
         """
-        profile: Profile = chain.make("profile", self, model_step, seconds=seconds, to_tf=to_tf)
+        profile: Profile = registry.call("profile", self, model_step, seconds=seconds, to_tf=to_tf)
         return profile
 
     def to_tf(
@@ -560,7 +560,7 @@ class Loader(Epochs):
         """
         dense = not as_flag("sparse", sparse)
         loader = self if dense else replace(self, dataset=self.dataset.sparse())
-        dataset: tf.data.Dataset = chain.make(
+        dataset: tf.data.Dataset = registry.call(
             "to_tf", loader, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch,
             service=service, job_name=job_name,
         )  # fmt: skip
@@ -576,5 +576,5 @@ class Loader(Epochs):
         oocdata.errors.MissingDependencyError
             If Keras is not installed.
         """
-        dataset: keras.utils.PyDataset = chain.make("to_keras", self)
+        dataset: keras.utils.PyDataset = registry.call("to_keras", self)
         return dataset

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
-from oocdata import chain
+from oocdata import registry
 from oocdata.datasets.spec import (
     Batch,
     Spec,
@@ -25,10 +25,10 @@ from oocdata.datasets.spec import (
 )
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError, EmptyError
+from oocdata.generator_batches import GeneratorBatches, as_yielded
 from oocdata.index import as_count, as_whole
 from oocdata.runs import MOST_WORKERS, Ahead, Epochs, Pass, Run, plan_ahead
 from oocdata.threads import cached_property
-from oocdata.yields import Yields, as_yielded
 
 if TYPE_CHECKING:
     import keras
@@ -209,7 +209,7 @@ class Generated:
         """
         stream = Stream(self, as_count("batch_size", batch_size), bool(drop_remainder))
         if self.workers:
-            chain.make("check_workers", stream)
+            registry.call("check_workers", stream)
         return stream
 
 
@@ -284,7 +284,7 @@ class Stream(Epochs):
 
     def reader(self) -> Callable[[Run], list[Batch]]:
         """Return the function that makes a generator's next batch, to be called in order."""
-        return Yields(self.dataset, self.batch_size).run
+        return GeneratorBatches(self.dataset, self.batch_size).run
 
     def epoch(self, epoch: int, *, prefetch: int = 2) -> Iterator[Batch]:
         """Iterate over the batches of new generators, one in each worker process.
@@ -299,7 +299,7 @@ class Stream(Epochs):
         """
         epoch = as_count("epoch", epoch, at_least=0)
         prefetch = as_count("prefetch", prefetch, at_least=0)
-        batches: Iterator[Batch] = chain.make("epoch", self, epoch, prefetch=prefetch)
+        batches: Iterator[Batch] = registry.call("epoch", self, epoch, prefetch=prefetch)
         return batches
 
     def to_tf(self, *, prefetch: int = 2) -> tf.data.Dataset:
@@ -324,7 +324,7 @@ class Stream(Epochs):
         oocdata.errors.MissingDependencyError
             If TensorFlow is not installed.
         """
-        dataset: tf.data.Dataset = chain.make("stream_to_tf", self, prefetch)
+        dataset: tf.data.Dataset = registry.call("stream_to_tf", self, prefetch)
         return dataset
 
     def to_keras(self, steps: int | None = None) -> keras.utils.PyDataset:
@@ -344,5 +344,5 @@ class Stream(Epochs):
         oocdata.errors.MissingDependencyError
             If Keras is not installed.
         """
-        dataset: keras.utils.PyDataset = chain.make("stream_to_keras", self, steps)
+        dataset: keras.utils.PyDataset = registry.call("stream_to_keras", self, steps)
         return dataset

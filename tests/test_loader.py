@@ -22,7 +22,7 @@ from oocdata.datasets.view import View
 from oocdata.engines import buffers, ring
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, EmptyError, PositionError
-from oocdata.frontends.batching import tensors_of
+from oocdata.frontends.batching import stack_batches
 from oocdata.memory import DEFAULT_MEMORY, set_memory
 from oocdata.runs import Run
 from oocdata.testing import RecordingSource, sample_array
@@ -90,7 +90,7 @@ def test_calls_of_small_batches_that_are_read_together() -> None:
     assert loader.steps_together == 64
     batches = loader.read(Run(0, 0, 64))
     assert len(_calls_of(lambda: loader.read(Run(0, 1, 65)))) <= 7 * 64
-    assert len(_calls_of(lambda: tensors_of(batches, loader))) <= 5 * 64
+    assert len(_calls_of(lambda: stack_batches(batches, loader))) <= 5 * 64
 
 
 def _calls_of(read: Callable[[], Any]) -> list[str]:

@@ -18,7 +18,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata import chain
+from oocdata import registry
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, typical_length
 from oocdata.datasets.request import ArrayRequest, of_sources, prefetching
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
@@ -374,7 +374,7 @@ class Dataset(Described, Splitting):
         >>> ooc.open(np.arange(10, 20)).enumerate()[::-3].take([1])
         (array([6]), array([16]))
         """
-        result: Zip = chain.make("enumerate", self)
+        result: Zip = registry.call("enumerate", self)
         return result
 
     def map(
@@ -421,7 +421,7 @@ class Dataset(Described, Splitting):
         >>> view.map(lambda x: x * 10)[2]
         array([40, 50])
         """
-        result: Map = chain.make("map", self, fn, batched, rng, spec)
+        result: Map = registry.call("map", self, fn, batched, rng, spec)
         return result
 
     def cache(self, folder: str | os.PathLike[str] | None = None, *, workers: int = 0) -> Cached:
@@ -462,7 +462,7 @@ class Dataset(Described, Splitting):
         ...     cached[4], len(cached)
         (np.float64(2.0), 6)
         """
-        result: Cached = chain.make("cache", self, folder, workers)
+        result: Cached = registry.call("cache", self, folder, workers)
         return result
 
     def sparse(self) -> Dataset:
@@ -534,7 +534,7 @@ class Dataset(Described, Splitting):
         >>> len(tiles), tiles[1].tolist()
         (8, [[2, 3], [6, 7]])
         """
-        result: Patches = chain.make("patches", self, size, step, per_row, axes)
+        result: Patches = registry.call("patches", self, size, step, per_row, axes)
         return result
 
     def batches(
@@ -598,7 +598,7 @@ class Dataset(Described, Splitting):
         >>> len(loader), loader.batch(step=2).shape
         (3, (2,))
         """
-        loader: Loader = chain.make(
+        loader: Loader = registry.call(
             "loader", self, batch_size, shuffle, seed, weights, bucket, drop_remainder, workers
         )
         return loader
@@ -614,4 +614,4 @@ def nonzero_positions(name: str, flags: Dataset) -> NDArray[np.int64]:
         positions: NDArray[np.int64] = np.flatnonzero(values) + block.rows.start
         return positions
 
-    return np.concatenate([np.zeros(0, np.int64), *chain.make("each_block", flags, nonzero)])
+    return np.concatenate([np.zeros(0, np.int64), *registry.call("each_block", flags, nonzero)])

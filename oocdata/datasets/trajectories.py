@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata import chain
+from oocdata import registry
 from oocdata.datasets.anchors import WindowArray
 from oocdata.datasets.dataset import Dataset, nonzero_positions
 from oocdata.datasets.offsets import as_rows, each_array
@@ -236,7 +236,7 @@ def _rows_before_breaks(time: Any, step: Any, tolerance: Any) -> tuple[int, NDAr
         return block.rows.start, breaks(values) + block.rows.start, values[[0, -1]]
 
     row_numbers, last = [np.zeros(0, np.int64)], np.zeros(0)
-    for row, inner, outer in chain.make("each_block", view, ends):
+    for row, inner, outer in registry.call("each_block", view, ends):
         border = np.concatenate([last.astype(outer.dtype), outer[:1]])  # between two blocks
         row_numbers += [breaks(border) + (row - 1), inner]
         last = outer[1:]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from oocdata import chain
+from oocdata import registry
 from oocdata.blocks import AnyBlocks
 from oocdata.box import Extent
 from oocdata.datasets.chunking import blocks_of
@@ -473,7 +473,7 @@ class View(Dataset):
             view._cut([*whole[:axis], slice(int(run[0]), int(run[-1]) + 1), *whole[axis + 1 :]])
             for run in runs
         ]
-        result: View = parts[0] if len(parts) == 1 else chain.make("concatenate", parts, axis)
+        result: View = parts[0] if len(parts) == 1 else registry.call("concatenate", parts, axis)
         return result
 
     def _field(self, name: str) -> View:
@@ -614,11 +614,11 @@ class View(Dataset):
         ...     records.parse({"x": tf.io.FixedLenFeature([], tf.int64)}).take([2, 0])
         {'x': array([9, 7])}
         """
-        result: Map = chain.make("parse", self, features)
+        result: Map = registry.call("parse", self, features)
         return result
 
     def _as_sparse(self) -> Dataset | None:
-        rows: Dataset | None = chain.make("sparse", self) if is_sparse(self.source) else None
+        rows: Dataset | None = registry.call("sparse", self) if is_sparse(self.source) else None
         return rows
 
     # Windows -------------------------------------------------------------------------------------
@@ -731,7 +731,7 @@ class View(Dataset):
         >>> x, mask
         (array([0, 1, 2]), array([False,  True,  True]))
         """
-        result: Windows = chain.make(
+        result: Windows = registry.call(
             "windows", self, inputs, targets, shift, stride, horizon, episodes, pad=pad, mask=mask
         )
         return result
@@ -757,7 +757,7 @@ class View(Dataset):
         >>> ooc.open(np.arange(10)).next_frame()[3]
         (np.int64(3), np.int64(4))
         """
-        result: Windows = chain.make(
+        result: Windows = registry.call(
             "windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False
         )
         return result

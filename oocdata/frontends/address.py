@@ -6,7 +6,7 @@ import socket
 
 from oocdata.errors import ArgumentError, ServiceError
 
-__all__ = ["reached", "split_address"]
+__all__ = ["dispatcher_address", "split_address"]
 
 _SECONDS_TO_ANSWER = 5
 
@@ -28,7 +28,7 @@ def split_address(service: str) -> tuple[str, int]:
     )
 
 
-def reached(service: str) -> str:
+def dispatcher_address(service: str) -> str:
     """Return the address of a dispatcher in TensorFlow's form; raise ServiceError if none answers.
 
     TensorFlow would wait an hour for a dispatcher that is not there.

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from oocdata.stream import Stream
 
 __all__ = [
-    "batch_lengths", "checked_start", "composed_arrays", "composed_specs", "tensor_dtype",
-    "tensors_of", "without_aliases",
+    "batch_lengths", "checked_start", "composed_arrays", "composed_specs", "stack_batches",
+    "tensor_dtype", "without_aliases",
 ]  # fmt: skip
 
 
@@ -57,7 +57,7 @@ def batch_lengths(loader: Loader | Stream) -> tuple[int, bool]:
     return size, next(leaves(loader.spec)).shape[0] is None
 
 
-def tensors_of(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDArray[Any]]:
+def stack_batches(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDArray[Any]]:
     """Return the batches of a run as arrays with an axis of steps in front.
 
     First the full batches of each leaf, shape (steps, batch, …). If the loader has a short batch,
@@ -68,7 +68,7 @@ def tensors_of(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDArra
     --------
     >>> import oocdata as ooc
     >>> loader = ooc.open(np.arange(10)).batches(4)
-    >>> [part.tolist() for part in tensors_of([np.arange(4), np.arange(4, 6)], loader)]
+    >>> [part.tolist() for part in stack_batches([np.arange(4), np.arange(4, 6)], loader)]
     [[[0, 1, 2, 3]], [[4, 5]]]
     """
     size, has_short = batch_lengths(loader)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from oocdata.describe import refuse_other
 from oocdata.engines.buffers import empty
 from oocdata.errors import DatasetGoneError
-from oocdata.frontends.batching import tensors_of
+from oocdata.frontends.batching import stack_batches
 from oocdata.frontends.originals import error_for_tensorflow, forget_originals
 from oocdata.frontends.shutdown import calls
 from oocdata.reading.ahead import ReadAhead, Reader
@@ -41,7 +41,7 @@ class Feed:
     TensorFlow keeps the position of each iterator as an int64 array of shape (5,): the first step
     of the pass, its length, the steps of a run, the number of runs, and a key. The tensor aliases
     the array, so the array lives as long as the iterator; when it goes, reading ahead ends. A
-    position is valid for one fingerprint. The reader's runs are arrays; see `tensors_of`.
+    position is valid for one fingerprint. The reader's runs are arrays; see `stack_batches`.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class Feed:
             if arrays is None:  # the end, which is not known in advance for every loader
                 position = np.array([*position[:3], number, *position[4:]])
         self._runs[int(position[-1])] = runs
-        return [position, *(arrays or tensors_of([], self.loader))]
+        return [position, *(arrays or stack_batches([], self.loader))]
 
     def _take(
         self, position: NDArray[np.int64], number: int

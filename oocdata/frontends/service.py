@@ -26,7 +26,7 @@ from oocdata.describe import as_json
 from oocdata.describe.content import digest
 from oocdata.errors import ArgumentError
 from oocdata.frontends import feeds
-from oocdata.frontends.address import reached
+from oocdata.frontends.address import dispatcher_address
 from oocdata.frontends.batching import batch_lengths, tensor_dtype
 from oocdata.frontends.delivery import ATTEMPTS, Delivery
 from oocdata.frontends.serving import READ, TICK
@@ -92,7 +92,7 @@ def to_service(
 
     See `oocdata.Loader.to_tf`.
     """
-    address = reached(service)
+    address = dispatcher_address(service)
     if job_name is not None and not (isinstance(job_name, str) and job_name):
         raise ArgumentError(f"`job_name` must be a name, or None; got {job_name!r}.")
     shared, steps, spec = job_name is not None, len(loader), loader.spec

@@ -25,12 +25,12 @@ from numpy.typing import NDArray
 
 from oocdata.describe import from_json
 from oocdata.errors import DescriptionError, MissingDependencyError, MissingFileError
-from oocdata.frontends.batching import tensors_of
+from oocdata.frontends.batching import stack_batches
 from oocdata.frontends.shutdown import calls
 from oocdata.loader import Loader
 from oocdata.runs import Run
 
-__all__ = ["READ", "TICK", "Readers", "answer", "register"]
+__all__ = ["READ", "TICK", "Readers", "register", "serve"]
 
 READ = "oocdata.read.2"
 """Name by which graphs read a run. Its number changes with the arguments or results."""
@@ -72,14 +72,14 @@ class Readers:
     def read(
         self, description: bytes, opening: bytes, epoch: Any, start: Any, stop: Any
     ) -> list[NDArray[Any]]:
-        """Read steps `start` to `stop - 1`; see `oocdata.frontends.batching.tensors_of`."""
+        """Read steps `start` to `stop - 1`; see `oocdata.frontends.batching.stack_batches`."""
         with calls:
             try:
                 with self._lock:  # else two threads would make one loader each
                     loader = self.loader(description, opening)
                 run = Run(int(epoch), int(start), int(stop))
                 loader.positions(run.stop - 1, run.epoch)  # checks step and epoch
-                return tensors_of(loader.run(run), loader)
+                return stack_batches(loader.run(run), loader)
             except Exception as error:  # StopIteration would end the epoch silently
                 hint = _OTHER_FOLDER if isinstance(error, MissingFileError) else ""
                 raise RuntimeError(f"{type(error).__name__}: {error}{hint}") from error
@@ -115,7 +115,7 @@ def register(name: str, function: Callable[..., Any]) -> None:
         ) from error
 
 
-def answer(allow: Iterable[str] = ()) -> None:
+def serve(allow: Iterable[str] = ()) -> None:
     """Serve the graphs that run in this process, with functions of the modules `allow`."""
     register(READ, Readers(allow).read)
     register(TICK, _tick)

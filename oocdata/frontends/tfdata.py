@@ -32,8 +32,8 @@ from oocdata.frontends.batching import (
     batch_lengths,
     checked_start,
     composed_specs,
+    stack_batches,
     tensor_dtype,
-    tensors_of,
 )
 from oocdata.frontends.shutdown import calls
 from oocdata.index import as_count
@@ -185,7 +185,7 @@ def dataset_of_passes(
     text = fingerprint(loader, **extra)
     parallel = as_count("parallel", parallel)
     prefetch = as_count("prefetch", prefetch, at_least=0)
-    reader = Reader(loader, parallel, prefetch, _HANDED_OUT, lambda run: tensors_of(run, loader))
+    reader = Reader(loader, parallel, prefetch, _HANDED_OUT, lambda run: stack_batches(run, loader))
     number = feeds.add(feeds.Feed(loader, begin, text, reader))
 
     size, has_short = batch_lengths(loader)

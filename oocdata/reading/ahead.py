@@ -16,8 +16,8 @@ from oocdata.datasets.spec import Batch
 from oocdata.errors import DatasetGoneError, RestoreError
 from oocdata.loader import Loader
 from oocdata.memory import account
-from oocdata.reading.asking import AskAhead
 from oocdata.reading.merged import Merged
+from oocdata.reading.prefetch import Prefetcher
 from oocdata.runs import Pass, run_bytes
 
 if TYPE_CHECKING:
@@ -209,9 +209,9 @@ class _Threads:
         self._most, self._nbytes, self._cached = plan.reading + plan.ready, nbytes, loader.cached
         self._pass, self._finish = pass_, finish
         self._reader = loader.reader()
-        self._prefetch: AskAhead | None = None
+        self._prefetch: Prefetcher | None = None
         if isinstance(loader, Loader) and loader.dataset.is_remote:
-            self._reader, self._prefetch = loader.read, AskAhead(loader, pass_, number)
+            self._reader, self._prefetch = loader.read, Prefetcher(loader, pass_, number)
         self._pool = ThreadPoolExecutor(plan.reading, "oocdata-read-ahead")
 
     def take(self, ahead: int) -> bool:

@@ -169,7 +169,7 @@ class StoredFile:
         uncached = self._runs(wanted, [not one for one in is_cached])
         with ExitStack() as stack:
             with self.lock:  # of two threads that need a range, only one requests it
-                # Ranges stay listed after they were read until no thread looks: see `AskAhead`.
+                # Ranges stay listed after they were read until no thread looks: see `Prefetcher`.
                 runs = _unique(self._runs(wanted, is_cached))
                 for other in list(self.requests):
                     runs, ranges = runs.cut(other.starts, other.stops)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from oocdata.errors import ArgumentError, ServiceError
-from oocdata.frontends.address import reached, split_address
+from oocdata.frontends.address import dispatcher_address, split_address
 from oocdata.tools.libraries import import_tensorflow
 
 __all__ = ["dispatch", "free_port", "is_loopback", "only_loopback", "work"]
@@ -78,7 +78,7 @@ def work(
     until = time.monotonic() + patience
     while True:  # the dispatcher may still be starting
         try:
-            address = reached(dispatcher).removeprefix("grpc://")
+            address = dispatcher_address(dispatcher).removeprefix("grpc://")
             break
         except ServiceError:
             if time.monotonic() >= until:
@@ -86,7 +86,7 @@ def work(
         time.sleep(0.2)
     own_port = free_port(port)
     service = import_tensorflow("the cluster works").data.experimental.service
-    from oocdata.frontends.serving import answer
+    from oocdata.frontends.serving import serve
 
     server = service.WorkerServer(
         service.WorkerConfig(
@@ -97,7 +97,7 @@ def work(
         ),
         start=False,
     )
-    answer(allow)
+    serve(allow)
     # `start` blocks until the dispatcher answers, and no Python signal handler runs meanwhile, so
     # signals get their default action: they end the process.
     for number in _SIGNALS:

@@ -15,7 +15,7 @@ import oocdata as ooc
 from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError
-from oocdata.frontends.batching import tensors_of
+from oocdata.frontends.batching import stack_batches
 from oocdata.runs import Run, run_bytes
 
 BOUNDS = (5, 10, 30)
@@ -71,7 +71,7 @@ def rows(tmp_path: Path) -> ooc.Ragged:
 def test_tensors_are_the_memory_that_was_read_into(rows: ooc.Ragged, steps: int) -> None:
     loader = rows.pad(BOUNDS).astype("f8").batches(20, shuffle=True, bucket=BOUNDS)
     batches = loader.run(Run(epoch=0, start=0, stop=steps))
-    values, counts = tensors_of(batches, loader)
+    values, counts = stack_batches(batches, loader)
     assert len(values) == steps
     for step, batch in enumerate(batches):
         assert batch.dtype == np.float64

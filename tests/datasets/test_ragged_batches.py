@@ -19,7 +19,7 @@ from oocdata.describe import as_json, fingerprint, from_json
 from oocdata.engines import ragged_rows
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.frontends.batching import tensors_of
+from oocdata.frontends.batching import stack_batches
 from oocdata.runs import Run, run_bytes
 
 LENGTHS = np.random.default_rng(0).integers(0, 40, 200)
@@ -149,7 +149,7 @@ def test_tensors_are_the_memory_that_was_read_into(
 ) -> None:
     loader = rows.astype(dtype).batches(20, shuffle=True)
     batches = loader.run(Run(epoch=0, start=0, stop=steps))
-    values, splits = tensors_of(batches, loader)
+    values, splits = stack_batches(batches, loader)
     assert (len(values), splits.shape) == (steps, (steps, 21))
     for step, batch in enumerate(batches):
         same(batch, loader.positions(step), [row.astype(dtype) for row in ROWS])

@@ -15,7 +15,7 @@ from oocdata.datasets.spec import ArraySpec
 from oocdata.describe import as_json, from_json
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import ArgumentError
-from oocdata.frontends.batching import composed_arrays, tensors_of
+from oocdata.frontends.batching import composed_arrays, stack_batches
 from oocdata.runs import Run, run_bytes
 
 MATRIX = random_csr(200, 25, 0.3)
@@ -45,7 +45,7 @@ def test_a_batch_is_the_same_dense_and_sparse(path: str) -> None:
 def test_tensors_are_the_memory_that_was_read_into(path: str, steps: int) -> None:
     loader = ooc.open(path, "X").sparse().batches(20, shuffle=True)
     batches = loader.run(Run(epoch=0, start=0, stop=steps))
-    indices, values, counts = tensors_of(batches, loader)
+    indices, values, counts = stack_batches(batches, loader)
     assert len(values) == steps
     for step, batch in enumerate(batches):
         assert len(batch.values) == counts[step, 0]
@@ -249,6 +249,6 @@ def test_a_single_batch_has_no_extra_memory(path: str) -> None:
     """Test alignment: TensorFlow copies a slice that ends at an unaligned address."""
     loader = ooc.open(path, "X").sparse().batches(20, shuffle=True)
     batch = loader.batch(0)
-    indices, values, counts = tensors_of([batch], loader)
+    indices, values, counts = stack_batches([batch], loader)
     assert len(batch.values) % ALIGNMENT
     assert indices.shape[1] == values.shape[1] == counts[0, 0] == len(batch.values)

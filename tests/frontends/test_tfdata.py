@@ -160,13 +160,13 @@ class TestMemory:
         self, monkeypatch: pytest.MonkeyPatch, rows: int, together: int
     ) -> None:
         addresses = []
-        real = tfdata.tensors_of
+        real = tfdata.stack_batches
 
         def spy(batches: list[np.ndarray], loader: ooc.Loader) -> list[np.ndarray]:
             addresses.extend(batch.ctypes.data for batch in batches)
             return real(batches, loader)
 
-        monkeypatch.setattr(tfdata, "tensors_of", spy)
+        monkeypatch.setattr(tfdata, "stack_batches", spy)
         loader = ooc.open(np.zeros((rows, 100))).batches(8)
         assert loader.steps_together == together
         taken = [np.asarray(memoryview(batch)).ctypes.data for batch in loader.to_tf(parallel=1)]
@@ -314,13 +314,13 @@ class TestReadingAhead:
     def test_no_more_batches_than_stated(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """TensorFlow's automatic prefetch at the end of a pipeline grew to 1,300 batches."""
         read = [0]
-        real = tfdata.tensors_of
+        real = tfdata.stack_batches
 
         def counting(batches: list[np.ndarray], loader: ooc.Loader) -> list[np.ndarray]:
             read[0] += len(batches)
             return real(batches, loader)
 
-        monkeypatch.setattr(tfdata, "tensors_of", counting)
+        monkeypatch.setattr(tfdata, "stack_batches", counting)
         loader = ooc.open(np.zeros((20_000, 10))).batches(10)
         most = []
         for taken, _ in enumerate(loader.to_tf(epochs=4), start=1):

@@ -27,7 +27,7 @@ from oocdata.memory import account
 from oocdata.reading.ahead import ReadAhead, Reader
 from oocdata.reading.workers.child import copy_to_slot
 from oocdata.reading.workers.pool import TASKS, WorkerPool, pools
-from oocdata.reading.workers.sent import share_loader
+from oocdata.reading.workers.sharing import share_loader
 from oocdata.runs import Pass, Run, run_bytes
 
 pytestmark = pytest.mark.usefixtures("own_account")

@@ -6,7 +6,7 @@ run, copies the batches into the slot, and answers with the offset of each array
 the arrays from the slot, which is then used again. No array is pickled or sent through a pipe.
 
 ============  =================================================================
-`sent`        share a loader with workers: its description, and pickled functions, in shared memory
+`sharing`     share a loader with workers: its description, and pickled functions, in shared memory
 `child`       what runs in the worker process
 `process`     one worker, seen from the parent: tasks, answers, and detecting its death
 `pool`        several workers: choose who reads the next run; clean up at exit and after a fork

@@ -24,8 +24,8 @@ from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import MapError
 from oocdata.loader import Loader
 from oocdata.memory import set_memory
-from oocdata.reading.asking import AskAhead
-from oocdata.reading.workers.sent import dumps, map_loader
+from oocdata.reading.prefetch import Prefetcher
+from oocdata.reading.workers.sharing import dumps, map_loader
 
 if TYPE_CHECKING:
     from oocdata.runs import Pass, Run
@@ -111,14 +111,14 @@ class _RemoteReader:
     def __init__(self, loader: Loader | Stream) -> None:
         assert isinstance(loader, Loader)
         self._loader = loader
-        self._prefetch: AskAhead | None = None
+        self._prefetch: Prefetcher | None = None
 
     def read(self, run: Run, pass_: Pass, number: int, every: int) -> list[Batch]:
         """Read a run, and request later runs of its pass."""
         if self._prefetch is None or not self._prefetch.continues(pass_, number):
             if self._prefetch is not None:
                 self._prefetch.close()
-            self._prefetch = AskAhead(self._loader, pass_, number, every)
+            self._prefetch = Prefetcher(self._loader, pass_, number, every)
         with self._prefetch.reading(number):
             return self._loader.read(run)
 

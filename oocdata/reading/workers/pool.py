@@ -19,7 +19,7 @@ from oocdata.engines import buffers
 from oocdata.errors import ArgumentError, DatasetGoneError, WorkerError
 from oocdata.memory import account, memory_limit
 from oocdata.reading.workers.process import Process
-from oocdata.reading.workers.sent import anonymous_memory, share_loader
+from oocdata.reading.workers.sharing import anonymous_memory, share_loader
 from oocdata.runs import Pass, Run, run_bytes
 from oocdata.stream import Stream
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oocdata.errors import SourceError
-from oocdata.reading.asking import AskAhead
+from oocdata.reading.prefetch import Prefetcher
 from oocdata.runs import Pass, Run
 
 
@@ -41,9 +41,9 @@ class Store:
         self.in_flight.remove(run.start)
 
 
-def ahead(store: Store, runs: int = 20, number: int = 0) -> AskAhead:
+def ahead(store: Store, runs: int = 20, number: int = 0) -> Prefetcher:
     loader: Any = type("Loader", (), {"prefetched": staticmethod(store.ask)})
-    return AskAhead(loader, Pass(first=0, length=runs, steps=runs, together=1), number)
+    return Prefetcher(loader, Pass(first=0, length=runs, steps=runs, together=1), number)
 
 
 @pytest.mark.parametrize("room", [1, 4, 100])
@@ -68,7 +68,7 @@ def test_one_of_several_workers_that_take_turns() -> None:
     store = Store(3)
     pass_ = Pass(first=0, length=20, steps=20, together=1)
     loader: Any = type("Loader", (), {"prefetched": staticmethod(store.ask)})
-    prefetch = AskAhead(loader, pass_, 1, every=4)
+    prefetch = Prefetcher(loader, pass_, 1, every=4)
     for number in (1, 5, 9):
         assert prefetch.continues(pass_, number)
         with prefetch.reading(number):
@@ -210,7 +210,7 @@ def test_a_run_requested_while_the_pass_is_closed(monkeypatch: pytest.MonkeyPatc
             prefetch.close()
         return Future()
 
-    monkeypatch.setattr("oocdata.reading.asking.Future", future)
+    monkeypatch.setattr("oocdata.reading.prefetch.Future", future)
     with suppress(CancelledError), prefetch.reading(0):
         pass
     assert (store.requested, store.in_flight) == ([0, 1, 2, 3], set())

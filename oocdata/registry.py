@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["make", "provide"]
+__all__ = ["call", "register"]
 
-_makers: dict[str, Callable[..., Any]] = {}
+_functions: dict[str, Callable[..., Any]] = {}
 
 
-def provide(name: str, maker: Callable[..., Any]) -> None:
+def register(name: str, function: Callable[..., Any]) -> None:
     """Register the function to call for a name."""
-    _makers[name] = maker
+    _functions[name] = function
 
 
-def make(name: str, *arguments: Any, **options: Any) -> Any:
+def call(name: str, *arguments: Any, **options: Any) -> Any:
     """Call the function of a name."""
-    return _makers[name](*arguments, **options)
+    return _functions[name](*arguments, **options)

@@ -15,13 +15,13 @@ from oocdata.runs import Run
 if TYPE_CHECKING:
     from oocdata.stream import Generated
 
-__all__ = ["Yields", "as_yielded"]
+__all__ = ["GeneratorBatches", "as_yielded"]
 
 _KINDS = {"b": "b", "i": "bi", "u": "bi", "f": "bif", "c": "bifc"}
 """For the kind of a dtype, the kinds of Python numbers that convert to it without hidden loss."""
 
 
-class Yields:
+class GeneratorBatches:
     """The batches of generators in one process, one generator after the other."""
 
     def __init__(self, generated: Generated, batch_size: int) -> None:

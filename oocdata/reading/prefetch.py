@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.runs import Pass
 
-__all__ = ["AskAhead"]
+__all__ = ["Prefetcher"]
 
 _FARTHEST = 64
 """Most runs requested beyond the one being read; small runs alone would never fill a link."""
 
 
-class AskAhead:
+class Prefetcher:
     """Runs of a pass from `number` on, requested in order by the threads that read them.
 
     Worker processes take turns: each requests every `every`-th run.
