@@ -228,11 +228,11 @@ def _of_store(reading: Reading, measured: Measured) -> Iterator[Advice]:
             rows = max(1, reading.chunk_rows * (_LARGE_REQUEST // max(1, measured.request_bytes)))
             yield Advice("link", text + closer, reading.convert(chunks=rows))
     if storage.is_remote and storage.format.startswith("HDF5"):
-        from oocdata.stores.blocks import BLOCK, blocks_of_metadata
+        from oocdata.stores.blocks import BLOCK, cached_block_count
         from oocdata.stores.versions import ObjectVersion
 
         versions = (file for file in storage.files if isinstance(file, ObjectVersion))
-        blocks = max(map(blocks_of_metadata, versions))
+        blocks = max(map(cached_block_count, versions))
         name = basename(storage.files[0].path)
         if blocks >= _SCATTERED:
             yield Advice(

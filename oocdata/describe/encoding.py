@@ -210,9 +210,9 @@ def _is_in_local_store(target: Any) -> bool:
     """Return whether a target is in a store object that the user opened in this process."""
     if not (isinstance(target, str) and is_url(target)):
         return False
-    from oocdata.stores.given import is_given  # not imported for local files
+    from oocdata.stores.user_stores import is_user_store  # not imported for local files
 
-    return is_given(target)
+    return is_user_store(target)
 
 
 def _error(place: str, reason: str) -> DescriptionError:

@@ -77,9 +77,9 @@ def open_source(
     is_list = isinstance(target, list | tuple)
     targets = target if is_list else [target]
     if store is not None:
-        from oocdata.stores.given import in_store  # not for `import oocdata`
+        from oocdata.stores.user_stores import user_store_url  # not for `import oocdata`
 
-        targets = [in_store(store, name) for name in targets]
+        targets = [user_store_url(store, name) for name in targets]
         target = targets if is_list else targets[0]
     if not (missing is None or (isinstance(missing, str) and missing in ("error", "fill"))):
         raise ArgumentError(f"`missing` must be 'error' or 'fill'; got {missing!r}.")
@@ -105,9 +105,9 @@ def open_source(
     }  # fmt: skip
     cache = None if cache is None else as_path("cache", cache)
     if any(isinstance(part, str) and is_url(part) for part in targets):
-        from oocdata.stores.versions import one_look  # not for `import oocdata`
+        from oocdata.stores.versions import shared_lookups  # not for `import oocdata`
 
-        with one_look(cache):
+        with shared_lookups(cache):
             return _open_source(target, key, options)
     if cache is not None:
         raise ArgumentError(
@@ -304,9 +304,9 @@ def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> S
         )
     files = [part for part in parts if isinstance(part, str) and is_url(part) and _is_file(part)]
     if files:
-        from oocdata.stores.looking import look  # not for `import oocdata`
+        from oocdata.stores.lookups import request_beginnings  # not for `import oocdata`
 
-        look(files)
+        request_beginnings(files)
     opened = [open_source(part, key, **options) for part in parts]
     first = opened[0]
     (along,) = axis_numbers(options["axis"], len(first.shape), first.storage())
@@ -392,11 +392,11 @@ def _ask_for_metadata(url: str, key: str) -> None:
     # Not for `import oocdata`.
     from oocdata.formats.zarr.hierarchy import METADATA_FILES
     from oocdata.stores.address import Address
-    from oocdata.stores.looking import asked
+    from oocdata.stores.lookups import request_small
 
     if not is_pattern(key) and not {"", ".", ".."} & set(key.split("/")):
         array = Address.of(url.rstrip("/")) / key
-        asked([array / name for name in METADATA_FILES])
+        request_small([array / name for name in METADATA_FILES])
 
 
 def list_datasets(path: str) -> list[str | None]:

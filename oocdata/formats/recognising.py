@@ -137,7 +137,7 @@ def _format_at(url: str) -> Format:
     """Return the format of the object at a URL, or of the Zarr hierarchy below it."""
     # Not for `import oocdata`.
     from oocdata.stores.address import Address
-    from oocdata.stores.looking import probe
+    from oocdata.stores.lookups import probe
 
     name = url.rstrip("/")
     Address.of(name)  # raises for a credential before any message can show it

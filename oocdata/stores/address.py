@@ -27,8 +27,8 @@ from oocdata.errors import (
     SourceError,
     UnknownFormatError,
 )
-from oocdata.stores.failures import told
-from oocdata.stores.given import FsspecClient, is_given, user_store_client
+from oocdata.stores.failures import to_source_error
+from oocdata.stores.user_stores import FsspecClient, is_user_store, user_store_client
 
 __all__ = ["Address", "client", "list_names", "matching", "obstore"]
 
@@ -88,7 +88,7 @@ class Address:
                 "Use the address of the object itself, with credentials from the environment."
             )
         # Checked last: the message quotes the URL, which must hold no credential.
-        if not is_given(url) and scheme not in _SCHEMES:
+        if not is_user_store(url) and scheme not in _SCHEMES:
             raise UnknownFormatError(
                 f"a URL must start with {'://, '.join(_SCHEMES[:-1])}:// or https://; got "
                 f"{scheme}://. Open another store by fsspec or obstore: ooc.open(name, store=…).",
@@ -108,7 +108,7 @@ class Address:
     def store(self) -> Any:
         """The client of the store."""
         try:
-            return user_store_client(self.root) if is_given(self.root) else client(self.root)
+            return user_store_client(self.root) if is_user_store(self.root) else client(self.root)
         except OocdataError:
             raise
         except Exception as error:  # as in `list_names`
@@ -192,7 +192,7 @@ def list_names(address: Address) -> Iterator[tuple[str, bool]]:
     try:
         listed = obstore().list_with_delimiter(address.store, prefix or None)
     except Exception as error:  # obstore's errors have no common class but Exception
-        raise told(error, address.url) from None
+        raise to_source_error(error, address.url) from None
     for folder in listed["common_prefixes"]:
         yield folder.rstrip("/").removeprefix(prefix), True
     for file in listed["objects"]:

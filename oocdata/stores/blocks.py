@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
 __all__ = [
-    "BEGINNING", "BLOCK", "KEPT", "ObjectStream", "blocks_of_metadata", "forget", "keep", "kept",
+    "BEGINNING", "BLOCK", "CACHE_BYTES", "ObjectStream", "cached_block_count", "forget", "cache_piece", "cached_piece",
 ]  # fmt: skip
 
 BLOCK = 256 << 10
@@ -25,7 +25,7 @@ BEGINNING = 12 << 10
 """Bytes that are fetched when an object is opened: a server sends so much at once over a new
 connection, where a block takes five round trips."""
 
-KEPT = 16 << 20
+CACHE_BYTES = 16 << 20
 """Bytes that are cached for all objects."""
 
 _lock = threading.Lock()
@@ -34,7 +34,7 @@ _pieces: OrderedDict[tuple[ObjectVersion, int], bytes] = OrderedDict()
 _nbytes = 0
 
 
-def kept(version: ObjectVersion, start: int) -> bytes:
+def cached_piece(version: ObjectVersion, start: int) -> bytes:
     """Return the cached bytes from an offset on; empty if there are none."""
     with _lock:
         found = _pieces.get((version, start), b"")
@@ -43,7 +43,7 @@ def kept(version: ObjectVersion, start: int) -> bytes:
         return found
 
 
-def blocks_of_metadata(version: ObjectVersion) -> int:
+def cached_block_count(version: ObjectVersion) -> int:
     """Return the number of cached blocks that were fetched one by one, after the first.
 
     Pieces that begin elsewhere than a block were fetched together, and don't count.
@@ -60,14 +60,14 @@ def forget(version: ObjectVersion | None = None) -> None:
             _nbytes -= len(_pieces.pop(key))
 
 
-def keep(version: ObjectVersion, start: int, piece: bytes) -> None:
+def cache_piece(version: ObjectVersion, start: int, piece: bytes) -> None:
     """Add a piece to the cache, and evict those used longest ago beyond its size."""
     global _nbytes
     with _lock:
         before = _pieces.pop((version, start), b"")
         _pieces[version, start] = piece = max(before, piece, key=len)
         _nbytes += len(piece) - len(before)
-        while _nbytes > KEPT:
+        while _nbytes > CACHE_BYTES:
             _nbytes -= len(_pieces.popitem(last=False)[1])
 
 
@@ -76,7 +76,7 @@ class ObjectStream(io.RawIOBase):
 
     def __init__(self, file: StoredFile) -> None:
         super().__init__()
-        self.file, self._place = file, 0
+        self.file, self._position = file, 0
 
     def readable(self) -> bool:
         """Return True."""
@@ -88,26 +88,26 @@ class ObjectStream(io.RawIOBase):
 
     def tell(self) -> int:
         """Return the position in bytes."""
-        return self._place
+        return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set the position, and return it."""
-        begin = (0, self._place, self.file.version.nbytes)[whence]
-        self._place = max(0, begin + offset)
-        return self._place
+        begin = (0, self._position, self.file.version.nbytes)[whence]
+        self._position = max(0, begin + offset)
+        return self._position
 
     def readinto(self, buffer: Any) -> int:
         """Fill the whole buffer, unless the object ends before."""
-        out = memoryview(buffer).cast("B")[: max(0, self.file.version.nbytes - self._place)]
+        out = memoryview(buffer).cast("B")[: max(0, self.file.version.nbytes - self._position)]
         if not out:
             return 0
         if len(out) > BLOCK:  # no metadata
             try:
-                self.file.read_into(out, self._place)
+                self.file.read_into(out, self._position)
             except UnfinishedError as error:
                 raise error.cause or error from None
-            self._place += len(out)
+            self._position += len(out)
             return len(out)
-        out[:] = self.file.part(self._place, len(out))
-        self._place += len(out)
+        out[:] = self.file.part(self._position, len(out))
+        self._position += len(out)
         return len(out)

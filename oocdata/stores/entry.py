@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Descriptor
 from oocdata.engines.runs import UnfinishedError
 from oocdata.errors import MissingFileError, SourceError
-from oocdata.stores.kept import Blob, PagedFile, create_file, page_checksums
+from oocdata.stores.cache_files import Blob, PagedFile, create_file, page_checksums
 from oocdata.stores.pieces import Pieces, pages_of, ranges_of
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ __all__ = [
     "IncompleteAnswerError",
     "is_temporary",
     "is_unanswered",
-    "told",
+    "to_source_error",
 ]  # fmt: skip
 
 TRIES = 8
@@ -67,7 +67,7 @@ class _Where(TypedDict):
     path: str
 
 
-def told(error: Exception, url: str) -> SourceError:
+def to_source_error(error: Exception, url: str) -> SourceError:
     """Return an error of the client as one of this package, without headers and signatures."""
     kind, where = type(error).__name__, _Where(path=url)
     status = _STATUS.search(str(error))

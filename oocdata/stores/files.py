@@ -24,10 +24,10 @@ from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.engines.soon import Cost, Soon
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
-from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, forget, keep, kept
+from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, cache_piece, cached_piece, forget
 from oocdata.stores.folder import CacheFolder
-from oocdata.stores.given import is_given, unsendable_message
-from oocdata.stores.held import RangeRequests, to_fetch
+from oocdata.stores.user_stores import is_user_store, unsendable_message
+from oocdata.stores.in_flight import RangeRequests, to_fetch
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.pieces import Pieces
 from oocdata.stores.versions import ObjectVersion, request_once
@@ -35,7 +35,7 @@ from oocdata.stores.versions import ObjectVersion, request_once
 if TYPE_CHECKING:
     from oocdata.stores.entry import Entry
 
-__all__ = ["StoredFile", "of_version"]
+__all__ = ["StoredFile", "file_of_version"]
 
 Ints = NDArray[np.int64]
 
@@ -59,13 +59,13 @@ class StoredFile:
         self.requests: list[RangeRequests] = []
 
     def __reduce__(self) -> tuple[Callable[..., StoredFile], tuple[ObjectVersion]]:
-        if is_given(self.version.path):
+        if is_user_store(self.version.path):
             raise ArgumentError(unsendable_message(self.version.path))
-        return of_version, (self.version,)
+        return file_of_version, (self.version,)
 
     @staticmethod
     def request_at(address: Address) -> Future[StoredFile]:
-        """Request the beginning of an object's current version; once within `one_look`."""
+        """Request the beginning of an object's current version; once within `shared_lookups`."""
         request = partial(link().start, partial(_beginning, address))
         return request_once((StoredFile, address), request)
 
@@ -219,7 +219,7 @@ class StoredFile:
 
     def part(self, start: int, nbytes: int) -> bytes:
         """Return bytes of metadata, cached or fetched."""
-        piece = kept(self.version, start)
+        piece = cached_piece(self.version, start)
         if len(piece) >= nbytes:
             return piece[:nbytes]
         parts = []
@@ -232,14 +232,14 @@ class StoredFile:
     def has_part(self, start: int, nbytes: int) -> bool:
         """Return whether `part` finds all bytes in the cache."""
         stop = start + nbytes
-        return len(kept(self.version, start)) >= nbytes or all(
-            len(kept(self.version, block)) >= min(BLOCK, stop - block)
+        return len(cached_piece(self.version, start)) >= nbytes or all(
+            len(cached_piece(self.version, block)) >= min(BLOCK, stop - block)
             for block in range(start - start % BLOCK, stop, BLOCK)
         )
 
     def _block(self, start: int, nbytes: int) -> bytes:
         """Return a block of metadata, cached or fetched; at least `nbytes` of it."""
-        block = kept(self.version, start)
+        block = cached_piece(self.version, start)
         whole = min(BLOCK, self.version.nbytes - start)
         if len(block) < min(nbytes, whole):
             fetched = bytearray(whole)
@@ -248,7 +248,7 @@ class StoredFile:
             except UnfinishedError as error:
                 raise error.cause or error from None
             block = bytes(fetched)
-            keep(self.version, start, block)
+            cache_piece(self.version, start, block)
         return block
 
 
@@ -258,11 +258,11 @@ async def _beginning(address: Address) -> StoredFile:
     version = ObjectVersion.of(address, answer)
     if not version.tag:  # the object may have been rewritten within the same second
         forget(version)
-    keep(version, 0, bytes(answer.data))
-    return of_version(version)
+    cache_piece(version, 0, bytes(answer.data))
+    return file_of_version(version)
 
 
-def of_version(version: ObjectVersion) -> StoredFile:
+def file_of_version(version: ObjectVersion) -> StoredFile:
     """Return the file of a version; the same object for as long as it is in use."""
     entry = None
     if version.cache:

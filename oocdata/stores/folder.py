@@ -35,7 +35,7 @@ from oocdata.engines.whole import whole_file
 from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count
 from oocdata.stores.entry import Entry
-from oocdata.stores.kept import SECONDS_A_USE, read_header
+from oocdata.stores.cache_files import SECONDS_A_USE, read_header
 
 __all__ = ["CacheFolder", "CachedObject"]
 

@@ -33,10 +33,10 @@ from oocdata.stores.failures import (
     IncompleteAnswerError,
     is_temporary,
     is_unanswered,
-    told,
+    to_source_error,
 )
-from oocdata.stores.given import FsspecClient
-from oocdata.stores.room import AnswerBudget, Request
+from oocdata.stores.user_stores import FsspecClient
+from oocdata.stores.budget import AnswerBudget, Request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -193,7 +193,7 @@ class Link(AnswerBudget):
 
         `start` may be negative, without `stop`, for the last bytes. `tag` is the version that the
         object must have, if any. Where its version is `unless`, None is returned. For the errors
-        see `oocdata.stores.failures.told`.
+        see `oocdata.stores.failures.to_source_error`.
         """
         options: dict[str, Any] = {}
         if start < 0:
@@ -231,7 +231,7 @@ class Link(AnswerBudget):
                     ANSWERED.add(address.root)
                 most = failures.TRIES if address.root in ANSWERED else failures.FIRST_TRIES
                 if tries >= most or not is_temporary(error):
-                    raise told(error, address.url) from None
+                    raise to_source_error(error, address.url) from None
             self.traffic.again += 1
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no cryptography
             pause, timeout = min(2 * pause, _LONGEST_PAUSE), 2 * timeout

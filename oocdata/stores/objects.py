@@ -16,10 +16,10 @@ from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
-from oocdata.stores.held import RequestGroup
-from oocdata.stores.kept import Blob
+from oocdata.stores.in_flight import RequestGroup
+from oocdata.stores.cache_files import Blob
 from oocdata.stores.link import link
-from oocdata.stores.room import Request
+from oocdata.stores.budget import Request
 from oocdata.stores.versions import VersionTable
 
 __all__ = ["StoredObjects"]
@@ -166,7 +166,7 @@ class StoredObjects:
     def _cache(self, number: int, answer: Answer) -> bool:
         blob = self._blob(number)
         blob.about = [answer.tag, answer.modified]
-        return blob.keep(bytes(answer.data))
+        return blob.write(bytes(answer.data))
 
 
 def _take(requests: RequestGroup[Answer | None], number: int) -> Any:

@@ -19,10 +19,10 @@ import numpy as np
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
 from oocdata.stores.folder import CacheFolder
-from oocdata.stores.given import is_given
+from oocdata.stores.user_stores import is_user_store
 
 __all__ = [
-    "ObjectVersion", "VersionTable", "cache_folder", "one_look", "request_once", "was_requested",
+    "ObjectVersion", "VersionTable", "cache_folder", "shared_lookups", "request_once", "was_requested",
 ]  # fmt: skip
 
 
@@ -43,7 +43,7 @@ class ObjectVersion:
         folder = cache_folder() if cache is None else cache
         # Without a tag, two versions of one second look the same; and the name of a store that the
         # user opened may mean another store in another process.
-        folder = folder if answer.tag and not is_given(address.root) else ""
+        folder = folder if answer.tag and not is_user_store(address.root) else ""
         return cls(address.url, answer.nbytes, answer.tag, answer.modified, folder)
 
 
@@ -87,7 +87,7 @@ _cache: ContextVar[str | None] = ContextVar("cache", default=None)
 
 
 @contextmanager
-def one_look(cache: str | os.PathLike[str] | None = None) -> Iterator[None]:
+def shared_lookups(cache: str | os.PathLike[str] | None = None) -> Iterator[None]:
     """Share lookups during a block: each object is requested once, and has one version.
 
     `cache` is the cache folder of the files that are opened in this block; by default that of the
@@ -114,7 +114,7 @@ def cache_folder() -> str:
 
 
 def request_once(key: Any, request: Callable[[], Future[Any]]) -> Future[Any]:
-    """Return the lookup of a key within `one_look`, or start it by calling `request`."""
+    """Return the lookup of a key within `shared_lookups`, or start it by calling `request`."""
     lookups = _lookups.get()
     if lookups is None:
         return request()
@@ -124,5 +124,5 @@ def request_once(key: Any, request: Callable[[], Future[Any]]) -> Future[Any]:
 
 
 def was_requested(key: Any) -> bool:
-    """Return whether a key was looked up within `one_look`."""
+    """Return whether a key was looked up within `shared_lookups`."""
     return key in (_lookups.get() or ())

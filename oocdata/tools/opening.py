@@ -81,12 +81,12 @@ class Opening:
             keywords = {**target.arguments, **keywords}
             target, key = target.target, key or target.key
         if store is not None and not isinstance(target, Dataset):
-            from oocdata.stores.given import in_store  # slow to import
+            from oocdata.stores.user_stores import user_store_url  # slow to import
 
             if isinstance(target, list | tuple):
-                target = [in_store(store, part) for part in target]
+                target = [user_store_url(store, part) for part in target]
             else:
-                target = in_store(store, target)
+                target = user_store_url(store, target)
         if not isinstance(keywords.get("dtype"), str | None):
             keywords["dtype"] = dtype_text(as_dtype(keywords["dtype"]))
         if keywords.get("shape") is not None:

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address, client, obstore
 from oocdata.stores.answer import Answer
-from oocdata.stores.failures import told
-from oocdata.stores.looking import small
+from oocdata.stores.failures import to_source_error
+from oocdata.stores.lookups import fetch_small
 from oocdata.writers.codec import Format
 from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.existing import check_node
@@ -200,7 +200,7 @@ class _Uploaded(ZarrStorage):
 
 def _metadata(address: Address) -> dict[str, bytes]:
     """Return the metadata files of an array or group by name; empty if there is neither."""
-    answers = small([address / name for name in _METADATA])
+    answers = fetch_small([address / name for name in _METADATA])
     for answer in answers:
         if isinstance(answer, SourceError):
             raise answer
@@ -217,7 +217,7 @@ def _objects(address: Address) -> Iterator[tuple[Address, int]]:
     except SourceError:
         raise
     except Exception as error:  # the exceptions of obstore have no other common base class
-        raise told(error, address.url) from None
+        raise to_source_error(error, address.url) from None
 
 
 def _put(address: Address, data: bytes) -> None:
@@ -249,4 +249,4 @@ def _refused(error: Exception, address: Address) -> SourceError:
             "those of this bucket?",
             path=address.url,
         )
-    return told(error, address.url)
+    return to_source_error(error, address.url)

@@ -31,7 +31,7 @@ from oocdata.memory import DEFAULT_MEMORY, lowered_limit, scratch_share
 from oocdata.stores import blocks
 from oocdata.stores import link as links
 from oocdata.stores.link import link
-from oocdata.stores.room import AnswerBudget, Request
+from oocdata.stores.budget import AnswerBudget, Request
 
 MEBI = 1 << 20
 ROWS = numbers((128, 128, 512), "u1")

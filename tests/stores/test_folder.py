@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from oocdata.engines import files
 from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.stores import entry as entries
-from oocdata.stores import kept
+from oocdata.stores import cache_files
 from oocdata.stores.entry import Entry
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.pieces import Pieces
@@ -208,7 +208,7 @@ class Folder(RuleBasedStateMachine):
 
     @rule(which=which, name=names, content=st.binary(max_size=100))
     def blob_kept(self, which: int, name: str, content: bytes) -> None:
-        assert self.entries[which][name].blob("chunks").keep(content)
+        assert self.entries[which][name].blob("chunks").write(content)
         self.blobs[name] = content
 
     @invariant()
@@ -481,7 +481,7 @@ def test_the_limit_holds(tmp_path: Path) -> None:
     assert limit // 2 < most <= limit
     entry.write(0, bytes(4 << 20))  # what has no room is not kept
     assert folder.nbytes <= limit
-    folder.entry("s3://bucket/b", "1", 70).blob("large").keep(bytes(3 << 20))
+    folder.entry("s3://bucket/b", "1", 70).blob("large").write(bytes(3 << 20))
     assert folder.entry("s3://bucket/b", "1", 70).blob("large").read() is None
     folder.set_limit(1 << 20)
     assert folder.nbytes <= 1 << 20
@@ -543,7 +543,7 @@ def test_a_time_of_use_in_the_future_says_nothing(tmp_path: Path) -> None:
     assert not again.entry("s3://bucket/new", "1", 2 << 20).missing(*ranges((0, 2 << 20)))[0].size
     assert again.nbytes <= 4 << 20
     blob = again.entry("s3://bucket/new", "1", 2 << 20).blob("chunks")
-    blob.keep(b"a table")
+    blob.write(b"a table")
     os.utime(blob._path, (time.time() + 1e8, time.time() + 1e8))
     assert blob.read() == b"a table"
     assert os.stat(blob._path).st_mtime < time.time() + 1e7
@@ -578,8 +578,8 @@ def test_uses_are_noted_once_a_minute(folder: CacheFolder, monkeypatch: pytest.M
     entry.write(0, DATA["large"].tobytes())
     now = [0.0]
     noted: list[float] = []
-    monkeypatch.setattr(kept.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(kept.os, "utime", lambda file: noted.append(now[0]))
+    monkeypatch.setattr(cache_files.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(cache_files.os, "utime", lambda file: noted.append(now[0]))
     for now[0] in (1000.0, 1001.0, 1059.0, 1061.0, 1100.0, 1122.0):
         assert read(entry, *ranges((0, 10_001))) is not None
     assert noted == [1000.0, 1061.0, 1122.0]
@@ -744,7 +744,7 @@ def use_until_full(path: Path) -> None:
     starts = np.arange(0, data.size, 100 * 4096)
     with pytest.warns(CacheFolderWarning, match="can't be written any more") as told:
         write(entry, data, starts, np.minimum(100 * 4096, data.size - starts))
-    entry.blob("chunks").keep(b"a table")  # without another warning
+    entry.blob("chunks").write(b"a table")  # without another warning
     assert len(told) == 1
     assert "give another folder as `cache`" in str(told[0].message)
     assert entry.blob("chunks").read() is None
@@ -827,7 +827,7 @@ def test_a_page_is_there_only_with_its_checksum(
 
 def test_a_blob_that_is_damaged_or_cut_is_not_there(folder: CacheFolder) -> None:
     blob = opened(folder).blob("chunks")
-    assert blob.keep(b"a table")
+    assert blob.write(b"a table")
     [path] = Path(folder.path).rglob("*.chunks")
     path.write_bytes(path.read_bytes().replace(b"table", b"chair"))
     assert blob.read() is None

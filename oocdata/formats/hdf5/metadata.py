@@ -22,7 +22,7 @@ import numpy as np
 
 from oocdata.engines.runs import UnfinishedError
 from oocdata.formats.hdf5.file import hdf5_lock
-from oocdata.stores.blocks import KEPT, ObjectStream, keep
+from oocdata.stores.blocks import CACHE_BYTES, ObjectStream, cache_piece
 
 if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
@@ -151,11 +151,11 @@ class MetadataStream(ObjectStream):
     def readinto(self, buffer: Any) -> int:
         """Read into the buffer up to the end of the object; HDF5 takes the rest for zeros."""
         out = memoryview(buffer).cast("B")
-        place, stop = self._place, min(self._place + len(out), self.file.version.nbytes)
+        place, stop = self._position, min(self._position + len(out), self.file.version.nbytes)
         nbytes = max(0, stop - place)
         with hdf5_lock(self.file.version.path):  # held by h5py; turns off garbage collection
             out[:nbytes] = data = self.file.part(place, nbytes)
-            self._place += nbytes
+            self._position += nbytes
             if nbytes <= _LARGEST:
                 self._follow({place: data})
         return nbytes
@@ -183,7 +183,7 @@ class MetadataStream(ObjectStream):
         lengths_at = dict(sorted(ranges.items())[:_MOST_PIECES])
         absent = {at: n for at, n in lengths_at.items() if not self.file.has_part(at, n)}
         ends = np.cumsum(list(absent.values()))
-        for at in list(absent)[int(ends.searchsorted(KEPT // 2, side="right")) :]:
+        for at in list(absent)[int(ends.searchsorted(CACHE_BYTES // 2, side="right")) :]:
             del absent[at], lengths_at[at]  # too many to stay cached until HDF5 reads them
         self._followed.update(lengths_at)
         pieces = {at: self.file.part(at, n) for at, n in lengths_at.items() if at not in absent}
@@ -197,5 +197,5 @@ class MetadataStream(ObjectStream):
                 return {}
             for (at, n), begin in zip(absent.items(), begins.tolist(), strict=True):
                 pieces[at] = memory[begin : begin + n].tobytes()
-                keep(self.file.version, at, pieces[at])
+                cache_piece(self.file.version, at, pieces[at])
         return pieces

@@ -218,7 +218,7 @@ class ChunkTable:
                         memory, chunks = BytesIO(), self._read[0]
                         arrays = {name: getattr(chunks, name) for name in PresentChunks.__slots__}
                         np.savez(memory, allow_pickle=False, **arrays)
-                        entry.keep(memory.getvalue())
+                        entry.write(memory.getvalue())
             return self._read[0]
 
 

@@ -126,7 +126,7 @@ def from_array(
     """
     from zarr.storage import LocalStore
 
-    from oocdata.formats.zarr.held import UserStore
+    from oocdata.formats.zarr.user_store import UserStore
 
     if type(array.store) is LocalStore:
         return open_zarr(str(array.store.root), array.path or None, axis=axis, missing=missing)

@@ -33,7 +33,7 @@ from oocdata.formats.codecs import ReadBuffer, decompress, write_chunk
 from oocdata.formats.dimensions import decoding_hint, packing
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.store import calm, join
+from oocdata.formats.zarr.store import no_writer_warnings, join
 from oocdata.threads import cached_property
 
 __all__ = ["FAILURES", "ZarrReader"]
@@ -236,7 +236,7 @@ class ZarrReader:
             name, text, stored = metadata.single_object()
             memory = {name: _buffer(text)}
             try:
-                with calm():
+                with no_writer_warnings():
                     array = zarr.open_array(
                         MemoryStore(memory), mode="r", zarr_format=3 if metadata.version == 3 else 2
                     )

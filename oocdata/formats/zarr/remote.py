@@ -29,10 +29,10 @@ from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError, ForbiddenError
-from oocdata.stores.files import StoredFile, of_version
-from oocdata.stores.given import is_given, unsendable_message
+from oocdata.stores.files import StoredFile, file_of_version
+from oocdata.stores.user_stores import is_user_store, unsendable_message
 from oocdata.stores.link import ANSWERED, link
-from oocdata.stores.looking import small
+from oocdata.stores.lookups import fetch_small
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder
 
@@ -52,13 +52,13 @@ class Remote(Store):
     def __init__(self, path: str, cache: str | None = None) -> None:
         super().__init__(path)
         self.cache = cache_folder() if cache is None else cache
-        if is_given(path):  # the name may mean another store in another process
+        if is_user_store(path):  # the name may mean another store in another process
             self.cache = ""
         self.address = Address.of(path)
         self._metadata: dict[str, Answer | None] = {}
 
     def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
-        if is_given(self.path):
+        if is_user_store(self.path):
             raise ArgumentError(unsendable_message(self.path))
         return Remote, (self.path, self.cache)
 
@@ -66,7 +66,7 @@ class Remote(Store):
         """Request metadata files at once, each only once."""
         forbidden: SourceError | None = None
         new = [name for name in names if name not in self._metadata]
-        answers = small([self.address / name for name in new])
+        answers = fetch_small([self.address / name for name in new])
         for name, found in zip(new, answers, strict=True):
             if isinstance(found, SourceError) and not isinstance(found, ForbiddenError):
                 raise found
@@ -248,7 +248,7 @@ class _StoredChunks:
             raise self._about(error, rows) from error
         if answer is None:
             return None
-        file = of_version(ObjectVersion.of(address, answer, self.store.cache))
+        file = file_of_version(ObjectVersion.of(address, answer, self.store.cache))
         try:
             return file, index.addresses(bytes(answer.data), file.version.nbytes)
         except ValueError as error:

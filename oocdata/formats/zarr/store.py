@@ -1,7 +1,7 @@
 """Read the files of a Zarr hierarchy: in a folder, in a ZIP archive, or at a URL (`remote`).
 
 A `Store` reads metadata files and stored objects, and reports their versions. Stores of zarr-python
-that the user opened are read by `held.UserStore`.
+that the user opened are read by `user_store.UserStore`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from oocdata.formats.codecs import ReadBuffer
 from oocdata.formats.paths import is_url
 from oocdata.threads import silent
 
-__all__ = ["Archive", "Folder", "Status", "Store", "calm", "join", "store_of"]
+__all__ = ["Archive", "Folder", "Status", "Store", "no_writer_warnings", "join", "store_of"]
 
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -222,7 +222,7 @@ class Archive(Store):
         return FileVersion.of(self.path)
 
 
-def calm() -> AbstractContextManager[None]:
+def no_writer_warnings() -> AbstractContextManager[None]:
     """Silence zarr-python's warnings for writers during a block."""
     return silent(
         "Numcodecs codecs are not in the Zarr version 3",

@@ -11,7 +11,7 @@ from zarr.core.sync import sync
 from zarr.storage import MemoryStore
 
 from oocdata.errors import UnknownFormatError
-from oocdata.formats.zarr.store import Status, Store, calm
+from oocdata.formats.zarr.store import Status, Store, no_writer_warnings
 
 __all__ = ["UserStore"]
 
@@ -33,7 +33,7 @@ class UserStore(Store):
 
     def metadata(self) -> tuple[bytes, bytes | None]:
         """Return the metadata file of the array, and of version 2 its ``.zattrs``."""
-        with calm():
+        with no_writer_warnings():
             files = self.array.metadata.to_buffer_dict(default_buffer_prototype())
         if self.array.metadata.zarr_format == 3:
             return bytes(files["zarr.json"].to_bytes()), None

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from oocdata.errors import ArgumentError
 from oocdata.stores.answer import Answer
 
-__all__ = ["FsspecClient", "in_store", "is_given", "unsendable_message", "user_store_client"]
+__all__ = ["FsspecClient", "user_store_url", "is_user_store", "unsendable_message", "user_store_client"]
 
 _SCHEME = "store-"
 
@@ -23,12 +23,12 @@ _stores: list[tuple[Any, Any]] = []
 """Each store as the user gave it, and the client that reads ranges of it."""
 
 
-def is_given(url: str) -> bool:
+def is_user_store(url: str) -> bool:
     """Return whether a URL is of a store that the user opened.
 
     Examples
     --------
-    >>> is_given("store-1://store/a.npy"), is_given("s3://bucket/a.npy")
+    >>> is_user_store("store-1://store/a.npy"), is_user_store("s3://bucket/a.npy")
     (True, False)
     """
     return url.startswith(_SCHEME)
@@ -43,13 +43,13 @@ def unsendable_message(url: str) -> str:
     )
 
 
-def in_store(store: Any, path: Any) -> str:
+def user_store_url(store: Any, path: Any) -> str:
     """Return the URL of a path in a store that the user opened.
 
     Examples
     --------
     >>> import fsspec
-    >>> in_store(fsspec.filesystem("memory"), "a b.npy").partition("://")[2]
+    >>> user_store_url(fsspec.filesystem("memory"), "a b.npy").partition("://")[2]
     'store/a%20b.npy'
     """
     if not isinstance(path, str | os.PathLike) or "://" in os.fspath(path):

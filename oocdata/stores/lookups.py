@@ -13,7 +13,7 @@ from oocdata.stores.files import StoredFile
 from oocdata.stores.link import link
 from oocdata.stores.versions import request_once, was_requested
 
-__all__ = ["asked", "look", "probe", "small"]
+__all__ = ["request_small", "request_beginnings", "probe", "fetch_small"]
 
 
 def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None]:
@@ -24,11 +24,11 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     `StoredFile.at`.
     """
     address, each = Address.of(url), list(names)
-    is_file = was_requested((StoredFile, address))  # by `look`
+    is_file = was_requested((StoredFile, address))  # by `request_beginnings`
     beginning = StoredFile.request_at(address)
     if is_file and beginning.exception() is None:
         return [], None
-    below = small([address / name for name in each])
+    below = fetch_small([address / name for name in each])
     answers = ((name, one) for name, one in zip(each, below, strict=True) if type(one) is Answer)
     found = [name for name, one in answers if bytes(one.data).lstrip().startswith(b"{")]
     if found:  # do not wait for the folder itself: a server may redirect, a round trip more
@@ -42,24 +42,24 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     return [], error
 
 
-def look(urls: Iterable[str]) -> None:
-    """Request the beginnings of objects that are opened next, within the same `one_look`."""
+def request_beginnings(urls: Iterable[str]) -> None:
+    """Request the beginnings of objects that are opened next, within the same `shared_lookups`."""
     for url in urls:
         StoredFile.request_at(Address.of(url))
 
 
-def asked(addresses: Sequence[Address]) -> list[Future[Answer | None]]:
-    """Request small objects at once; within `one_look`, each once."""
+def request_small(addresses: Sequence[Address]) -> list[Future[Answer | None]]:
+    """Request small objects at once; within `shared_lookups`, each once."""
     return [request_once(one, partial(link().start, partial(link().get, one))) for one in addresses]
 
 
-def small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:
+def fetch_small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:
     """Fetch small objects at once: the answer of each, None if there is none, or its error.
 
-    Within `one_look`, each is requested once.
+    Within `shared_lookups`, each is requested once.
     """
     found: list[Answer | SourceError | None] = []
-    for done in asked(addresses):
+    for done in request_small(addresses):
         try:
             found.append(done.result())
         except MissingFileError:

@@ -144,7 +144,7 @@ class Blob:
     >>> from oocdata.stores.folder import CacheFolder
     >>> with tempfile.TemporaryDirectory() as path:
     ...     blob = Blob(CacheFolder(path), "https://host/a.h5", '"etag"', 10_000, "chunks")
-    ...     blob.keep(b"a table"), bytes(blob.read())
+    ...     blob.write(b"a table"), bytes(blob.read())
     (True, b'a table')
     """
 
@@ -175,7 +175,7 @@ class Blob:
         self.about = header.get("about")
         return content if recorded == (len(content), self._sum(content)) else None
 
-    def keep(self, data: bytes) -> bool:
+    def write(self, data: bytes) -> bool:
         """Write bytes, as `Entry.write` does; return whether they were written."""
         checks = {"length": len(data), "checksum": self._sum(memoryview(data))}
         header = {**self._header, **checks, "about": self.about}

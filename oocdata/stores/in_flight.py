@@ -14,7 +14,7 @@ from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.link import link
 from oocdata.stores.pieces import Pieces, merge_runs
-from oocdata.stores.room import Request
+from oocdata.stores.budget import Request
 from oocdata.stores.versions import ObjectVersion
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from oocdata.formats.zarr.store import calm
+from oocdata.formats.zarr.store import no_writer_warnings
 from oocdata.tools.preview import Preview
 
 MESSAGE = "Numcodecs codecs are not in the Zarr version 3 specification"
@@ -18,7 +18,7 @@ MESSAGE = "Numcodecs codecs are not in the Zarr version 3 specification"
 
 def silenced(times: int) -> int:
     for _ in range(times):
-        with calm():
+        with no_writer_warnings():
             warnings.warn(MESSAGE, UserWarning, stacklevel=1)
     return times
 
@@ -63,7 +63,7 @@ def test_a_fork_while_a_thread_is_inside() -> None:
     inside, ended = threading.Event(), threading.Event()
 
     def stay() -> None:
-        with calm():
+        with no_writer_warnings():
             inside.set()
             ended.wait()
 
