@@ -29,7 +29,7 @@ from oocdata.errors import (
     PositionError,
     SeveralDatasetsError,
 )
-from oocdata.tools.lines import wrapped
+from oocdata.tools.report import wrapped
 
 __all__ = ["OPTION_NAMES", "command", "errors", "with_option_names"]
 

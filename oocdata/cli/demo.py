@@ -46,7 +46,7 @@ def demo(
       oocdata demo runs.npy --axis 0,1 -o run.png
     """  # noqa: D301
     own = bool(array.target)
-    if not own and array.given():
+    if not own and array.keywords():
         raise ArgumentError("`files` must be given with options that open a file.")
     if own and keep is not None:
         raise ArgumentError("`keep` must be left out with `files`: no file is made from your own.")

@@ -18,8 +18,8 @@ from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.formats.opening import list_datasets
 from oocdata.formats.patterns import natural_key
-from oocdata.tools.lines import plain
 from oocdata.tools.opening import Opening
+from oocdata.tools.report import plain
 
 __all__ = [
     "FILES", "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "nbytes_of", "numbers",

@@ -9,7 +9,7 @@ from datetime import datetime
 from oocdata.advice.reading import size
 from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.stores.folder import CachedObject, CacheFolder
-from oocdata.tools.lines import Report, labelled, table
+from oocdata.tools.report import Report, labelled, table
 from oocdata.writers.cache import WrittenCache, written_caches
 
 __all__ = ["Cache", "cache"]

@@ -99,7 +99,7 @@ class Opening:
         }
         opening = cls(_local(target), key, keywords)
         if isinstance(target, Dataset):
-            not_allowed = opening.given() if store is None else {"store": store}
+            not_allowed = opening.keywords() if store is None else {"store": store}
             for name, value in not_allowed.items():
                 raise ArgumentError(
                     f"`{name}` must be left out for a {type(target).__name__}, which is open "
@@ -118,7 +118,7 @@ class Opening:
         """Whether the target is a path or URL, or a list of them, as text."""
         return all(isinstance(part, str) for part in _as_list(self.target))
 
-    def given(self) -> dict[str, Any]:
+    def keywords(self) -> dict[str, Any]:
         """Return the arguments beside the target that differ from their defaults."""
         return {**({} if self.key is None else {"key": self.key}), **self.arguments}
 
@@ -134,7 +134,7 @@ class Opening:
             kind = type(self.target).__name__
             raise ArgumentError(f"`target` must be a Dataset; got a {kind}. Give `.dataset` of it.")
         else:
-            dataset = open_view(self.target, **self.given())
+            dataset = open_view(self.target, **self.keywords())
         if not dataset.is_multi_array or unequal:
             return dataset
         if isinstance(dataset, Ragged) and "pad" in self.arguments:
@@ -204,7 +204,7 @@ class Opening:
 
     def code(self) -> str:
         """Return the call of `oocdata.open` in Python, without default arguments."""
-        keywords = self.given()
+        keywords = self.keywords()
         key = keywords.pop("key", None)
         arguments = [repr(self.target) if self.is_paths else "array"]
         arguments += [] if key is None else [repr(key)]

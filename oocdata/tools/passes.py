@@ -23,7 +23,7 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import batch_share
 from oocdata.threads import cores, in_order
-from oocdata.tools.lines import progress as bar
+from oocdata.tools.report import progress as bar
 
 __all__ = ["Block", "each_block", "read_into", "read_rows", "spec_of_one_array"]
 

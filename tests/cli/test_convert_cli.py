@@ -18,7 +18,7 @@ import zarr
 from worker_scripts import wait_for_line
 
 import oocdata as ooc
-from oocdata.tools.convert import work as convert_work
+from oocdata.tools.convert import execution as convert_execution
 
 run = partial(command.run, "convert")
 
@@ -86,7 +86,7 @@ def test_options_that_do_not_fit_the_format(
 
 
 def test_rows_that_differ_are_exit_code_3(array: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read, count = convert_work.read_box, 0
+    read, count = convert_execution.read_box, 0
 
     def damaged(view: ooc.View, box: Any, out: Any) -> None:
         nonlocal count
@@ -95,7 +95,7 @@ def test_rows_that_differ_are_exit_code_3(array: Path, monkeypatch: pytest.Monke
         if count == 3:
             out[4] += 1
 
-    monkeypatch.setattr(convert_work, "read_box", damaged)
+    monkeypatch.setattr(convert_execution, "read_box", damaged)
     result = run(array, array.with_name("b.npy"), "--verify")
     assert result.exit_code == 3
     assert "DAMAGED" in result.stdout
@@ -127,7 +127,7 @@ def test_several_sample_axes(tmp_path: Path) -> None:
 SCRIPT = """
 import typer
 from oocdata.cli.convert import convert
-from oocdata.tools.convert import work as convert_journal
+from oocdata.tools.convert import execution as convert_journal
 note = convert_journal.Journal.note
 def told(self, **given):
     note(self, **given)
@@ -160,13 +160,13 @@ EARLY = """
 import signal, os, sys
 import typer
 from oocdata.cli.convert import convert
-from oocdata.tools.convert import work
-read = work.read_box
+from oocdata.tools.convert import execution
+read = execution.read_box
 def late(view, box, out):
     read(view, box, out)
     if os.path.isdir(sys.argv[2] + ".oocdata-partial"):
         os.kill(os.getpid(), signal.SIGINT)
-work.read_box = late
+execution.read_box = late
 app = typer.Typer()
 app.command()(convert)
 app()

@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import ArgumentError, DamagedChunkError, MissingKeyError
-from oocdata.tools.convert import choosing as convert_choosing
 from oocdata.tools.convert import convert
-from oocdata.tools.convert import work as convert_work
-from oocdata.tools.convert.carry import metadata_for
-from oocdata.tools.convert.choosing import plan_of
+from oocdata.tools.convert import execution as convert_execution
+from oocdata.tools.convert import planning as convert_planning
+from oocdata.tools.convert.metadata import metadata_for
+from oocdata.tools.convert.planning import plan_of
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 
@@ -153,7 +153,7 @@ def test_any_view_to_any_chunks(
     wanted = values[rows][key].astype(dtype)
     # Memory for a few elements: many blocks, and tiles where they are needed.
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(convert_choosing, "as_count", lambda name, value, at_least: elements * 16)
+        patched.setattr(convert_planning, "as_count", lambda name, value, at_least: elements * 16)
         options: Any = {} if target == ".npy" else {"chunks": to_chunks[: wanted.ndim]}
         chosen = view[rows][key].astype(dtype)
         done = convert(chosen, folder / f"b{target}", verify=True, **options)
@@ -301,14 +301,14 @@ def test_a_flipped_bit_is_found(
 ) -> None:
     values = np.zeros((100, 8), "f4")
     np.save(tmp_path / "a.npy", values)
-    read = convert_work.read_box
+    read = convert_execution.read_box
 
     def damaged(view: ooc.View, box: Any, out: NDArray[Any]) -> None:
         read(view, box, out)
         if "result" in str(view):
             out[7] = -0.0  # equal, but not the same bits
 
-    monkeypatch.setattr(convert_work, "read_box", damaged)
+    monkeypatch.setattr(convert_execution, "read_box", damaged)
     with pytest.raises(DamagedChunkError, match="row 7") as caught:
         convert(tmp_path / "a.npy", tmp_path / f"b{suffix}", verify=True)
     assert caught.value.rows == (7,)
@@ -438,10 +438,10 @@ def test_pieces_of_rows_are_the_rows(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
     values = numbers((5, 12, 10), "int16")
     store(tmp_path / "a.npy", values)
-    for module in (reading, convert_choosing):
+    for module in (reading, convert_planning):
         monkeypatch.setattr(module, "PIECE_BYTES", 40)
-    monkeypatch.setattr(convert_choosing, "CHUNK_BYTES", 64)
-    monkeypatch.setattr(convert_choosing, "as_count", lambda name, value, at_least: 400)
+    monkeypatch.setattr(convert_planning, "CHUNK_BYTES", 64)
+    monkeypatch.setattr(convert_planning, "as_count", lambda name, value, at_least: 400)
     for suffix in SUFFIXES:
         plan = convert(tmp_path / "a.npy", tmp_path / f"b{suffix}", verify=True).plan
         assert plan.steps.blocks.step[0] == 1
@@ -453,8 +453,8 @@ GROWN = """
 import sys, threading
 import numpy as np
 import oocdata as ooc
-from oocdata.tools.convert.choosing import plan_of
-from oocdata.tools.convert.work import carry_out
+from oocdata.tools.convert.planning import plan_of
+from oocdata.tools.convert.execution import carry_out
 
 def taken():
     with open("/proc/self/status") as file:
@@ -554,14 +554,14 @@ def test_a_conversion_keeps_to_its_memory_and_gives_it_back(tmp_path: Path) -> N
     store(tmp_path / "a.h5", numbers((4000, 1024)), (10, 1024))
     before = ooc.memory_limit()
     seen = []
-    save = convert_work.bar
+    save = convert_execution.bar
 
     def noting(*given: Any, **options: Any) -> Any:
         seen.append(ooc.memory_limit())
         return save(*given, **options)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(convert_work, "bar", noting)
+        patched.setattr(convert_execution, "bar", noting)
         convert(tmp_path / "a.h5", tmp_path / "b.npy", memory=2 << 20)
     assert (set(seen), ooc.memory_limit()) == ({2 << 20}, before)
     assert chunk_cache.nbytes <= 1 << 20

@@ -17,16 +17,16 @@ import zarr
 
 import oocdata as ooc
 from oocdata.tools.convert import convert
-from oocdata.tools.convert import work as convert_work
+from oocdata.tools.convert import execution as convert_execution
 from oocdata.writers.lock import PARTIAL
 
 SCRIPT = """
 import signal, sys
-from oocdata.tools.convert import convert, work
-work.SAVE_BYTES = 1
+from oocdata.tools.convert import convert, execution
+execution.SAVE_BYTES = 1
 
 source, destination, after, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), eval(sys.argv[4])
-from oocdata.tools.convert import work as convert_journal
+from oocdata.tools.convert import execution as convert_journal
 note = convert_journal.Journal.note
 count = 0
 def told(self, **given):
@@ -100,14 +100,14 @@ def test_a_killed_conversion_goes_on(
     assert before == saves
 
     written: list[Any] = []
-    in_order = convert_work.in_order
+    in_order = convert_execution.in_order
 
     def counted(*arguments: Any, **options: Any) -> Any:
         for one in in_order(*arguments, **options):
             written.append(one[0])
             yield one
 
-    monkeypatch.setattr(convert_work, "in_order", counted)
+    monkeypatch.setattr(convert_execution, "in_order", counted)
     done = convert(tmp_path / source, target, memory=4 << 20)
     assert done.resumed
     assert done.anew == ""
@@ -235,8 +235,8 @@ def test_hdf5_between_saves_is_what_was_saved(
 def test_an_error_keeps_what_was_saved(
     tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convert_work, "SAVE_BYTES", 1)
-    read, count = convert_work.read_box, 0
+    monkeypatch.setattr(convert_execution, "SAVE_BYTES", 1)
+    read, count = convert_execution.read_box, 0
 
     def fails(view: Any, box: Any, out: Any) -> None:
         nonlocal count
@@ -246,7 +246,7 @@ def test_an_error_keeps_what_was_saved(
         read(view, box, out)
 
     with monkeypatch.context() as patched:
-        patched.setattr(convert_work, "read_box", fails)
+        patched.setattr(convert_execution, "read_box", fails)
         with pytest.raises(OSError, match="Input/output"):
             convert(tmp_path / "good.h5", tmp_path / "b.zarr", memory=4 << 20, codec="none")
     assert os.path.exists(tmp_path / f"b.zarr{PARTIAL}" / "journal")
@@ -318,8 +318,8 @@ def test_a_result_that_can_not_be_read_back_is_thrown_away(
 
 FULL = """
 import resource, signal, sys
-from oocdata.tools.convert import convert, work
-work.SAVE_BYTES = 1
+from oocdata.tools.convert import convert, execution
+execution.SAVE_BYTES = 1
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 for nbytes in (2000, 300_000, 600_000):
     resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, resource.RLIM_INFINITY))
@@ -348,7 +348,7 @@ def test_a_folder_deleted_in_the_middle_is_an_error(
     tmp_path: Path, values: Any, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The result must not hold only what was written after the deletion."""
-    read, count = convert_work.read_box, 0
+    read, count = convert_execution.read_box, 0
     left = tmp_path / f"b{suffix}{PARTIAL}"
 
     def deletes(view: Any, box: Any, out: Any) -> None:
@@ -359,7 +359,7 @@ def test_a_folder_deleted_in_the_middle_is_an_error(
         read(view, box, out)
 
     with monkeypatch.context() as patched:
-        patched.setattr(convert_work, "read_box", deletes)
+        patched.setattr(convert_execution, "read_box", deletes)
         with pytest.raises(OSError):  # noqa: PT011
             convert(tmp_path / "good.h5", tmp_path / f"b{suffix}", memory=4 << 20, codec="none")
     assert not (tmp_path / f"b{suffix}").exists()

@@ -22,8 +22,8 @@ import oocdata as ooc
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
 from oocdata.stores import address
 from oocdata.tools.convert import convert
-from oocdata.tools.convert import work as convert_work
-from oocdata.tools.convert.choosing import plan_of
+from oocdata.tools.convert import execution as convert_execution
+from oocdata.tools.convert.planning import plan_of
 from oocdata.tools.info import contents
 from oocdata.writers import upload
 
@@ -177,7 +177,7 @@ def test_what_was_begun_is_gone_on_with(
 ) -> None:
     url, options = "s3://data/begun.zarr", {"chunks": 50, "shards": 0, "memory": 1 << 20}
     source = long(source)
-    monkeypatch.setattr(convert_work, "SAVE_BYTES", 1)
+    monkeypatch.setattr(convert_execution, "SAVE_BYTES", 1)
     with monkeypatch.context() as patch:
         failing(patch, 12, SourceError("the store went away.", path=url))
         with pytest.raises(SourceError, match="went away") as caught:
@@ -207,7 +207,7 @@ def test_what_was_begun_and_is_gone_is_begun_anew(
     """Chunks in the local journal may have been deleted from the store."""
     url, options = "s3://data/again.zarr", {"chunks": 50, "shards": 0, "memory": 1 << 20}
     source = long(source)
-    monkeypatch.setattr(convert_work, "SAVE_BYTES", 1)
+    monkeypatch.setattr(convert_execution, "SAVE_BYTES", 1)
     with monkeypatch.context() as patch:
         failing(patch, 12, SourceError("the store went away.", path=url))
         with pytest.raises(SourceError, match="went away"):
@@ -224,7 +224,7 @@ def test_what_was_begun_otherwise_is_cleared_away(
     s3: S3, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = "s3://data/anew.zarr"
-    monkeypatch.setattr(convert_work, "SAVE_BYTES", 1)
+    monkeypatch.setattr(convert_execution, "SAVE_BYTES", 1)
     with monkeypatch.context() as patch:
         failing(patch, 12, SourceError("the store went away.", path=url))
         with pytest.raises(SourceError, match="went away"):

@@ -30,7 +30,6 @@ from oocdata.tools.bench.limits import (
     link_reading,
 )
 from oocdata.tools.bench.result import Bench, Limit, Way
-from oocdata.tools.lines import progress as shown_progress
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.profile.pacing import (
     ROUNDS,
@@ -40,6 +39,7 @@ from oocdata.tools.profile.pacing import (
     steps_of_a_period,
     take_turns,
 )
+from oocdata.tools.report import progress as shown_progress
 
 __all__ = ["Bench", "bench"]
 

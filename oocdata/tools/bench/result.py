@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from oocdata.advice import Advice, size
-from oocdata.tools.lines import Report, table, wrapped
+from oocdata.tools.report import Report, table, wrapped
 
 __all__ = ["LIMITS", "Bench", "Limit", "Way"]
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from oocdata.explain import size
-from oocdata.tools.lines import Report, labelled, wrapped
+from oocdata.tools.report import Report, labelled, wrapped
 
 __all__ = ["KINDS", "NOTES", "CheckedDataset", "Finding", "Health"]
 

@@ -10,8 +10,8 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.index import as_flag, as_path
-from oocdata.tools.convert.choosing import MEMORY, plan_of
-from oocdata.tools.convert.work import Conversion, carry_out
+from oocdata.tools.convert.execution import Conversion, carry_out
+from oocdata.tools.convert.planning import MEMORY, plan_of
 from oocdata.tools.opening import Opening
 from oocdata.writers.codec import Shuffled
 

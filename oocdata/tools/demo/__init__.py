@@ -30,8 +30,8 @@ from oocdata.tools.demo.data import Clips, growth, workspace, write
 from oocdata.tools.demo.training import Subject, draw, train
 from oocdata.tools.info import contents
 from oocdata.tools.libraries import check_picture, import_tensorflow
-from oocdata.tools.lines import Report, progress, table, wrapped
 from oocdata.tools.opening import Opening
+from oocdata.tools.report import Report, progress, table, wrapped
 from oocdata.tools.stats import stats
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from oocdata.formats.paths import is_url
 from oocdata.formats.patterns import is_pattern, matching_keys
 from oocdata.tools.info.code import BATCH_SIZE, code_for, columns_of
 from oocdata.tools.info.layouts import Layout, recognise
-from oocdata.tools.lines import Report, labelled, table
 from oocdata.tools.opening import OpenArguments, Opening
+from oocdata.tools.report import Report, labelled, table
 
 __all__ = ["Contents", "Description", "Unopened", "contents"]
 

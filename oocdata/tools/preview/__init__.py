@@ -17,7 +17,6 @@ from oocdata.errors import ArgumentError, EmptyError, SourceError
 from oocdata.index import as_count, as_positions
 from oocdata.threads import silent
 from oocdata.tools.libraries import PICTURES, check_picture
-from oocdata.tools.lines import Report, labelled, plain, table
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.preview.parts import listed, named_leaves, parts_of, view_of
 from oocdata.tools.preview.reading import (
@@ -30,6 +29,7 @@ from oocdata.tools.preview.reading import (
 )
 from oocdata.tools.preview.scale import COLOUR, Panel, Scale, colormap_of, panels_of
 from oocdata.tools.preview.sheet import FILMS, film, sheet
+from oocdata.tools.report import Report, labelled, plain, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

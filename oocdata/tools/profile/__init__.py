@@ -20,7 +20,6 @@ from oocdata.advice import Advice, Measured, advise, reading_of, size
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
-from oocdata.tools.lines import Report
 from oocdata.tools.profile.pacing import (
     ROUNDS,
     Clock,
@@ -31,6 +30,7 @@ from oocdata.tools.profile.pacing import (
     steps_of_a_period,
     take_turns,
 )
+from oocdata.tools.report import Report
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.tools.lines import Report, plain
+from oocdata.tools.report import Report, plain
 
 __all__ = ["Summary"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError
-from oocdata.tools.lines import Report, labelled, table
+from oocdata.tools.report import Report, labelled, table
 from oocdata.tools.stats.moments import Summary
 from oocdata.tools.stats.scaling import Scaling
 

@@ -43,7 +43,7 @@ def recognise(opening: Opening) -> Layout | None:
     ...     print(recognise(Opening.of(f"{folder}/a.h5")).sentence)
     D4RL: 9 steps
     """
-    if opening.given() or not opening.is_paths:
+    if opening.keywords() or not opening.is_paths:
         return None
     with suppress(*_NO_MATCH), listing_of(repr(opening.target), opening.paths()) as listing:
         for layout in LAYOUTS:

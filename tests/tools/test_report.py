@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from oocdata.tools.lines import progress
+from oocdata.tools.report import progress
 
 
 def test_a_terminal_sees_amount_rate_and_time_left() -> None:

@@ -24,10 +24,10 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.explain import size
 from oocdata.memory import lowered_limit
 from oocdata.threads import cores, in_order
-from oocdata.tools.convert.choosing import Plan
+from oocdata.tools.convert.planning import Plan
 from oocdata.tools.convert.steps import Grid, Scratch, read_box
-from oocdata.tools.lines import Report, labelled
-from oocdata.tools.lines import progress as bar
+from oocdata.tools.report import Report, labelled
+from oocdata.tools.report import progress as bar
 from oocdata.writers.disk import write_json
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage

@@ -17,7 +17,7 @@ import oocdata as ooc
 from oocdata.engines.source import Storage
 from oocdata.tools.check import check
 from oocdata.tools.convert import convert
-from oocdata.tools.convert.carry import metadata_for
+from oocdata.tools.convert.metadata import metadata_for
 
 xarray = pytest.importorskip("xarray")
 

@@ -19,9 +19,9 @@ from oocdata.formats.patterns import common_ending
 from oocdata.index import as_count
 from oocdata.memory import DEFAULT_MEMORY
 from oocdata.threads import cores
-from oocdata.tools.convert.carry import Metadata, metadata_for, refuse_dtype
+from oocdata.tools.convert.metadata import Metadata, metadata_for, refuse_dtype
 from oocdata.tools.convert.steps import PIECE_BYTES, Steps, chunk_of, steps_of
-from oocdata.tools.lines import Report, labelled
+from oocdata.tools.report import Report, labelled
 from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
 from oocdata.writers.codec import NAMES, NONE, Shuffled, as_codec
 from oocdata.writers.create import chunks_and_shards
