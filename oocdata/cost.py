@@ -20,7 +20,7 @@ from oocdata.box import Extent, split_at_gaps, split_into_points
 from oocdata.datasets.chunking import chunks_along
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest, Request, of_sources
-from oocdata.engines.soon import Cost, Soon, cost_of, soon
+from oocdata.engines.prefetch import Cost, Fetch, cost_of, fetches
 from oocdata.engines.source import Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order.order import order_with_lanes
@@ -259,12 +259,12 @@ def fetching(loader: Loader) -> Fetching | None:
     return Fetching(first, trips, epoch)
 
 
-def _store_reads(requests: Iterable[ArrayRequest]) -> tuple[list[Soon], list[Soon], list[Soon]]:
+def _store_reads(requests: Iterable[ArrayRequest]) -> tuple[list[Fetch], list[Fetch], list[Fetch]]:
     """Return what requests read from stores: chunks, blocks of small rows, and others."""
-    chunks, blocks, others = list[Soon](), list[Soon](), list[Soon]()
+    chunks, blocks, others = list[Fetch](), list[Fetch](), list[Fetch]()
     for request in of_sources(requests):
         cached = blocks if request.source.storage().chunks is None else chunks
-        for read in soon(request.source, request.origins, request.extent):
+        for read in fetches(request.source, request.origins, request.extent):
             (cached if read.cached else others).append(read)
     return chunks, blocks, others
 

@@ -23,7 +23,7 @@ from oocdata.runs import Ahead
 from oocdata.threads import cores
 
 if TYPE_CHECKING:
-    from oocdata.engines.soon import Cost
+    from oocdata.engines.prefetch import Cost
     from oocdata.loader import Loader
 
 __all__ = ["Explanation", "as_typed", "explain", "size"]

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines.cache import cache
-from oocdata.engines.places import read_to
+from oocdata.engines.copying import read_to
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import PositionError
 

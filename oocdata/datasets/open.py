@@ -11,8 +11,8 @@ from numpy.typing import DTypeLike
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.engines.blocked import blocked
+from oocdata.engines.mixed_shapes import padded_axes
 from oocdata.engines.ragged_rows import is_ragged
-from oocdata.engines.unlike import filled_axes
 from oocdata.errors import ArgumentError
 from oocdata.formats.opening import Axis, Missing, open_source
 
@@ -162,7 +162,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
         )
     source = open_source(target, axis=axis, **options)
     several = not isinstance(axis, str) and isinstance(axis, Sequence) and len(axis) > 1
-    if several and (is_ragged(source) or filled_axes(source) & set(View.of(source, axis).axes)):
+    if several and (is_ragged(source) or padded_axes(source) & set(View.of(source, axis).axes)):
         raise ArgumentError(
             f"`axis` must name sample axes that are equally long in all parts, or one; got {axis}. "
             "Open the parts one by one, and put them one after the other by ooc.concat."

@@ -23,8 +23,8 @@ from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import Read
 from oocdata.engines.byte_rows import largest_rows, size_counts
-from oocdata.engines.padded import PaddedRows, RowLengths, RowMask, held_value
-from oocdata.engines.ragged_rows import Located, inner_shape, joined, locate, read_to
+from oocdata.engines.padded import PaddedRows, RowLengths, RowMask, padding_value
+from oocdata.engines.ragged_rows import LocatedRows, inner_shape, join_located, locate, read_to
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.index import as_bounds, as_count, as_flag
@@ -92,13 +92,15 @@ class RaggedBatch(MultiArrayBatch):
 class _RaggedRequest(MultiArrayRequest, Request):
     """A request for ragged rows, delivered as a `RaggedBatch`."""
 
-    def locate(self) -> Located:
+    def locate(self) -> LocatedRows:
         return locate(self.source, self.origins[:, 0])
 
-    def join(self, shares: Sequence[tuple[Located, NDArray[np.int64]]], rows: int) -> Located:
-        return joined(rows, shares)
+    def join(
+        self, shares: Sequence[tuple[LocatedRows, NDArray[np.int64]]], rows: int
+    ) -> LocatedRows:
+        return join_located(rows, shares)
 
-    def make_batches(self, located: Located, lengths: list[int], read: Read) -> list[Any]:
+    def make_batches(self, located: LocatedRows, lengths: list[int], read: Read) -> list[Any]:
         row_lengths = located.lengths
         ends, borders = np.concatenate(([0], np.cumsum(row_lengths))), np.cumsum([0, *lengths])
         firsts = ends[borders]  # the number of each batch's first value among all values
@@ -218,7 +220,7 @@ class Ragged(MultiArrayView):
         [(2, 2), (1, 4)]
         """
         length = self._padded_length(to, cut)
-        padding = held_value("value", value, self.source.dtype)
+        padding = padding_value("value", value, self.source.dtype)
         if isinstance(length, tuple):
             return Bounded(**fields_of(self), bounds=length, value=padding, is_mask=False)
         padded = self._view_of(PaddedRows(self.source, length, padding))
@@ -268,7 +270,7 @@ class _BoundedRequest(_RaggedRequest):
         value = np.array(self.value).astype(self.dtype)
         return f"a mask up to {to}" if self.is_mask else f"{value} up to {to}"
 
-    def make_batches(self, located: Located, lengths: list[int], read: Read) -> list[Any]:
+    def make_batches(self, located: LocatedRows, lengths: list[int], read: Read) -> list[Any]:
         """Return each batch, padded to the smallest length that holds its rows."""
         counts = np.minimum(located.lengths, self.bounds[-1])
         borders = list(pairwise(np.cumsum([0, *lengths]).tolist()))

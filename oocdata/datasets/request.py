@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import Read, empty, empty_parts
-from oocdata.engines.places import read_to
-from oocdata.engines.soon import Asks, asked, soon
+from oocdata.engines.copying import read_to
+from oocdata.engines.prefetch import RemoteFile, fetches, prefetched
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
@@ -249,12 +249,12 @@ class Composite(ArrayRequest):
         return replace(self, members=members, shape=shape)
 
 
-def prefetching(requests: Iterable[ArrayRequest]) -> AbstractContextManager[Sequence[Asks]]:
+def prefetching(requests: Iterable[ArrayRequest]) -> AbstractContextManager[Sequence[RemoteFile]]:
     """Return a context in which the bytes that requests need from stores are being fetched."""
-    return asked(
+    return prefetched(
         fetch
         for request in of_sources(requests)
-        for fetch in soon(request.source, request.origins, request.extent)
+        for fetch in fetches(request.source, request.origins, request.extent)
     )
 
 

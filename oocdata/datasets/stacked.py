@@ -1,6 +1,6 @@
 """Define `Stacked`, a source that combines Views along an axis of their elements.
 
-Each part is seen along the axes of the whole array (`oocdata.engines.placed`): the sample axes,
+Each part is seen along the axes of the whole array (`oocdata.engines.axis_views`): the sample axes,
 then the axes of an element. `oocdata.datasets.stack` makes a `View` of the source.
 """
 
@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.datasets.dataset import Described
 from oocdata.datasets.view import View
+from oocdata.engines.axis_views import AxisMap, AxisView
 from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.placed import Line, Placed
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_ranges, select, take
@@ -132,7 +132,7 @@ class Stacked(Described):
         return self._joined.parts
 
     def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
-        """Yield the boxes that are read of each part; see `oocdata.engines.soon.soon`."""
+        """Yield the boxes that are read of each part; see `oocdata.engines.prefetch.fetches`."""
         return self._joined.read_boxes(origins, extent)
 
     def storage(self) -> Storage:
@@ -209,7 +209,7 @@ class Stacked(Described):
         filled = tuple(part for part in placed if part.shape[axis])
         return Interleaved(filled or placed[:1], axis)
 
-    def _placed(self, part: Part) -> Placed:
+    def _placed(self, part: Part) -> AxisView:
         """Return a part, seen along the axes of the whole array."""
         common, axis, shape = self._common_shape, self.axis, _element(part)
         samples = self.rows.sample_shape
@@ -217,17 +217,17 @@ class Stacked(Described):
         element = (*common[:axis], length, *common[axis + (not self.new) :])
         first_axis = len(common) - len(shape)
 
-        def line_of(at: int, places: range) -> Line:
+        def line_of(at: int, places: range) -> AxisMap:
             """Return the axis of the whole array along which an axis of the part's element runs."""
             along = first_axis + at
             position = along + (self.new and along >= axis)
             repeated = len(places) == 1 and element[position] != 1
             return (None, places[0]) if repeated else (len(samples) + position, places)
 
-        lines: list[Line] = []
+        lines: list[AxisMap] = []
         if isinstance(part, Constant):
             lines = [line_of(at, range(n)) for at, n in enumerate(shape)]
-            return Placed(part, tuple(lines), (*samples, *element), part.dtype)
+            return AxisView(part, tuple(lines), (*samples, *element), part.dtype)
         outer = outer_axes(part, self.rows)
         for at, places in enumerate(part.cuts):
             if isinstance(places, int):
@@ -237,7 +237,7 @@ class Stacked(Described):
                 lines.append((outer[number], _places(part, number)))
             else:
                 lines.append(line_of(part.order.index(at), places))
-        return Placed(part.source, tuple(lines), (*samples, *element), part.dtype)
+        return AxisView(part.source, tuple(lines), (*samples, *element), part.dtype)
 
 
 def outer_axes(part: View, whole: View) -> tuple[int, ...]:

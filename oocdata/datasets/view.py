@@ -25,8 +25,8 @@ from oocdata.engines.blocked import blocked
 from oocdata.engines.byte_rows import largest_rows
 from oocdata.engines.columns import is_sparse, select_columns
 from oocdata.engines.fields import field_of
+from oocdata.engines.mixed_shapes import PaddingMask
 from oocdata.engines.source import Source, Storage, check_dtype
-from oocdata.engines.unlike import PaddingMask
 from oocdata.errors import ArgumentError, MismatchedPartsError
 from oocdata.index import (
     Cut,

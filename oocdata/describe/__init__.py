@@ -5,7 +5,7 @@ other such objects, and as leaves arrays, functions and sources. There are three
 which differ in the leaves only:
 
 ==============  ====================  ======================  ===============================
-leaf            `describe`: for       `fingerprint`: is the   with `beside`: for worker
+leaf            `describe`: for       `fingerprint`: is the   with `objects`: for worker
                 another machine       loader still the same?  processes on this machine
 ==============  ====================  ======================  ===============================
 source          how to open it, and   shape, dtype, digest    the object, pickled
@@ -26,20 +26,20 @@ from typing import Any
 
 from oocdata.describe.decoding import Decoder
 from oocdata.describe.encoding import Encoder
-from oocdata.describe.fingerprints import differences, fingerprint, refuse_other
+from oocdata.describe.fingerprints import check_fingerprint, differences, fingerprint
 from oocdata.errors import DescriptionError
 from oocdata.loader import Loader
 from oocdata.stream import Stream
 
 __all__ = [
-    "FORMAT", "as_json", "describe", "differences", "fingerprint", "from_json", "refuse_other",
+    "FORMAT", "as_json", "check_fingerprint", "describe", "differences", "fingerprint", "from_json",
 ]  # fmt: skip
 
 FORMAT = 5
 """Version of the form of descriptions."""
 
 
-def describe(loader: Loader | Stream, *, beside: list[Any] | None = None) -> dict[str, Any]:
+def describe(loader: Loader | Stream, *, objects: list[Any] | None = None) -> dict[str, Any]:
     """Return a loader as JSON, which is the same for equal loaders in any process.
 
     Reads a few numbers of each source.
@@ -48,7 +48,7 @@ def describe(loader: Loader | Stream, *, beside: list[Any] | None = None) -> dic
     ----------
     loader : Loader
         Over data in files or at URLs.
-    beside : list, optional
+    objects : list, optional
         Sources, functions and arrays are appended to this list, and the description refers to them
         by number. Then the loader may be of anything, and nothing is read.
 
@@ -62,19 +62,19 @@ def describe(loader: Loader | Stream, *, beside: list[Any] | None = None) -> dic
     """
     if not isinstance(loader, Loader | Stream):
         raise DescriptionError(f"`loader` must be a Loader; got {type(loader).__name__}.")
-    return {"format": FORMAT, "loader": Encoder(beside).encode(loader, "loader")}
+    return {"format": FORMAT, "loader": Encoder(objects).encode(loader, "loader")}
 
 
-def as_json(loader: Loader | Stream, *, beside: list[Any] | None = None) -> str:
+def as_json(loader: Loader | Stream, *, objects: list[Any] | None = None) -> str:
     """Return the description of a loader as one line of ASCII; see `describe`."""
-    return json.dumps(describe(loader, beside=beside), separators=(",", ":"), allow_nan=False)
+    return json.dumps(describe(loader, objects=objects), separators=(",", ":"), allow_nan=False)
 
 
 def from_json(
     description: str | bytes | Mapping[str, Any],
     *,
     allow: Iterable[str] = (),
-    beside: Sequence[Any] = (),
+    objects: Sequence[Any] = (),
 ) -> Loader | Stream:
     """Return the loader of a description; its files are opened again.
 
@@ -86,7 +86,7 @@ def from_json(
         Modules, and packages with all their modules, from which functions and classes other than
         oocdata's may be imported. The author of the description chooses which of their functions
         are called.
-    beside : sequence
+    objects : sequence
         The list that was passed to `describe`.
 
     Raises
@@ -111,7 +111,7 @@ def from_json(
                 f"a description must have format {FORMAT}; got {_short(parts['format'])}. It was "
                 "made by another version of oocdata."
             )
-        loader = Decoder(tuple(allow), beside).decode(parts["loader"], "loader")
+        loader = Decoder(tuple(allow), objects).decode(parts["loader"], "loader")
     except json.JSONDecodeError as error:
         raise DescriptionError(f"a description must be JSON; {error}.") from error
     except RecursionError as error:

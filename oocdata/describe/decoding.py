@@ -65,13 +65,13 @@ _PLAIN: dict[str, Callable[[Any], Any]] = {
 class Decoder:
     """Decoder of one loader; `place` is the path to a part, for error messages.
 
-    May import from the modules and packages in `allow`; `beside` has the objects to which the
+    May import from the modules and packages in `allow`; `objects` has the objects to which the
     description refers by number.
     """
 
-    def __init__(self, allow: tuple[str, ...], beside: Sequence[Any]) -> None:
+    def __init__(self, allow: tuple[str, ...], objects: Sequence[Any]) -> None:
         self._allow = allow
-        self._beside = beside
+        self._objects = objects
         self._opened: dict[str, Source] = {}
         self._axes: Any = None
 
@@ -105,7 +105,7 @@ class Decoder:
         if tag == "source":
             return self._source(parts, self._axes, place)
         if tag == "beside":
-            return self._beside[as_count("beside", parts, at_least=0)]
+            return self._objects[as_count("beside", parts, at_least=0)]
         if tag == "import":
             return self._find(parts)
         if tag == "partial":

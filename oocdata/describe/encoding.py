@@ -49,10 +49,10 @@ from oocdata.describe.content import content
 from oocdata.engines.columns import Columns
 from oocdata.engines.dtypes import dtype_text
 from oocdata.engines.memory_array import Numbers
+from oocdata.engines.mixed_shapes import PaddingMask
 from oocdata.engines.padded import PaddedRows, RowLengths, RowMask
 from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.engines.source import RowSource, Source, check_dtype
-from oocdata.engines.unlike import PaddingMask
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import DescriptionError, SourceError, UnsupportedDtypeError
 from oocdata.formats.paths import is_url
@@ -102,12 +102,12 @@ def is_frozen(kind: type) -> bool:
 class Encoder:
     """Encoder of objects as JSON; `place` is the path to an object, for error messages.
 
-    If a list `beside` is given, leaves (arrays, sources, functions) are appended to it once each,
+    If a list `objects` is given, leaves (arrays, sources, functions) are appended to it once each,
     and JSON refers to them by number. Otherwise JSON describes how another machine creates them.
     """
 
-    def __init__(self, beside: list[Any] | None = None) -> None:
-        self._beside = beside
+    def __init__(self, objects: list[Any] | None = None) -> None:
+        self._objects = objects
         self._numbers: dict[int, int] = {}
 
     def encode(self, value: Any, place: str) -> Any:
@@ -145,10 +145,10 @@ class Encoder:
 
     def leaf(self, value: Any, place: str) -> Any:
         """Return an array, a source, a function, or an object of a user's class as JSON."""
-        if self._beside is not None:
-            number = self._numbers.setdefault(id(value), len(self._beside))
-            if number == len(self._beside):
-                self._beside.append(value)
+        if self._objects is not None:
+            number = self._numbers.setdefault(id(value), len(self._objects))
+            if number == len(self._objects):
+                self._objects.append(value)
             return {"beside": number}
         try:
             return self._portable(value, place)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
-__all__ = ["dataset_fingerprint", "differences", "fingerprint", "refuse_other"]
+__all__ = ["check_fingerprint", "dataset_fingerprint", "differences", "fingerprint"]
 
 _MOST_TEXT = 2048
 """Characters of a fingerprint; a checkpoint then stays below 4 KiB, with what TensorFlow adds."""
@@ -96,7 +96,7 @@ def differences(saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return sentences
 
 
-def refuse_other(saved: str, now: str, place: str = "") -> None:
+def check_fingerprint(saved: str, now: str, place: str = "") -> None:
     """Raise `RestoreError` if two fingerprints differ.
 
     `place` says where the first one was found, for the message.

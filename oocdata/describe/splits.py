@@ -18,7 +18,7 @@ from oocdata.datasets.dataset import Dataset
 from oocdata.describe.decoding import Decoder
 from oocdata.describe.encoding import Encoder
 from oocdata.describe.fingerprints import dataset_fingerprint, differences
-from oocdata.engines.whole import whole_file
+from oocdata.engines.atomic import atomic_file
 from oocdata.errors import ArgumentError, DescriptionError, MissingFileError, RestoreError
 from oocdata.index import as_path
 
@@ -70,7 +70,7 @@ def save_split(
         raise ArgumentError(
             f"`path` must not be there yet; {place!r} is. Pass overwrite=True to write over it."
         )
-    with whole_file(place) as file:
+    with atomic_file(place) as file:
         file.write(text.encode("ascii"))
 
 

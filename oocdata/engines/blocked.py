@@ -31,13 +31,13 @@ from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat
 from oocdata.engines.decoded import Decoded
+from oocdata.engines.mixed_shapes import PaddedArray
 from oocdata.engines.parts import RowOffsets
-from oocdata.engines.ragged import read_ragged, soon_ragged
+from oocdata.engines.prefetch import GAP, Fetch
+from oocdata.engines.ragged import fetches_of_ragged, read_ragged
 from oocdata.engines.readers import SourceChunks, WholeRows
-from oocdata.engines.soon import GAP, Soon
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.engines.strided import Strided
-from oocdata.engines.unlike import Filled
 from oocdata.engines.wrapped import Relabelled
 from oocdata.memory import cache_share
 
@@ -79,7 +79,7 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
         parts = [blocked(part, axes) for part in source.parts]
         same = all(new is old for new, old in zip(parts, source.parts, strict=True))
         return source if same else source.with_parts(parts)
-    if isinstance(source, Decoded | Relabelled | Filled):
+    if isinstance(source, Decoded | Relabelled | PaddedArray):
         inner = blocked(source.source, axes)
         return source if inner is source.source else replace(source, source=inner)
     if isinstance(source, Chunked):
@@ -269,9 +269,9 @@ class CachedRows:
         """Write runs of rows end to end; see `oocdata.engines.ragged.read_ragged`."""
         read_ragged(self._source_for_runs(lengths), starts, lengths, out)
 
-    def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
+    def fetches_of_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Fetch]:
         """Return the byte ranges that `read_runs` needs from a store."""
-        return soon_ragged(self._source_for_runs(lengths), starts, lengths)
+        return fetches_of_ragged(self._source_for_runs(lengths), starts, lengths)
 
     def _source_for_runs(self, lengths: NDArray[np.int64]) -> Strided | Chunked:
         """Return the source to read runs of rows from."""

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
-from oocdata.engines.ragged import concerned_rows, pieces, read_bounds, read_ragged
+from oocdata.engines.ragged import affected_rows, read_bounds, read_ragged, row_batches
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError
 
@@ -125,7 +125,7 @@ class ByteRows:
         except SourceError as error:
             error.path, error.key = self._storage.path, self._storage.key
             raise
-        for batch in pieces(stops - starts, _PIECE):
+        for batch in row_batches(stops - starts, _PIECE):
             elements[batch] = self._bytes(rows[batch], starts[batch], stops[batch])
         out[...] = elements.reshape(out.shape)
 
@@ -139,7 +139,7 @@ class ByteRows:
             memory = empty((1 << nbytes.bit_length(),), np.uint8)[:nbytes]
             read_ragged(self.values, starts, lengths, memory)
         except SourceError as error:
-            error.set_rows(concerned_rows(error, rows, starts, stops))
+            error.set_rows(affected_rows(error, rows, starts, stops))
             raise
         try:
             return self.framing(memory, ends - lengths, ends)

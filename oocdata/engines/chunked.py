@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered_positions, split_at_gaps
 from oocdata.engines.cache import Pin, cache
+from oocdata.engines.copying import copy_reordered
 from oocdata.engines.gather import (
     BoxItems,
     RowPlan,
@@ -32,9 +33,8 @@ from oocdata.engines.gather import (
     take_rows,
 )
 from oocdata.engines.parts import JoinedParts
-from oocdata.engines.places import copy_across
-from oocdata.engines.ragged import as_items, copy_runs, cut_runs, read_points, soon_points
-from oocdata.engines.soon import Soon
+from oocdata.engines.prefetch import Fetch
+from oocdata.engines.ragged import as_items, copy_runs, cut_runs, fetches_of_points, read_points
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, UnknownFormatError
 
@@ -182,7 +182,7 @@ class Chunked:
                 axis = int(np.argmax(differ)) if parts is None else parts.axis
                 error.set_rows(covered_positions(origins, extent, axis))
                 if parts is not None:
-                    parts.concern(error)
+                    parts.assign_part(error)
             raise
 
     read_to = read
@@ -210,7 +210,7 @@ class Chunked:
                 copy_runs(memory, places, items, targets[runs], counts[runs])
         self.reader.check()
 
-    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
+    def fetches(self, origins: NDArray[np.int64], extent: Extent) -> list[Fetch]:
         """Return the byte ranges that reading boxes needs from a store."""
         origins, extent = split_at_gaps(origins, extent, self._chunk_shape)
         first = origins // self._chunk
@@ -221,19 +221,19 @@ class Chunked:
         ]
         return self._soon(np.concatenate(numbers))
 
-    def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
+    def fetches_of_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Fetch]:
         """Return the byte ranges that `read_runs` needs from a store."""
         if self._chunk_shape[1:] != self.shape[1:]:
-            return soon_points(self, starts, lengths)
+            return fetches_of_points(self, starts, lengths)
         return self._soon(cut_runs(starts, lengths, self._chunk_shape[0])[0])
 
-    def _soon(self, numbers: NDArray[np.int64]) -> list[Soon]:
+    def _soon(self, numbers: NDArray[np.int64]) -> list[Fetch]:
         """Return the byte ranges of those chunks that are not cached."""
-        soon = getattr(self.reader, "soon", None)
-        if soon is None:
+        fetches = getattr(self.reader, "fetches", None)
+        if fetches is None:
             return []
         missing = self._cache.missing(np.unique(numbers))
-        ranges = soon(self._places(missing)) if len(missing) else []
+        ranges = fetches(self._places(missing)) if len(missing) else []
         return [stored._replace(cached=True) for stored in ranges]
 
     # Gather by rows.
@@ -383,7 +383,7 @@ class Chunked:
             for slot, of_chunk in zip(pin.slots.tolist(), pieces.values(), strict=True):
                 chunk = chunks[slot]
                 for within, target in of_chunk:
-                    copy_across(chunk[within], out[target])
+                    copy_reordered(chunk[within], out[target])
 
     # Pin and decode chunks.
 

@@ -11,25 +11,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, slice_boxes
-from oocdata.engines.places import read_to
+from oocdata.engines.copying import read_to
+from oocdata.engines.many_files import UniformFiles
+from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import (
-    concerned_rows,
-    read_apart,
+    affected_rows,
+    fetches_of_points,
+    fetches_of_ragged,
     read_points,
     read_ragged,
-    soon_points,
-    soon_ragged,
-    spread,
+    run_positions,
+    scatter_runs,
 )
-from oocdata.engines.soon import Soon
 from oocdata.engines.source import Annotations, Boxes, Source, Storage
-from oocdata.engines.together import Together
 from oocdata.errors import MismatchedPartsError, SourceError
 from oocdata.threads import cached_property
 
 __all__ = [
-    "Concat", "PartTable", "are_keyed", "check_alike", "check_packed", "common", "concatenate",
-    "flattened", "opened_together",
+    "Concat", "PartTable", "check_same_packing", "check_same_shape", "combined_open_arguments",
+    "common_annotations", "concatenate", "flatten", "have_key_list",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -178,8 +178,8 @@ class Concat:
             yield part, within, extent
 
     @cached_property
-    def _together(self) -> Together | None:
-        return Together.of(self.parts)
+    def _together(self) -> UniformFiles | None:
+        return UniformFiles.of(self.parts)
 
     def shares(self, origins: Ints) -> Iterator[tuple[Source, Ints, Ints]]:
         """Yield each part with the numbers of the boxes that begin in it and their origins."""
@@ -212,21 +212,21 @@ class Concat:
         for part, begins, part_starts, counts, targets in self._runs(starts, lengths):
             try:
                 read = partial(read_ragged, part, part_starts, counts)
-                read_apart(read, counts, part.dtype, out, targets)
+                scatter_runs(read, counts, part.dtype, out, targets)
             except SourceError as error:
                 runs, stops = np.arange(len(counts)), part_starts + counts
-                run = concerned_rows(error, runs, part_starts, stops)[0]
+                run = affected_rows(error, runs, part_starts, stops)[0]
                 error.set_rows(range(begins[run], begins[run] + counts[run]))
                 raise
 
-    def soon_runs(self, starts: Ints, lengths: Ints) -> list[Soon]:
-        """Return the fetches that `read_runs` needs; see `ragged.soon_ragged`."""
+    def fetches_of_runs(self, starts: Ints, lengths: Ints) -> list[Fetch]:
+        """Return the fetches that `read_runs` needs; see `ragged.fetches_of_ragged`."""
         if self.axis:
-            return soon_points(self, starts, lengths)
+            return fetches_of_points(self, starts, lengths)
         return [
             fetch
             for part, _, part_starts, counts, _ in self._runs(starts, lengths)
-            for fetch in soon_ragged(part, part_starts, counts)
+            for fetch in fetches_of_ragged(part, part_starts, counts)
         ]
 
     def _runs(self, starts: Ints, lengths: Ints) -> Iterator[tuple[Source, Ints, Ints, Ints, Ints]]:
@@ -238,7 +238,7 @@ class Concat:
         first = self._part_of(np.minimum(starts, self.shape[0] - 1))
         last = self._part_of(np.maximum(starts + lengths - 1, starts).clip(0, self.shape[0] - 1))
         counts = np.where(lengths > 0, last - first + 1, 0)
-        parts = spread(first, counts)
+        parts = run_positions(first, counts)
         begins = np.maximum(np.repeat(starts, counts), self._starts[parts])
         cut = np.minimum(np.repeat(starts + lengths, counts), self._ends[parts]) - begins
         owners, targets = self.table.owners[parts], np.cumsum(cut) - cut
@@ -281,7 +281,7 @@ class Concat:
             done = stop
 
 
-def opened_together(arguments: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
+def combined_open_arguments(arguments: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
     """Return the arguments that open parts as one array: a list of files, or of keys of one file.
 
     None if some part can't be opened again, or if they differ in other arguments too.
@@ -310,10 +310,10 @@ def _common_names(dimensions: list[tuple[str, ...]]) -> tuple[str, ...]:
 
 
 def _annotations(parts: list[Storage]) -> Annotations:
-    return common([part.annotations() for part in parts])
+    return common_annotations([part.annotations() for part in parts])
 
 
-def common(annotations: Sequence[Annotations]) -> Annotations:
+def common_annotations(annotations: Sequence[Annotations]) -> Annotations:
     """Return the attributes and fill value that arrays share; None for those that differ."""
     names = dict.fromkeys(name for each in annotations for name in each.attributes)
     fill_values = [each.fill_value for each in annotations]
@@ -361,25 +361,29 @@ def concatenate(
         return first
     storages = [part.storage() for part in sources]
     pairs = zip(sources, storages, strict=True)
-    check_alike([(part.shape, part.dtype, stored.path, stored.key) for part, stored in pairs], axis)
-    check_packed(sources)
+    check_same_shape(
+        [(part.shape, part.dtype, stored.path, stored.key) for part, stored in pairs], axis
+    )
+    check_same_packing(sources)
     # Empty parts are dropped, because their start would be that of the next part; unless parts are
     # datasets of several keys, which are selected by name.
-    opened = {"opened": opened_together([stored.opened for stored in storages])}
-    keyed = bool(changes) or are_keyed(opened["opened"]) or any(one.episodes for one in storages)
+    opened = {"opened": combined_open_arguments([stored.opened for stored in storages])}
+    keyed = (
+        bool(changes) or have_key_list(opened["opened"]) or any(one.episodes for one in storages)
+    )
     nonempty = list(sources) if keyed else [part for part in sources if part.shape[axis]]
     if len(nonempty) < 2 and not keyed:
         return (nonempty or sources)[0]
-    parts, table = flattened(nonempty, axis)
+    parts, table = flatten(nonempty, axis)
     return Concat(parts, axis, table, {**opened, "episodes": keyed, **(changes or {})})
 
 
-def are_keyed(opened: Mapping[str, Any] | None) -> bool:
+def have_key_list(opened: Mapping[str, Any] | None) -> bool:
     """Return whether arguments of `oocdata.open` name datasets of several keys."""
     return isinstance((opened or {}).get("key"), list)
 
 
-def flattened(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...], PartTable]:
+def flatten(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...], PartTable]:
     """Return sources with concatenations along the axis replaced by their parts, and the table."""
     flat: list[Source] = []
     tables: list[PartTable] = []
@@ -397,7 +401,7 @@ def flattened(sources: Sequence[Source], axis: int) -> tuple[tuple[Source, ...],
     return tuple(flat), table
 
 
-def check_packed(sources: Sequence[Source]) -> None:
+def check_same_packing(sources: Sequence[Source]) -> None:
     """Raise if sources differ in how numbers are packed, or in the unit of their dates."""
 
     def packing(storage: Storage) -> str:
@@ -419,7 +423,7 @@ def check_packed(sources: Sequence[Source]) -> None:
             )
 
 
-def check_alike(
+def check_same_shape(
     parts: Sequence[tuple[tuple[int, ...], np.dtype[Any], str | None, str | None]], axis: int
 ) -> None:
     """Raise if parts of these shapes and dtypes can't be concatenated.
@@ -427,8 +431,8 @@ def check_alike(
     Examples
     --------
     >>> f4 = np.dtype("f4")
-    >>> check_alike([((5, 3), f4, "a.h5", "u"), ((2, 3), f4, "a.h5", "v")], 0)
-    >>> check_alike([((5, 3), f4, "a.h5", "u"), ((2, 4), f4, "a.h5", "v")], 0)
+    >>> check_same_shape([((5, 3), f4, "a.h5", "u"), ((2, 3), f4, "a.h5", "v")], 0)
+    >>> check_same_shape([((5, 3), f4, "a.h5", "u"), ((2, 4), f4, "a.h5", "v")], 0)
     Traceback (most recent call last):
     ...
     oocdata.errors.MismatchedPartsError: parts must have one dtype, and one shape besides axis 0;

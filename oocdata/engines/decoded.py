@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered_positions
-from oocdata.engines.places import read_through
+from oocdata.engines.copying import read_through
 from oocdata.engines.source import Annotations, Storage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import SourceError

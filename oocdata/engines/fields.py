@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.concat import Concat
+from oocdata.engines.copying import copy_boxes, read_through
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.places import copy_boxes, read_through
+from oocdata.engines.mixed_shapes import RaggedPart
 from oocdata.engines.ragged_rows import RaggedRows
 from oocdata.engines.source import Boxes, Source, Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
-from oocdata.engines.unlike import PartRows
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import MissingKeyError
 from oocdata.threads import cached_property
@@ -57,7 +57,7 @@ def field_of(source: Source, name: str) -> Source:
     if type(source) is Concat:
         parts = [field_of(part, name) for part in source.parts]
         return source.with_parts(parts, layout=described.layout, opened=described.opened)
-    if isinstance(source, PartRows):
+    if isinstance(source, RaggedPart):
         return replace(source, source=field_of(source.source, name))
     if isinstance(source, RaggedRows):
         return replace(source, values=field_of(source.values, name))

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.prefetch import Fetch
 from oocdata.engines.runs import UnfinishedError, read_runs
-from oocdata.engines.soon import Soon
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
 
 __all__ = [
@@ -58,7 +58,7 @@ class Readable(Protocol):
         ...
 
     @property
-    def held_bytes(self) -> int:
+    def current_size(self) -> int:
         """Current size of the file."""
         ...
 
@@ -106,7 +106,7 @@ class File(Protocol):
         """Whether the file is behind a slow link, so that prefetching pays."""
         ...
 
-    def soon(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Soon]:
+    def fetches(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Fetch]:
         """Return the fetches for runs of bytes; none for a local file."""
         ...
 
@@ -254,7 +254,7 @@ class Descriptor:
             os.close(self.number)
 
     @property
-    def held_bytes(self) -> int:
+    def current_size(self) -> int:
         """Current size of the file."""
         return os.fstat(self.number).st_size
 
@@ -354,7 +354,7 @@ class OpenFile:
         """Raise if the file is another version; see `FileVersion.compare`."""
         self.opened().compare(key)
 
-    def soon(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Soon]:
+    def fetches(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Fetch]:
         """Return nothing: the file is local."""
         return []
 

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.engines.axis_views import AxisView
 from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat
-from oocdata.engines.placed import Placed
-from oocdata.engines.places import blocks, read_to
+from oocdata.engines.copying import blocks, read_to
 from oocdata.engines.source import Source
 
 __all__ = ["Interleaved"]
@@ -34,7 +34,7 @@ _SPARSE = 2
 
 Ints = NDArray[np.int64]
 
-_Wholes: TypeAlias = dict[Source, tuple[Placed, tuple[int, ...]]]
+_Wholes: TypeAlias = dict[Source, tuple[AxisView, tuple[int, ...]]]
 """For each part, the array of which it is a component, and the component's index."""
 
 
@@ -43,12 +43,12 @@ class Interleaved(Concat):
 
     Parameters
     ----------
-    parts : tuple of Placed
+    parts : tuple of AxisView
         Of equal shape except for their length along the axis, which is not 0.
     axis : int
     """
 
-    def __init__(self, parts: tuple[Placed, ...], axis: int) -> None:
+    def __init__(self, parts: tuple[AxisView, ...], axis: int) -> None:
         super().__init__(parts, axis)
         self._wholes = _wholes(parts, axis)
 
@@ -56,7 +56,7 @@ class Interleaved(Concat):
         return Interleaved, (self.parts, self.axis)
 
     def _read_across(self, origins: Ints, extent: Extent, out: NDArray[Any], boxes: Ints) -> None:
-        groups: dict[Placed | None, list[Any]] = defaultdict(list)
+        groups: dict[AxisView | None, list[Any]] = defaultdict(list)
         for share in self._cut(origins, extent):
             whole, place = self._wholes.get(share[0], (None, ()))
             groups[whole if len(boxes) == len(out) else None].append((share, place))
@@ -70,7 +70,7 @@ class Interleaved(Concat):
 
     def _read_places(
         self,
-        whole: Placed,
+        whole: AxisView,
         places: Iterable[tuple[slice, tuple[int, ...]]],
         origins: Ints,
         extent: Extent,
@@ -97,15 +97,15 @@ class Interleaved(Concat):
                 out[(*cut[:axis], region, *cut[axis + 1 :])] = block[component]
 
 
-def _wholes(parts: Iterable[Placed], axis: int) -> _Wholes:
+def _wholes(parts: Iterable[AxisView], axis: int) -> _Wholes:
     """Find parts that are components of one array and stored close together."""
-    groups: dict[Any, list[Placed]] = defaultdict(list)
+    groups: dict[Any, list[AxisView]] = defaultdict(list)
     for part in parts:
-        axes = [at for at, _ in part.lines]
-        ranges = all(isinstance(places, range | int) for _, places in part.lines)
+        axes = [at for at, _ in part.axis_maps]
+        ranges = all(isinstance(places, range | int) for _, places in part.axis_maps)
         # Chunked parts are left out: a chunk is decoded once, however many components it has.
         if ranges and axis not in axes and part.storage().chunks is None:
-            lines = tuple(line if line[0] is not None else None for line in part.lines)
+            lines = tuple(line if line[0] is not None else None for line in part.axis_maps)
             groups[id(part.source), lines].append(part)
     wholes: _Wholes = {}
     for group in groups.values():
@@ -114,17 +114,17 @@ def _wholes(parts: Iterable[Placed], axis: int) -> _Wholes:
     return wholes
 
 
-def _common_array(parts: list[Placed]) -> _Wholes:
+def _common_array(parts: list[AxisView]) -> _Wholes:
     """Return the array of all given components, and the index of each in it.
 
     Further axes are those of storage along which the components differ. Empty if too many other
     components would be read too, or if the numbers of one component are adjacent in storage.
     """
     first = parts[0]
-    lines, lengths = list(first.lines), list(first.shape)
+    lines, lengths = list(first.axis_maps), list(first.shape)
     indices: list[list[int]] = []
-    for at, (axis, _) in enumerate(first.lines):
-        numbers: list[Any] = [part.lines[at][1] for part in parts]
+    for at, (axis, _) in enumerate(first.axis_maps):
+        numbers: list[Any] = [part.axis_maps[at][1] for part in parts]
         if axis is None and len(set(numbers)) > 1:
             low, high = min(numbers), max(numbers)
             lines[at] = len(lengths), range(low, high + 1)
@@ -134,6 +134,6 @@ def _common_array(parts: list[Placed]) -> _Wholes:
             return {}
     if prod(lengths[len(first.shape) :]) > _SPARSE * len(parts):
         return {}
-    whole = replace(first, lines=tuple(lines), shape=tuple(lengths))
+    whole = replace(first, axis_maps=tuple(lines), shape=tuple(lengths))
     places = zip(*indices, strict=True) if indices else [()] * len(parts)
     return {part: (whole, place) for part, place in zip(parts, places, strict=True)}

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered_positions
-from oocdata.engines.places import copy_boxes, read_through
+from oocdata.engines.copying import copy_boxes, read_through
 from oocdata.engines.source import RowSource, Storage
 from oocdata.errors import SourceError
 
@@ -132,7 +132,7 @@ class Sliced:
             for start, span in zip(origins[0].tolist(), spans, strict=True)
         )
         try:
-            data = self.found(box)
+            data = self.read_slice(box)
         except SourceError as error:
             error.set_rows(covered_positions(origins, extent, self.axis))
             raise
@@ -140,7 +140,7 @@ class Sliced:
         split = data.reshape(*data.shape[:axis], count, length, *data.shape[axis + 1 :])
         return np.moveaxis(split, axis, 0)
 
-    def found(self, box: tuple[slice, ...]) -> NDArray[Any]:
+    def read_slice(self, box: tuple[slice, ...]) -> NDArray[Any]:
         """Return the numbers of a box, checked, because an unknown object may return anything.
 
         Raises

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.ragged import spread
-from oocdata.engines.ragged_rows import Located, RaggedRows, inner_shape, locate
-from oocdata.engines.soon import Soon
+from oocdata.engines.prefetch import Fetch
+from oocdata.engines.ragged import run_positions
+from oocdata.engines.ragged_rows import LocatedRows, RaggedRows, inner_shape, locate
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
-__all__ = ["OfRows", "PaddedRows", "RowLengths", "RowMask", "described", "held_value"]
+__all__ = ["DerivedRows", "PaddedRows", "RowLengths", "RowMask", "derived_storage", "padding_value"]
 
 Ints = NDArray[np.int64]
 
@@ -26,7 +26,7 @@ _PIECE = 4 << 20
 """Bytes that are read and padded at a time, unless a row is larger."""
 
 
-def held_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
+def padding_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
     """Return a padding value as a scalar of a dtype.
 
     Raises
@@ -36,7 +36,7 @@ def held_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
 
     Examples
     --------
-    >>> held_value("value", 7, np.dtype("f4"))
+    >>> padding_value("value", 7, np.dtype("f4"))
     7.0
     """
     with np.errstate(all="ignore"):
@@ -52,7 +52,7 @@ def held_value(name: str, value: Any, dtype: np.dtype[Any]) -> Any:
 
 
 @dataclass(frozen=True, eq=False)
-class OfRows:
+class DerivedRows:
     """A source derived from the rows of another source.
 
     Attributes
@@ -75,7 +75,7 @@ class OfRows:
 
 
 @dataclass(frozen=True, eq=False)
-class PaddedRows(OfRows):
+class PaddedRows(DerivedRows):
     """Rows of unequal length, padded or cut to one length; a `Source`.
 
     Attributes
@@ -132,7 +132,7 @@ class PaddedRows(OfRows):
         if step > 1 or numbers.shape[1:] != (*inner,):
             boxes = np.empty((int(counts.sum()), numbers.ndim), np.int64)
             boxes[:, 0] = np.repeat(np.cumsum(spans) - spans, counts)
-            boxes[:, 0] += spread(np.zeros_like(counts), counts) * step
+            boxes[:, 0] += run_positions(np.zeros_like(counts), counts) * step
             boxes[:, 1:] = np.repeat(origins[:, 2:], rows_of, axis=0)[np.nonzero(stored)[0]]
             unpadded = MemoryArray(numbers)
             numbers = np.empty((len(boxes), *inner), self.dtype)
@@ -141,12 +141,12 @@ class PaddedRows(OfRows):
         padded[stored] = numbers
         out[...] = padded.reshape(out.shape)
 
-    def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
+    def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
         """Return the fetches that reading boxes needs; reads the lengths of rows."""
         located, first, _, spans = self._runs(origins, extent)
-        return located.soon(first, spans)
+        return located.fetches(first, spans)
 
-    def _runs(self, origins: Ints, extent: Extent) -> tuple[Located, Ints, Ints, Ints]:
+    def _runs(self, origins: Ints, extent: Extent) -> tuple[LocatedRows, Ints, Ints, Ints]:
         """Return the rows of boxes, and first position, count and span of the run read of each."""
         (rows_of, width), (row_step, step) = extent.lengths[:2], extent.strides[:2]
         rows = (origins[:, :1] + np.arange(rows_of) * row_step).ravel()
@@ -158,7 +158,7 @@ class PaddedRows(OfRows):
 
 
 @dataclass(frozen=True, eq=False)
-class RowLengths(OfRows):
+class RowLengths(DerivedRows):
     """Length of each row; a `Source` of int64."""
 
     @property
@@ -168,7 +168,7 @@ class RowLengths(OfRows):
 
     def storage(self) -> Storage:
         """Return the storage of the offsets, or of the rows."""
-        return described(self.rows, "lengths of rows")
+        return derived_storage(self.rows, "lengths of rows")
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
@@ -178,7 +178,7 @@ class RowLengths(OfRows):
 
 
 @dataclass(frozen=True, eq=False)
-class RowMask(OfRows):
+class RowMask(DerivedRows):
     """Mask of stored elements of padded rows; a `Source` of bool.
 
     Attributes
@@ -200,7 +200,7 @@ class RowMask(OfRows):
 
     def storage(self) -> Storage:
         """Return the storage of the offsets, or of the rows."""
-        return described(self.rows, "where rows hold values")
+        return derived_storage(self.rows, "where rows hold values")
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
@@ -211,7 +211,7 @@ class RowMask(OfRows):
             out[...] = places[:, None] < lengths[..., None]
 
 
-def described(rows: Source, layout: str) -> Storage:
+def derived_storage(rows: Source, layout: str) -> Storage:
     """Return the storage description of an array derived from rows without their values."""
     source = rows.offsets if isinstance(rows, RaggedRows) else rows
     return replace(source.storage(), layout=layout, strides=None, opened=None, chunks=None)

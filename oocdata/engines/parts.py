@@ -85,7 +85,7 @@ class JoinedParts:
         """Return the part number at positions along the axis."""
         return self._ends.searchsorted(places, side="right")
 
-    def concern(self, error: SourceError) -> SourceError:
+    def assign_part(self, error: SourceError) -> SourceError:
         """Set an error's key to the first part concerned, and its rows to those of that part."""
         if error.rows:
             rows = np.array(error.rows, np.int64)

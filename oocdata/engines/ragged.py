@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
-from oocdata.engines.soon import Soon, soon
+from oocdata.engines.prefetch import Fetch, fetches
 from oocdata.engines.source import Source
 from oocdata.errors import SourceError
 
 __all__ = [
-    "as_items", "concerned_rows", "copy_runs", "cut_runs", "pieces", "read_apart", "read_bounds",
-    "read_points", "read_ragged", "soon_points", "soon_ragged", "spread",
+    "affected_rows", "as_items", "copy_runs", "cut_runs", "fetches_of_points", "fetches_of_ragged",
+    "read_bounds", "read_points", "read_ragged", "row_batches", "run_positions", "scatter_runs",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -62,11 +62,13 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
     getattr(source, "read_runs", partial(read_points, source))(starts, lengths, out)
 
 
-def soon_ragged(source: Source, starts: Ints, lengths: Ints) -> list[Soon]:
+def fetches_of_ragged(source: Source, starts: Ints, lengths: Ints) -> list[Fetch]:
     """Return the fetches that `read_ragged` needs."""
     if not lengths.any():
         return []
-    return list(getattr(source, "soon_runs", partial(soon_points, source))(starts, lengths))
+    return list(
+        getattr(source, "fetches_of_runs", partial(fetches_of_points, source))(starts, lengths)
+    )
 
 
 def read_points(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
@@ -74,15 +76,15 @@ def read_points(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
     source.read(*_points(source, starts, lengths), out[:, None])
 
 
-def soon_points(source: Source, starts: Ints, lengths: Ints) -> list[Soon]:
+def fetches_of_points(source: Source, starts: Ints, lengths: Ints) -> list[Fetch]:
     """Return the fetches that `read_points` needs."""
-    return soon(source, *_points(source, starts, lengths))
+    return fetches(source, *_points(source, starts, lengths))
 
 
 def _points(source: Source, starts: Ints, lengths: Ints) -> tuple[Ints, Extent]:
     """Return the positions of runs as boxes."""
     origins = np.zeros((int(lengths.sum()), len(source.shape)), np.int64)
-    origins[:, 0] = spread(starts, lengths)
+    origins[:, 0] = run_positions(starts, lengths)
     return origins, Extent.of((1, *source.shape[1:]))
 
 
@@ -126,7 +128,7 @@ def read_bounds(offsets: Source, rows: Ints, most: int) -> tuple[Ints, Ints]:
     return starts, stops
 
 
-def concerned_rows(error: SourceError, rows: Ints, starts: Ints, stops: Ints) -> Ints:
+def affected_rows(error: SourceError, rows: Ints, starts: Ints, stops: Ints) -> Ints:
     """Return the rows that an error about positions in a 1-D array concerns; all rows if unknown.
 
     Parameters
@@ -163,18 +165,18 @@ def copy_runs(
     short = lengths < _ITEM
     if short.any():
         counts = lengths[short]
-        out[spread(targets[short], counts)] = memory[spread(starts[short], counts)]
+        out[run_positions(targets[short], counts)] = memory[run_positions(starts[short], counts)]
         starts, targets, lengths = starts[~short], targets[~short], lengths[~short]
     if not len(lengths):
         return
     counts = -(-lengths // _ITEM)
-    within = spread(np.zeros_like(counts), counts) * _ITEM
+    within = run_positions(np.zeros_like(counts), counts) * _ITEM
     np.minimum(within, np.repeat(lengths - _ITEM, counts), out=within)
     items = _items(memory)[np.repeat(starts, counts) + within]
     _items(out)[np.repeat(targets, counts) + within] = items
 
 
-def read_apart(
+def scatter_runs(
     read: Callable[[NDArray[Any]], None],
     counts: Ints,
     dtype: np.dtype[Any],
@@ -224,12 +226,12 @@ def _items(array: NDArray[Any]) -> NDArray[Any]:
     return np.ndarray((count,), item, array, strides=(array.itemsize,))
 
 
-def pieces(lengths: Ints, most: int) -> Iterator[slice]:
+def row_batches(lengths: Ints, most: int) -> Iterator[slice]:
     """Yield slices of rows that together hold at most `most` numbers, or a single longer row.
 
     Examples
     --------
-    >>> [(batch.start, batch.stop) for batch in pieces(np.array([3, 4, 9, 1, 0]), 8)]
+    >>> [(batch.start, batch.stop) for batch in row_batches(np.array([3, 4, 9, 1, 0]), 8)]
     [(0, 2), (2, 3), (3, 5)]
     """
     ends = np.cumsum(lengths)
@@ -241,12 +243,12 @@ def pieces(lengths: Ints, most: int) -> Iterator[slice]:
         start = stop
 
 
-def spread(starts: Ints, lengths: Ints) -> Ints:
+def run_positions(starts: Ints, lengths: Ints) -> Ints:
     """Return the positions of runs, one run after the other.
 
     Examples
     --------
-    >>> spread(np.array([7, 2, 4]), np.array([3, 0, 2]))
+    >>> run_positions(np.array([7, 2, 4]), np.array([3, 0, 2]))
     array([7, 8, 9, 4, 5])
     """
     ends = np.cumsum(lengths)
@@ -270,7 +272,7 @@ def cut_runs(starts: Ints, lengths: Ints, chunk: int) -> tuple[Ints, Ints, Ints]
     """
     first, stops = starts // chunk, starts + lengths
     counts = np.where(lengths > 0, (stops - 1) // chunk - first + 1, 0)
-    chunks = spread(first, counts)
+    chunks = run_positions(first, counts)
     begins = np.maximum(np.repeat(starts, counts), chunks * chunk)
     ends = np.minimum(np.repeat(stops, counts), (chunks + 1) * chunk)
     return chunks, begins - chunks * chunk, ends - begins

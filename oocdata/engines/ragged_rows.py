@@ -19,28 +19,29 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.concat import Concat
 from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import (
-    concerned_rows,
-    read_apart,
+    affected_rows,
+    fetches_of_ragged,
     read_bounds,
     read_ragged,
-    soon_ragged,
+    scatter_runs,
 )
-from oocdata.engines.soon import Soon
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import scratch_share
 from oocdata.threads import cached_property
 
 __all__ = [
-    "Located", "Locating", "RaggedRows", "inner_shape", "is_ragged", "joined", "locate", "read_to",
+    "LocatedRows", "RaggedRows", "RaggedSource", "inner_shape", "is_ragged", "join_located",
+    "locate", "read_to",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
-class Located:
+class LocatedRows:
     """Rows of known lengths, ready to be read.
 
     Attributes
@@ -54,20 +55,20 @@ class Located:
         on and of length ``counts[i]``, and writes the runs one after the other. `out` has shape
         (counts.sum(), …), is C-contiguous and of `dtype`. Raises `SourceError` if storage can't
         deliver the rows.
-    soon : callable
-        ``soon(firsts, counts)`` returns the fetches that `read` needs.
-    shares : sequence of (Located, places)
+    fetches : callable
+        ``fetches(firsts, counts)`` returns the fetches that `read` needs.
+    shares : sequence of (LocatedRows, places)
         If the rows are of several sources: the rows of each source, and their positions among all.
     """
 
     lengths: Ints
     dtype: np.dtype[Any]
     read: Callable[[Ints, Ints, NDArray[Any]], None]
-    soon: Callable[[Ints, Ints], list[Soon]] = lambda _firsts, _counts: []
-    shares: Sequence[tuple[Located, Ints]] = ()
+    fetches: Callable[[Ints, Ints], list[Fetch]] = lambda _firsts, _counts: []
+    shares: Sequence[tuple[LocatedRows, Ints]] = ()
 
 
-class Locating(ABC):
+class RaggedSource(ABC):
     """A source of rows of unequal length."""
 
     @property
@@ -76,7 +77,7 @@ class Locating(ABC):
         """Shape of one position of a row."""
 
     @abstractmethod
-    def locate(self, rows: Ints) -> Located:
+    def locate(self, rows: Ints) -> LocatedRows:
         """Return rows with their lengths; any order, repeats allowed."""
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
@@ -88,18 +89,18 @@ def is_ragged(source: Source) -> bool:
     """Return whether rows of a source are of unequal length, so that `locate` accepts it."""
     if isinstance(source, Concat):
         return source.axis == 0 and all(map(is_ragged, source.parts))
-    return isinstance(source, Locating)
+    return isinstance(source, RaggedSource)
 
 
 def inner_shape(source: Source) -> tuple[int, ...]:
     """Return the shape of one position of a row."""
     while isinstance(source, Concat):
         source = source.parts[0]
-    assert isinstance(source, Locating)
+    assert isinstance(source, RaggedSource)
     return source.inner
 
 
-def locate(source: Source, rows: Ints) -> Located:
+def locate(source: Source, rows: Ints) -> LocatedRows:
     """Locate rows of a source for which `is_ragged` holds.
 
     Examples
@@ -112,22 +113,24 @@ def locate(source: Source, rows: Ints) -> Located:
     >>> located.lengths, out
     (array([6, 0]), array([4, 5]))
     """
-    if isinstance(source, Locating):
+    if isinstance(source, RaggedSource):
         return source.locate(rows)
     assert isinstance(source, Concat)
     shares = [
         (locate(part, within[:, 0]), places)
         for part, places, within in source.shares(rows[:, None])
     ]
-    return shares[0][0] if len(shares) == 1 else joined(len(rows), shares)
+    return shares[0][0] if len(shares) == 1 else join_located(len(rows), shares)
 
 
-def read_to(located: Located, firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
+def read_to(
+    located: LocatedRows, firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints
+) -> None:
     """Write a run of each row to its position in `out`, converted to its dtype.
 
     Parameters
     ----------
-    located : Located
+    located : LocatedRows
     firsts, counts : ndarray of int64, shape (rows,)
         Position in its row at which the run begins, and its length.
     out : ndarray, shape (n, …)
@@ -139,10 +142,10 @@ def read_to(located: Located, firsts: Ints, counts: Ints, out: NDArray[Any], tar
         read_to(share, firsts[places], counts[places], out, targets[places])
     if located.shares:
         return
-    read_apart(partial(located.read, firsts, counts), counts, located.dtype, out, targets)
+    scatter_runs(partial(located.read, firsts, counts), counts, located.dtype, out, targets)
 
 
-def joined(count: int, shares: Sequence[tuple[Located, Ints]]) -> Located:
+def join_located(count: int, shares: Sequence[tuple[LocatedRows, Ints]]) -> LocatedRows:
     """Return rows of several sources as one; `shares` has the rows of each and their positions."""
     lengths = np.zeros(count, np.int64)
     for located, places in shares:
@@ -153,18 +156,18 @@ def joined(count: int, shares: Sequence[tuple[Located, Ints]]) -> Located:
         for located, places in shares:
             read_to(located, firsts[places], counts[places], out, targets[places])
 
-    def soon(firsts: Ints, counts: Ints) -> list[Soon]:
+    def fetches(firsts: Ints, counts: Ints) -> list[Fetch]:
         return [
             fetch
             for located, places in shares
-            for fetch in located.soon(firsts[places], counts[places])
+            for fetch in located.fetches(firsts[places], counts[places])
         ]
 
-    return Located(lengths, shares[0][0].dtype, read, soon, shares)
+    return LocatedRows(lengths, shares[0][0].dtype, read, fetches, shares)
 
 
 @dataclass(frozen=True, eq=False)
-class RaggedRows(Locating):
+class RaggedRows(RaggedSource):
     """Rows that are consecutive in an array; a `Source`.
 
     Attributes
@@ -253,13 +256,13 @@ class RaggedRows(Locating):
             nbytes = int(np.prod(list(lengths))) * self.dtype.itemsize
         return replace(combined, chunks=(chunk_rows,), chunk_bytes=nbytes)
 
-    def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
+    def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
         """Return the fetches that reading rows needs; reads their offsets."""
         located = self.locate(origins[:, 0])
-        return located.soon(np.zeros_like(located.lengths), located.lengths)
+        return located.fetches(np.zeros_like(located.lengths), located.lengths)
 
-    def locate(self, rows: Ints) -> Located:
-        """Return rows with their lengths; see `Locating`."""
+    def locate(self, rows: Ints) -> LocatedRows:
+        """Return rows with their lengths; see `RaggedSource`."""
         starts, stops = rows, rows
         try:
             if len(rows):
@@ -273,10 +276,10 @@ class RaggedRows(Locating):
             try:
                 read_ragged(self.values, starts + firsts, counts, out)
             except SourceError as error:
-                error.set_rows(concerned_rows(error, rows, starts, stops))
+                error.set_rows(affected_rows(error, rows, starts, stops))
                 raise
 
-        def soon(firsts: Ints, counts: Ints) -> list[Soon]:
-            return soon_ragged(self.values, starts + firsts, counts)
+        def fetches(firsts: Ints, counts: Ints) -> list[Fetch]:
+            return fetches_of_ragged(self.values, starts + firsts, counts)
 
-        return Located(stops - starts, self.dtype, read, soon)
+        return LocatedRows(stops - starts, self.dtype, read, fetches)

@@ -15,7 +15,7 @@ from oocdata.box import Extent
 from oocdata.engines.chunked import ChunkReader
 from oocdata.engines.decoding import run_tasks
 from oocdata.engines.parts import JoinedParts
-from oocdata.engines.soon import Soon, soon
+from oocdata.engines.prefetch import Fetch, fetches
 from oocdata.engines.source import Storage
 from oocdata.engines.wrapped import Relabelled
 from oocdata.threads import cached_property, cores
@@ -63,7 +63,7 @@ class SourceChunks(Relabelled):
         if check is not None:
             check()
 
-    def soon(self, places: NDArray[np.int64]) -> list[Soon]:
+    def fetches(self, places: NDArray[np.int64]) -> list[Fetch]:
         """Return the byte ranges that reading blocks needs from stores."""
         origins, lengths = places * np.array(self.chunk_shape), np.array(self.shape)
         lengths = np.minimum(origins + self.chunk_shape, lengths) - origins
@@ -71,7 +71,7 @@ class SourceChunks(Relabelled):
         return [
             stored
             for number, shape in enumerate(shapes.tolist())
-            for stored in soon(self.source, origins[which.ravel() == number], Extent.of(shape))
+            for stored in fetches(self.source, origins[which.ravel() == number], Extent.of(shape))
         ]
 
 
@@ -152,8 +152,8 @@ class WholeRows:
                 )
         run_tasks(tasks)
 
-    def soon(self, places: NDArray[np.int64]) -> list[Soon]:
+    def fetches(self, places: NDArray[np.int64]) -> list[Fetch]:
         """Return the byte ranges that decoding chunks needs from a store."""
-        of_reader = getattr(self.reader, "soon", None)
+        of_reader = getattr(self.reader, "fetches", None)
         stored = (places[:, None] + self._stored).reshape(-1, places.shape[1])
         return [] if of_reader is None else list(of_reader(stored))

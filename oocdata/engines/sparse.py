@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
-from oocdata.engines.ragged import concerned_rows, pieces, read_ragged, soon_ragged
-from oocdata.engines.soon import Soon
+from oocdata.engines.prefetch import Fetch
+from oocdata.engines.ragged import affected_rows, fetches_of_ragged, read_ragged, row_batches
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
@@ -189,12 +189,16 @@ class SparseRows:
                 out[(*np.divmod(rows, extent.lengths[0]), entries.columns)] = entries.values
             start += len(entries.counts)
 
-    def soon(self, origins: Ints, extent: Extent) -> list[Soon]:
+    def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
         """Return the fetches that reading boxes needs; reads `indptr`."""
         rows = _rows(origins, extent)
         starts = self.indptr[rows]
         runs = starts, self.indptr[rows + 1] - starts
-        return [fetch for array in (self.indices, self.data) for fetch in soon_ragged(array, *runs)]
+        return [
+            fetch
+            for array in (self.indices, self.data)
+            for fetch in fetches_of_ragged(array, *runs)
+        ]
 
     def boxes(self, origins: Ints, extent: Extent) -> Iterator[Entries]:
         """Yield the entries of boxes; rows are those of all boxes, one box after the other."""
@@ -219,12 +223,12 @@ class SparseRows:
         """Yield the entries of rows, a limited number at a time."""
         starts = self.indptr[rows]
         lengths = self.indptr[rows + 1] - starts
-        for batch in pieces(lengths, _ENTRIES):
+        for batch in row_batches(lengths, _ENTRIES):
             try:
                 yield self._entries(starts[batch], lengths[batch])
             except SourceError as error:
                 stops = starts[batch] + lengths[batch]
-                error.set_rows(concerned_rows(error, rows[batch], starts[batch], stops))
+                error.set_rows(affected_rows(error, rows[batch], starts[batch], stops))
                 raise
 
     def _entries(self, starts: Ints, lengths: Ints) -> Entries:

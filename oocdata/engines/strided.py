@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered_positions, slice_boxes
 from oocdata.engines.buffers import empty
+from oocdata.engines.copying import copy_reordered
 from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts, RowOffsets
-from oocdata.engines.places import copy_across
 from oocdata.engines.plan import Plan, plan_box
-from oocdata.engines.ragged import cut_runs, read_points, soon_points
+from oocdata.engines.prefetch import Fetch
+from oocdata.engines.ragged import cut_runs, fetches_of_points, read_points
 from oocdata.engines.runs import UnfinishedError
-from oocdata.engines.soon import Soon
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, TruncatedFileError
 
@@ -112,7 +112,7 @@ class Strided:
         """Return how the array is stored."""
         return self._storage
 
-    def described(self, **changes: Any) -> Strided:
+    def with_storage(self, **changes: Any) -> Strided:
         """Return the same array with fields of its storage description replaced."""
         array = copy(self)
         array._storage = replace(self._storage, **changes)
@@ -172,8 +172,8 @@ class Strided:
         """Raise if the file has changed."""
         self.file.check(self._storage.key)
 
-    def soon(self, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
-        """Return the fetches that reading boxes needs; see `oocdata.engines.soon`."""
+    def fetches(self, origins: NDArray[np.int64], extent: Extent) -> list[Fetch]:
+        """Return the fetches that reading boxes needs; see `oocdata.engines.prefetch`."""
         if not self.file.is_remote:
             return []
         plan = plan_box(
@@ -182,7 +182,7 @@ class Strided:
         starts, _, lengths, _ = plan.runs(
             origins, extent, self.steps, np.zeros(len(origins), np.int64), self.chunk_offsets
         )
-        return self.file.soon(starts + self.offset, lengths)
+        return self.file.fetches(starts + self.offset, lengths)
 
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
@@ -209,15 +209,15 @@ class Strided:
         if self.stored != self.dtype:
             out[...] = out.view(self.stored)
 
-    def soon_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Soon]:
-        """Return the fetches that `read_runs` needs; see `ragged.soon_ragged`."""
+    def fetches_of_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Fetch]:
+        """Return the fetches that `read_runs` needs; see `ragged.fetches_of_ragged`."""
         if not self.file.is_remote:
             return []
         if not self._is_contiguous:
-            return soon_points(self, starts, lengths)
+            return fetches_of_points(self, starts, lengths)
         _, lengths, offsets = self._located(starts, lengths)
         nonempty = lengths > 0
-        return self.file.soon(offsets[nonempty], lengths[nonempty] * self.strides[0])
+        return self.file.fetches(offsets[nonempty], lengths[nonempty] * self.strides[0])
 
     @property
     def _is_contiguous(self) -> bool:
@@ -297,7 +297,7 @@ class Strided:
             read = np.ndarray(shape, self.stored, scratch, plan.origin, strides)
             region = slice(start, start + plan.boxes)
             if places is None:
-                copy_across(read, out[region])
+                copy_reordered(read, out[region])
             else:
                 out[places[region]] = read
 
@@ -369,7 +369,7 @@ class Strided:
             if chunks is not None:
                 rows = last[:, self.axis]
                 starts += chunks.of_rows(rows) - rows * chunks.step
-            beyond = starts + self.offset + self.stored.itemsize > opened.held_bytes
+            beyond = starts + self.offset + self.stored.itemsize > opened.current_size
             origins = origins[beyond] if beyond.any() else origins
         rows = covered_positions(origins, extent, self.axis)
         try:
@@ -388,7 +388,7 @@ class Strided:
     def _for_part(self, error: SourceError) -> SourceError:
         """Return an error with its rows mapped to one of the datasets, if there are several."""
         parts: JoinedParts | None = getattr(self.chunk_offsets, "parts", None)
-        return error if parts is None else parts.concern(error)
+        return error if parts is None else parts.assign_part(error)
 
 
 def contiguous_strides(

@@ -45,7 +45,7 @@ class Wrapped:
         self.source.read(origins, extent, out)
 
     def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterable[Boxes]:
-        """Return the boxes that are read; see `oocdata.engines.soon.soon`."""
+        """Return the boxes that are read; see `oocdata.engines.prefetch.fetches`."""
         return [(self.source, origins, extent)]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.files import File, Version
-from oocdata.engines.soon import Soon
+from oocdata.engines.prefetch import Fetch
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, error_location
 from oocdata.formats.paths import open_stream, store_error_in
@@ -67,10 +67,10 @@ class DeflatedMember:
         count = -(-length // _STORED_STEP)
         return -(-length // count), count
 
-    def soon(self, places: NDArray[np.int64]) -> list[Soon]:
+    def fetches(self, places: NDArray[np.int64]) -> list[Fetch]:
         """Return the requests to a store that decoding the array will need."""
         length = min(prod(self._steps), self.version.nbytes - self.span[0])
-        return self.file.soon(np.array([self.span[0]]), length)
+        return self.file.fetches(np.array([self.span[0]]), length)
 
     def read_chunks(self, places: NDArray[np.int64], outs: Any) -> None:
         """Decode the array; zipfile verifies its CRC-32 at the last byte (APPNOTE 4.4.7)."""

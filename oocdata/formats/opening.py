@@ -15,10 +15,10 @@ from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.fields import field_of
+from oocdata.engines.mixed_shapes import join_parts
 from oocdata.engines.objects import RowReader
 from oocdata.engines.ragged_rows import is_ragged
 from oocdata.engines.source import RowSource, Source, check_dtype
-from oocdata.engines.unlike import joined
 from oocdata.errors import (
     ArgumentError,
     MismatchedPartsError,
@@ -149,7 +149,7 @@ def _open_source(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
         if options["pad"] is not None and is_ragged(source):
             storage = source.storage()
             changes = {"path": storage.path, "key": storage.key, "opened": storage.opened}
-            source = joined([source], 0, options["pad"], changes)
+            source = join_parts([source], 0, options["pad"], changes)
         if manifest is not None:
             (axis,) = axis_numbers(options["axis"], len(source.shape), source.storage())
             source = verified(source, manifest, path=path, axis=axis)
@@ -310,7 +310,7 @@ def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> S
     opened = [open_source(part, key, **options) for part in parts]
     first = opened[0]
     (along,) = axis_numbers(options["axis"], len(first.shape), first.storage())
-    return joined(opened, along, options["pad"])
+    return join_parts(opened, along, options["pad"])
 
 
 def _is_file(url: str) -> bool:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.concat import Concat, check_alike
+from oocdata.engines.concat import Concat, check_same_shape
 from oocdata.engines.dates import Dates
 from oocdata.engines.decoded import Decoded, Packing
 from oocdata.engines.ragged_rows import is_ragged
@@ -34,7 +34,9 @@ def decoded(source: Source) -> Source:
         if all(new is old for new, old in zip(parts, source.parts, strict=True)):
             return source
         pairs = [(part, part.storage()) for part in parts]
-        check_alike([(part.shape, part.dtype, at.path, at.key) for part, at in pairs], source.axis)
+        check_same_shape(
+            [(part.shape, part.dtype, at.path, at.key) for part, at in pairs], source.axis
+        )
         opened = source.storage().opened
         return source.with_parts(
             parts, opened=None if opened is None else {**opened, "decode": True}

@@ -11,8 +11,8 @@ from itertools import takewhile
 from typing import Any, Literal, TypeAlias
 
 from oocdata.engines.axes import axis_numbers
+from oocdata.engines.mixed_shapes import join_parts
 from oocdata.engines.source import Source
-from oocdata.engines.unlike import joined
 from oocdata.errors import ArgumentError, MissingKeyError
 from oocdata.formats.dimensions import choose_key, quoted
 from oocdata.index import is_iterable
@@ -246,7 +246,7 @@ def concatenate_datasets(
     """Concatenate datasets of one file, found by a key, along an axis; each is an episode.
 
     `opened` has the arguments of `oocdata.open`, apart from the key, that open the datasets again.
-    `pad` is that of `oocdata.engines.unlike.joined`.
+    `pad` is that of `oocdata.engines.mixed_shapes.join_parts`.
     """
     first = sources[0]
     (along,) = axis_numbers(axis, len(first.shape), first.storage())
@@ -257,4 +257,4 @@ def concatenate_datasets(
         "opened": reopen,
         "episodes": True,
     }
-    return joined(sources, along, pad, changes)
+    return join_parts(sources, along, pad, changes)

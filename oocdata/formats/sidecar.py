@@ -13,8 +13,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import IO, TypeVar
 
+from oocdata.engines.atomic import atomic_file
 from oocdata.engines.files import FileVersion
-from oocdata.engines.whole import whole_file
 from oocdata.errors import SourceError
 
 __all__ = ["open_sidecar"]
@@ -90,7 +90,7 @@ def _write(
     for replaces in (False, True):
         if result is None:
             # `_remove_others` removes the unfinished files of killed processes.
-            with whole_file(path, replaces=replaces, mode=0o600) as file:
+            with atomic_file(path, replaces=replaces, mode=0o600) as file:
                 write(file)
             result = _open_trusted(path, read)
     return result

@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary, finalize
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.describe import refuse_other
+from oocdata.describe import check_fingerprint
 from oocdata.engines.buffers import empty
 from oocdata.errors import DatasetGoneError
 from oocdata.frontends.batching import stack_batches
@@ -61,7 +61,7 @@ class Feed:
         that it is valid for. Raises RestoreError if `saved` is another feed's fingerprint.
         """
         if saved != self._fingerprint_bytes:
-            refuse_other(saved.decode(), self.fingerprint)
+            check_fingerprint(saved.decode(), self.fingerprint)
         if number == BEGINNING:
             position, runs = self._enter(self.begin(), 0)
             arrays = None

@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oocdata.describe import fingerprint, refuse_other
+from oocdata.describe import check_fingerprint, fingerprint
 from oocdata.errors import ArgumentError, MissingDependencyError, RestoreError
 from oocdata.frontends.saves import (
     Save,
@@ -276,7 +276,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     def _last_save(self, with_values: bool = True) -> Save | None:
         for path in saves_in(self.folder):
             save = read_save(path, with_values=with_values)
-            refuse_other(save.fingerprint, self._fingerprint, f" (in '{path}')")
+            check_fingerprint(save.fingerprint, self._fingerprint, f" (in '{path}')")
             return save
         return None
 

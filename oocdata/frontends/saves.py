@@ -18,8 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.atomic import atomic_file
 from oocdata.engines.dtypes import named_dtype
-from oocdata.engines.whole import whole_file
 from oocdata.errors import RestoreError
 
 __all__ = [
@@ -91,7 +91,7 @@ def write_save(folder: Path, save: Save) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"save-{save.epoch:06d}-{save.step:09d}.npz"
     # A fixed temporary name, so that the next save overwrites what a killed process left.
-    with whole_file(str(path), str(folder / "unfinished.tmp")) as file:
+    with atomic_file(str(path), str(folder / "unfinished.tmp")) as file:
         np.savez(file, **members)  # type: ignore[arg-type]  # none is called `allow_pickle`
     for old in saves_in(folder)[_KEPT:]:
         old.unlink()

@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from oocdata.engines.soon import Asks
+    from oocdata.engines.prefetch import RemoteFile
     from oocdata.loader import Loader
     from oocdata.runs import Pass
 
@@ -44,7 +44,7 @@ class Prefetcher:
         self._may_run_ahead = threading.Event()
         self._requested: dict[int, Future[ExitStack]] = {}
         self._lookups, self._finished = 0, list[ExitStack]()
-        self._stores: Sequence[Asks] = ()
+        self._stores: Sequence[RemoteFile] = ()
         self._closed = False
 
     def continues(self, pass_: Pass, number: int) -> bool:

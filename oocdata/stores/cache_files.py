@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.atomic import atomic_file
 from oocdata.engines.files import Descriptor, FileVersion, OpenFile
-from oocdata.engines.whole import whole_file
 from oocdata.errors import SourceError
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def create_file(
     with suppress(FileExistsError):
         os.mkdir(os.path.dirname(path))  # not its parents: a cache folder that is gone stays so
     try:
-        with whole_file(path, sync=False, replaces=replaces) as file:
+        with atomic_file(path, sync=False, replaces=replaces) as file:
             file.write(content)
             file.seek(nbytes)
             file.write(_MAGIC + text.encode().ljust(_HEADER - len(_MAGIC)))

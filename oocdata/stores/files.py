@@ -20,16 +20,16 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.engines.runs import UnfinishedError, write_memory
-from oocdata.engines.soon import Cost, Soon
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, cache_piece, cached_piece, forget
 from oocdata.stores.folder import CacheFolder
-from oocdata.stores.user_stores import is_user_store, unsendable_message
 from oocdata.stores.in_flight import RangeRequests, to_fetch
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.pieces import Pieces
+from oocdata.stores.user_stores import is_user_store, unsendable_message
 from oocdata.stores.versions import ObjectVersion, request_once
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class StoredFile:
         """Do nothing; see `unchanged`."""
 
     @property
-    def held_bytes(self) -> int:
+    def current_size(self) -> int:
         """Length of the object in bytes."""
         return self.version.nbytes
 
@@ -152,14 +152,14 @@ class StoredFile:
 
     # Prefetching.
 
-    def soon(self, offsets: Ints, lengths: Ints | int) -> list[Soon]:
+    def fetches(self, offsets: Ints, lengths: Ints | int) -> list[Fetch]:
         """Describe runs of bytes that will be read; see `oocdata.engines.files.File`."""
         counts = np.broadcast_to(np.asarray(lengths, np.int64), offsets.shape)
-        return [Soon(self, (offsets, counts))]
+        return [Fetch(self, (offsets, counts))]
 
     @contextmanager
-    def asking(self, wanted: Sequence[Soon]) -> Iterator[None]:
-        """Keep requests for runs in flight during a block; see `oocdata.engines.soon`."""
+    def prefetch(self, wanted: Sequence[Fetch]) -> Iterator[None]:
+        """Keep requests for runs in flight during a block; see `oocdata.engines.prefetch`."""
         entry = self.entry
         if entry is not None and not len(to_fetch(self._runs(wanted), entry)[0]):
             yield
@@ -178,20 +178,20 @@ class StoredFile:
             yield
 
     def has_room(self) -> bool:
-        """Return whether the link has room for more; see `oocdata.engines.soon.Asks`."""
+        """Return whether the link has room for more; see `oocdata.engines.prefetch.RemoteFile`."""
         return link().has_room
 
     def is_cold(self) -> bool:
-        """Return whether the link is new; see `oocdata.engines.soon.Asks`."""
+        """Return whether the link is new; see `oocdata.engines.prefetch.RemoteFile`."""
         return link().is_cold
 
-    def cost(self, wanted: Sequence[Soon]) -> Cost:
+    def cost(self, wanted: Sequence[Fetch]) -> Cost:
         """Return the cost of fetching runs of bytes; cached runs cost nothing."""
         starts, stops = to_fetch(self._runs(wanted), self.entry)
         return Cost(len(starts), int((stops - starts).sum()))
 
-    def fetch_all(self, wanted: Sequence[Soon]) -> int:
-        """Fetch runs, drop them, and return their bytes; see `oocdata.engines.soon.Asks`."""
+    def fetch_all(self, wanted: Sequence[Fetch]) -> int:
+        """Fetch runs, drop them, and return their bytes; see `RemoteFile`."""
         nbytes = 0
         with RangeRequests(self, _unique(self._runs(wanted)), None) as requests:
             for number in range(len(requests.starts)):
@@ -199,7 +199,7 @@ class StoredFile:
                 requests.drop(number)
         return nbytes
 
-    def _runs(self, wanted: Sequence[Soon], mask: Sequence[bool] | None = None) -> Pieces:
+    def _runs(self, wanted: Sequence[Fetch], mask: Sequence[bool] | None = None) -> Pieces:
         """Return the wanted runs, or those in `mask`, as pieces without a destination.
 
         Runs beyond the end of the object are left out, since reading them raises an error.
@@ -207,7 +207,7 @@ class StoredFile:
         runs = Pieces(*[np.zeros(0, np.int64)] * 4)
         for number, one in enumerate(wanted):
             if mask is None or mask[number]:
-                offsets, counts = one.wanted
+                offsets, counts = one.ranges
                 runs = runs.concat(Pieces(np.full_like(offsets, number), offsets, offsets, counts))
         return runs.take(runs.offsets + runs.counts <= self.version.nbytes)
 

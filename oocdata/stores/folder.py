@@ -30,12 +30,12 @@ from tempfile import TemporaryFile
 from typing import Any
 from weakref import WeakSet, WeakValueDictionary
 
+from oocdata.engines.atomic import atomic_file
 from oocdata.engines.files import Descriptor
-from oocdata.engines.whole import whole_file
 from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count
-from oocdata.stores.entry import Entry
 from oocdata.stores.cache_files import SECONDS_A_USE, read_header
+from oocdata.stores.entry import Entry
 
 __all__ = ["CacheFolder", "CachedObject"]
 
@@ -180,7 +180,7 @@ class CacheFolder:
         return found if isinstance(found, dict) else {}
 
     def _save(self, limit: int, *, replaces: bool = True) -> None:
-        with whole_file(os.path.join(self.path, _SETTINGS), replaces=replaces) as file:
+        with atomic_file(os.path.join(self.path, _SETTINGS), replaces=replaces) as file:
             file.write(json.dumps({"form": _FORM, "limit": limit}).encode())
 
     @property

@@ -10,16 +10,16 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
-from oocdata.engines.soon import Cost, Soon
+from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.errors import MissingFileError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
+from oocdata.stores.budget import Request
+from oocdata.stores.cache_files import Blob
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.in_flight import RequestGroup
-from oocdata.stores.cache_files import Blob
 from oocdata.stores.link import link
-from oocdata.stores.budget import Request
 from oocdata.stores.versions import VersionTable
 
 __all__ = ["StoredObjects"]
@@ -48,8 +48,8 @@ class StoredObjects:
         return self._versions.nbytes
 
     @contextmanager
-    def asking(self, wanted: Sequence[Soon]) -> Iterator[None]:
-        """Keep requests for objects in flight during a block; see `oocdata.engines.soon`."""
+    def prefetch(self, wanted: Sequence[Fetch]) -> Iterator[None]:
+        """Keep requests for objects in flight during a block; see `oocdata.engines.prefetch`."""
         with ExitStack() as stack:
             with self._lock:
                 # Objects that were taken stay listed: their chunks are being decoded, or cached.
@@ -76,14 +76,14 @@ class StoredObjects:
         return RequestGroup(requests, at_once=at_once)
 
     def has_room(self) -> bool:
-        """Return whether the link has room for more; see `oocdata.engines.soon.Asks`."""
+        """Return whether the link has room for more; see `oocdata.engines.prefetch.RemoteFile`."""
         return link().has_room
 
     def is_cold(self) -> bool:
-        """Return whether the link is new; see `oocdata.engines.soon.Asks`."""
+        """Return whether the link is new; see `oocdata.engines.prefetch.RemoteFile`."""
         return link().is_cold
 
-    def cost(self, wanted: Sequence[Soon]) -> Cost:
+    def cost(self, wanted: Sequence[Fetch]) -> Cost:
         """Return the cost of fetching objects; cached objects cost nothing.
 
         A cached object that must be revalidated costs a request and no bytes.
@@ -92,15 +92,15 @@ class StoredObjects:
         missing = [one for one in numbers if not self._is_cached(one)]
         return Cost(len(numbers), len(missing) * int(self._mean_length), not numbers)
 
-    def fetch_all(self, wanted: Sequence[Soon]) -> int:
-        """Fetch objects, drop them, and return their bytes; see `oocdata.engines.soon.Asks`."""
+    def fetch_all(self, wanted: Sequence[Fetch]) -> int:
+        """Fetch objects, drop them, and return their bytes; see `RemoteFile`."""
         numbers = self._to_fetch(wanted)
-        with self.asking(wanted):
+        with self.prefetch(wanted):
             return sum(len(data) for data in self.take(numbers) if data is not None)
 
-    def _to_fetch(self, wanted: Sequence[Soon]) -> list[int]:
+    def _to_fetch(self, wanted: Sequence[Fetch]) -> list[int]:
         """Return the wanted objects that are not in the cache folder, or not validated yet."""
-        each = dict.fromkeys(number for one in wanted for number in one.wanted)
+        each = dict.fromkeys(number for one in wanted for number in one.ranges)
         return [one for one in each if not (self._versions.get(one) and self._is_cached(one))]
 
     def take(self, numbers: Sequence[int]) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.soon import GAP
+from oocdata.engines.prefetch import GAP
 from oocdata.memory import scratch_share
 
 __all__ = ["Pieces", "merge_runs", "pages_of", "ranges_of"]

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from oocdata.engines.whole import EXCHANGE, renamed, sync_file, whole_file
+from oocdata.engines.atomic import EXCHANGE, atomic_file, rename_flagged, sync_file
 from oocdata.errors import SourceError
 from oocdata.formats.hdf5.file import error_text
 
@@ -53,7 +53,7 @@ def write_json(path: str, node: dict[str, Any]) -> None:
 
 def write_text(path: str, text: str) -> None:
     """Write a small file atomically, and flush it to the disk."""
-    with write_errors(path), whole_file(path, f"{path}.new") as file:
+    with write_errors(path), atomic_file(path, f"{path}.new") as file:
         file.write(text.encode())
 
 
@@ -63,7 +63,7 @@ def move(source: str, target: str) -> None:
         os.replace(source, target)
         return
     # A rename can't replace a folder; if the system supports it, exchange the two folders.
-    if renamed(source, target, EXCHANGE):
+    if rename_flagged(source, target, EXCHANGE):
         return
     os.rename(target, old_path(source))
     try:

@@ -14,11 +14,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from oocdata.engines.whole import sync_file
+from oocdata.engines.atomic import sync_file
 from oocdata.errors import ArgumentError, MissingFileError, SourceError
 from oocdata.writers.codec import Format
 from oocdata.writers.disk import move, old_path, sync_folders, write_errors
-from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.existing import (
     arrays_in,
     check_file,
@@ -26,6 +25,7 @@ from oocdata.writers.existing import (
     holds_other_data,
     version_text,
 )
+from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.storage import Storage, open_storage
 from oocdata.writers.target import Target
 

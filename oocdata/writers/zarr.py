@@ -19,14 +19,14 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.whole import sync_file
+from oocdata.engines.atomic import sync_file
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.codecs import codecs
 from oocdata.threads import cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec
 from oocdata.writers.disk import sync_folders, write_errors, write_json
 from oocdata.writers.encoding import compress
-from oocdata.writers.storage import split_box, pad_chunk, relative
+from oocdata.writers.storage import pad_chunk, relative, split_box
 from oocdata.writers.target import Box, Target
 
 __all__ = ["ZarrStorage"]

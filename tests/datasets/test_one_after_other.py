@@ -18,7 +18,7 @@ import oocdata as ooc
 from oocdata.blocks import ADDRESSABLE, BlockIds, BlockRuns, Blocks
 from oocdata.datasets.spec import leaves
 from oocdata.describe import as_json, from_json
-from oocdata.engines import places
+from oocdata.engines import copying
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.runs import Run
 from oocdata.testing import RecordingSource, sample_array
@@ -140,8 +140,8 @@ def test_what_is_stored_is_written_to_its_places_without_a_copy(
     whole, every = ooc.concat([a, b]), np.concatenate([A, B])
     at = np.random.default_rng(0).permutation(30)
     scratch: list[tuple[int, ...]] = []
-    usual = places.empty
-    monkeypatch.setattr(places, "empty", lambda *asked: scratch.append(asked) or usual(*asked))
+    usual = copying.empty
+    monkeypatch.setattr(copying, "empty", lambda *asked: scratch.append(asked) or usual(*asked))
     for dataset in (whole, whole.patches((2, 3), per_row=1), ooc.zip(whole, whole)):
         dataset.take(at)
     assert_array_equal(ooc.concat([b, b, a]).take([0, 20, 3, 9]), every[[23, 6, 26, 25]])

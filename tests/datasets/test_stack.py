@@ -18,9 +18,9 @@ import oocdata as ooc
 from oocdata.datasets.stacked import Stacked
 from oocdata.datasets.view import View
 from oocdata.describe import as_json, fingerprint, from_json
+from oocdata.engines.axis_views import AxisView
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.placed import Placed
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.testing import RecordingSource, SourceConformance, sample_array
@@ -36,7 +36,7 @@ class TestPlaced(SourceConformance):
         lines[0] = (last, range(array.shape[last] - 1, -1, -1)) if last else lines[0]
         if not last:
             stored = np.repeat(array, 2)
-        return Placed(MemoryArray(stored), tuple(lines), array.shape, array.dtype)
+        return AxisView(MemoryArray(stored), tuple(lines), array.shape, array.dtype)
 
 
 def test_positions_from_a_table() -> None:
@@ -46,7 +46,7 @@ def test_positions_from_a_table() -> None:
     stored = np.empty((*array.shape, 2), array.dtype)
     stored[table, ..., 1] = array
     lines = [(0, table), *((axis, range(n)) for axis, n in enumerate(array.shape) if axis)]
-    placed = Placed(MemoryArray(stored), (*lines, (None, 1)), array.shape, array.dtype)
+    placed = AxisView(MemoryArray(stored), (*lines, (None, 1)), array.shape, array.dtype)
     check_boxes(placed, array)
 
 

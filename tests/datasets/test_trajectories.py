@@ -429,8 +429,8 @@ def test_descriptions(tmp_path: Path, make: Any) -> None:
     again = from_json(json.loads(as_json(loader)))
     assert as_json(again) == as_json(loader)
     assert repr(again.dataset) == repr(windows)
-    beside: list[Any] = []  # objects sent to workers
-    sent = from_json(as_json(loader, beside=beside), beside=beside)
+    objects: list[Any] = []  # objects sent to workers
+    sent = from_json(as_json(loader, objects=objects), objects=objects)
     for one, other, third in zip(
         leaves(again.batch(1)), leaves(loader.batch(1)), leaves(sent.batch(1)), strict=True
     ):

@@ -700,16 +700,16 @@ def test_leaves_are_collected_in_a_list() -> None:
     source = RecordingSource(ROWS)
     view = ooc.View.of(source)
     loader = ooc.zip(view, view.map(lambda x: x + table[0]))[[5, 3, 1]].batches(2)
-    beside: list[Any] = []
-    text = as_json(loader, beside=beside)
+    objects: list[Any] = []
+    text = as_json(loader, objects=objects)
     assert len(text) < 1200
-    assert [value for value in beside if value is source] == [source]  # once, for both datasets
-    again = from_json(text, beside=beside)
+    assert [value for value in objects if value is source] == [source]  # once, for both datasets
+    again = from_json(text, objects=objects)
     assert again.dataset.sources()[0] is source
     assert_same_batches(loader, again)
 
 
 def test_nothing_is_read_for_worker_processes() -> None:
     source = RecordingSource(ROWS)
-    as_json(ooc.View.of(source).batches(2), beside=[])
+    as_json(ooc.View.of(source).batches(2), objects=[])
     assert source.reads == []

@@ -24,7 +24,7 @@ from other_loaders import OTHERS, rows_of, usual
 from stored_layouts import KINDS, write_kinds
 
 import oocdata as ooc
-from oocdata.describe import differences, fingerprint, refuse_other
+from oocdata.describe import check_fingerprint, differences, fingerprint
 from oocdata.describe.fingerprints import dataset_fingerprint
 from oocdata.errors import RestoreError
 from oocdata.testing import RecordingSource
@@ -49,7 +49,7 @@ def test_another_loader_is_refused(
     folder: Path, make: Callable[[Path], ooc.Loader], said: str
 ) -> None:
     with pytest.raises(RestoreError) as caught:
-        refuse_other(fingerprint(usual(folder)), fingerprint(make(folder)), " (in the file)")
+        check_fingerprint(fingerprint(usual(folder)), fingerprint(make(folder)), " (in the file)")
     assert said in str(caught.value)
     assert " (in the file)" in str(caught.value)
 
@@ -60,19 +60,19 @@ def test_an_equal_loader_is_accepted(folder: Path, tmp_path: Path) -> None:
     one = fingerprint(usual(folder))
     assert fingerprint(usual(tmp_path)) == one
     for same in (usual(folder, workers=2), usual(folder).shard(2, 1)):
-        refuse_other(one, fingerprint(same))
+        check_fingerprint(one, fingerprint(same))
 
 
 def test_other_fields_that_must_be_equal(folder: Path) -> None:
     one, other = (fingerprint(usual(folder), steps=steps) for steps in ("20", "30"))
     with pytest.raises(RestoreError, match="`steps` was 20, and is 30"):
-        refuse_other(one, other)
+        check_fingerprint(one, other)
 
 
 @pytest.mark.parametrize("text", ["", "null", "[]", "7", "{"])
 def test_invalid_fingerprints(folder: Path, text: str) -> None:
     with pytest.raises(RestoreError, match="another version"):
-        refuse_other(text, fingerprint(usual(folder)))
+        check_fingerprint(text, fingerprint(usual(folder)))
 
 
 # ---- data ----
@@ -313,7 +313,7 @@ def test_a_long_fingerprint_is_shortened_and_still_differs() -> None:
     one, two = (fingerprint(loader(last)) for last in (0, 1))
     assert len(one) <= 2048
     with pytest.raises(RestoreError, match="`seed` was 0, and is 1; `more` differs"):
-        refuse_other(one, two)
+        check_fingerprint(one, two)
 
 
 def test_shortened_and_full_text_compare(folder: Path) -> None:

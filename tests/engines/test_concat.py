@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines import places
+from oocdata.engines import copying
 from oocdata.engines.concat import Concat, concatenate
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source
@@ -103,7 +103,7 @@ def test_ten_thousand_parts_take_no_loop() -> None:
 def test_scattered_rows_pass_through_scratch_memory(
     monkeypatch: pytest.MonkeyPatch, scratch: int
 ) -> None:
-    monkeypatch.setattr(places, "_SCRATCH_BYTES", scratch)
+    monkeypatch.setattr(copying, "_SCRATCH_BYTES", scratch)
     array = sample_array((40, 3))
     source = concatenate([MemoryArray(array[:20]), MemoryArray(array[20:])], 0)
     rows = np.random.default_rng(0).permutation(40)

@@ -20,7 +20,7 @@ from oocdata.engines import cache, files, strided
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.ragged import copy_runs, cut_runs, read_ragged, spread
+from oocdata.engines.ragged import copy_runs, cut_runs, read_ragged, run_positions
 from oocdata.engines.source import Source
 from oocdata.errors import SourceError, TruncatedFileError
 from oocdata.formats.hdf5.opening import open_hdf5
@@ -129,7 +129,9 @@ runs = st.lists(st.tuples(st.integers(0, 60), st.integers(0, 40)), max_size=8)
 def test_runs_are_cut_at_borders(pairs: list[tuple[int, int]], chunk: int) -> None:
     starts, lengths = np.array(pairs, np.int64).reshape(-1, 2).T
     chunks, within, taken = cut_runs(starts, lengths, chunk)
-    assert_array_equal(spread(chunks * chunk + within, taken), spread(starts, lengths))
+    assert_array_equal(
+        run_positions(chunks * chunk + within, taken), run_positions(starts, lengths)
+    )
     assert (taken > 0).all()
     assert (within + taken <= chunk).all()
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.describe import as_json, describe, fingerprint, from_json, refuse_other
+from oocdata.describe import as_json, check_fingerprint, describe, fingerprint, from_json
 from oocdata.engines import files
 from oocdata.engines.cache import cache
 from oocdata.engines.concat import Concat
@@ -714,7 +714,7 @@ def test_another_set_of_parts_is_refused(tmp_path: Path) -> None:
     with h5py.File(moved, "a") as file:  # the same rows in other episodes
         file.move("data/demo_1/obs/u", "data/demo_12/obs/u")
     with pytest.raises(RestoreError, match="content"):
-        refuse_other(saved, fingerprint(ooc.open(moved, PATTERN).batches(4)))
+        check_fingerprint(saved, fingerprint(ooc.open(moved, PATTERN).batches(4)))
 
 
 def test_the_description_says_what_was_described(tmp_path: Path) -> None:

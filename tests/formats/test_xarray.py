@@ -23,11 +23,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
+from oocdata.engines.axis_views import AxisView
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced
-from oocdata.engines.placed import Placed
 from oocdata.engines.readers import SourceChunks
 from oocdata.engines.source import Source
 from oocdata.engines.wrapped import Relabelled
@@ -122,7 +122,7 @@ def values_of(path: Path) -> xarray.Dataset:
 def stored_behind(source: Source) -> Source:
     """Return the stored array behind a source that was made from it."""
     assert isinstance(source, Relabelled)
-    assert isinstance(source.source, Placed)
+    assert isinstance(source.source, AxisView)
     return source.source.source
 
 

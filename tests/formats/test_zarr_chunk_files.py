@@ -19,7 +19,7 @@ from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
 
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines import blocked, runs, together
+from oocdata.engines import blocked, many_files, runs
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source
@@ -161,14 +161,14 @@ def count_bytes(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
     """Return lists that record the runs and the bytes of each call that reads files."""
     runs_of: list[int] = []
     bytes_of: list[int] = []
-    real = together.read_runs
+    real = many_files.read_runs
 
     def counted(files: Any, offsets: Any, addresses: Any, lengths: Any, target: Any) -> None:
         runs_of.append(len(offsets))
         bytes_of.append(int(np.broadcast_to(lengths, len(offsets)).sum()))
         real(files, offsets, addresses, lengths, target)
 
-    monkeypatch.setattr(together, "read_runs", counted)
+    monkeypatch.setattr(many_files, "read_runs", counted)
     return runs_of, bytes_of
 
 
@@ -292,13 +292,13 @@ def test_a_chunk_that_is_no_longer_what_it_was(
 def test_a_chunk_written_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "a")
     source = opened(tmp_path / "a")
-    real = together.read_runs
+    real = many_files.read_runs
 
     def while_another_writes(*arguments: Any) -> None:
         real(*arguments)
         os.utime(tmp_path / "a/c/1/0/0", ns=(0, 0))
 
-    monkeypatch.setattr(together, "read_runs", while_another_writes)
+    monkeypatch.setattr(many_files, "read_runs", while_another_writes)
     with pytest.raises(SourceError, match="has changed"):
         read(source, [5, 19])
 

@@ -26,12 +26,12 @@ from stored_layouts import KINDS, numbers, write_kinds
 
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
-from oocdata.engines.soon import Soon
+from oocdata.engines.prefetch import Fetch
 from oocdata.memory import DEFAULT_MEMORY, lowered_limit, scratch_share
 from oocdata.stores import blocks
 from oocdata.stores import link as links
-from oocdata.stores.link import link
 from oocdata.stores.budget import AnswerBudget, Request
+from oocdata.stores.link import link
 
 MEBI = 1 << 20
 ROWS = numbers((128, 128, 512), "u1")
@@ -283,7 +283,7 @@ def test_a_fork_while_a_thread_notes_what_it_read(server: RangeServer) -> None:
     """Answers that came before are read in the child, where no thread releases the lock."""
     file = opened(server, "npy").source.file
     some = np.array([1 << 20]), np.array([8])
-    with file.asking([Soon(file, some)]):
+    with file.prefetch([Fetch(file, some)]):
         (asked,) = file.requests
         expected = bytes(asked.take(0).data)
         with link()._lock:

@@ -15,7 +15,7 @@ from stored_layouts import hdf5_compact
 
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
-from oocdata.engines.soon import Soon
+from oocdata.engines.prefetch import Fetch
 from oocdata.stores.address import Address
 from oocdata.stores.files import StoredFile
 from oocdata.stores.objects import StoredObjects
@@ -67,16 +67,16 @@ def test_objects_that_two_batches_need(tmp_path: Path) -> None:
     (tmp_path / "0").write_bytes(b"zero")
     with RangeServer(tmp_path) as server:
         objects = StoredObjects(lambda number: Address.of(server.url) / str(number), 9, 100)
-        with objects.asking([Soon(objects, [0, 1])]):
+        with objects.prefetch([Fetch(objects, [0, 1])]):
             assert objects.take([0, 1]) == [b"zero", None]
-            with objects.asking([Soon(objects, [1, 0])]):
+            with objects.prefetch([Fetch(objects, [1, 0])]):
                 assert server.requests == 2
                 assert objects.take([0, 0]) == [b"zero", b"zero"]
                 came = server.requests
                 assert came <= 3  # 2 where it was not yet let go
-            with objects.asking([Soon(objects, [0])]):
+            with objects.prefetch([Fetch(objects, [0])]):
                 assert server.requests == came
-        with objects.asking([Soon(objects, [0])]):
+        with objects.prefetch([Fetch(objects, [0])]):
             assert objects.take([0]) == [b"zero"]
         assert server.requests == came + 1
 
@@ -89,10 +89,10 @@ def test_a_pass_that_the_collector_closes(tmp_path: Path, kind: str) -> None:
         some = np.array([0]), np.array([2])
         if kind == "file":
             file = StoredFile.at(f"{server.url}/0")
-            asking, lock = file.asking([Soon(file, some, cached=True)]), file.lock
+            asking, lock = file.prefetch([Fetch(file, some, cached=True)]), file.lock
         else:
             objects = StoredObjects(lambda number: Address.of(server.url) / str(number), 9, 100)
-            asking, lock = objects.asking([Soon(objects, [0])]), objects._lock
+            asking, lock = objects.prefetch([Fetch(objects, [0])]), objects._lock
         asking.__enter__()
 
         with lock:

@@ -238,7 +238,7 @@ from oocdata.stores.files import StoredFile
 file = StoredFile.at(sys.argv[1])
 print("ready", flush=True)
 sys.stdin.readline()
-with file.asking(file.soon(np.array([99_000]), 999)), file.lock:
+with file.prefetch(file.fetches(np.array([99_000]), 999)), file.lock:
     pid = os.fork()
     if not pid:
         signal.alarm(5)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts
+from oocdata.engines.prefetch import Fetch
 from oocdata.engines.runs import UnfinishedError
-from oocdata.engines.soon import Soon
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
 from oocdata.formats.codecs import ReadBuffer
@@ -56,13 +56,13 @@ class FilteredChunks:
         """Raise if the file has changed since it was opened."""
         self.file.check(self.table.key)
 
-    def soon(self, places: NDArray[np.int64]) -> list[Soon]:
+    def fetches(self, places: NDArray[np.int64]) -> list[Fetch]:
         """Return the requests to a store that decoding the chunks will need."""
         if not self.file.is_remote:
             return []
         offsets, sizes, _ = self._located(places)
         present = offsets >= 0
-        return self.file.soon(offsets[present], sizes[present].astype(np.int64))
+        return self.file.fetches(offsets[present], sizes[present].astype(np.int64))
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Read and decode chunks into `outs`, one after the other."""
@@ -144,7 +144,7 @@ class FilteredChunks:
             raise self._error(
                 TruncatedFileError,
                 f"the file must hold at least {offset + len(memory)} bytes; it ends at "
-                f"{opened.held_bytes}. It was cut short after it was opened",
+                f"{opened.current_size}. It was cut short after it was opened",
                 place,
             ) from None
 
@@ -153,4 +153,4 @@ class FilteredChunks:
     ) -> SourceError:
         table, rows = self.table, self._rows(place[None])
         error = kind(f"{message}.", path=table.version.path, key=table.key, rows=rows)
-        return error if table.parts is None else table.parts.concern(error)
+        return error if table.parts is None else table.parts.assign_part(error)

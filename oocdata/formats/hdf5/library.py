@@ -85,9 +85,9 @@ class ThroughLibrary(Sliced):
         """Read chunks, one after the other."""
         for start, out in zip((places * self.chunk_shape).tolist(), outs, strict=True):
             ends = zip(start, out.shape, strict=True)
-            out[...] = self.found(tuple(slice(first, first + n) for first, n in ends))
+            out[...] = self.read_slice(tuple(slice(first, first + n) for first, n in ends))
 
-    def found(self, box: tuple[slice, ...]) -> NDArray[Any]:
+    def read_slice(self, box: tuple[slice, ...]) -> NDArray[Any]:
         """Return the numbers of a box; errors name its rows."""
         with reading(self.target, range(box[self.axis].start, box[self.axis].stop)) as dataset:
             return _read(dataset, box, self.dtype, self.target.rules.fill)

@@ -180,7 +180,7 @@ class ChunkTable:
                 key=self.key,
                 rows=range(first, first + step),
             )
-            raise error if self.parts is None else self.parts.concern(error)
+            raise error if self.parts is None else self.parts.assign_part(error)
         return offsets
 
     def _loaded(self) -> PresentChunks:

@@ -24,8 +24,8 @@ from oocdata.box import Extent
 from oocdata.engines.byte_rows import size_counts
 from oocdata.engines.fields import field_of
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.ragged import pieces
-from oocdata.engines.ragged_rows import Located, Locating
+from oocdata.engines.ragged import row_batches
+from oocdata.engines.ragged_rows import LocatedRows, RaggedSource
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError, UnsupportedDtypeError
 from oocdata.formats.hdf5.library import OnDisk, reading
@@ -138,7 +138,7 @@ class VaryingRows:
         out[...] = found.reshape(out.shape)
 
 
-class VaryingNumbers(Locating):
+class VaryingNumbers(RaggedSource):
     """Ragged rows of numbers of a dataset with one axis; a `Source`.
 
     `references` is the dataset with dtype `REFERENCE`.
@@ -159,25 +159,25 @@ class VaryingNumbers(Locating):
         """Return how the dataset is stored."""
         return self._storage
 
-    def locate(self, rows: Ints) -> Located:
+    def locate(self, rows: Ints) -> LocatedRows:
         """Return the given rows with their lengths; the first call reads all lengths."""
         # Not a cached property: its lock may be held by another thread during a fork.
         if self._lengths is None:
             self._lengths = np.concatenate([np.empty(0, np.uint32), *_lengths_of(self._references)])
         lengths = self._lengths[rows].astype(np.int64)
-        return Located(lengths, self.dtype, partial(self._read, rows, lengths))
+        return LocatedRows(lengths, self.dtype, partial(self._read, rows, lengths))
 
     def _read(
         self, rows: Ints, lengths: Ints, firsts: Ints, counts: Ints, out: NDArray[Any]
     ) -> None:
-        """Write a run of each row to `out`, one after the other; see `Located`."""
+        """Write a run of each row to `out`, one after the other; see `LocatedRows`."""
         filled = np.flatnonzero(counts)
         if not len(filled):
             return
         rows, lengths = rows[filled], lengths[filled]
         firsts, counts = firsts[filled], counts[filled]
         end = 0
-        for piece in pieces(lengths * out.itemsize, _PIECE_BYTES):
+        for piece in row_batches(lengths * out.itemsize, _PIECE_BYTES):
             arrays = _read_heap(self.target, rows[piece][:, None])
             wrong = np.array([len(array) for array in arrays]) != lengths[piece]
             if wrong.any():

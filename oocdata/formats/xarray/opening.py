@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from oocdata.engines.axes import sample_axes
+from oocdata.engines.axis_views import AxisMap, AxisView
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced
-from oocdata.engines.placed import Line, Placed
 from oocdata.engines.readers import SourceChunks
 from oocdata.engines.source import (
     Annotations,
@@ -224,10 +224,10 @@ def _from_stored(
     if whole.dtype != np.dtype(variable.dtype).newbyteorder("="):
         return None
     axes = iter(range(variable.ndim))
-    lines: list[Line] = [
+    lines: list[AxisMap] = [
         (None, place) if isinstance(place, int) else (next(axes), place) for place in stored.places
     ]
-    placed = Placed(whole, tuple(lines), tuple(variable.shape), whole.dtype)
+    placed = AxisView(whole, tuple(lines), tuple(variable.shape), whole.dtype)
     # An empty selection: the variable would keep its values in memory once they are loaded.
     empty = variable[(slice(0, 0),) * variable.ndim]
     described = replace(

@@ -20,10 +20,10 @@ from oocdata.box import Extent
 from oocdata.engines.blocked import fits
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.many_files import read_files
 from oocdata.engines.runs import UnfinishedError, join
 from oocdata.engines.source import Storage
 from oocdata.engines.strided import Strided, contiguous_strides
-from oocdata.engines.together import read_files
 from oocdata.formats.zarr.objects import ABSENT
 from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.formats.zarr.store import Folder

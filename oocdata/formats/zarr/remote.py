@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.files import Version
+from oocdata.engines.prefetch import Fetch
 from oocdata.engines.runs import UnfinishedError
-from oocdata.engines.soon import Soon
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
@@ -30,10 +30,10 @@ from oocdata.stores.address import Address, list_names
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError, ForbiddenError
 from oocdata.stores.files import StoredFile, file_of_version
-from oocdata.stores.user_stores import is_user_store, unsendable_message
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.lookups import fetch_small
 from oocdata.stores.objects import StoredObjects
+from oocdata.stores.user_stores import is_user_store, unsendable_message
 from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder
 
 __all__ = ["Remote", "RemoteReader"]
@@ -150,14 +150,14 @@ class _StoredChunks:
         nbytes = 1 if self._index is None else self._index.nbytes
         return max(1, min(_MOST_INDICES, scratch_share() // 4 // nbytes))
 
-    def soon(self, places: Ints) -> list[Soon]:
+    def fetches(self, places: Ints) -> list[Fetch]:
         """Describe the objects or ranges that decoding chunks will read."""
         if self._index is None:
-            return [Soon(self._whole, self.objects.object_numbers(places))]
+            return [Fetch(self._whole, self.objects.object_numbers(places))]
         return [
             one
             for file, _, offsets, sizes in self._locate(places)
-            for one in file.soon(offsets, sizes)
+            for one in file.fetches(offsets, sizes)
         ]
 
     def take(self, places: Ints) -> list[Any]:
@@ -273,9 +273,9 @@ class RemoteReader(ZarrReader):
     def check(self) -> None:
         """Do nothing: the version of each object is compared on arrival."""
 
-    def soon(self, places: Ints) -> list[Soon]:
+    def fetches(self, places: Ints) -> list[Fetch]:
         """Describe the objects or ranges that decoding chunks will read."""
-        return self._stored.soon(places)
+        return self._stored.fetches(places)
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""

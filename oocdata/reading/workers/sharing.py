@@ -73,8 +73,8 @@ def map_loader(memory: Any, lengths: Sequence[int]) -> Loader | Stream:
     for length in lengths:
         views.append(memoryview(memory)[offset : offset + length])
         offset += _aligned(length)
-    text, beside = pickle.loads(views[0], buffers=views[1:])
-    return from_json(text, beside=beside)
+    text, objects = pickle.loads(views[0], buffers=views[1:])
+    return from_json(text, objects=objects)
 
 
 def dumps(value: object, buffers: Callable[[pickle.PickleBuffer], Any] | None = None) -> bytes:
@@ -91,13 +91,13 @@ def dumps(value: object, buffers: Callable[[pickle.PickleBuffer], Any] | None = 
 
 def _pickled(loader: Loader | Stream) -> list[Any]:
     """Return the pickle of a loader, and the buffers kept out of it."""
-    beside: list[Any] = []
-    text = as_json(loader, beside=beside)
+    objects: list[Any] = []
+    text = as_json(loader, objects=objects)
     buffers: list[pickle.PickleBuffer] = []
     try:
-        return [dumps((text, beside), buffers.append), *(buffer.raw() for buffer in buffers)]
+        return [dumps((text, objects), buffers.append), *(buffer.raw() for buffer in buffers)]
     except Exception as error:  # pickling runs code of the objects, which may raise anything
-        culprit, reason = _culprit(beside, error)
+        culprit, reason = _culprit(objects, error)
         raise ArgumentError(
             f"`workers` must be 0 where something can't be sent to another process; {culprit} "
             f"can't be pickled: {type(reason).__name__}: {reason}. Make what it needs (an open "
@@ -105,9 +105,9 @@ def _pickled(loader: Loader | Stream) -> list[Any]:
         ) from reason
 
 
-def _culprit(beside: Sequence[Any], error: Exception) -> tuple[str, Exception]:
+def _culprit(objects: Sequence[Any], error: Exception) -> tuple[str, Exception]:
     """Return the name of the object that can't be pickled, and the exception."""
-    for value in beside:
+    for value in objects:
         try:
             dumps(value)
         except Exception as reason:

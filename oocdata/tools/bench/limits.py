@@ -25,7 +25,7 @@ from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import of_sources
 from oocdata.datasets.spec import leaves
 from oocdata.engines.cache import cache
-from oocdata.engines.soon import by_file, soon
+from oocdata.engines.prefetch import by_file, fetches
 from oocdata.threads import cores
 from oocdata.tools.profile.pacing import Measure
 
@@ -176,7 +176,7 @@ def link_reading(dataset: Dataset) -> Limited | None:
         ranges = (
             item
             for request in requests
-            for item in soon(request.source, request.origins, request.extent)
+            for item in fetches(request.source, request.origins, request.extent)
         )
         return sum(file.fetch_all(items) for file, items in by_file(ranges).items())
 

@@ -16,7 +16,7 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from oocdata.datasets.view import View
-from oocdata.engines.whole import whole_file
+from oocdata.engines.atomic import atomic_file
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.manifest import CHECKSUM, FORMAT, RowChecksums, unit_rows
 
@@ -42,7 +42,7 @@ def manifest_writer(target: str, path: str, *, overwrite: bool) -> Iterator[Tabl
     datasets: list[RowChecksums] = []
     with ExitStack() as stack:
         try:
-            file = stack.enter_context(whole_file(full_path))
+            file = stack.enter_context(atomic_file(full_path))
         except OSError as error:
             raise SourceError(
                 f"a manifest must be written to a folder where files may be made; {error.strerror}."

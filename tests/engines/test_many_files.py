@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines import files, runs, together
+from oocdata.engines import files, many_files, runs
 from oocdata.engines.concat import Concat, concatenate
 from oocdata.engines.source import Source
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
@@ -32,7 +32,7 @@ def saved(folder: Path, parts: list[np.ndarray], axis: int = 0) -> Source:
 def calls(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[int]]:
     """Count the runs of each call that reads several files, and of each that reads one."""
     seen: dict[str, list[int]] = {"several": [], "one": []}
-    for module, name in ((together, "several"), (files, "one")):
+    for module, name in ((many_files, "several"), (files, "one")):
 
         def counted(
             file: Any, offsets: Any, *rest: Any, name: str = name, real: Any = module.read_runs
@@ -161,13 +161,13 @@ def test_errors_name_the_file_and_its_rows(
 
 def test_a_file_written_while_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     view = View.of(saved(tmp_path, np.split(sample_array((20, 3)), 4)))
-    real = together.read_runs
+    real = many_files.read_runs
 
     def while_another_writes(*arguments: Any) -> None:
         real(*arguments)
         os.utime(tmp_path / "2.npy", ns=(0, 0))
 
-    monkeypatch.setattr(together, "read_runs", while_another_writes)
+    monkeypatch.setattr(many_files, "read_runs", while_another_writes)
     with pytest.raises(SourceError, match="has changed") as raised:
         view.take([14, 0, 13, 6])
     assert raised.value.path == str(tmp_path / "2.npy")

@@ -20,7 +20,7 @@ from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError
 
-__all__ = ["Together", "read_files"]
+__all__ = ["UniformFiles", "read_files"]
 
 Ints = NDArray[np.int64]
 
@@ -75,7 +75,7 @@ def read_files(
                 raise UnfinishedError(first, None)
 
 
-class Together:
+class UniformFiles:
     """Arrays in several files that differ only in file, offset and length.
 
     Compared with one read per file, a shuffled batch of 64 rows of 64 KB out of a thousand files
@@ -92,7 +92,7 @@ class Together:
         self._offsets = np.array([part.offset for part in parts], np.int64)
 
     @classmethod
-    def of(cls, parts: Sequence[object]) -> Together | None:
+    def of(cls, parts: Sequence[object]) -> UniformFiles | None:
         """Return the arrays as one reader; None if they differ in layout."""
         strided = [
             part

@@ -14,31 +14,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, slice_boxes, split_into_points
-from oocdata.engines.places import read_through
+from oocdata.engines.copying import read_through
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.index import Selection, take
 from oocdata.threads import cached_property
 
-__all__ = ["Line", "Placed"]
+__all__ = ["AxisMap", "AxisView"]
 
 _SCRATCH_BYTES = 1 << 20
 
-Line: TypeAlias = tuple[int, Selection] | tuple[None, int]
+AxisMap: TypeAlias = tuple[int, Selection] | tuple[None, int]
 """Mapping of one axis of storage: the axis of the view, and the stored position for each position
 along it; or no axis, and the one position that is read."""
 
 
 @dataclass(frozen=True, eq=False)
-class Placed:
+class AxisView:
     """A view of a source along other axes; a `oocdata.engines.source.Source`.
 
     Attributes
     ----------
     source : Source
-    lines : tuple of Line
+    axis_maps : tuple of AxisMap
         One for each axis of `source`, each with an axis of its own.
     shape : tuple of int
-        Shape of the view. Along an axis that is in none of the lines, numbers are repeated.
+        Shape of the view. Along an axis that is in none of them, numbers are repeated.
     dtype : numpy.dtype
         Dtype of the view; numbers are converted as NumPy does.
 
@@ -46,7 +46,7 @@ class Placed:
     --------
     >>> from oocdata.engines.memory_array import MemoryArray
     >>> source = MemoryArray(np.arange(12).reshape(4, 3))
-    >>> view = Placed(source, ((1, range(3, -1, -2)), (None, 2)), (5, 2), np.dtype("i8"))
+    >>> view = AxisView(source, ((1, range(3, -1, -2)), (None, 2)), (5, 2), np.dtype("i8"))
     >>> out = np.zeros((1, 5, 2))
     >>> view.read(np.array([[0, 0]]), Extent.of((5, 2)), out)
     >>> out[0, 4].tolist()
@@ -54,7 +54,7 @@ class Placed:
     """
 
     source: Source
-    lines: tuple[Line, ...]
+    axis_maps: tuple[AxisMap, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
@@ -66,7 +66,7 @@ class Placed:
     @cached_property
     def repeated(self) -> list[int]:
         """The axes along which numbers are repeated."""
-        mapped = {axis for axis, _ in self.lines}
+        mapped = {axis for axis, _ in self.axis_maps}
         axes = enumerate(self.shape)
         return [axis for axis, length in axes if length > 1 and axis not in mapped]
 
@@ -80,7 +80,7 @@ class Placed:
         chunks, names = [1] * ndim, [""] * ndim
         parts: tuple[int, ...] = (0,)
         parts_axis = 0
-        for at, (axis, places) in enumerate(self.lines):
+        for at, (axis, places) in enumerate(self.axis_maps):
             if axis is None:
                 continue
             names[axis] = inner.dimensions[at] if inner.dimensions else ""
@@ -106,7 +106,7 @@ class Placed:
         if out.size == 0:
             return
         for at, axis in self._irregular:
-            if isinstance(self.lines[at][1], np.ndarray) and extent.lengths[axis] > 1:
+            if isinstance(self.axis_maps[at][1], np.ndarray) and extent.lengths[axis] > 1:
                 self._read_places(axis, origins, extent, out)
                 return
         if out.dtype != self.dtype and not np.can_cast(self.source.dtype, self.dtype, "safe"):
@@ -128,7 +128,7 @@ class Placed:
     def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> list[Boxes]:
         """Return the boxes of the source that are read, without duplicates."""
         for at, axis in self._irregular:
-            if isinstance(self.lines[at][1], np.ndarray) and extent.lengths[axis] > 1:
+            if isinstance(self.axis_maps[at][1], np.ndarray) and extent.lengths[axis] > 1:
                 return self.read_boxes(*split_into_points(origins, extent, axis))
         stored_origins = np.unique(self._origins(origins, extent), axis=0)
         return [(self.source, stored_origins, self._extent(extent))]
@@ -153,7 +153,7 @@ class Placed:
             (axis or 0, places.start, places.step)
             if isinstance(places, range)
             else (0, places if isinstance(places, int) else 0, 0)
-            for axis, places in self.lines
+            for axis, places in self.axis_maps
         ]
         axes, starts, steps = np.array(mappings, np.int64).reshape(-1, 3).T
         return axes, starts, steps
@@ -162,7 +162,7 @@ class Placed:
         axes, starts, steps = self._mappings
         stored_origins: NDArray[np.int64] = origins[:, axes] * steps + starts
         for at, axis in self._irregular:
-            places = self.lines[at][1]
+            places = self.axis_maps[at][1]
             if isinstance(places, np.ndarray):
                 stored_origins[:, at] = take(places, origins[:, axis])
             else:  # a reversed axis is read forwards, into a reversed view of `out`
@@ -175,14 +175,14 @@ class Placed:
         """Axes of storage with an index array or in reverse, each with its axis of the view."""
         return [
             (at, axis)
-            for at, (axis, places) in enumerate(self.lines)
+            for at, (axis, places) in enumerate(self.axis_maps)
             if axis is not None
             and (isinstance(places, np.ndarray) or (isinstance(places, range) and places.step < 0))
         ]
 
     def _extent(self, extent: Extent) -> Extent:
-        lengths, strides = [1] * len(self.lines), [1] * len(self.lines)
-        for at, (axis, places) in enumerate(self.lines):
+        lengths, strides = [1] * len(self.axis_maps), [1] * len(self.axis_maps)
+        for at, (axis, places) in enumerate(self.axis_maps):
             if axis is not None and extent.lengths[axis] > 1:
                 assert isinstance(places, range)
                 lengths[at] = extent.lengths[axis]
@@ -200,7 +200,7 @@ class Placed:
         """Index of a batch, order of its axes, and index that inserts axes of length 1."""
         index: list[Any] = [slice(None)] + [0] * len(self.shape)
         axes: list[int] = []
-        for axis, places in self.lines:
+        for axis, places in self.axis_maps:
             if axis is not None:
                 assert not isinstance(places, int)
                 reversed_axis = isinstance(places, range) and places.step < 0
@@ -208,5 +208,5 @@ class Placed:
                 axes.append(axis)
         ascending = sorted(axes)
         order = 0, *[1 + ascending.index(axis) for axis in axes]
-        inserted = [None if axis is None else slice(None) for axis, _ in self.lines]
+        inserted = [None if axis is None else slice(None) for axis, _ in self.axis_maps]
         return tuple(index), order, (slice(None), *inserted)

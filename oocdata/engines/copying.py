@@ -14,7 +14,7 @@ from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.source import Source
 
-__all__ = ["blocks", "copy_across", "copy_boxes", "read_through", "read_to"]
+__all__ = ["blocks", "copy_boxes", "copy_reordered", "read_through", "read_to"]
 
 _SCRATCH_BYTES = 4 << 20
 
@@ -125,7 +125,7 @@ def copy_boxes(
         out[which] = arrays[(which, *cut)]
 
 
-def copy_across(array: NDArray[Any], out: NDArray[Any]) -> None:
+def copy_reordered(array: NDArray[Any], out: NDArray[Any]) -> None:
     """Write ``out[...] = array``, in blocks that stay in cache if the order of axes differs.
 
     Parameters
@@ -136,7 +136,7 @@ def copy_across(array: NDArray[Any], out: NDArray[Any]) -> None:
     Examples
     --------
     >>> out = np.zeros((500, 400), order="F")
-    >>> copy_across(np.ones((500, 400)), out)
+    >>> copy_reordered(np.ones((500, 400)), out)
     >>> out.all()
     np.True_
     """

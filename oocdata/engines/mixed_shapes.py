@@ -1,8 +1,8 @@
 """Concatenate parts whose rows differ in shape, by padding them or as ragged rows.
 
-Each part is an array, so its own rows are of one shape. When padded (`Filled`), a part holds a
+Each part is an array, so its own rows are of one shape. When padded (`PaddedArray`), a part holds a
 smaller box of each requested box, and the rest is filled. If rows differ only in their first axis,
-they can be rows of unequal length (`PartRows`); see `oocdata.engines.ragged_rows`.
+they can be rows of unequal length (`RaggedPart`); see `oocdata.engines.ragged_rows`.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.concat import (
     Concat,
-    are_keyed,
-    check_alike,
-    check_packed,
+    check_same_packing,
+    check_same_shape,
+    combined_open_arguments,
     concatenate,
-    flattened,
-    opened_together,
+    flatten,
+    have_key_list,
 )
-from oocdata.engines.padded import OfRows, PaddedRows, described, held_value
-from oocdata.engines.places import read_to
-from oocdata.engines.ragged import spread
-from oocdata.engines.ragged_rows import Located, Locating
+from oocdata.engines.copying import read_to
+from oocdata.engines.padded import DerivedRows, PaddedRows, derived_storage, padding_value
+from oocdata.engines.ragged import run_positions
+from oocdata.engines.ragged_rows import LocatedRows, RaggedSource
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
-__all__ = ["Filled", "PaddingMask", "PartRows", "filled_axes", "joined"]
+__all__ = ["PaddedArray", "PaddingMask", "RaggedPart", "join_parts", "padded_axes"]
 
 Ints = NDArray[np.int64]
 
 
-def joined(
+def join_parts(
     sources: Sequence[Source],
     axis: int,
     pad: float | None,
@@ -65,15 +65,15 @@ def joined(
     oocdata.errors.ArgumentError
         If the dtype can't represent the number.
     """
-    parts, table = flattened([_plain(source) for source in sources], axis)
+    parts, table = flatten([_plain(source) for source in sources], axis)
     row_shapes = [part.shape[:axis] + part.shape[axis + 1 :] for part in parts]
     lengths = list(zip(*row_shapes, strict=False))
     differing = [number for number, each in enumerate(lengths) if len(set(each)) > 1]
     ragged = axis == 0 and differing == [0]
     if len(set(map(len, row_shapes))) > 1 or not differing or (pad is None and not ragged):
         return concatenate(sources, axis, changes)
-    check_packed(parts)
-    make: Callable[[Source], Source] = PartRows
+    check_same_packing(parts)
+    make: Callable[[Source], Source] = RaggedPart
     if pad is not None:
         make = partial(_padded, axis=axis, lengths=list(map(max, lengths)), value=pad)
     # Parts of equal shape become one array, so that they are read together.
@@ -88,14 +88,16 @@ def joined(
         make(concatenate([parts[number] for number in numbers], axis))
         for numbers in groups.values()
     ]
-    check_alike([(stack.shape, stack.dtype, *_location(stack)) for stack in stacks], axis)
+    check_same_shape([(stack.shape, stack.dtype, *_location(stack)) for stack in stacks], axis)
     table = replace(table, owners=owners[table.owners], within=table.within + starts[table.owners])
     padding = {} if pad is None else {"pad": pad}
     storages = [source.storage() for source in sources]
-    opened = opened_together([each.opened and {**each.opened, **padding} for each in storages])
+    opened = combined_open_arguments(
+        [each.opened and {**each.opened, **padding} for each in storages]
+    )
     described: dict[str, Any] = {
         "opened": opened,
-        "episodes": are_keyed(opened) or any(each.episodes for each in storages),
+        "episodes": have_key_list(opened) or any(each.episodes for each in storages),
         **(changes or {}),
     }
     described["opened"] = described["opened"] and {**described["opened"], **padding}
@@ -104,9 +106,11 @@ def joined(
 
 def _plain(source: Source) -> Source:
     """Return the source without padding and ragged rows; its parts may differ in shape."""
-    if type(source) is Concat and any(isinstance(part, Filled | PartRows) for part in source.parts):
+    if type(source) is Concat and any(
+        isinstance(part, PaddedArray | RaggedPart) for part in source.parts
+    ):
         return source.with_parts([_plain(part) for part in source.parts])
-    return source.source if isinstance(source, Filled | PartRows) else source
+    return source.source if isinstance(source, PaddedArray | RaggedPart) else source
 
 
 def _location(source: Source) -> tuple[str | None, str | None]:
@@ -114,13 +118,13 @@ def _location(source: Source) -> tuple[str | None, str | None]:
     return storage.path, storage.key
 
 
-def _padded(source: Source, axis: int, lengths: Sequence[int], value: float) -> Filled:
+def _padded(source: Source, axis: int, lengths: Sequence[int], value: float) -> PaddedArray:
     shape = (*lengths[:axis], source.shape[axis], *lengths[axis:])
-    return Filled(source, shape, held_value("pad", value, source.dtype))
+    return PaddedArray(source, shape, padding_value("pad", value, source.dtype))
 
 
 @dataclass(frozen=True, eq=False)
-class Filled(Wrapped):
+class PaddedArray(Wrapped):
     """An array padded to a larger shape; a `Source`.
 
     Attributes
@@ -160,7 +164,7 @@ class Filled(Wrapped):
             read_to(self.source, origins[boxes], stored, out[region], boxes)
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
-        """Yield the boxes that are read; see `oocdata.engines.soon.soon`."""
+        """Yield the boxes that are read; see `oocdata.engines.prefetch.fetches`."""
         for boxes, stored in self._stored_parts(origins, extent):
             yield self.source, origins[boxes], stored
 
@@ -176,11 +180,11 @@ class Filled(Wrapped):
             remaining = remaining[~same]
 
 
-def filled_axes(source: Source) -> set[int]:
+def padded_axes(source: Source) -> set[int]:
     """Return the axes along which parts are padded."""
     if isinstance(source, Concat):
-        return {axis for part in source.parts for axis in filled_axes(part)}
-    if not isinstance(source, Filled):
+        return {axis for part in source.parts for axis in padded_axes(part)}
+    if not isinstance(source, PaddedArray):
         return set()
     pairs = zip(source.shape, source.source.shape, strict=True)
     return {axis for axis, (length, stored) in enumerate(pairs) if length > stored}
@@ -203,7 +207,7 @@ class _Ones:
 
 
 @dataclass(frozen=True, eq=False)
-class PaddingMask(OfRows):
+class PaddingMask(DerivedRows):
     """Mask of stored elements, False where rows are padded; a `Source` of bool."""
 
     @property
@@ -213,7 +217,7 @@ class PaddingMask(OfRows):
 
     def storage(self) -> Storage:
         """Return the storage of the rows, described as a mask."""
-        return replace(described(self.rows, "where rows hold values"), packed="", unit="")
+        return replace(derived_storage(self.rows, "where rows hold values"), packed="", unit="")
 
     @cached_property
     def _mask(self) -> Source:
@@ -227,8 +231,8 @@ class PaddingMask(OfRows):
 def _mask(source: Source) -> Source:
     if isinstance(source, Concat):
         return source.with_parts([_mask(part) for part in source.parts])
-    if isinstance(source, Filled):
-        return Filled(_Ones(source.source.shape), source.shape, False)
+    if isinstance(source, PaddedArray):
+        return PaddedArray(_Ones(source.source.shape), source.shape, False)
     if hasattr(source, "views") or isinstance(source, PaddedRows):
         raise ArgumentError(
             "`mask` must be taken from an array as it was opened. Take it from the view that this "
@@ -238,7 +242,7 @@ def _mask(source: Source) -> Source:
 
 
 @dataclass(frozen=True, eq=False)
-class PartRows(Locating, Wrapped):
+class RaggedPart(RaggedSource, Wrapped):
     """Rows of one part of rows of unequal length; a `Source`.
 
     Attributes
@@ -268,25 +272,25 @@ class PartRows(Locating, Wrapped):
         return replace(stored, **changes)
 
     def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
-        """Return the boxes of whole rows; see `oocdata.engines.soon.soon`."""
+        """Return the boxes of whole rows; see `oocdata.engines.prefetch.fetches`."""
         row_origins = np.zeros((len(origins), len(self.source.shape)), np.int64)
         row_origins[:, :1] = origins
         lengths, steps = self.source.shape[1:], (1,) * len(self.source.shape[1:])
         rows = Extent((*extent.lengths, *lengths), (*extent.strides, *steps))
         return [(self.source, row_origins, rows)]
 
-    def locate(self, rows: Ints) -> Located:
-        """Return rows with their lengths; see `oocdata.engines.ragged_rows.Locating`."""
+    def locate(self, rows: Ints) -> LocatedRows:
+        """Return rows with their lengths; see `oocdata.engines.ragged_rows.RaggedSource`."""
 
         def read(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
             if not out.size:
                 return
             run_rows, width = rows, int(counts[0])
             if (counts != width).any():  # read position by position
-                run_rows, firsts, width = np.repeat(rows, counts), spread(firsts, counts), 1
+                run_rows, firsts, width = np.repeat(rows, counts), run_positions(firsts, counts), 1
             origins = np.zeros((len(run_rows), out.ndim + 1), np.int64)
             origins[:, 0], origins[:, 1] = run_rows, firsts
             lengths = (1, width, *out.shape[1:])
             self.source.read(origins, Extent.of(lengths), out.reshape(len(run_rows), *lengths))
 
-        return Located(np.full(len(rows), self.source.shape[1]), self.dtype, read)
+        return LocatedRows(np.full(len(rows), self.source.shape[1]), self.dtype, read)

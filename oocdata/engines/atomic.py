@@ -9,17 +9,17 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import IO
 
-__all__ = ["EXCHANGE", "NO_REPLACE", "renamed", "sync_file", "whole_file"]
+__all__ = ["EXCHANGE", "NO_REPLACE", "atomic_file", "rename_flagged", "sync_file"]
 
 NO_REPLACE, EXCHANGE = 1, 2
-"""Flags of `renamed`: fail if the name is taken; exchange two files or folders."""
+"""Flags of `rename_flagged`: fail if the name is taken; exchange two files or folders."""
 
 _HERE = -100
 """The current folder, for ``renameat2``."""
 
 
 @contextmanager
-def whole_file(
+def atomic_file(
     path: str,
     temporary: str = "",
     *,
@@ -47,7 +47,7 @@ def whole_file(
     >>> from pathlib import Path
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     for text in (b"one", b"two"):
-    ...         with whole_file(f"{folder}/a", replaces=False) as file:
+    ...         with atomic_file(f"{folder}/a", replaces=False) as file:
     ...             _ = file.write(text)
     ...     os.listdir(folder), Path(folder, "a").read_text()
     (['a'], 'one')
@@ -72,11 +72,11 @@ def whole_file(
 
 def _rename_if_free(temporary: str, path: str) -> None:
     # Not by a hard link: removing its other name changes the ctime of a file, and so its version.
-    if not renamed(temporary, path, NO_REPLACE) and not os.path.lexists(path):
+    if not rename_flagged(temporary, path, NO_REPLACE) and not os.path.lexists(path):
         os.rename(temporary, path)
 
 
-def renamed(source: str, target: str, flag: int) -> bool:
+def rename_flagged(source: str, target: str, flag: int) -> bool:
     """Rename with Linux's ``renameat2``; return False if it is missing or fails."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None)
     names = os.fsencode(source), os.fsencode(target)

@@ -19,7 +19,7 @@ from numpy.testing import assert_array_equal
 import oocdata as ooc
 from oocdata.describe import fingerprint, from_json
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.unlike import Filled, joined
+from oocdata.engines.mixed_shapes import PaddedArray, join_parts
 from oocdata.errors import ArgumentError, MismatchedPartsError
 from oocdata.testing import SourceConformance
 
@@ -90,13 +90,13 @@ WAYS = [as_files, as_npz, as_datasets, as_chunks, as_zarr]
 
 
 class TestFilledUp(SourceConformance):
-    def make(self, folder: Path, array: np.ndarray) -> Filled:
+    def make(self, folder: Path, array: np.ndarray) -> PaddedArray:
         """Wrap the nonzero block of an array."""
         held = tuple(slice(0, (n + 1) // 2) for n in array.shape)
         inner = array[held].copy()
         array[...] = 0
         array[held] = inner
-        return Filled(MemoryArray(inner), array.shape, array.dtype.type(0))
+        return PaddedArray(MemoryArray(inner), array.shape, array.dtype.type(0))
 
 
 # --- padded
@@ -192,7 +192,7 @@ def test_windows_never_cross_a_part(tmp_path: Path) -> None:
 def test_chunks_are_decoded_once_and_no_others() -> None:
     one, ones = counted(np.ones((8, 4, 6)), 2, 2, 3)
     two, twos = counted(np.ones((8, 2, 8)), 2, 2, 4)
-    view = ooc.View.of(joined([one.source, two.source], 0, 0))
+    view = ooc.View.of(join_parts([one.source, two.source], 0, 0))
     total = sum(batch.sum() for batch in view[:, :2, :3].batches(4, shuffle=True, seed=1).epoch(0))
     assert total == 16 * 6
     assert ones == Counter({(n, 0, 0): 1 for n in range(4)})
@@ -281,7 +281,7 @@ def test_ragged_loaders(tmp_path: Path) -> None:
 def test_chunks_of_ragged_parts_are_decoded_once() -> None:
     one, ones = counted(np.ones((8, 4)), 2, 2)
     two, twos = counted(np.ones((8, 6)), 4, 6)
-    view = ooc.Ragged.of(joined([one.source, two.source], 0, None))
+    view = ooc.Ragged.of(join_parts([one.source, two.source], 0, None))
     total = sum(batch.values.sum() for batch in view.batches(4, shuffle=True, seed=1).epoch(0))
     assert total == 8 * 4 + 8 * 6
     assert set(ones.values()) | set(twos.values()) == {1}

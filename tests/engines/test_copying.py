@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from oocdata.engines import places
-from oocdata.engines.places import copy_across
+from oocdata.engines import copying
+from oocdata.engines.copying import copy_reordered
 
 
 class Recording(np.ndarray[Any, Any]):
@@ -41,7 +41,7 @@ def test_time_last_is_cut_between_cache_lines():
     movie = np.arange(384 * 384 * 49).astype("u1").reshape(384, 384, 49)
     frames = movie[..., 5:18]
     out = recorded(frames, (2, 0, 1))
-    copy_across(frames, out)
+    copy_reordered(frames, out)
     assert set(out.written) == {(48, 384, 13)}
     assert len(out.written) == 8
     assert_array_equal(out, frames)
@@ -55,7 +55,7 @@ def test_one_copy_of_contiguous_runs_and_of_small_arrays(
 ):
     array = np.random.default_rng(0).random(shape)
     out = recorded(array, axes)
-    copy_across(array, out)
+    copy_reordered(array, out)
     assert out.written == [shape]
     assert_array_equal(out, array)
 
@@ -74,7 +74,7 @@ def test_numbers_that_share_few_cache_sets_are_padded(
 ):
     array = np.random.default_rng(0).random(shape, "f4")
     out = recorded(array, axes)
-    copy_across(array, out)
+    copy_reordered(array, out)
     assert {steps[0] % 4096 for steps in out.steps} == {step % 4096}
     assert_array_equal(out, array)
 
@@ -94,14 +94,14 @@ def test_any_layout(data: st.DataObject):
     out = recorded(array, axes)
     most = 40
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(places, "_BLOCK_BYTES", 40)
-        patch.setattr(places, "_LEAST_BYTES", 40)
+        patch.setattr(copying, "_BLOCK_BYTES", 40)
+        patch.setattr(copying, "_LEAST_BYTES", 40)
         if data.draw(st.booleans()):
-            patch.setattr(places, "_FAR", 1)
-            patch.setattr(places, "_MANY", 1)
-            patch.setattr(places, "_APART_BYTES", 160)
+            patch.setattr(copying, "_FAR", 1)
+            patch.setattr(copying, "_MANY", 1)
+            patch.setattr(copying, "_APART_BYTES", 160)
             most = 160
-        copy_across(array, out)
+        copy_reordered(array, out)
     assert np.asarray(out).tobytes() == array.tobytes()
     if len(out.written) > 1:
         assert max(np.prod(block) for block in out.written) <= max(1, most // array.itemsize)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 
-__all__ = ["GAP", "Asks", "Cost", "Soon", "asked", "by_file", "cost_of", "soon"]
+__all__ = ["GAP", "Cost", "Fetch", "RemoteFile", "by_file", "cost_of", "fetches", "prefetched"]
 
 GAP = 32 << 10
 """Largest gap, in bytes, between two ranges that is cheaper to fetch than a second request."""
@@ -39,10 +39,10 @@ class Cost(NamedTuple):
     exact: bool = True
 
 
-class Asks(Hashable, Protocol):
+class RemoteFile(Hashable, Protocol):
     """A file behind a slow link. Two objects are equal if they stand for the same version of it."""
 
-    def asking(self, requests: Sequence[Soon]) -> AbstractContextManager[Any]:
+    def prefetch(self, requests: Sequence[Fetch]) -> AbstractContextManager[Any]:
         """Fetch bytes in the background during a block."""
         ...
 
@@ -54,78 +54,78 @@ class Asks(Hashable, Protocol):
         """Return whether connections are still to be opened and to reach their speed."""
         ...
 
-    def cost(self, requests: Sequence[Soon]) -> Cost:
+    def cost(self, requests: Sequence[Fetch]) -> Cost:
         """Return the cost of requests."""
         ...
 
-    def fetch_all(self, requests: Sequence[Soon]) -> int:
+    def fetch_all(self, requests: Sequence[Fetch]) -> int:
         """Fetch and discard bytes, to measure the link; return how many arrived."""
         ...
 
 
-class Soon(NamedTuple):
+class Fetch(NamedTuple):
     """Bytes of a remote file that will be read.
 
     Attributes
     ----------
-    file : Asks
-    wanted : object
+    file : RemoteFile
+    ranges : object
         The ranges or objects, in a form of the file's own.
     cached : bool
         True if the first reader caches what it decodes, so that no other requests it meanwhile.
     """
 
-    file: Asks
-    wanted: Any
+    file: RemoteFile
+    ranges: Any
     cached: bool = False
 
 
-def soon(source: Any, origins: NDArray[np.int64], extent: Extent) -> list[Soon]:
+def fetches(source: Any, origins: NDArray[np.int64], extent: Extent) -> list[Fetch]:
     """Return the fetches that reading boxes of a source will need; see `Source.read`.
 
-    A source implements this by a method `soon`; a source made of others by `read_boxes`, which
+    A source implements this by a method `fetches`; a source made of others by `read_boxes`, which
     returns the boxes of the others that it reads.
     """
     if not len(origins) or 0 in extent.lengths:
         return []
-    if method := getattr(source, "soon", None):
+    if method := getattr(source, "fetches", None):
         return list(method(origins, extent))
     below = getattr(source, "read_boxes", None)
-    return [fetch for boxes in below(origins, extent) for fetch in soon(*boxes)] if below else []
+    return [fetch for boxes in below(origins, extent) for fetch in fetches(*boxes)] if below else []
 
 
 @contextmanager
-def asked(fetches: Iterable[Soon]) -> Iterator[Sequence[Asks]]:
+def prefetched(fetches: Iterable[Fetch]) -> Iterator[Sequence[RemoteFile]]:
     """Fetch bytes in the background during a block, with one call per file; provide the files.
 
     Examples
     --------
     >>> class File:
-    ...     def asking(self, requests):
-    ...         print("requested", [request.wanted for request in requests])
+    ...     def prefetch(self, requests):
+    ...         print("requested", [request.ranges for request in requests])
     ...         return ExitStack()
     >>> file = File()
-    >>> with asked([Soon(file, "a"), Soon(file, "b")]):
+    >>> with prefetched([Fetch(file, "a"), Fetch(file, "b")]):
     ...     pass
     requested ['a', 'b']
     """
     files = by_file(fetches)
     with ExitStack() as stack:
         for file, requests in files.items():
-            stack.enter_context(file.asking(requests))
+            stack.enter_context(file.prefetch(requests))
         yield list(files)
 
 
-def by_file(fetches: Iterable[Soon]) -> dict[Asks, list[Soon]]:
+def by_file(fetches: Iterable[Fetch]) -> dict[RemoteFile, list[Fetch]]:
     """Group fetches by file."""
-    files: dict[Asks, list[Soon]] = {}
+    files: dict[RemoteFile, list[Fetch]] = {}
     for fetch in fetches:
         files.setdefault(fetch.file, []).append(fetch)
     return files
 
 
-def cost_of(fetches: Iterable[Soon]) -> Cost:
-    """Return the cost of fetching bytes together, as `asked` does.
+def cost_of(fetches: Iterable[Fetch]) -> Cost:
+    """Return the cost of fetching bytes together, as `prefetched` does.
 
     Examples
     --------
