@@ -240,7 +240,9 @@ def test_the_expected_cost_of_a_full_shuffle(chunk: int, made: Any) -> None:
     set_memory(8 << 20)
     try:
         loader = made(view).batches(32, shuffle="global")
-        assert reading_of(loader).full_amplification == pytest.approx(amplification(loader), rel=0.15)
+        assert reading_of(loader).full_amplification == pytest.approx(
+            amplification(loader), rel=0.15
+        )
     finally:
         set_memory(DEFAULT_MEMORY)
 

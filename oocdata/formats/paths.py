@@ -37,10 +37,10 @@ def is_url(path: str) -> bool:
 
 def stored_file(url: str, version: Version | None = None) -> StoredFile:
     """Return the object at a URL: its current version, or the given one."""
-    from oocdata.stores.files import StoredFile, of_version  # not for `import oocdata`
+    from oocdata.stores.files import StoredFile, file_of_version  # not for `import oocdata`
     from oocdata.stores.versions import ObjectVersion
 
-    return of_version(version) if isinstance(version, ObjectVersion) else StoredFile.at(url)
+    return file_of_version(version) if isinstance(version, ObjectVersion) else StoredFile.at(url)
 
 
 def version_of(path: str) -> Version:

@@ -14,7 +14,14 @@ if TYPE_CHECKING:
     from oocdata.stores.files import StoredFile
 
 __all__ = [
-    "BEGINNING", "BLOCK", "CACHE_BYTES", "ObjectStream", "cached_block_count", "forget", "cache_piece", "cached_piece",
+    "BEGINNING",
+    "BLOCK",
+    "CACHE_BYTES",
+    "ObjectStream",
+    "cache_piece",
+    "cached_block_count",
+    "cached_piece",
+    "forget",
 ]  # fmt: skip
 
 BLOCK = 256 << 10

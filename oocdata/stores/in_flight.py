@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.stores.answer import Answer
+from oocdata.stores.budget import Request
 from oocdata.stores.failures import ChangedError
 from oocdata.stores.link import link
 from oocdata.stores.pieces import Pieces, merge_runs
-from oocdata.stores.budget import Request
 from oocdata.stores.versions import ObjectVersion
 
 if TYPE_CHECKING:

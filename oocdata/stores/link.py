@@ -28,6 +28,7 @@ from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores import failures
 from oocdata.stores.address import obstore
 from oocdata.stores.answer import Answer
+from oocdata.stores.budget import AnswerBudget, Request
 from oocdata.stores.failures import (
     ChangedError,
     IncompleteAnswerError,
@@ -36,7 +37,6 @@ from oocdata.stores.failures import (
     to_source_error,
 )
 from oocdata.stores.user_stores import FsspecClient
-from oocdata.stores.budget import AnswerBudget, Request
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

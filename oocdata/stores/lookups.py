@@ -13,7 +13,7 @@ from oocdata.stores.files import StoredFile
 from oocdata.stores.link import link
 from oocdata.stores.versions import request_once, was_requested
 
-__all__ = ["request_small", "request_beginnings", "probe", "fetch_small"]
+__all__ = ["fetch_small", "probe", "request_beginnings", "request_small"]
 
 
 def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None]:

@@ -15,7 +15,13 @@ from urllib.parse import quote
 from oocdata.errors import ArgumentError
 from oocdata.stores.answer import Answer
 
-__all__ = ["FsspecClient", "user_store_url", "is_user_store", "unsendable_message", "user_store_client"]
+__all__ = [
+    "FsspecClient",
+    "is_user_store",
+    "unsendable_message",
+    "user_store_client",
+    "user_store_url",
+]
 
 _SCHEME = "store-"
 

@@ -22,7 +22,12 @@ from oocdata.stores.folder import CacheFolder
 from oocdata.stores.user_stores import is_user_store
 
 __all__ = [
-    "ObjectVersion", "VersionTable", "cache_folder", "shared_lookups", "request_once", "was_requested",
+    "ObjectVersion",
+    "VersionTable",
+    "cache_folder",
+    "request_once",
+    "shared_lookups",
+    "was_requested",
 ]  # fmt: skip
 
 

@@ -24,7 +24,7 @@ from oocdata.writers.chunking import (
     full_shape,
 )
 from oocdata.writers.codec import NONE, Codec, Format, Shuffled, as_codec
-from oocdata.writers.target import Target, fit_chunks, format_by_suffix, can_hold, target_key
+from oocdata.writers.target import Target, can_hold, fit_chunks, format_by_suffix, target_key
 from oocdata.writers.writer import Writer
 
 __all__ = ["chunks_and_shards", "create"]
@@ -158,7 +158,9 @@ def create(
             f"`fill_value` must be a number that {stored} can hold; got {fill_value!r}."
         )
     chosen_codec = as_codec(codec, shuffle, kind)
-    chunk, shard = chunks_and_shards(kind, array_shape, stored, chosen_codec, chunks, shards, growing=growing)
+    chunk, shard = chunks_and_shards(
+        kind, array_shape, stored, chosen_codec, chunks, shards, growing=growing
+    )
     target = Target(
         format=kind,
         key=target_key(kind, key),

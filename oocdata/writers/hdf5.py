@@ -23,7 +23,7 @@ from oocdata.threads import cores, in_order
 from oocdata.writers.disk import write_errors
 from oocdata.writers.encoding import encode_chunk, filters_of
 from oocdata.writers.flat import FlatStorage
-from oocdata.writers.storage import Storage, split_box, pad_chunk, relative
+from oocdata.writers.storage import Storage, pad_chunk, relative, split_box
 from oocdata.writers.target import Box, Target
 
 __all__ = ["Hdf5Storage", "open_hdf5_storage"]

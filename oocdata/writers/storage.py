@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from oocdata.writers.disk import write_errors
 from oocdata.writers.target import Box, Target
 
-__all__ = ["Storage", "split_box", "open_storage", "pad_chunk", "relative"]
+__all__ = ["Storage", "open_storage", "pad_chunk", "relative", "split_box"]
 
 
 class Storage(Protocol):

@@ -13,7 +13,7 @@ import numpy as np
 from oocdata.errors import ArgumentError
 from oocdata.writers.codec import NONE, Codec, Format
 
-__all__ = ["Box", "Target", "fit_chunks", "format_by_suffix", "can_hold", "target_key"]
+__all__ = ["Box", "Target", "can_hold", "fit_chunks", "format_by_suffix", "target_key"]
 
 Box: TypeAlias = tuple[slice, ...]
 """A box of an array: a slice with start and stop along each axis."""

@@ -25,8 +25,8 @@ from oocdata.stores.answer import Answer
 from oocdata.stores.failures import to_source_error
 from oocdata.stores.lookups import fetch_small
 from oocdata.writers.codec import Format
-from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.existing import check_node
+from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.target import Box, Target
 from oocdata.writers.zarr import ZarrStorage
 

@@ -30,8 +30,8 @@ from numpy.typing import NDArray
 
 from oocdata.engines import files
 from oocdata.errors import ArgumentError, CacheFolderWarning
-from oocdata.stores import entry as entries
 from oocdata.stores import cache_files
+from oocdata.stores import entry as entries
 from oocdata.stores.entry import Entry
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.pieces import Pieces

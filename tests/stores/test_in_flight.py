@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from oocdata.memory import lowered_limit
+from oocdata.stores.budget import Request
 from oocdata.stores.in_flight import RequestGroup
 from oocdata.stores.link import link
-from oocdata.stores.budget import Request
 
 
 class Answer:

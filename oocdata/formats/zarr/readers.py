@@ -33,7 +33,7 @@ from oocdata.formats.codecs import ReadBuffer, decompress, write_chunk
 from oocdata.formats.dimensions import decoding_hint, packing
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.store import no_writer_warnings, join
+from oocdata.formats.zarr.store import join, no_writer_warnings
 from oocdata.threads import cached_property
 
 __all__ = ["FAILURES", "ZarrReader"]

@@ -19,7 +19,7 @@ from oocdata.formats.codecs import ReadBuffer
 from oocdata.formats.paths import is_url
 from oocdata.threads import silent
 
-__all__ = ["Archive", "Folder", "Status", "Store", "no_writer_warnings", "join", "store_of"]
+__all__ = ["Archive", "Folder", "Status", "Store", "join", "no_writer_warnings", "store_of"]
 
 _NO_FILE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 

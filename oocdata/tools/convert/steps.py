@@ -29,7 +29,7 @@ from oocdata.tools.passes import read_into, read_rows
 from oocdata.writers.chunking import default_chunks
 from oocdata.writers.disk import write_errors
 from oocdata.writers.flat import write_at
-from oocdata.writers.storage import split_box, relative
+from oocdata.writers.storage import relative, split_box
 from oocdata.writers.target import Box
 
 __all__ = [
