@@ -146,7 +146,8 @@ def step(batch):
 
 told = []
 distributed = shares(strategy, loader)
-source.forget()  # reads for the fingerprintfor epoch in range(2):
+source.forget()  # reads for the fingerprint
+for epoch in range(2):
     for batch in distributed:
         x, total = step(batch)
         told.append([x.numpy().tolist(), float(total)])
