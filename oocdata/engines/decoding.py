@@ -156,5 +156,4 @@ def _reset_after_fork() -> None:
     _scratch_freed, _in_use, _local, _threads = threading.Condition(), 0, _Local(), None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)
