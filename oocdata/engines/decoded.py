@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,10 +51,8 @@ class Packing:
     offset: Any
     dtype: np.dtype[Any]
 
-    @property
-    def date_unit(self) -> str:
-        """Empty: the numbers are not dates."""
-        return ""
+    date_unit: ClassVar[str] = ""
+    """Empty: the numbers are not dates."""
 
     def decode(self, packed: NDArray[Any], out: NDArray[Any]) -> None:
         """Write numbers into memory of any dtype; it may be the memory of the packed ones.

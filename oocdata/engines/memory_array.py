@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -136,15 +136,12 @@ class Numbers:
 
     count: int
 
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape, with one axis."""
         return (self.count,)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype, int64."""
-        return np.dtype(np.int64)
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
