@@ -267,10 +267,9 @@ class Chunked:
         numbers, rows = plan.located(points)
         if len(plan.columns) == 1:
             chunks = numbers + plan.numbers
-            pin = self._cache.find(chunks)
-            if pin is None:
-                threads = self.reader.own_threads
-                pin = self._cache.find_or_load(chunks, self._decode, threads)
+            pin = self._cache.find(chunks) or self._cache.find_or_load(
+                chunks, self._decode, self.reader.own_threads
+            )
             if pin is not None:
                 with pin:
                     slots = pin.slots[None]
@@ -389,10 +388,9 @@ class Chunked:
 
     def _pin(self, numbers: NDArray[np.int64]) -> Pin:
         """Pin distinct chunks, after decoding those not cached."""
-        pin = self._cache.find(numbers)
-        if pin is None:
-            pin = self._cache.load(numbers.tolist(), self._decode, self.reader.own_threads)
-        return pin
+        return self._cache.find(numbers) or self._cache.load(
+            numbers.tolist(), self._decode, self.reader.own_threads
+        )
 
     def _decode(self, numbers: list[int], slots: list[int], memory: NDArray[np.uint8]) -> None:
         """Decode chunks into slots, without the parts beyond the edge of the array."""
