@@ -26,7 +26,8 @@ _PIECE_BYTES = 4 << 20
 """Packed bytes read at a time: enough for several chunks, which are decoded in parallel."""
 
 _BLOCK_BYTES = 256 << 10
-"""Bytes decoded at a time, which stay in the processor's cache."""
+"""Bytes decoded at a time, which stay in the processor's cache. Shuffled int16 fields of 130 KB,
+with a scale and an offset, take 1 / 1.25 of the processor time by NumPy iteration."""
 
 
 @dataclass(frozen=True, slots=True)
