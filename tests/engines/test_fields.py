@@ -15,7 +15,7 @@ from counting import counted
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.cli.options import given
+from oocdata.cli.options import opening_of
 from oocdata.describe import as_json, from_json
 from oocdata.engines import ring
 from oocdata.engines.fields import field_of
@@ -252,7 +252,7 @@ def test_rows_without_a_chosen_field(tmp_path: Path) -> None:
 
 def test_the_command_line_option(tmp_path: Path) -> None:
     path = str(npy(tmp_path, rows(9)))
-    opening = given([path], field="at,x", decode=True)
+    opening = opening_of([path], field="at,x", decode=True)
     assert opening.code() == f"ooc.open({path!r}, field=('at', 'x'), decode=True)"
     assert_array_equal(np.asarray(opening.view()), rows(9)["at"]["x"])
     assert ooc.stats(path, field="id").overall.max == 8
