@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, location_text
+from oocdata.index import as_axes
 
 __all__ = ["axis_numbers", "sample_axes"]
 
@@ -75,16 +75,13 @@ def _number(axis: int | str, ndim: int, storage: Storage) -> int:
                 f"be its number; {problem}.{_where(storage)}"
             )
         return list(names).index(axis)
-    try:
-        number = operator.index(axis)
-    except TypeError:
-        number = ndim
-    if isinstance(axis, bool) or not -ndim <= number < ndim:
+    numbers = None if isinstance(axis, bool) else as_axes([axis], ndim)
+    if numbers is None:
         raise ArgumentError(
             f"`axis` must be an axis of the {ndim}-dimensional array; got {axis!r}."
             f"{_where(storage)}"
         )
-    return number % ndim
+    return numbers[0]
 
 
 def _where(storage: Storage) -> str:

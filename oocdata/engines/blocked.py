@@ -226,6 +226,8 @@ class CachedRows:
         self._storage = storage
         self._few = 0 if storage.is_remote or self._cut_axes else _FEW
 
+    has_runs = True
+
     def __reduce__(self) -> Any:
         return CachedRows, (self.source, self.chunk_shape)
 

@@ -422,6 +422,5 @@ trim = _pool.trim
 """Free idle blocks; see `Pool.trim`."""
 
 
-if hasattr(os, "register_at_fork"):
-    # The parent's blocks stay the parent's; the child starts with an empty pool.
-    os.register_at_fork(after_in_child=_pool._reset)
+# The parent's blocks stay the parent's; the child starts with an empty pool.
+os.register_at_fork(after_in_child=_pool._reset)

@@ -543,6 +543,5 @@ cache = Cache()
 """The cache of this process."""
 account().cached = lambda: cache.nbytes
 
-if hasattr(os, "register_at_fork"):
-    # Chunks that a thread of the parent was decoding would never be completed in the child.
-    os.register_at_fork(after_in_child=cache.reset)
+# Chunks that a thread of the parent was decoding would never be completed in the child.
+os.register_at_fork(after_in_child=cache.reset)

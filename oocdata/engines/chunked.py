@@ -34,7 +34,7 @@ from oocdata.engines.gather import (
 )
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.prefetch import Fetch
-from oocdata.engines.ragged import as_items, copy_runs, cut_runs, fetches_of_points, read_points
+from oocdata.engines.ragged import as_items, copy_runs, cut_runs
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, UnknownFormatError
 
@@ -191,13 +191,15 @@ class Chunked:
         """Raise if the file has changed."""
         self.reader.check()
 
+    @property
+    def has_runs(self) -> bool:
+        """Whether a chunk holds whole places of axis 0; see `oocdata.engines.ragged`."""
+        return self._chunk_shape[1:] == self.shape[1:]
+
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
         """Write runs of places along axis 0, end to end; see `ragged.read_ragged`."""
-        if self._chunk_shape[1:] != self.shape[1:]:
-            read_points(self, starts, lengths, out)
-            return
         self.reader.check()
         items, chunk_rows = as_items(out), self._chunk_shape[0]
         numbers, within, counts = cut_runs(starts, lengths, chunk_rows)
@@ -223,8 +225,6 @@ class Chunked:
 
     def fetches_of_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Fetch]:
         """Return the byte ranges that `read_runs` needs from a store."""
-        if self._chunk_shape[1:] != self.shape[1:]:
-            return fetches_of_points(self, starts, lengths)
         return self._soon(cut_runs(starts, lengths, self._chunk_shape[0])[0])
 
     def _soon(self, numbers: NDArray[np.int64]) -> list[Fetch]:
@@ -267,10 +267,9 @@ class Chunked:
         numbers, rows = plan.located(points)
         if len(plan.columns) == 1:
             chunks = numbers + plan.numbers
-            pin = self._cache.find(chunks)
-            if pin is None:
-                threads = self.reader.own_threads
-                pin = self._cache.find_or_load(chunks, self._decode, threads)
+            pin = self._cache.find(chunks) or self._cache.find_or_load(
+                chunks, self._decode, self.reader.own_threads
+            )
             if pin is not None:
                 with pin:
                     slots = pin.slots[None]
@@ -389,10 +388,9 @@ class Chunked:
 
     def _pin(self, numbers: NDArray[np.int64]) -> Pin:
         """Pin distinct chunks, after decoding those not cached."""
-        pin = self._cache.find(numbers)
-        if pin is None:
-            pin = self._cache.load(numbers.tolist(), self._decode, self.reader.own_threads)
-        return pin
+        return self._cache.find(numbers) or self._cache.load(
+            numbers.tolist(), self._decode, self.reader.own_threads
+        )
 
     def _decode(self, numbers: list[int], slots: list[int], memory: NDArray[np.uint8]) -> None:
         """Decode chunks into slots, without the parts beyond the edge of the array."""

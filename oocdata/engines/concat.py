@@ -16,9 +16,7 @@ from oocdata.engines.many_files import UniformFiles
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import (
     affected_rows,
-    fetches_of_points,
     fetches_of_ragged,
-    read_points,
     read_ragged,
     run_positions,
     scatter_runs,
@@ -204,11 +202,13 @@ class Concat:
             if len(selected):
                 yield self.parts[int(owners[selected[0]])], selected, within[selected]
 
+    @property
+    def has_runs(self) -> bool:
+        """Whether parts follow one another along axis 0; see `oocdata.engines.ragged`."""
+        return self.axis == 0
+
     def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
         """Write runs along axis 0 one after the other; see `ragged.read_ragged`."""
-        if self.axis:
-            read_points(self, starts, lengths, out)
-            return
         for part, begins, part_starts, counts, targets in self._runs(starts, lengths):
             try:
                 read = partial(read_ragged, part, part_starts, counts)
@@ -221,8 +221,6 @@ class Concat:
 
     def fetches_of_runs(self, starts: Ints, lengths: Ints) -> list[Fetch]:
         """Return the fetches that `read_runs` needs; see `ragged.fetches_of_ragged`."""
-        if self.axis:
-            return fetches_of_points(self, starts, lengths)
         return [
             fetch
             for part, _, part_starts, counts, _ in self._runs(starts, lengths)

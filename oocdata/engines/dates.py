@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,20 +40,14 @@ class Dates:
     since: int
     rounded: bool
 
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
+    date_unit: ClassVar[str] = "datetime64[ns]"
+    """The default of xarray."""
+
     @property
     def packed(self) -> np.dtype[Any]:
         """Dtype of the stored numbers."""
         return self.packing.packed
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the decoded times: int64."""
-        return np.dtype(np.int64)
-
-    @property
-    def date_unit(self) -> str:
-        """``"datetime64[ns]"``, the default of xarray."""
-        return "datetime64[ns]"
 
     def decode(self, packed: NDArray[Any], out: NDArray[Any]) -> None:
         """Write dates into memory of any dtype; it may be the memory of the packed numbers.

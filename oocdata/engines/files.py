@@ -11,7 +11,7 @@ import resource
 import weakref
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -146,6 +146,9 @@ class FileVersion:
     modified: int | None
     changed: int | None
 
+    cache: ClassVar[str] = ""
+    """Empty: a local file has no cache."""
+
     @classmethod
     def of(cls, path: str, status: os.stat_result | None = None) -> FileVersion:
         """Return the current version of a file, or the version that its status describes."""
@@ -158,11 +161,6 @@ class FileVersion:
             now.st_mtime_ns,
             now.st_ctime_ns,
         )
-
-    @property
-    def cache(self) -> str:
-        """Empty: a local file has no cache."""
-        return ""
 
     def writable(self) -> FileVersion:
         """Return this version for a file that its user writes to: the file may change and grow."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered_positions, split_into_points
 from oocdata.engines.files import Descriptor, FileVersion
-from oocdata.engines.ragged import as_items, copy_runs, read_points
+from oocdata.engines.ragged import as_items, copy_runs
 from oocdata.engines.source import Storage
 
 __all__ = ["MemoryArray", "Numbers"]
@@ -85,16 +85,18 @@ class MemoryArray:
             part = origins[start : start + count]
             out[start : start + count] = boxes[tuple(part.T)]
 
+    @property
+    def has_runs(self) -> bool:
+        """Whether runs along axis 0 can be copied as they are; see `oocdata.engines.ragged`."""
+        array = self.array
+        return not self._storage.files and array.dtype == self.dtype and array.flags.c_contiguous
+
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
         """Write runs of places along axis 0, end to end; see `ragged.read_ragged`."""
-        array = self.array
-        if self._storage.files or array.dtype != self.dtype or not array.flags.c_contiguous:
-            read_points(self, starts, lengths, out)
-        else:
-            targets = np.cumsum(lengths) - lengths
-            copy_runs(as_items(array), starts, as_items(out), targets, lengths)
+        targets = np.cumsum(lengths) - lengths
+        copy_runs(as_items(self.array), starts, as_items(out), targets, lengths)
 
 
 def _whole_rows(
@@ -134,15 +136,12 @@ class Numbers:
 
     count: int
 
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape, with one axis."""
         return (self.count,)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype, int64."""
-        return np.dtype(np.int64)
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -195,7 +195,8 @@ class _Ones:
     """An array of True; a `Source`."""
 
     shape: tuple[int, ...]
-    dtype: np.dtype[Any] = np.dtype(np.bool_)  # noqa: RUF009  # immutable
+
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.bool_)
 
     def storage(self) -> Storage:
         """Return a description without a file."""
@@ -210,10 +211,7 @@ class _Ones:
 class PaddingMask(DerivedRows):
     """Mask of stored elements, False where rows are padded; a `Source` of bool."""
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Always bool."""
-        return np.dtype(np.bool_)
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.bool_)
 
     def storage(self) -> Storage:
         """Return the storage of the rows, described as a mask."""

@@ -55,8 +55,7 @@ def _renew_after_fork() -> None:
         shared.lock = threading.Lock()  # a thread of the parent may have held the old one
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew_after_fork)
+os.register_at_fork(after_in_child=_renew_after_fork)
 
 
 def regular_chunks(target: Any) -> tuple[int, ...] | None:

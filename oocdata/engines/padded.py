@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,10 +161,7 @@ class PaddedRows(DerivedRows):
 class RowLengths(DerivedRows):
     """Length of each row; a `Source` of int64."""
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Always int64."""
-        return np.dtype(np.int64)
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
 
     def storage(self) -> Storage:
         """Return the storage of the offsets, or of the rows."""
@@ -188,15 +185,12 @@ class RowMask(DerivedRows):
 
     length: int
 
+    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.bool_)
+
     @property
     def shape(self) -> tuple[int, ...]:
         """``(rows, length)``."""
         return (*self.rows.shape, self.length)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Always bool."""
-        return np.dtype(np.bool_)
 
     def storage(self) -> Storage:
         """Return the storage of the offsets, or of the rows."""

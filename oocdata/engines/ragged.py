@@ -1,16 +1,16 @@
 """Read runs of unequal length along axis 0, which store rows of sparse matrices, text and the like.
 
 `Source.read` takes boxes of one extent, but a row of a sparse matrix is a run as long as it has
-stored numbers. An engine that can read runs of any lengths has a method `read_runs`; for other
+stored numbers. A source that can read runs of any lengths has a property `has_runs`, which is True,
+and a method `read_runs`; if its file may be in a store, also a method `fetches_of_runs`. For other
 sources, each position of a run is read as a box.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,8 @@ from oocdata.engines.source import Source
 from oocdata.errors import SourceError
 
 __all__ = [
-    "affected_rows", "as_items", "copy_runs", "cut_runs", "fetches_of_points", "fetches_of_ragged",
-    "read_bounds", "read_points", "read_ragged", "row_batches", "run_positions", "scatter_runs",
+    "affected_rows", "as_items", "copy_runs", "cut_runs", "fetches_of_ragged", "read_bounds",
+    "read_ragged", "row_batches", "run_positions", "scatter_runs",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -59,26 +59,20 @@ def read_ragged(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) 
     """
     if not out.size:
         return
-    getattr(source, "read_runs", partial(read_points, source))(starts, lengths, out)
+    if getattr(source, "has_runs", False):
+        cast(Any, source).read_runs(starts, lengths, out)
+    else:
+        source.read(*_points(source, starts, lengths), out[:, None])
 
 
 def fetches_of_ragged(source: Source, starts: Ints, lengths: Ints) -> list[Fetch]:
     """Return the fetches that `read_ragged` needs."""
     if not lengths.any():
         return []
-    return list(
-        getattr(source, "fetches_of_runs", partial(fetches_of_points, source))(starts, lengths)
-    )
-
-
-def read_points(source: Source, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
-    """Read runs position by position, each as a box; see `read_ragged`."""
-    source.read(*_points(source, starts, lengths), out[:, None])
-
-
-def fetches_of_points(source: Source, starts: Ints, lengths: Ints) -> list[Fetch]:
-    """Return the fetches that `read_points` needs."""
-    return fetches(source, *_points(source, starts, lengths))
+    if not getattr(source, "has_runs", False):
+        return fetches(source, *_points(source, starts, lengths))
+    method = getattr(source, "fetches_of_runs", None)
+    return list(method(starts, lengths)) if method else []
 
 
 def _points(source: Source, starts: Ints, lengths: Ints) -> tuple[Ints, Extent]:

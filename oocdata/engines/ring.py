@@ -217,10 +217,5 @@ def read_many(
     return results
 
 
-def _forget_after_fork() -> None:
-    # The parent goes on using these queues; the child makes its own.
-    _idle.clear()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_after_fork)
+# The parent goes on using these queues; the child makes its own.
+os.register_at_fork(after_in_child=_idle.clear)

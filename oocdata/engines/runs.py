@@ -175,12 +175,10 @@ def _read_each(
             except OSError as error:
                 if not flags:
                     raise UnfinishedError(run, error) from error
-                flags = 0
-                announce(files[run:], offsets[run:].tolist(), counts[run:])
-                continue
-            if got == 0 and not flags:
+                got = 0
+            if not flags and not got:
                 raise UnfinishedError(run, None)
-            if got < length - done and flags:
+            if flags and got < length - done:
                 flags = 0
                 announce(files[run:], offsets[run:].tolist(), counts[run:])
             done += got

@@ -93,7 +93,6 @@ class SparseRows:
     ) -> None:
         self.data, self.indices, self._indptr = data, indices, indptr
         self._stored, self._described, self._columns = shape, storage, columns
-        self._row_bounds: Ints | None = None
         self.shape = shape if columns is None else (shape[0], len(columns))
         self.dtype = data.dtype
         lengths = [source.shape for source in (data, indices, indptr)]
@@ -136,7 +135,7 @@ class SparseRows:
         chunk = (chunk_rows, max(1, self.shape[1]))
         return replace(storage, chunks=chunk, chunk_bytes=round(nbytes))
 
-    @property
+    @cached_property
     def indptr(self) -> Ints:
         """Position in `data` at which each row begins, and the end of the last; read once.
 
@@ -145,9 +144,6 @@ class SparseRows:
         oocdata.errors.SourceError
             If the numbers don't ascend from 0 to the length of `data`.
         """
-        # Not a cached property, whose lock a thread may hold when the process is forked.
-        if self._row_bounds is not None:
-            return self._row_bounds
         bounds = np.empty(self._stored[0] + 1, np.int64)
         self._indptr.read(np.zeros((1, 1), np.int64), Extent.of(bounds.shape), bounds[None])
         if bounds[0] != 0 or bounds[-1] != self.data.shape[0] or (bounds[1:] < bounds[:-1]).any():
@@ -157,7 +153,6 @@ class SparseRows:
                 f"{np.count_nonzero(bounds[1:] < bounds[:-1])} of them less than the one before"
             )
         bounds.flags.writeable = False
-        self._row_bounds = bounds
         return bounds
 
     @property

@@ -26,7 +26,7 @@ from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.plan import Plan, plan_box
 from oocdata.engines.prefetch import Fetch
-from oocdata.engines.ragged import cut_runs, fetches_of_points, read_points
+from oocdata.engines.ragged import cut_runs
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, TruncatedFileError
@@ -188,9 +188,6 @@ class Strided:
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
         """Write runs of positions along axis 0 one after the other; see `ragged.read_ragged`."""
-        if not self._is_contiguous:
-            read_points(self, starts, lengths, out)
-            return
         starts, lengths, offsets = self._located(starts, lengths)
         nbytes = lengths * self.strides[0]
         addresses = np.cumsum(nbytes) - nbytes + out.ctypes.data
@@ -213,14 +210,12 @@ class Strided:
         """Return the fetches that `read_runs` needs; see `ragged.fetches_of_ragged`."""
         if not self.file.is_remote:
             return []
-        if not self._is_contiguous:
-            return fetches_of_points(self, starts, lengths)
         _, lengths, offsets = self._located(starts, lengths)
         nonempty = lengths > 0
         return self.file.fetches(offsets[nonempty], lengths[nonempty] * self.strides[0])
 
     @property
-    def _is_contiguous(self) -> bool:
+    def has_runs(self) -> bool:
         """Whether a run along axis 0 is contiguous bytes, in the file or within each chunk."""
         chunk = self.shape if self.chunk_offsets is None else self.chunk_offsets.chunk_shape
         strides = contiguous_strides(chunk, self.stored.itemsize)

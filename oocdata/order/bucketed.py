@@ -81,7 +81,7 @@ class Bucketed(IndexedOrder):
                 slots[matching] = begin + orders[bucket].at(slots[matching] - begin)
             return self.blocks.positions(slots)
 
-        return EpochOrder.without_lanes(count, at)
+        return EpochOrder(np.array([0, count]), at)
 
     def _slots(self, places: Ints, seed: int, epoch: int) -> Ints:
         """Return the slots of places among the elements sorted by bucket."""

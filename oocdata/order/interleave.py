@@ -93,4 +93,4 @@ class Interleave(IndexedOrder):
             heapreplace(free, (first_round + int(rounds[part]), place))
         within = np.arange(count) - np.repeat(np.cumsum(self.lengths) - self.lengths, self.lengths)
         turns = np.repeat(begins, self.lengths) + within // self.block_length * cycle
-        return EpochOrder.without_lanes(count, np.argsort(turns, kind="stable").__getitem__)
+        return EpochOrder(np.array([0, count]), np.argsort(turns, kind="stable").__getitem__)

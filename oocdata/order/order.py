@@ -78,20 +78,13 @@ class EpochOrder:
     Attributes
     ----------
     borders : ndarray of int64, shape (lanes + 1,)
-        First place of each lane, and the number of places.
+        First place of each lane, and the number of places; ``[0, places]`` without lanes.
     at : callable
         Returns the positions at places, both of shape (n,), n > 0; places may be in any order.
     """
 
     borders: NDArray[np.int64]
     at: Callable[[NDArray[np.int64]], NDArray[np.int64]]
-
-    @classmethod
-    def without_lanes(
-        cls, length: int, at: Callable[[NDArray[np.int64]], NDArray[np.int64]]
-    ) -> EpochOrder:
-        """Return the order of an epoch of `length` places without lanes."""
-        return cls(np.array([0, length]), at)
 
 
 class IndexedOrder(ABC):
@@ -151,7 +144,7 @@ class Sequential(IndexedOrder):
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
         """Return the order of one epoch, which depends on neither the seed nor the epoch."""
-        return EpochOrder.without_lanes(count, lambda places: places)
+        return EpochOrder(np.array([0, count]), lambda places: places)
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,8 +166,9 @@ class Shuffle(IndexedOrder):
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
         """Return the order of one epoch."""
         key = epoch_key(seed, epoch, "shuffle")
-        return EpochOrder.without_lanes(
-            count, lambda places: forward(places.view(np.uint64), count, key).view(np.int64)
+        return EpochOrder(
+            np.array([0, count]),
+            lambda places: forward(places.view(np.uint64), count, key).view(np.int64),
         )
 
 
@@ -187,7 +181,7 @@ def epoch_order_of(order: Order, count: int, seed: int, epoch: int) -> EpochOrde
         first, stop = int(places.min()), int(places.max()) + 1
         return _checked(order, count, first, stop, seed=seed, epoch=epoch)[places - first]
 
-    return EpochOrder.without_lanes(length_of(order, count), at)
+    return EpochOrder(np.array([0, length_of(order, count)]), at)
 
 
 def order_with_lanes(order: Order) -> IndexedOrder | None:

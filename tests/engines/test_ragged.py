@@ -87,7 +87,7 @@ WIDE_SOURCES: dict[str, Any] = {
 @pytest.mark.parametrize("name", WIDE_SOURCES)
 def test_any_runs_of_rows(tmp_path: Path, name: str) -> None:
     source, rng = WIDE_SOURCES[name](tmp_path), np.random.default_rng(0)
-    assert hasattr(source, "read_runs")
+    assert hasattr(source, "has_runs")
     cases = [([], []), ([0], [1000]), ([999, 0, 1000], [1, 0, 0]), ([0, 1, 0], [1, 1, 3])]
     for count in range(1, 30):
         starts = rng.integers(0, 1001, count)
@@ -111,7 +111,7 @@ def read(source: Source, starts: Any, lengths: Any) -> np.ndarray:
 @pytest.mark.parametrize("name", SOURCES)
 def test_any_runs(tmp_path: Path, name: str) -> None:
     source = SOURCES[name](tmp_path)
-    assert hasattr(source, "read_runs")
+    assert hasattr(source, "has_runs")
     rng = np.random.default_rng(0)
     cases = [([], []), ([0], [1000]), ([999, 0, 5], [1, 0, 700]), ([1000], [0]), ([37], [37])]
     for count in range(1, 30):
