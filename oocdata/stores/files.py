@@ -299,5 +299,4 @@ def _new_locks_after_fork() -> None:
         file.lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_locks_after_fork)
+os.register_at_fork(after_in_child=_new_locks_after_fork)

@@ -110,8 +110,7 @@ def _resume_after_fork() -> None:
         _paused = False
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_resume_after_fork)
+os.register_at_fork(after_in_child=_resume_after_fork)
 
 
 @contextmanager
