@@ -59,7 +59,7 @@ def natural_key(name: str) -> list[Any]:
 
     Examples
     --------
-    >>> sorted(["demo_10", "demo_2", "demo_1"], key=natural)
+    >>> sorted(["demo_10", "demo_2", "demo_1"], key=natural_key)
     ['demo_1', 'demo_2', 'demo_10']
     """
     runs: list[Any] = _digits(name)  # alternating text and digits; 100,000 paths in a second
