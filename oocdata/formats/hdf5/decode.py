@@ -109,8 +109,8 @@ def _unshuffle(data: Any, itemsize: int, out: NDArray[np.uint8]) -> NDArray[np.u
 
     Bytes at the end that make no whole number were not shuffled. The data are passed to Blosc, in
     tiles, as uncompressed shuffled chunks of one block (Blosc 1, README_CHUNK_FORMAT.rst), because
-    its vector code takes a fifth of the time of strided copies: an epoch of gzip chunks of 128 KiB
-    takes 1 / 1.19 of the CPU time by NumPy iteration.
+    its vector code takes a fifth of the time of strided copies: an epoch of float32 in chunks of
+    128 KiB takes 1 / 1.3 of the CPU time with gzip and LZF, 1 / 1.9 with LZ4, by NumPy iteration.
 
     Examples
     --------
