@@ -7,7 +7,6 @@ import threading
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from oocdata.engines.runs import UnfinishedError
 from oocdata.stores.versions import ObjectVersion
 
 if TYPE_CHECKING:
@@ -93,10 +92,6 @@ class ObjectStream(io.RawIOBase):
         """Return True."""
         return True
 
-    def tell(self) -> int:
-        """Return the position in bytes."""
-        return self._position
-
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         """Set the position, and return it."""
         begin = (0, self._position, self.file.version.nbytes)[whence]
@@ -109,12 +104,8 @@ class ObjectStream(io.RawIOBase):
         if not out:
             return 0
         if len(out) > BLOCK:  # no metadata
-            try:
-                self.file.read_into(out, self._position)
-            except UnfinishedError as error:
-                raise error.cause or error from None
-            self._position += len(out)
-            return len(out)
-        out[:] = self.file.part(self._position, len(out))
+            self.file.fill(out, self._position)
+        else:
+            out[:] = self.file.part(self._position, len(out))
         self._position += len(out)
         return len(out)

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.files import Descriptor
+from oocdata.engines.ragged import cut_runs
 from oocdata.engines.runs import UnfinishedError
 from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores.cache_files import Blob, PagedFile, create_file, page_checksums
-from oocdata.stores.pieces import Pieces, pages_of, ranges_of
+from oocdata.stores.pieces import Pieces, ranges_of
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
@@ -69,16 +70,12 @@ class Entry:
         ...     [part.tolist() for part in entry.missing(np.array([8000, 100]), np.array([9, 5]))]
         [[4096], [4096]]
         """
-        nonempty = lengths > 0
-        pages = self._pages_of(starts[nonempty], lengths[nonempty])
+        pages, _, _ = cut_runs(starts, lengths, self._page)
         if not self._is_present[pages].all():
             pages = np.unique(pages)
             self._check(pages)
         first, past = ranges_of(pages[~self._is_present[pages]])
         return first * self._page, np.minimum(past * self._page, self.nbytes) - first * self._page
-
-    def _pages_of(self, starts: Ints, lengths: Ints) -> Ints:
-        return pages_of(starts // self._page, (starts + lengths - 1) // self._page)
 
     def _check(self, pages: Ints) -> None:
         """Set the flags of the pages whose bytes have their recorded checksum."""
@@ -111,7 +108,7 @@ class Entry:
         """
         if not len(runs.runs):
             return True
-        opened = self._descriptor_of(self._pages_of(runs.offsets, runs.counts))
+        opened = self._descriptor_of(cut_runs(runs.offsets, runs.counts, self._page)[0])
         try:
             if opened is not None:
                 opened.read_runs(runs.offsets, runs.addresses, runs.counts, None)

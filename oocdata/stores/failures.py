@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from typing import TypedDict
 
 from oocdata.errors import MissingFileError, SourceError
 
@@ -63,61 +62,50 @@ def is_unanswered(error: Exception) -> bool:
     return isinstance(error, TimeoutError) or "kind: Connect," in str(error)
 
 
-class _Where(TypedDict):
-    path: str
-
-
 def to_source_error(error: Exception, url: str) -> SourceError:
     """Return an error of the client as one of this package, without headers and signatures."""
-    kind, where = type(error).__name__, _Where(path=url)
-    status = _STATUS.search(str(error))
+    name, status = type(error).__name__, _STATUS.search(str(error))
+    kind: type[SourceError] = SourceError
     if isinstance(error, FileNotFoundError) or _NOT_A_FOLDER in str(error):
-        return MissingFileError("the object must exist; the store has none of this name.", **where)
-    if kind == "PermissionDeniedError":
-        return ForbiddenError(
+        kind = MissingFileError
+        message = "the object must exist; the store has none of this name."
+    elif name == "PermissionDeniedError":
+        kind = ForbiddenError
+        message = (
             "the store must allow the object to be read; it answered 403 (forbidden). Are the "
             "credentials those of this bucket? For one that is public: AWS_SKIP_SIGNATURE=true, "
-            "GOOGLE_SKIP_SIGNATURE=true or AZURE_SKIP_SIGNATURE=true.",
-            **where,
+            "GOOGLE_SKIP_SIGNATURE=true or AZURE_SKIP_SIGNATURE=true."
         )
-    if kind == "UnauthenticatedError":
-        return SourceError(
+    elif name == "UnauthenticatedError":
+        message = (
             "the store must know who asks; it answered 401 (unauthorised). Give credentials as for "
-            "the store's own command-line tool.",
-            **where,
+            "the store's own command-line tool."
         )
-    if kind == "PreconditionError":
-        return ChangedError("the object has changed", **where)
-    if kind == "NotSupportedError":
-        return SourceError(
+    elif name == "PreconditionError":
+        kind, message = ChangedError, "the object has changed"
+    elif name == "NotSupportedError":
+        message = (
             "the server must answer requests for parts of a file; it sends the whole file "
-            "whatever is asked for. Download the file, or use another server.",
-            **where,
+            "whatever is asked for. Download the file, or use another server."
         )
-    if isinstance(error, TimeoutError):
-        return SourceError(
-            "the server must answer; several requests had no answer in time. Is it reachable?",
-            **where,
-        )
-    if isinstance(error, IncompleteAnswerError):
-        return SourceError(
+    elif isinstance(error, TimeoutError):
+        message = "the server must answer; several requests had no answer in time. Is it reachable?"
+    elif isinstance(error, IncompleteAnswerError):
+        message = (
             f"the server must send the bytes that are asked for as they are; {error}. Does it "
-            "compress what it sends (Content-Encoding)? Have it not do so.",
-            **where,
+            "compress what it sends (Content-Encoding)? Have it not do so."
         )
-    if status is not None and status[1] == "416":
-        return SourceError(
-            "the object must have the bytes that are asked for; it is empty, or was cut short.",
-            **where,
+    elif status is not None and status[1] == "416":
+        message = (
+            "the object must have the bytes that are asked for; it is empty, or was cut short."
         )
-    if status is not None:
+    elif status is not None:
         hint = " Try again later." if is_temporary(error) else ""
-        return SourceError(
-            f"the server must send the object; it answered {status[1]}.{hint}", **where
+        message = f"the server must send the object; it answered {status[1]}.{hint}"
+    else:
+        text = _ADDRESS.sub("…", str(error).split("\n")[0])  # an address may have a signature
+        message = (
+            f"the store must send the object; the client says: {text[:200]}. Is the address right, "
+            "and the server reachable?"
         )
-    message = _ADDRESS.sub("…", str(error).split("\n")[0])  # an address may have a signature
-    return SourceError(
-        f"the store must send the object; the client says: {message[:200]}. Is the address right, "
-        "and the server reachable?",
-        **where,
-    )
+    return kind(message, path=url)

@@ -217,6 +217,13 @@ class StoredFile:
         """Return the object as a stream whose buffer holds `step` bytes."""
         return io.BufferedReader(ObjectStream(self), step)
 
+    def fill(self, memory: memoryview, start: int) -> None:
+        """Fill memory as `read_into` does; raise the store's error if that fails."""
+        try:
+            self.read_into(memory, start)
+        except UnfinishedError as error:
+            raise error.cause or error from None
+
     def part(self, start: int, nbytes: int) -> bytes:
         """Return bytes of metadata, cached or fetched."""
         piece = cached_piece(self.version, start)
@@ -243,10 +250,7 @@ class StoredFile:
         whole = min(BLOCK, self.version.nbytes - start)
         if len(block) < min(nbytes, whole):
             fetched = bytearray(whole)
-            try:
-                self.read_into(memoryview(fetched), start)
-            except UnfinishedError as error:
-                raise error.cause or error from None
+            self.fill(memoryview(fetched), start)
             block = bytes(fetched)
             cache_piece(self.version, start, block)
         return block
@@ -299,5 +303,4 @@ def _new_locks_after_fork() -> None:
         file.lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_locks_after_fork)
+os.register_at_fork(after_in_child=_new_locks_after_fork)

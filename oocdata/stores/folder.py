@@ -340,5 +340,4 @@ def _after_fork() -> None:
         folder._reset()  # another thread may have held its locks
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_after_fork)

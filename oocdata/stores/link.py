@@ -342,5 +342,4 @@ def _new_lock_after_fork() -> None:
         _link._lock = threading.Lock()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_new_lock_after_fork)
+os.register_at_fork(after_in_child=_new_lock_after_fork)

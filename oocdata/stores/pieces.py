@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.prefetch import GAP
+from oocdata.engines.ragged import run_positions
 from oocdata.memory import scratch_share
 
-__all__ = ["Pieces", "merge_runs", "pages_of", "ranges_of"]
+__all__ = ["Pieces", "merge_runs", "ranges_of"]
 
 Ints = NDArray[np.int64]
 
@@ -60,11 +61,10 @@ class Pieces(NamedTuple):
         whole, parts = self, first
         if (first != last).any():
             numbers = last - first + 1
-            steps = np.arange(numbers.sum()) - np.repeat(np.cumsum(numbers) - numbers, numbers)
-            parts = np.repeat(first, numbers) + steps
+            parts = run_positions(first, numbers)
             whole = self.take(np.repeat(np.arange(len(numbers)), numbers))
             ends = np.append(borders, np.iinfo(np.int64).max)[parts + 1]
-            begins = np.where(steps > 0, borders[parts], whole.offsets)
+            begins = np.where(parts > np.repeat(first, numbers), borders[parts], whole.offsets)
             counts = np.minimum(whole.offsets + whole.counts, ends) - begins
             moved = whole.addresses + begins - whole.offsets
             nonempty = counts > 0
@@ -94,23 +94,10 @@ def merge_runs(offsets: Ints, lengths: Ints) -> tuple[Ints, Ints]:
     part = min(PART, max(1, scratch_share() // _PARTS // _LEAST_PART) * _LEAST_PART)
     parts = np.maximum(1, -(-(stops - starts) // part))
     if (parts > 1).any():
-        within = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
+        within = run_positions(np.zeros_like(parts), parts)
         starts = np.repeat(starts, parts) + within * part
         stops = np.minimum(np.repeat(stops, parts), starts + part)
     return starts, stops
-
-
-def pages_of(first: Ints, last: Ints) -> Ints:
-    """Return the integers from each element of `first` to that of `last`, inclusive.
-
-    Examples
-    --------
-    >>> pages_of(np.array([3, 9]), np.array([5, 9])).tolist()
-    [3, 4, 5, 9]
-    """
-    counts = last - first + 1
-    found: Ints = np.arange(counts.sum()) + np.repeat(first - counts.cumsum() + counts, counts)
-    return found
 
 
 def ranges_of(pages: Ints) -> tuple[Ints, Ints]:

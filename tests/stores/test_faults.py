@@ -337,7 +337,7 @@ def test_indices_of_shards_keep_within_the_memory(
     kept = []
     for few in ([0, 5, 9, 3, 7], range(12), [11]):
         assert_array_equal(view.take(list(few)), rows[list(few)])
-        kept.append(sum(one[1].nbytes for one in fetched._indices.values()))
+        kept.append(sum(one.result()[1].nbytes for one in fetched._indices.values()))
     assert 0 < min(kept) <= max(kept) <= 4 << 10
     assert fetched.table_bytes <= (4 << 10) + 8 * 12
 

@@ -110,8 +110,7 @@ def _resume_after_fork() -> None:
         _paused = False
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_resume_after_fork)
+os.register_at_fork(after_in_child=_resume_after_fork)
 
 
 @contextmanager
@@ -156,8 +155,12 @@ def fill_bytes(dataset: Any) -> bytes:
 
 def open_file(path: str, version: Version | None = None) -> Any:
     """Open an ``h5py.File`` for reading; an object in a store in the given `version`."""
+    stream = None
     with error_location(path):
-        stream = _stream(path, version) if is_url(path) else None
+        if is_url(path):
+            from oocdata.formats.hdf5.metadata import MetadataStream  # the client is slow to import
+
+            stream = MetadataStream(stored_file(path, version))
         try:
             file = hdf5_library().File(stream or path, "r")
         except SourceError:  # raised by the store
@@ -175,13 +178,6 @@ def open_file(path: str, version: Version | None = None) -> Any:
             "the file must not be open for writing; this process writes to it, and what is on disk "
             "may be older. Close it, or pass the open dataset: ooc.open(file[key])."
         )
-
-
-def _stream(url: str, version: Version | None) -> MetadataStream:
-    """Return a stream over an object in a store, which fetches the blocks that HDF5 reads."""
-    from oocdata.formats.hdf5.metadata import MetadataStream  # the client is slow to import
-
-    return MetadataStream(stored_file(url, version))
 
 
 _streams: WeakValueDictionary[int, MetadataStream] = WeakValueDictionary()

@@ -16,7 +16,6 @@ from oocdata.engines.source import Storage
 from oocdata.errors import SourceError
 from oocdata.formats.pictures.options import Pictures
 from oocdata.formats.pictures.reader import open_picture_rows
-from oocdata.threads import cached_property
 
 __all__ = ["PictureFiles", "open_pictures"]
 
@@ -39,27 +38,23 @@ class PictureFiles:
     def __init__(self, paths: Sequence[str]) -> None:
         self.paths, self.shape, self.dtype = tuple(paths), (len(paths),), np.dtype(object)
         self._versions = np.zeros(len(paths), np.int64)  # 0: not read yet
-
-    def __reduce__(self) -> Any:
-        return PictureFiles, (self.paths,)  # another process notes the versions as this one did
-
-    @cached_property
-    def _stored(self) -> Storage:
-        """Description of the files."""
-        more = f" and {len(self.paths) - 1} more" if len(self.paths) > 1 else ""
-        return Storage(
+        more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
+        self._storage = Storage(
             "picture files",
             f"{self.paths[0]}{more}",
             layout="file",
             codec="none",
             row_files=self.paths,
             opened={"target": list(self.paths)},
-            table_bytes=sum(map(len, self.paths)) + _PATH_BYTES * len(self.paths),
+            table_bytes=sum(map(len, paths)) + _PATH_BYTES * len(paths),
         )
+
+    def __reduce__(self) -> Any:
+        return PictureFiles, (self.paths,)  # another process notes the versions as this one did
 
     def storage(self) -> Storage:
         """Return how the files are stored."""
-        return self._stored
+        return self._storage
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""

@@ -121,8 +121,7 @@ class _StoredChunks:
             return address / metadata.name(objects.place(number))
 
         self._address = address_of
-        self._indices: dict[int, tuple[StoredFile, Ints] | None] = {}
-        self._index_requests: dict[int, Future[Answer | None]] = {}
+        self._indices: dict[int, Future[tuple[StoredFile, Ints] | None]] = {}
         whole = self._index is None
         # Of all shards, also of those whose indices were evicted.
         self._versions = VersionTable(0 if whole else objects.count)
@@ -204,60 +203,50 @@ class _StoredChunks:
 
     def _indices_of(self, shards: Sequence[int]) -> list[tuple[StoredFile, Ints] | None]:
         """Return the file and chunk addresses of each shard; None for an absent one."""
-        assert self._index is not None
-        begin, end = self._index.part
-        with self._lock:
+        with self._lock:  # threads share their requests
             known = {shard: self._indices[shard] for shard in shards if shard in self._indices}
-            needed = [shard for shard in shards if shard not in known]
-            for shard in needed:  # threads share their requests
-                if shard not in self._index_requests:
-                    get = partial(link().get_if_there, self._address(shard), begin, end)
-                    self._index_requests[shard] = link().start(get)
-            requests = {shard: self._index_requests[shard] for shard in needed}
-        try:
-            for shard, done in requests.items():
-                known[shard] = index = self._index_in(shard, done)
-                version = hash(None if index is None else index[0].version) or 1
-                if not self._versions.record(shard, version):
-                    raise ChangedError(
-                        "the object must be as it was when it was first read; it was written "
-                        "anew. Open the array again.",
-                        path=self._address(shard).url,
-                        key=self.objects.where["key"],
-                        **self.objects.rows_of(self.objects.place(shard)),
-                    )
-        finally:
-            with self._lock:
-                for shard, done in requests.items():
-                    if self._index_requests.get(shard) is done:
-                        del self._index_requests[shard]
-        with self._lock:
-            if len(self._indices) + len(needed) > self._most_indices:
-                self._indices.clear()
-            self._indices.update({shard: known[shard] for shard in needed})
-        return [known[shard] for shard in shards]
+            if len(self._indices) + len(shards) - len(known) > self._most_indices:
+                self._indices = known
+            for shard in shards:
+                if shard not in self._indices:
+                    self._indices[shard] = link().start(partial(self._index_of, shard))
+            requests = [(shard, self._indices[shard]) for shard in shards]
+        found = []
+        for shard, done in requests:
+            try:
+                found.append(done.result())
+            except Exception as error:
+                with self._lock:  # so that the next read requests it again
+                    if self._indices.get(shard) is done:
+                        del self._indices[shard]
+                if isinstance(error, SourceError):
+                    rows = self.objects.rows_of(self.objects.place(shard))
+                    raise self._about(error, rows) from error
+                raise
+        return found
 
-    def _index_in(self, shard: int, done: Future[Answer | None]) -> tuple[StoredFile, Ints] | None:
-        """Wait for the index of a shard; return its file and chunk addresses, None if absent."""
+    async def _index_of(self, shard: int) -> tuple[StoredFile, Ints] | None:
+        """Fetch the index of a shard; return its file and chunk addresses, None if absent."""
         index, address = self._index, self._address(shard)
-        rows = self.objects.rows_of(self.objects.place(shard))
         assert index is not None
-        try:
-            answer = done.result()
-        except SourceError as error:
-            raise self._about(error, rows) from error
-        if answer is None:
-            return None
-        file = file_of_version(ObjectVersion.of(address, answer, self.store.cache))
-        try:
-            return file, index.addresses(bytes(answer.data), file.version.nbytes)
-        except ValueError as error:
-            raise DamagedChunkError(
-                f"the index of a shard must be readable; {error}. Restore the object.",
+        answer = await link().get_if_there(address, *index.part)
+        found: tuple[StoredFile, Ints] | None = None
+        if answer is not None:
+            file = file_of_version(ObjectVersion.of(address, answer, self.store.cache))
+            try:
+                found = file, index.addresses(bytes(answer.data), file.version.nbytes)
+            except ValueError as error:
+                raise DamagedChunkError(
+                    f"the index of a shard must be readable; {error}. Restore the object.",
+                    path=address.url,
+                ) from error
+        if not self._versions.record(shard, hash(found and found[0].version) or 1):
+            raise ChangedError(
+                "the object must be as it was when it was first read; it was written anew. Open "
+                "the array again.",
                 path=address.url,
-                key=self.objects.key or None,
-                **rows,
-            ) from error
+            )
+        return found
 
 
 class RemoteReader(ZarrReader):
