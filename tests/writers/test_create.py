@@ -667,7 +667,7 @@ STOPPED = """
 import os, sys
 import numpy as np
 from oocdata.writers import create, disk
-disk.renamed = lambda *_: False  # as on NFS, FUSE, macOS
+disk.rename_flagged = lambda *_: False  # as on NFS, FUSE, macOS
 rename = os.rename
 def stopped(source, target):
     rename(source, target)

@@ -383,7 +383,7 @@ def test_two_processes_that_make_the_folder_at_once(
 def test_a_folder_that_can_not_be_replaced_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(disk_module, "renamed", lambda *_: False)
+    monkeypatch.setattr(disk_module, "rename_flagged", lambda *_: False)
     (tmp_path / "old").mkdir()
     (tmp_path / "old" / "data").touch()
     with pytest.raises(FileNotFoundError):
@@ -396,7 +396,7 @@ def test_a_zarr_folder_is_replaced(
     tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not exchange:
-        monkeypatch.setattr(disk_module, "renamed", lambda *_: False)
+        monkeypatch.setattr(disk_module, "rename_flagged", lambda *_: False)
     zarr.create_array(tmp_path / "a.zarr", shape=(2,), dtype="i4")[:] = 1
     one = placed(tmp_path / "a.zarr", "zarr", over=True)
     with closing(Lock(one)):
