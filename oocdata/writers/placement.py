@@ -100,17 +100,10 @@ class Placement:
         )
 
     @property
-    def made(self) -> str:
-        """The path of the new array: in its Zarr group, or the file that is made."""
-        return os.path.join(self.result, self.key or "") if self._in_group else self.result
-
-    @property
     def inode(self) -> int:
-        """The inode of the new array while it is made; 0 if it does not exist."""
-        try:
-            return os.stat(self.made).st_ino
-        except OSError:
-            return 0
+        """The inode of the new array (a file, or a folder in a group) while it is made, or 0."""
+        made = os.path.join(self.result, self.key or "") if self._in_group else self.result
+        return os.stat(made).st_ino if os.path.exists(made) else 0
 
     @property
     def _in_group(self) -> bool:
@@ -159,12 +152,6 @@ class Placement:
                 f"the output must not exist yet; {existing} does. Choose another name, or allow it "
                 "to be replaced: overwrite=True."
             )
-
-    def _keeps_others(self) -> bool:
-        """Return whether the file holds other data, which must be copied to the result first."""
-        if self.format != "hdf5" or arrays_in(self.path, "hdf5") is None:
-            return False
-        return holds_other_data(self.path, self.key or "")
 
     def _check_unchanged(self) -> None:
         """Raise if the existing HDF5 file has changed meanwhile; its new data would be lost."""
@@ -233,7 +220,8 @@ class Placement:
                 flags = os.O_CREAT | os.O_WRONLY
                 os.close(os.open(self.result, flags, stat.S_IRUSR | stat.S_IWUSR))
             os.chmod(self.result, mode | stat.S_IRUSR | stat.S_IWUSR)  # we must be able to write
-        if self._keeps_others():
+        is_hdf5 = self.format == "hdf5" and arrays_in(self.path, "hdf5") is not None
+        if is_hdf5 and holds_other_data(self.path, self.key or ""):
             with write_errors(self.result):
                 shutil.copyfile(self.path, self.result)
         self._check_unchanged()
