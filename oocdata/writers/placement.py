@@ -118,35 +118,26 @@ class Placement:
                 f"an existing output must be a file or a folder; '{self.path}' is neither. Choose "
                 "another name."
             )
-        found = arrays_in(self.path, self.format)
-        if (
-            found is None
-            or self.format == "npy"
-            or os.path.isdir(self.path) != (self.format == "zarr")
-        ):
+        found, existing = arrays_in(self.path, self.format), f"'{self.path}'"
+        is_zarr, key = self.format == "zarr", (self.key or "").strip("/")
+        if found is None or self.format == "npy" or os.path.isdir(self.path) != is_zarr:
             # A file of another format, or a .npy, can only be replaced as a whole.
             if os.path.isdir(self.path):
                 raise ArgumentError(
                     f"'{self.path}' is a folder that is no Zarr array or group, which is never "
                     "replaced. Choose another name, or delete it yourself."
                 )
-            self._refuse(f"'{self.path}'")
-            return
-        key = (self.key or "").strip("/")
-        if self.format == "zarr" and not key:
+        elif is_zarr and not key:
             if found != [""]:
                 holding = f" with the arrays {_named(found)}" if found else ""
                 raise ArgumentError(
                     f"'{self.path}' is a group{holding}, which is never replaced as a whole. Give "
                     "a key, or delete it yourself."
                 )
-            self._refuse(f"'{self.path}'")
+        elif (check_group if is_zarr else check_file)(self.path, key):
+            existing = f"{self.key!r} in '{self.path}'"
+        else:
             return
-        if (check_group if self.format == "zarr" else check_file)(self.path, key):
-            self._refuse(f"{self.key!r} in '{self.path}'")
-
-    def _refuse(self, existing: str) -> None:
-        """Raise if an existing array may not be replaced."""
         if not self.overwrite:
             raise ArgumentError(
                 f"the output must not exist yet; {existing} does. Choose another name, or allow it "
