@@ -115,19 +115,16 @@ def is_loopback(host: str) -> bool:
 
 def free_port(port: int) -> int:
     """Return a port that no process listens on (TensorFlow would silently share a taken port)."""
-    family = socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET
-    with socket.socket(family) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        try:
-            probe.bind(("", port))
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        with socket.create_server(("", port), family=family, dualstack_ipv6=both) as probe:
             return int(probe.getsockname()[1])
-        except OSError as error:
-            raise ServiceError(
-                f"`port` must be free; {port} is not: {error.strerror}. Choose another one, or 0 "
-                "for any that is free."
-            ) from error
+    except OSError as error:
+        raise ServiceError(
+            f"`port` must be free; {port} is not: {os.strerror(error.errno or 0)}. Choose another "
+            "one, or 0 for any that is free."
+        ) from error
 
 
 def only_loopback(port: int) -> None:

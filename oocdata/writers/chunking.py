@@ -73,9 +73,8 @@ def default_shards(
     """
     shard, count = list(chunks), 1
     for axis in (*range(len(shard) - 1, 0, -1), 0):
-        most = min(_MOST_CHUNKS // count, nbytes // (prod(shard) * itemsize))
-        if axis:  # along rows, a shard may be longer than the array
-            most = min(most, -(-max(1, shape[axis]) // chunks[axis]))
+        needed = -(-max(1, shape[axis]) // chunks[axis])
+        most = min(needed, _MOST_CHUNKS // count, nbytes // (prod(shard) * itemsize))
         shard[axis] *= max(1, most)
         count *= max(1, most)
     return tuple(shard)

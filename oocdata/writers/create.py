@@ -24,10 +24,13 @@ from oocdata.writers.chunking import (
     full_shape,
 )
 from oocdata.writers.codec import NONE, Codec, Format, Shuffled, as_codec
-from oocdata.writers.target import Target, can_hold, fit_chunks, format_by_suffix, target_key
+from oocdata.writers.target import Target, can_hold, format_by_suffix, target_key
 from oocdata.writers.writer import Writer
 
 __all__ = ["chunks_and_shards", "create"]
+
+_MANY_ROWS = 1 << 62
+"""Rows of an array of which the number is not known yet, to choose its chunks."""
 
 
 def create(
@@ -231,7 +234,8 @@ def chunks_and_shards(
         requested = default_chunks(shape, dtype.itemsize, largest=chunk_bytes)
     else:
         requested = full_shape("chunks", chunks, element)
-    chunk = fit_chunks(requested, shape, growing)
+    longest = (_MANY_ROWS if growing else shape[0], *element)
+    chunk = tuple(max(1, min(pair)) for pair in zip(requested, longest, strict=True))
     if prod(chunk) * dtype.itemsize >= 1 << 31:
         raise ArgumentError(
             f"a chunk must be smaller than 2 GiB; got {chunk} of {dtype}. Give fewer rows, or a "
@@ -240,10 +244,7 @@ def chunks_and_shards(
     if kind == "hdf5" or shards == 0:
         return chunk, None
     if shards is None:
-        shard = default_shards(chunk, shape, dtype.itemsize, shard_bytes)
-        if not growing:  # no longer than the array, in whole chunks
-            rows = -(-max(1, shape[0]) // chunk[0]) * chunk[0]
-            shard = (min(shard[0], rows), *shard[1:])
+        shard = default_shards(chunk, longest, dtype.itemsize, shard_bytes)
     else:
         whole_chunks = [-(-n // c) * c for n, c in zip(element, chunk[1:], strict=True)]
         shard = full_shape("shards", shards, whole_chunks)

@@ -11,9 +11,13 @@ import os
 import shutil
 import stat
 from contextlib import suppress
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from oocdata.errors import ArgumentError, SourceError
+
+if TYPE_CHECKING:
+    from oocdata.writers.placement import Placement
+    from oocdata.writers.upload import Upload
 
 __all__ = ["NOTE_NAME", "PARTIAL", "Lock", "empty_folder", "remove_folder"]
 
@@ -35,16 +39,6 @@ _NOTE = (
 )
 
 
-class _Place(Protocol):
-    """The final path of a result, and the folder in which it is made."""
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def folder(self) -> str: ...
-
-
 class Lock:
     """An exclusive lock on the folder of a result, which ends with the process.
 
@@ -52,7 +46,7 @@ class Lock:
     oocdata, and `SourceError` if another process holds the lock.
     """
 
-    def __init__(self, placement: _Place, hint: str = "") -> None:
+    def __init__(self, placement: Placement | Upload, hint: str = "") -> None:
         self._placement = placement
         self._descriptor = -1
         try:

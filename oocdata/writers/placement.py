@@ -100,17 +100,10 @@ class Placement:
         )
 
     @property
-    def made(self) -> str:
-        """The path of the new array: in its Zarr group, or the file that is made."""
-        return os.path.join(self.result, self.key or "") if self._in_group else self.result
-
-    @property
     def inode(self) -> int:
-        """The inode of the new array while it is made; 0 if it does not exist."""
-        try:
-            return os.stat(self.made).st_ino
-        except OSError:
-            return 0
+        """The inode of the new array (a file, or a folder in a group) while it is made, or 0."""
+        made = os.path.join(self.result, self.key or "") if self._in_group else self.result
+        return os.stat(made).st_ino if os.path.exists(made) else 0
 
     @property
     def _in_group(self) -> bool:
@@ -125,46 +118,31 @@ class Placement:
                 f"an existing output must be a file or a folder; '{self.path}' is neither. Choose "
                 "another name."
             )
-        found = arrays_in(self.path, self.format)
-        if (
-            found is None
-            or self.format == "npy"
-            or os.path.isdir(self.path) != (self.format == "zarr")
-        ):
+        found, existing = arrays_in(self.path, self.format), f"'{self.path}'"
+        is_zarr, key = self.format == "zarr", (self.key or "").strip("/")
+        if found is None or self.format == "npy" or os.path.isdir(self.path) != is_zarr:
             # A file of another format, or a .npy, can only be replaced as a whole.
             if os.path.isdir(self.path):
                 raise ArgumentError(
                     f"'{self.path}' is a folder that is no Zarr array or group, which is never "
                     "replaced. Choose another name, or delete it yourself."
                 )
-            self._refuse(f"'{self.path}'")
-            return
-        key = (self.key or "").strip("/")
-        if self.format == "zarr" and not key:
+        elif is_zarr and not key:
             if found != [""]:
                 holding = f" with the arrays {_named(found)}" if found else ""
                 raise ArgumentError(
                     f"'{self.path}' is a group{holding}, which is never replaced as a whole. Give "
                     "a key, or delete it yourself."
                 )
-            self._refuse(f"'{self.path}'")
+        elif (check_group if is_zarr else check_file)(self.path, key):
+            existing = f"{self.key!r} in '{self.path}'"
+        else:
             return
-        if (check_group if self.format == "zarr" else check_file)(self.path, key):
-            self._refuse(f"{self.key!r} in '{self.path}'")
-
-    def _refuse(self, existing: str) -> None:
-        """Raise if an existing array may not be replaced."""
         if not self.overwrite:
             raise ArgumentError(
                 f"the output must not exist yet; {existing} does. Choose another name, or allow it "
                 "to be replaced: overwrite=True."
             )
-
-    def _keeps_others(self) -> bool:
-        """Return whether the file holds other data, which must be copied to the result first."""
-        if self.format != "hdf5" or arrays_in(self.path, "hdf5") is None:
-            return False
-        return holds_other_data(self.path, self.key or "")
 
     def _check_unchanged(self) -> None:
         """Raise if the existing HDF5 file has changed meanwhile; its new data would be lost."""
@@ -233,7 +211,8 @@ class Placement:
                 flags = os.O_CREAT | os.O_WRONLY
                 os.close(os.open(self.result, flags, stat.S_IRUSR | stat.S_IWUSR))
             os.chmod(self.result, mode | stat.S_IRUSR | stat.S_IWUSR)  # we must be able to write
-        if self._keeps_others():
+        is_hdf5 = self.format == "hdf5" and arrays_in(self.path, "hdf5") is not None
+        if is_hdf5 and holds_other_data(self.path, self.key or ""):
             with write_errors(self.result):
                 shutil.copyfile(self.path, self.result)
         self._check_unchanged()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, TypeAlias
@@ -13,7 +12,7 @@ import numpy as np
 from oocdata.errors import ArgumentError
 from oocdata.writers.codec import NONE, Codec, Format
 
-__all__ = ["Box", "Target", "can_hold", "fit_chunks", "format_by_suffix", "target_key"]
+__all__ = ["Box", "Target", "can_hold", "format_by_suffix", "target_key"]
 
 Box: TypeAlias = tuple[slice, ...]
 """A box of an array: a slice with start and stop along each axis."""
@@ -110,14 +109,6 @@ class Target:
         if self.shards is not None:
             return f"shards of {self.shards} holding chunks of {self.chunks}"
         return "contiguous, C order" if self.chunks is None else f"chunks of {self.chunks}"
-
-
-def fit_chunks(lengths: Sequence[int], shape: Sequence[int], growing: bool) -> tuple[int, ...]:
-    """Return a chunk shape cut to the shape of the array, except along rows of unknown number."""
-    return tuple(
-        max(1, step if growing and axis == 0 else min(step, length))
-        for axis, (step, length) in enumerate(zip(lengths, shape, strict=True))
-    )
 
 
 def can_hold(dtype: np.dtype[Any], fill: Any) -> bool:
