@@ -344,6 +344,7 @@ class Loader(Epochs):
         return Pass(
             epoch * steps + start, epochs * steps - start, steps, self.steps_together,
             first_alone=self.dataset.is_remote,
+            last_alone=bool(self.steps.used % self.batch_size),
         )  # fmt: skip
 
     def reader(self) -> Callable[[Run], list[Batch]]:
