@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.describe import fingerprint
-from oocdata.errors import ArgumentError, MissingDependencyError
+from oocdata.errors import ArgumentError, needed
 from oocdata.frontends import feeds
 from oocdata.frontends.batching import (
     checked_start,
@@ -39,13 +39,8 @@ from oocdata.index import as_count
 from oocdata.reading.ahead import Reader
 from oocdata.runs import Pass, Passes
 
-try:
+with needed("`to_tf` needs TensorFlow", "tensorflow"):
     import tensorflow as tf
-except ImportError as error:
-    raise MissingDependencyError(
-        "`to_tf` needs TensorFlow, which can't be imported here. Install it: "
-        "pip install tensorflow."
-    ) from error
 
 if TYPE_CHECKING:
     from oocdata.frontends.examples import ParseExamples
