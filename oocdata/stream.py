@@ -157,8 +157,7 @@ class Generated:
 
     is_multi_array: ClassVar[bool] = False
 
-    def __getattr__(self, name: str) -> NoReturn:
-        _no_method(self, name)
+    __getattr__ = _no_method
 
     def __repr__(self) -> str:
         name = getattr(self.make, "__qualname__", repr(self.make))
@@ -239,8 +238,7 @@ class Stream(Epochs):
     steps_together: ClassVar[int] = 1
     cached: ClassVar[bool] = False
 
-    def __getattr__(self, name: str) -> NoReturn:
-        _no_method(self, name)
+    __getattr__ = _no_method
 
     def __repr__(self) -> str:
         return f"<Stream: batches of {self.batch_size} from {self.dataset!r}>"

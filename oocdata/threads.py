@@ -127,5 +127,4 @@ def _reset_after_fork() -> None:
     _silent = threading.RLock()  # a thread of the parent may have held it
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_reset_after_fork)
+os.register_at_fork(after_in_child=_reset_after_fork)
