@@ -107,35 +107,28 @@ _LATER = {
 """Public names that are imported on first use: `import oocdata` loads only what `open` needs."""
 
 
-def _later(module: str, name: str) -> typing.Callable[..., typing.Any]:
-    """Return a function that imports a module on its first call, and calls a function in it."""
-
-    def call(*arguments: typing.Any, **options: typing.Any) -> typing.Any:
-        return getattr(importlib.import_module(f"oocdata.{module}"), name)(*arguments, **options)
-
-    return call
-
-
 # Functions of higher modules that methods of lower ones call; see `oocdata.registry`.
-registry.register("enumerate", _later("datasets.zip", "enumerated"))
-registry.register("map", _later("datasets.map", "Map"))
-registry.register("patches", _later("datasets.patches", "make_patches"))
-registry.register("sparse", _later("datasets.sparse", "sparse_rows"))
-registry.register("windows", _later("datasets.windows", "windows_of_view"))
-registry.register("loader", _later("loader", "make_loader"))
-registry.register("concatenate", _later("datasets.stack", "concatenate"))
-registry.register("each_block", _later("tools.passes", "each_block"))
-registry.register("check_workers", _later("reading.workers.sharing", "check_workers"))
-registry.register("describe", _later("describe", "describe"))
-registry.register("explain", _later("explain", "explain"))
-registry.register("epoch", _later("reading.ahead", "read_ahead"))
-registry.register("to_tf", _later("frontends.tfdata", "to_tf"))
-registry.register("to_keras", _later("frontends.keras", "Batches"))
-registry.register("stream_to_tf", _later("frontends.tfdata", "stream_to_tf"))
-registry.register("stream_to_keras", _later("frontends.keras", "StreamBatches"))
-registry.register("cache", _later("writers.cache", "cache"))
-registry.register("parse", _later("frontends.examples", "parse"))
-registry.register("profile", _later("tools.profile", "profile"))
+registry.functions |= {
+    "enumerate": "oocdata.datasets.zip:enumerated",
+    "map": "oocdata.datasets.map:Map",
+    "patches": "oocdata.datasets.patches:make_patches",
+    "sparse": "oocdata.datasets.sparse:sparse_rows",
+    "windows": "oocdata.datasets.windows:windows_of_view",
+    "loader": "oocdata.loader:make_loader",
+    "concatenate": "oocdata.datasets.stack:concatenate",
+    "each_block": "oocdata.tools.passes:each_block",
+    "check_workers": "oocdata.reading.workers.sharing:check_workers",
+    "describe": "oocdata.describe:describe",
+    "explain": "oocdata.explain:explain",
+    "epoch": "oocdata.reading.ahead:read_ahead",
+    "to_tf": "oocdata.frontends.tfdata:to_tf",
+    "to_keras": "oocdata.frontends.keras:Batches",
+    "stream_to_tf": "oocdata.frontends.tfdata:stream_to_tf",
+    "stream_to_keras": "oocdata.frontends.keras:StreamBatches",
+    "cache": "oocdata.writers.cache:cache",
+    "parse": "oocdata.frontends.examples:parse",
+    "profile": "oocdata.tools.profile:profile",
+}
 
 
 def __getattr__(name: str) -> typing.Any:

@@ -226,6 +226,26 @@ class SourceError(OocdataError, OSError):
 
 
 @contextmanager
+def needed(need: str, install: str) -> Iterator[None]:
+    """Raise `MissingDependencyError` with a pip command if the block can't import a package.
+
+    Examples
+    --------
+    >>> with needed("`to_tf` needs TensorFlow", "tensorflow"):
+    ...     import no_such_module
+    Traceback (most recent call last):
+    oocdata.errors.MissingDependencyError: `to_tf` needs TensorFlow; No module named
+    'no_such_module'. Install it: pip install tensorflow.
+    """
+    try:
+        yield
+    except ImportError as error:
+        raise MissingDependencyError(
+            f"{need}; {error}. Install it: pip install {install}."
+        ) from error
+
+
+@contextmanager
 def error_location(path: str | None, key: str | None = None) -> Iterator[None]:
     """Add the file and the dataset to any `SourceError` raised in the block that lacks them.
 

@@ -344,6 +344,7 @@ class Loader(Epochs):
         return Pass(
             epoch * steps + start, epochs * steps - start, steps, self.steps_together,
             first_alone=self.dataset.is_remote,
+            last_alone=bool(self.steps.used % self.batch_size),
         )  # fmt: skip
 
     def reader(self) -> Callable[[Run], list[Batch]]:
@@ -381,10 +382,7 @@ class Loader(Epochs):
         start, epoch = self._checked(start, epoch, len(self), "start")
         parallel = as_count("parallel", parallel)
         prefetch = as_count("prefetch", prefetch, at_least=0)
-        batches: Iterator[Batch] = registry.call(
-            "epoch", self, epoch, start, parallel=parallel, prefetch=prefetch
-        )
-        return batches
+        return registry.call("epoch", self, epoch, start, parallel=parallel, prefetch=prefetch)
 
     def shard(self, num_shards: int, index: int) -> Loader:
         """Return the loader of one rank's part of every global batch, for data-parallel training.
@@ -438,8 +436,7 @@ class Loader(Epochs):
 
     def describe(self) -> dict[str, Any]:
         """Return the loader's description as JSON data, from which its fingerprint is computed."""
-        description: dict[str, Any] = registry.call("describe", self)
-        return description
+        return registry.call("describe", self)
 
     def explain(self, *, parallel: int = 2, prefetch: int = 2) -> Explanation:
         """Return an explanation to print: what is read and how, the order, memory, and advice.
@@ -449,8 +446,7 @@ class Loader(Epochs):
         parallel, prefetch : int
             The values that you will pass to `to_tf` or `epoch`.
         """
-        explanation: Explanation = registry.call("explain", self, parallel, prefetch)
-        return explanation
+        return registry.call("explain", self, parallel, prefetch)
 
     def profile(
         self,
@@ -495,8 +491,7 @@ class Loader(Epochs):
         >>> found.verdict, found.data_rate > 0
         ('alone', True)
         """
-        profile: Profile = registry.call("profile", self, model_step, seconds=seconds, to_tf=to_tf)
-        return profile
+        return registry.call("profile", self, model_step, seconds=seconds, to_tf=to_tf)
 
     def to_tf(
         self,
@@ -560,11 +555,10 @@ class Loader(Epochs):
         """
         dense = not as_flag("sparse", sparse)
         loader = self if dense else replace(self, dataset=self.dataset.sparse())
-        dataset: tf.data.Dataset = registry.call(
+        return registry.call(
             "to_tf", loader, start=start, epochs=epochs, parallel=parallel, prefetch=prefetch,
             service=service, job_name=job_name,
         )  # fmt: skip
-        return dataset
 
     def to_keras(self) -> keras.utils.PyDataset:
         """Return a ``keras.utils.PyDataset`` of batches, for Keras with any backend.
@@ -576,5 +570,4 @@ class Loader(Epochs):
         oocdata.errors.MissingDependencyError
             If Keras is not installed.
         """
-        dataset: keras.utils.PyDataset = registry.call("to_keras", self)
-        return dataset
+        return registry.call("to_keras", self)

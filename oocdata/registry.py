@@ -1,24 +1,23 @@
 """Let methods of lower modules call higher ones, as ``view.batches(32).to_tf()`` needs.
 
 Imports point down only, so a lower module can't import a higher one. Instead it calls a function by
-name, which `oocdata/__init__`, above all modules, has registered.
+name, which `oocdata/__init__`, above all modules, has entered in a table.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from pkgutil import resolve_name
+from typing import Any, TypeVar
 
-__all__ = ["call", "register"]
+__all__ = ["call", "functions"]
 
-_functions: dict[str, Callable[..., Any]] = {}
+functions: dict[str, str] = {}
+"""Functions by name, each as ``"module:name"``."""
 
-
-def register(name: str, function: Callable[..., Any]) -> None:
-    """Register the function to call for a name."""
-    _functions[name] = function
+_Result = TypeVar("_Result")
 
 
-def call(name: str, *arguments: Any, **options: Any) -> Any:
-    """Call the function of a name."""
-    return _functions[name](*arguments, **options)
+def call(name: str, *arguments: Any, **options: Any) -> _Result:  # type: ignore[type-var]
+    """Call the function of a name; its module is imported on the first call."""
+    result: _Result = resolve_name(functions[name])(*arguments, **options)
+    return result

@@ -166,8 +166,7 @@ class Run(NamedTuple):
 class Pass:
     """Consecutive steps through one or more epochs, divided into runs.
 
-    Epochs are divided in the same way wherever a pass begins. No run crosses the end of an epoch,
-    so only the last batch of a run can be short.
+    Epochs are divided in the same way wherever a pass begins. No run crosses the end of an epoch.
 
     Attributes
     ----------
@@ -182,6 +181,9 @@ class Pass:
     first_alone : bool
         Make the first step a run of its own, so that the first batch arrives as soon as possible.
         For slow links: no other batch keeps the reader waiting as long.
+    last_alone : bool
+        Make the last step of each epoch a run of its own: if its batch is short, the batches of
+        every run have one length.
 
     Examples
     --------
@@ -190,6 +192,8 @@ class Pass:
     [(0, 7, 8), (0, 8, 10), (1, 0, 2), (1, 2, 4), (1, 4, 5)]
     >>> [tuple(Pass(0, 5, 5, 3, first_alone=True).run(number)) for number in range(3)]
     [(0, 0, 1), (0, 1, 3), (0, 3, 5)]
+    >>> [tuple(Pass(0, 10, 5, 3, last_alone=True).run(number)) for number in range(3)]
+    [(0, 0, 3), (0, 3, 4), (0, 4, 5)]
     """
 
     first: int
@@ -197,42 +201,42 @@ class Pass:
     steps: int
     together: int
     first_alone: bool = False
+    last_alone: bool = False
 
     def __len__(self) -> int:
         """Return the number of runs."""
         if not self.length:
             return 0
-        last = self.first + self.length - 1
-        return 1 + self._number(last) - self._number(self.first) + self._cuts_first
+        if self.first_alone:
+            return 1 + len(self._rest)
+        return 1 + self._number(self.first + self.length - 1) - self._number(self.first)
 
     @property
-    def _cuts_first(self) -> bool:
-        """Whether the first step is divided off from a longer run."""
-        second = self._number(self.first + 1)
-        return self.first_alone and self.length > 1 and second == self._number(self.first)
+    def _rest(self) -> Pass:
+        """The pass without its first step."""
+        return replace(self, first=self.first + 1, length=self.length - 1, first_alone=False)
 
     @property
     def _runs(self) -> int:
         """Runs of a whole epoch."""
-        return -(-self.steps // self.together)
+        return -(-(self.steps - self.last_alone) // self.together) + self.last_alone
 
     def _number(self, step: int) -> int:
         """Return the number of the run that holds a step, counted through all epochs."""
         epoch, at = divmod(step, self.steps)
-        return epoch * self._runs + at // self.together
+        is_alone = self.last_alone and at == self.steps - 1
+        return epoch * self._runs + (self._runs - 1 if is_alone else at // self.together)
 
     def run(self, number: int) -> Run:
         """Return run `number`, for ``0 <= number < len(self)``."""
-        if self._cuts_first:
-            run = replace(self, first_alone=False).run(max(0, number - 1))
-            second = run.start + 1
-            if number > 1:
-                return run
-            return run._replace(start=second) if number else run._replace(stop=second)
+        if self.first_alone and number:
+            return self._rest.run(number - 1)
         epoch, at = divmod(self._number(self.first) + number, self._runs)
-        begins, start = epoch * self.steps, at * self.together
-        stop = min(start + self.together, self.steps, self.first + self.length - begins)
-        return Run(epoch, max(start, self.first - begins), stop)
+        begins, full = epoch * self.steps, self.steps - self.last_alone
+        start = min(at * self.together, full)
+        end = min(full if start < full else self.steps, self.first + self.length - begins)
+        stop, start = min(start + self.together, end), max(start, self.first - begins)
+        return Run(epoch, start, start + 1 if self.first_alone else stop)
 
 
 class Passes:

@@ -157,8 +157,7 @@ class Generated:
 
     is_multi_array: ClassVar[bool] = False
 
-    def __getattr__(self, name: str) -> NoReturn:
-        _no_method(self, name)
+    __getattr__ = _no_method
 
     def __repr__(self) -> str:
         name = getattr(self.make, "__qualname__", repr(self.make))
@@ -239,8 +238,7 @@ class Stream(Epochs):
     steps_together: ClassVar[int] = 1
     cached: ClassVar[bool] = False
 
-    def __getattr__(self, name: str) -> NoReturn:
-        _no_method(self, name)
+    __getattr__ = _no_method
 
     def __repr__(self) -> str:
         return f"<Stream: batches of {self.batch_size} from {self.dataset!r}>"
@@ -299,8 +297,7 @@ class Stream(Epochs):
         """
         epoch = as_count("epoch", epoch, at_least=0)
         prefetch = as_count("prefetch", prefetch, at_least=0)
-        batches: Iterator[Batch] = registry.call("epoch", self, epoch, prefetch=prefetch)
-        return batches
+        return registry.call("epoch", self, epoch, prefetch=prefetch)
 
     def to_tf(self, *, prefetch: int = 2) -> tf.data.Dataset:
         """Return a ``tf.data.Dataset`` of the batches; each iteration over it is the next epoch.
@@ -324,8 +321,7 @@ class Stream(Epochs):
         oocdata.errors.MissingDependencyError
             If TensorFlow is not installed.
         """
-        dataset: tf.data.Dataset = registry.call("stream_to_tf", self, prefetch)
-        return dataset
+        return registry.call("stream_to_tf", self, prefetch)
 
     def to_keras(self, steps: int | None = None) -> keras.utils.PyDataset:
         """Return a ``keras.utils.PyDataset`` of the batches, for Keras with any backend.
@@ -344,5 +340,4 @@ class Stream(Epochs):
         oocdata.errors.MissingDependencyError
             If Keras is not installed.
         """
-        dataset: keras.utils.PyDataset = registry.call("stream_to_keras", self, steps)
-        return dataset
+        return registry.call("stream_to_keras", self, steps)

@@ -22,11 +22,11 @@ from oocdata.testing import RecordingSource
 counts = st.integers(1, 40)
 
 
-@given(st.integers(0, 90), st.integers(1, 200), counts, counts, st.booleans())
+@given(st.integers(0, 90), st.integers(1, 200), counts, counts, st.booleans(), st.booleans())
 def test_a_pass_is_divided_into_runs(
-    first: int, length: int, steps: int, together: int, first_alone: bool
+    first: int, length: int, steps: int, together: int, first_alone: bool, last_alone: bool
 ) -> None:
-    pass_ = Pass(first, length, steps, together, first_alone)
+    pass_ = Pass(first, length, steps, together, first_alone, last_alone)
     runs = [pass_.run(number) for number in range(len(pass_))]
     flat = [run.epoch * steps + step for run in runs for step in range(run.start, run.stop)]
     assert flat == list(range(first, first + length))
@@ -38,8 +38,11 @@ def test_a_pass_is_divided_into_runs(
         if len(without) < len(runs):  # the later runs are the same as without
             runs[:2] = [runs[0]._replace(stop=runs[1].stop)]
         assert runs == [without.run(number) for number in range(len(without))]
+    if last_alone:
+        assert all(run.stop - run.start == 1 for run in runs if run.stop == steps)
     # Only where the pass begins, and where it or an epoch ends, is a run shorter.
-    full = {run for run in runs if run.stop - run.start == together or run.stop == steps}
+    ends = {steps, steps - last_alone}
+    full = {run for run in runs if run.stop - run.start == together or run.stop in ends}
     assert set(runs) - full <= {runs[0], runs[-1]}
 
 
@@ -147,7 +150,9 @@ def test_small_batches_share_a_read(way: Any, count: int, drop: bool) -> None:
     assert loader.steps_together == len(loader) // 8
     batches = list(way(loader))
     assert len(batches) == len(loader)
-    assert len(runs_of(source)) == -(-len(loader) // loader.steps_together)
+    short = count % 16 > 0 and not drop  # read by itself
+    full = len(loader) - short
+    assert len(runs_of(source)) == -(-full // loader.steps_together) + short
     one_by_one = [loader.batch(step) for step in range(len(loader))]
     for together, alone in zip(batches, one_by_one, strict=True):
         assert_array_equal(together, alone)

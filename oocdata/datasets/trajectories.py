@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -236,7 +236,8 @@ def _rows_before_breaks(time: Any, step: Any, tolerance: Any) -> tuple[int, NDAr
         return block.rows.start, breaks(values) + block.rows.start, values[[0, -1]]
 
     row_numbers, last = [np.zeros(0, np.int64)], np.zeros(0)
-    for row, inner, outer in registry.call("each_block", view, ends):
+    blocks: Iterable[Any] = registry.call("each_block", view, ends)
+    for row, inner, outer in blocks:
         border = np.concatenate([last.astype(outer.dtype), outer[:1]])  # between two blocks
         row_numbers += [breaks(border) + (row - 1), inner]
         last = outer[1:]

@@ -614,8 +614,7 @@ class View(Dataset):
         ...     records.parse({"x": tf.io.FixedLenFeature([], tf.int64)}).take([2, 0])
         {'x': array([9, 7])}
         """
-        result: Map = registry.call("parse", self, features)
-        return result
+        return registry.call("parse", self, features)
 
     def _as_sparse(self) -> Dataset | None:
         rows: Dataset | None = registry.call("sparse", self) if is_sparse(self.source) else None
@@ -731,10 +730,9 @@ class View(Dataset):
         >>> x, mask
         (array([0, 1, 2]), array([False,  True,  True]))
         """
-        result: Windows = registry.call(
+        return registry.call(
             "windows", self, inputs, targets, shift, stride, horizon, episodes, pad=pad, mask=mask
         )
-        return result
 
     def next_frame(self, horizon: int = 1, episodes: ArrayLike | str | None = None) -> Windows:
         """Return pairs ``(row i, row i + horizon)`` without a time axis, for next-frame prediction.
@@ -757,10 +755,7 @@ class View(Dataset):
         >>> ooc.open(np.arange(10)).next_frame()[3]
         (np.int64(3), np.int64(4))
         """
-        result: Windows = registry.call(
-            "windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False
-        )
-        return result
+        return registry.call("windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
 
 
 def _is_list(part: Any) -> bool:

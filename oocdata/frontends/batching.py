@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from oocdata.stream import Stream
 
 __all__ = [
-    "batch_lengths", "checked_start", "composed_arrays", "composed_specs", "stack_batches",
+    "checked_start", "composed_arrays", "composed_specs", "stack_batches",
     "tensor_dtype", "without_aliases",
 ]  # fmt: skip
 
@@ -51,36 +51,24 @@ def checked_start(loader: Loader, start: tuple[int, int], epochs: int) -> tuple[
     return epoch, step, epochs
 
 
-def batch_lengths(loader: Loader | Stream) -> tuple[int, bool]:
-    """Return the number of elements of a full batch, and whether a batch may be shorter."""
-    size = loader.batch_size // loader.num_shards
-    return size, next(leaves(loader.spec)).shape[0] is None
-
-
 def stack_batches(batches: Sequence[Batch], loader: Loader | Stream) -> list[NDArray[Any]]:
-    """Return the batches of a run as arrays with an axis of steps in front.
+    """Return the batches of a run, all of one length, as arrays with an axis of steps in front.
 
-    First the full batches of each leaf, shape (steps, batch, …). If the loader has a short batch,
-    then that batch of each leaf, shape (0 or 1, its length, …). Sparse, ragged and padded leaves
-    are several arrays each; see `composed_arrays`.
+    Each leaf is an array of shape (steps, batch, …); sparse, ragged and padded leaves are several
+    arrays each, see `composed_arrays`.
 
     Examples
     --------
     >>> import oocdata as ooc
     >>> loader = ooc.open(np.arange(10)).batches(4)
-    >>> [part.tolist() for part in stack_batches([np.arange(4), np.arange(4, 6)], loader)]
-    [[[0, 1, 2, 3]], [[4, 5]]]
+    >>> stack_batches([np.arange(4), np.arange(4, 8)], loader)[0].tolist()
+    [[0, 1, 2, 3], [4, 5, 6, 7]]
     """
-    size, has_short = batch_lengths(loader)
-    spec = loader.dataset.spec
-    columns = list(columns_of(batches, spec))
-    full = len(batches) - bool(has_short and batches and len(columns[0][-1]) < size)
-    parts = (slice(full), slice(full, None)) if has_short else (slice(None),)
+    size, spec = loader.batch_size // loader.num_shards, loader.dataset.spec
     return without_aliases(
         array
-        for part in parts
-        for column, leaf in zip(columns, leaves(spec), strict=True)
-        for array in _leaf_arrays(column[part], size, leaf)
+        for column, leaf in zip(columns_of(batches, spec), leaves(spec), strict=True)
+        for array in _leaf_arrays(column, size, leaf)
     )
 
 

@@ -47,9 +47,9 @@ class _Epoch:
 class Delivery:
     """The steps that one dataset has received; safe to use from several threads.
 
-    A worker is dealt at most `part_steps` neighbouring steps of an epoch at a time. Each `Pass`
-    ends with an epoch. If `shared`, other trainers receive batches of the same epochs, so missing
-    steps are unknown.
+    A worker is dealt at most `part_steps` neighbouring steps of an epoch at a time, and step
+    `alone`, whose batch is short, by itself. Each `Pass` ends with an epoch. If `shared`, other
+    trainers receive batches of the same epochs, so missing steps are unknown.
 
     Examples
     --------
@@ -68,6 +68,7 @@ class Delivery:
     part_steps: int
     begin_pass: Callable[[], Pass]
     shared: bool
+    alone: int = -1
     _epochs: dict[tuple[int, int], _Epoch] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -83,7 +84,8 @@ class Delivery:
         """
         start = max(0, begun - epoch * self.steps)
         if self.shared:
-            return parts_of(np.arange(start, start if attempt else self.steps), self.part_steps)
+            asked = np.arange(start, start if attempt else self.steps)
+            return parts_of(asked, self.part_steps, self.alone)
         with self._lock:
             if attempt == 0:
                 self._epochs[begun, epoch] = _Epoch(start, np.zeros(self.steps - start, np.bool_))
@@ -100,7 +102,7 @@ class Delivery:
                 epoch=epoch,
                 step=int(missing_steps[0]),
             )
-        return parts_of(missing_steps, self.part_steps)
+        return parts_of(missing_steps, self.part_steps, self.alone)
 
     def arrived(self, begun: int, epoch: int, step: int) -> bool:
         """Record that a step has arrived, or, with -1, that a worker has nothing more to read.
@@ -116,17 +118,18 @@ class Delivery:
             return True
 
 
-def parts_of(steps: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+def parts_of(steps: NDArray[np.int64], most: int, alone: int = -1) -> NDArray[np.int64]:
     """Divide ascending steps into parts of neighbours; return (first, stop) of each, shape (n, 2).
 
-    A part ends at a multiple of `most`, so it has at most as many steps.
+    A part ends at a multiple of `most`, so it has at most as many steps. The step `alone`, the last
+    of an epoch, is a part by itself.
 
     Examples
     --------
     >>> parts_of(np.array([1, 2, 3, 4, 7]), 3).tolist()
     [[1, 3], [3, 5], [7, 8]]
     """
-    begins = (np.diff(steps, prepend=-2) != 1) | (steps % most == 0)
+    begins = (np.diff(steps, prepend=-2) != 1) | (steps % most == 0) | (steps == alone)
     firsts = np.flatnonzero(begins)
     ends = np.append(firsts[1:], len(steps))[: len(firsts)]
     return np.stack([steps[firsts], steps[ends - 1] + 1], axis=1)

@@ -13,15 +13,10 @@ from numpy.typing import NDArray
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.map import GraphFunction, Map
 from oocdata.datasets.spec import ArraySpec
-from oocdata.errors import ArgumentError, MapError, MissingDependencyError
+from oocdata.errors import ArgumentError, MapError, needed
 
-try:
+with needed("`parse` needs TensorFlow", "tensorflow"):
     import tensorflow as tf
-except ImportError as error:
-    raise MissingDependencyError(
-        "`parse` needs TensorFlow, which can't be imported here. Install it: "
-        "pip install tensorflow."
-    ) from error
 
 __all__ = ["Feature", "ParseExamples", "parse"]
 

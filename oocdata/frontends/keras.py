@@ -8,17 +8,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
-from oocdata.errors import ArgumentError, EmptyError, MissingDependencyError
+from oocdata.errors import ArgumentError, EmptyError, needed
 from oocdata.frontends.batching import without_aliases
 from oocdata.frontends.originals import error_for_tensorflow, forget_originals
 from oocdata.index import as_count
 
-try:
+with needed("`to_keras` needs Keras", "keras"):
     import keras
-except ImportError as error:
-    raise MissingDependencyError(
-        "`to_keras` needs Keras, which can't be imported here. Install it: pip install keras."
-    ) from error
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader

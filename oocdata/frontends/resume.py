@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oocdata.describe import check_fingerprint, fingerprint
-from oocdata.errors import ArgumentError, MissingDependencyError, RestoreError
+from oocdata.errors import ArgumentError, RestoreError, needed
 from oocdata.frontends.saves import (
     Save,
     Values,
@@ -29,12 +29,8 @@ from oocdata.index import as_count, as_path
 from oocdata.loader import Loader
 from oocdata.runs import Pass, Passes
 
-try:
+with needed("`Resume` needs Keras", "keras"):
     import keras
-except ImportError as error:
-    raise MissingDependencyError(
-        "`Resume` needs Keras, which can't be imported here. Install it: pip install keras."
-    ) from error
 
 if TYPE_CHECKING:
     import tensorflow as tf

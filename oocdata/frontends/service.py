@@ -27,7 +27,7 @@ from oocdata.describe.content import digest
 from oocdata.errors import ArgumentError
 from oocdata.frontends import feeds
 from oocdata.frontends.address import dispatcher_address
-from oocdata.frontends.batching import batch_lengths, tensor_dtype
+from oocdata.frontends.batching import tensor_dtype
 from oocdata.frontends.delivery import ATTEMPTS, Delivery
 from oocdata.frontends.serving import READ, TICK
 from oocdata.frontends.tfdata import (
@@ -102,7 +102,8 @@ def to_service(
     description = as_json(replace(loader, workers=0))
     request = [description, job_name or uuid.uuid4().hex]
     name = f"{job_name}/{digest(description)}"  # so that training and validation don't share a job
-    number = feeds.add(Delivery(steps, steps_per_part(loader), begin, shared))
+    short = steps - 1 if next(leaves(spec)).shape[0] is None else -1
+    number = feeds.add(Delivery(steps, steps_per_part(loader), begin, shared, short))
     feed = tf.constant(number, tf.int64)
 
     @without_autograph
@@ -174,10 +175,8 @@ def _batches(
     Each array has an axis of length 1 in front.
     """
     spec = loader.spec
-    size, has_short = batch_lengths(loader)
-    sizes = (size, None) if has_short else (size,)
-    shapes = [(None, length, *leaf.shape[1:]) for length in sizes for leaf in leaves(spec)]
-    dtypes = [tf.as_dtype(tensor_dtype(leaf.dtype)) for _ in sizes for leaf in leaves(spec)]
+    shapes = [(None, *leaf.shape) for leaf in leaves(spec)]
+    dtypes = [tf.as_dtype(tensor_dtype(leaf.dtype)) for leaf in leaves(spec)]
     slices = tf.data.Dataset.from_tensor_slices
 
     @without_autograph
@@ -192,17 +191,13 @@ def _batches(
     def read(start: tf.Tensor, stop: tf.Tensor) -> Any:
         inputs = [*request, epoch, start, stop]
         arrays = tf.raw_ops.PyFuncStateless(input=inputs, token=READ, Tout=dtypes)
-        return start, stop, tuple(map(tf.ensure_shape, arrays, shapes))
+        return start, tuple(map(tf.ensure_shape, arrays, shapes))
 
     @without_autograph
-    def cut(start: tf.Tensor, stop: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
+    def cut(start: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
         rest = iter(tf.expand_dims(array, 1) for array in arrays)
-        short = start + tf.shape(arrays[0], tf.int64)[0]
-        full = slices((tf.range(start, short), map_tree(lambda _: next(rest), spec)))
-        if not has_short:
-            return full
-        last = (tf.range(short, stop), map_tree(lambda _: next(rest), spec))
-        return full.concatenate(slices(last))
+        stop = start + tf.shape(arrays[0], tf.int64)[0]
+        return slices((tf.range(start, stop), map_tree(lambda _: next(rest), spec)))
 
     return slices(parts).flat_map(runs).map(read, num_parallel_calls=parallel).flat_map(cut)
 

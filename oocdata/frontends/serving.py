@@ -32,7 +32,7 @@ from oocdata.runs import Run
 
 __all__ = ["READ", "TICK", "Readers", "register", "serve"]
 
-READ = "oocdata.read.2"
+READ = "oocdata.read.3"
 """Name by which graphs read a run. Its number changes with the arguments or results."""
 
 TICK = "oocdata.tick.1"

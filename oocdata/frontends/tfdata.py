@@ -26,10 +26,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.describe import fingerprint
-from oocdata.errors import ArgumentError, MissingDependencyError
+from oocdata.errors import ArgumentError, needed
 from oocdata.frontends import feeds
 from oocdata.frontends.batching import (
-    batch_lengths,
     checked_start,
     composed_specs,
     stack_batches,
@@ -40,13 +39,8 @@ from oocdata.index import as_count
 from oocdata.reading.ahead import Reader
 from oocdata.runs import Pass, Passes
 
-try:
+with needed("`to_tf` needs TensorFlow", "tensorflow"):
     import tensorflow as tf
-except ImportError as error:
-    raise MissingDependencyError(
-        "`to_tf` needs TensorFlow, which can't be imported here. Install it: "
-        "pip install tensorflow."
-    ) from error
 
 if TYPE_CHECKING:
     from oocdata.frontends.examples import ParseExamples
@@ -188,15 +182,11 @@ def dataset_of_passes(
     reader = Reader(loader, parallel, prefetch, _HANDED_OUT, lambda run: stack_batches(run, loader))
     number = feeds.add(feeds.Feed(loader, begin, text, reader))
 
-    size, has_short = batch_lengths(loader)
-    elements = list(leaves(loader.dataset.spec))
-    parts = [[part for leaf in elements for part in composed_specs(leaf, size)]]
-    if has_short:
-        parts.append([part for leaf in elements for part in composed_specs(leaf, None)])
-    shapes = [(None, *part.shape) for part in itertools.chain.from_iterable(parts)]
-    names = tuple(tensor_dtype(part.dtype) for part in parts[0])
-    composed, count = loader.dataset.is_multi_array, len(names)
-    read = _read_function(names * (2 if has_short else 1))
+    length = next(leaves(spec)).shape[0]
+    parts = [part for leaf in leaves(loader.dataset.spec) for part in composed_specs(leaf, length)]
+    shapes = [(None, *part.shape) for part in parts]
+    read = _read_function(tuple(tensor_dtype(part.dtype) for part in parts))
+    composed = loader.dataset.is_multi_array
     feed, own_fingerprint = tf.constant(number, tf.int64), tf.constant(text)
 
     # A pass begins when its first element is requested, not when an iterator is made: `fit` makes
@@ -216,14 +206,10 @@ def dataset_of_passes(
 
     @without_autograph
     def batches(position: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> Any:
-        def sliced(tensors: tuple[tf.Tensor, ...]) -> tf.data.Dataset:
-            rest = iter(tensors)
-            tree = tensors if composed else map_tree(lambda _: next(rest), spec)
-            tree = tree if parsing is None else parsing.tensors(tree)
-            return tf.data.Dataset.from_tensor_slices(tree)  # not `unbatch`, which copies each
-
-        dataset = sliced(arrays[:count])
-        return dataset.concatenate(sliced(arrays[count:])) if has_short else dataset
+        rest = iter(arrays)
+        tree = arrays if composed else map_tree(lambda _: next(rest), spec)
+        tree = tree if parsing is None else parsing.tensors(tree)
+        return tf.data.Dataset.from_tensor_slices(tree)  # not `unbatch`, which copies each
 
     not_begun = tf.constant(-1, tf.int64, _POSITION_SHAPE)
     state = (not_begun, own_fingerprint)

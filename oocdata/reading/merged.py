@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
@@ -32,57 +32,52 @@ class Merged:
         self.pass_, self.number = runs.pass_, 0
         self._runs, self._stream, self._finish = runs, stream, finish
         self._generators = max(1, stream.workers)
-        self._running = set(range(self._generators))
-        self._leftovers: list[Batch] = []
-        self._elements, self._ended = 0, False
         differ = stream.dataset.shard or stream.dataset.rng
         self._checksums: set[int] | None = None if differ else set()
+        self._batches = self._merge()
 
     def read(self) -> list[Any] | None:
-        """Return the next batches, or None at the end; the previous ones are no longer in use."""
+        """Return the next batch, or None at the end; the previous one is no longer in use."""
         self.number += 1
         try:
-            batches = self._batches()
+            batch = next(self._batches, None)
         except BaseException:  # a generator that has raised can't continue
             self.close()
             raise
-        if not batches:
+        if batch is None:
             self.close()
             return None
-        return self._finish(batches)
+        return self._finish([batch])
 
-    def _batches(self) -> list[Batch]:
+    def _merge(self) -> Iterator[Batch]:
+        """Yield the full batches of all generators in turn, then the batches of their leftovers."""
         size, expected = self._stream.batch_size, self._stream.dataset.length
-        while self._running:
+        running, leftovers, elements = set(range(self._generators)), list[Batch](), 0
+        while running:
             turn = self._runs.number
-            batch = (self._runs.read() or [])[0]
-            length = len(next(leaves(batch)))
+            batches = self._runs.read() or []
+            length = len(next(leaves(batches[0])))
             if turn < self._generators:
-                self._check_distinct(batch, length)
-            self._elements += length
-            if expected is not None and self._elements > expected:
+                self._check_distinct(batches[0], length)
+            elements += length
+            if expected is not None and elements > expected:
                 self._refuse_length("more")
             if length == size:
-                return [batch]
-            if turn % self._generators in self._running:
-                self._running.remove(turn % self._generators)
-                self._leftovers.append(map_tree(np.copy, batch))
-        leftovers, self._leftovers = self._leftovers, []
-        if expected is not None and self._elements < expected and not self._ended:
-            self._refuse_length(str(self._elements))
-        self._ended = True
-        if not leftovers:
-            return []
+                yield batches.pop()  # so that nothing here keeps its memory
+            elif turn % self._generators in running:
+                running.remove(turn % self._generators)
+                leftovers.append(map_tree(np.copy, batches[0]))
+        if expected is not None and elements < expected:
+            self._refuse_length(str(elements))
         length = sum(len(next(leaves(batch))) for batch in leftovers)
         spec = self._stream.dataset.spec
         if self._stream.drop_remainder:
             length -= length % size
         cuts = [slice(at, min(at + size, length)) for at in range(0, length, size)]
         whole = map(np.concatenate, columns_of(leftovers, spec))
-        return batches_of(([array[cut] for cut in cuts] for array in whole), spec)
+        yield from batches_of(([array[cut] for cut in cuts] for array in whole), spec)
 
     def _refuse_length(self, found: str) -> None:
-        self.close()
         raise MapError(
             f"`make` must yield the {self._stream.dataset.length} elements of `length`, those of "
             f"all generators together; there were {found}. Leave out `length` if it varies."
@@ -97,7 +92,6 @@ class Merged:
         )
         checksum = crc32(b"".join(map(_bytes, leaves(batch))))
         if not constant and checksum in self._checksums:
-            self.close()
             raise ArgumentError(
                 "`make` must return another generator in each worker; two of the "
                 f"{self._generators} began with the same {length} elements, which would all be "
@@ -108,7 +102,7 @@ class Merged:
 
     def close(self) -> None:
         """Stop reading, without waiting for reads in flight. May be called again."""
-        self._running, self._leftovers, self._ended = set(), [], True
+        self._batches = iter(())
         self._runs.close()
 
 

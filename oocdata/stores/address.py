@@ -22,10 +22,10 @@ from urllib.parse import quote, unquote, urlsplit
 
 from oocdata.errors import (
     ArgumentError,
-    MissingDependencyError,
     OocdataError,
     SourceError,
     UnknownFormatError,
+    needed,
 )
 from oocdata.stores.failures import to_source_error
 from oocdata.stores.user_stores import FsspecClient, is_user_store, user_store_client
@@ -42,12 +42,8 @@ _SCHEMES = ("s3", "gs", "az", "abfs", "abfss", "http", "https")
 
 def obstore() -> Any:
     """Return the module ``obstore``."""
-    try:
+    with needed("files at URLs need obstore", "oocdata[stores]"):
         return importlib.import_module("obstore")
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"files at URLs need obstore; {error}. Install it: pip install oocdata[stores]."
-        ) from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from oocdata.errors import ArgumentError, MissingDependencyError
+from oocdata.errors import ArgumentError, needed
 
 __all__ = ["PICTURES", "check_picture", "import_tensorflow", "library", "matplotlib"]
 
@@ -22,12 +22,8 @@ PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
 
 def library(module: str, use: str, install: str) -> Any:
     """Import a module; if that fails, raise an error with its use and the pip command."""
-    try:
+    with needed(use, install):
         return import_module(module)
-    except ImportError as error:
-        raise MissingDependencyError(
-            f"{use}; {error}. Install it: pip install {install}."
-        ) from error
 
 
 def matplotlib(module: str = "") -> Any:

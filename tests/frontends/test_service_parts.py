@@ -95,10 +95,12 @@ class TestDelivery:
         assert not got.arrived(begun, 0, -1)
 
 
-@given(st.sets(st.integers(0, 60)), st.integers(1, 7))
-def test_parts_of_steps(chosen: set[int], most: int) -> None:
+@given(st.sets(st.integers(0, 60)), st.integers(1, 7), st.booleans())
+def test_parts_of_steps(chosen: set[int], most: int, short: bool) -> None:
     steps = np.array(sorted(chosen), np.int64)
-    parts = parts_of(steps, most).tolist()
+    last = max(chosen, default=0)
+    parts = parts_of(steps, most, last if short else -1).tolist()
+    assert not (short and chosen) or parts[-1] == [last, last + 1]
     assert all(0 < stop - start <= most for start, stop in parts)
     assert [step for start, stop in parts for step in range(start, stop)] == steps.tolist()
 
@@ -145,12 +147,9 @@ class TestReaders:
     def test_a_run_is_divided_into_batches(self, view: ooc.View) -> None:
         loader = view.batches(10, shuffle=True)
         readers = Readers()
-        full, short = self.read(readers, loader, 8, 10)
-        assert_array_equal(full, [loader.batch(8, 2)])
-        assert_array_equal(short, [loader.batch(9, 2)])
-        full, short = self.read(readers, loader, 0, 4)
-        assert_array_equal(full, [loader.batch(step, 2) for step in range(4)])
-        assert len(short) == 0
+        for start, stop in ((0, 4), (8, 9), (9, 10)):  # the last batch is short
+            (batches,) = self.read(readers, loader, start, stop)
+            assert_array_equal(batches, [loader.batch(step, 2) for step in range(start, stop)])
 
     def test_a_loader_is_made_once_for_each_dataset(
         self, view: ooc.View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

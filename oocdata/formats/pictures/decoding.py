@@ -27,6 +27,7 @@ from oocdata.errors import (
     TruncatedFileError,
     UnknownFormatError,
     UnsupportedDtypeError,
+    needed,
 )
 from oocdata.formats.codecs import codecs
 from oocdata.formats.pictures.options import Pictures
@@ -162,13 +163,8 @@ def _check_single(data: bytes) -> None:
 
 
 def _pillow() -> Any:
-    try:
+    with needed("`pictures` needs Pillow", '"oocdata[pictures]"'):
         from PIL import Image
-    except ImportError as error:
-        raise MissingDependencyError(
-            "`pictures` needs Pillow, which can't be imported here. Install it: "
-            'pip install "oocdata[pictures]".'
-        ) from error
     return Image
 
 
