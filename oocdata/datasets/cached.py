@@ -35,9 +35,6 @@ class Cached(Dataset):
     def __repr__(self) -> str:
         return f"<Cached: {len(self)} elements of {self.chosen.parts[1]!r}>"
 
-    def __len__(self) -> int:
-        return len(self.chosen)
-
     @property
     def spec(self) -> Spec:
         """Shapes and dtypes of an element's arrays."""
@@ -45,8 +42,8 @@ class Cached(Dataset):
         return spec
 
     @property
-    def _inner(self) -> Dataset:
-        return self.chosen
+    def _split_members(self) -> tuple[Dataset]:
+        return (self.chosen,)
 
     def _with_members(self, members: Sequence[Any]) -> Self:
         (chosen,) = members

@@ -252,6 +252,8 @@ class Concat(Dataset):
             start = end
         return tuple(selected)
 
+    _elements_are_rows = False
+
     @property
     def _can_cut(self) -> list[bool]:
         return self.parts[0]._can_cut

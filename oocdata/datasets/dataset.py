@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
@@ -121,7 +121,7 @@ class Described:
         return fields_of(self)
 
 
-class Dataset(Described, Splitting):
+class Dataset(Described, Splitting, ABC):
     """Elements by position: the base class of views, windows, patches, zips, maps and others.
 
     Every dataset has a length, can be indexed, is a map-style dataset for PyTorch and a

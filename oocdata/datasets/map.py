@@ -76,9 +76,6 @@ class Map(Dataset):
     def __repr__(self) -> str:
         return f"<Map of {getattr(self.fn, '__name__', self.fn)!s} over {self.source!r}>"
 
-    def __len__(self) -> int:
-        return len(self.source)
-
     @cached_property
     def spec(self) -> Spec:
         """Shapes and dtypes of a result's element; reads one element if no spec was given."""
@@ -111,8 +108,8 @@ class Map(Dataset):
         return elements * sum(each.nbytes for each in requests) + self._object_bytes(elements)
 
     @property
-    def _inner(self) -> Dataset:
-        return self.source
+    def _members(self) -> tuple[Dataset]:
+        return (self.source,)
 
     def _with_members(self, members: Sequence[Any]) -> Self:
         (source,) = members

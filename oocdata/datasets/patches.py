@@ -222,8 +222,8 @@ class Patches(Dataset):
         )
 
     @property
-    def _inner(self) -> Dataset:
-        return self.dataset
+    def _members(self) -> tuple[Dataset]:
+        return (self.dataset,)
 
     def _with_members(self, members: Sequence[Any]) -> Self:
         (dataset,) = members

@@ -270,7 +270,7 @@ class Windows(Dataset):
     def _select_along(self, at: int, places: range) -> Self:
         last, whole = at == len(self.sample_shape) - 1, self.sample_shape[at]
         if last and self.pad:  # windows of a cut view would repeat the rows at the cut
-            return super()._select_along(at, places)
+            return self._select_in_range(at, places)
         # Along time, start a part where a window starts, so that its windows are a subset.
         shift = self.shift if last else 1
         start, views = -(-places.start // shift) * shift, []
@@ -282,6 +282,8 @@ class Windows(Dataset):
             views.append(view._with_places(view.axes[at], part))
         windows = replace(self, views=tuple(views))
         return replace(windows, chosen=range(windows.anchors.count()))
+
+    _elements_are_rows = False
 
     @property
     def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:

@@ -42,9 +42,6 @@ class Zip(Dataset):
         rest = iter(members)
         return replace(self, parts=map_tree(lambda _: next(rest), self.parts))
 
-    def __len__(self) -> int:
-        return len(self._members[0])
-
     @property
     def spec(self) -> Spec:
         """Specs of the parts, in the same tuple or dict."""
@@ -78,7 +75,7 @@ class Zip(Dataset):
         if at == len(self.sample_shape) - 1 and (
             len(self._shifts_and_spans) > 1 or None in self._shifts_and_spans
         ):
-            return super()._select_along(at, places)  # ranges of each part would not pair up
+            return self._select_in_range(at, places)  # ranges of each part would not pair up
         several = self._multi_axis_members
         if len(several) == len(self._members):
             chosen: Selection = range(0)  # not needed
@@ -109,10 +106,6 @@ class Zip(Dataset):
         others = [part for part in self._members if not part._elements_are_rows]
         most = max(len(part.sample_shape) for part in self._members)
         return others or [part for part in self._members if len(part.sample_shape) == most]
-
-    @property
-    def _elements_are_rows(self) -> bool:
-        return all(part._elements_are_rows for part in self._members)
 
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
