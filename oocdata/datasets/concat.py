@@ -389,7 +389,7 @@ def _conversion_hint(one: Dataset, other: Dataset) -> str:
 def _paddings(part: Dataset) -> str:
     """Return a description of the padding of ragged rows; empty if none are padded."""
     requests = part.requests(np.zeros(0, np.int64), Draw()) if part.is_multi_array else ()
-    paddings = [request.padding for request in requests if isinstance(request, MultiArrayRequest)]
+    paddings = [one.view.padding for one in requests if isinstance(one, MultiArrayRequest)]
     return " and ".join(filter(None, paddings))
 
 

@@ -17,7 +17,7 @@ from oocdata.datasets.chunking import blocks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.parts import Parts
-from oocdata.datasets.request import Placement, Request
+from oocdata.datasets.request import ArrayRequest, Placement, Request
 from oocdata.datasets.shared_rows import StoredRows, arrays_of, stored_rows
 from oocdata.datasets.spec import ArraySpec, as_dtype
 from oocdata.engines.axes import axis_numbers, sample_axes
@@ -295,7 +295,7 @@ class View(Dataset):
             origins[:, axis] = places
         return origins
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the request for the rows at positions."""
         origins = self.origins(take(self.rows, positions))
         shape = (len(positions), *self.element)
