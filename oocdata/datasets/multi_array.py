@@ -116,11 +116,6 @@ class MultiArrayView(View):
 
     is_multi_array = True
 
-    @property
-    def padding(self) -> str:
-        """Description of the padding, if any; rows with different padding can't be joined."""
-        return ""
-
     @abstractmethod
     def locate(self, request: Request) -> Any:
         """Locate the rows of a request, and find their lengths."""

@@ -270,15 +270,15 @@ class Bounded(Ragged):
     is_mask: bool
 
     def __repr__(self) -> str:
-        return (
-            f"<Bounded: {len(self)} rows of {self.spec} up to {', '.join(map(str, self.bounds))}>"
-        )
+        return f"<Bounded: {len(self)} rows of {self.spec}>"
 
     @cached_property
     def spec(self) -> ArraySpec:
         """Shape and dtype of a row, with None for the length in its batch."""
         inner = () if self.is_mask else inner_shape(self.source)
-        return ArraySpec((None, *inner), self.dtype, "padded")
+        value = "as a mask" if self.is_mask else f"with {np.array(self.value).astype(self.dtype)}"
+        padding = f"{value} up to {', '.join(map(str, self.bounds))}"
+        return ArraySpec((None, *inner), self.dtype, "padded", padding)
 
     def array_bytes(self, elements: int) -> list[int]:
         """Return the bytes of a batch of the largest length."""
@@ -288,13 +288,6 @@ class Bounded(Ragged):
         """Return an upper bound of the bytes of the values as read."""
         read = 0 if self.is_mask else self.source.dtype.itemsize
         return elements * self.bounds[-1] * read * (self.spec.nbytes // self.dtype.itemsize)
-
-    @property
-    def padding(self) -> str:
-        """Description of the lengths, and of the padding value or mask."""
-        to = ", ".join(map(str, self.bounds))
-        value = np.array(self.value).astype(self.dtype)
-        return f"a mask up to {to}" if self.is_mask else f"{value} up to {to}"
 
     def make_batches(self, located: LocatedRows, lengths: list[int], read: Read) -> list[Any]:
         """Return each batch, padded to the smallest length that holds its rows."""

@@ -36,6 +36,8 @@ class ArraySpec:
     form : {"dense", "sparse", "ragged", "padded"}
         Form in a batch: an array, a `SparseBatch`, a `RaggedBatch`, or an array whose second axis
         has another length in each batch.
+    padding : str
+        Value and lengths of padded rows, in words.
 
     Examples
     --------
@@ -46,6 +48,7 @@ class ArraySpec:
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
     form: Form = "dense"
+    padding: str = ""
 
     def __post_init__(self) -> None:
         dtype: Any = self.dtype
@@ -65,7 +68,8 @@ class ArraySpec:
     def __str__(self) -> str:
         lengths = ", ".join("None" if length is None else str(length) for length in self.shape)
         shape = f"({lengths}{',' if len(self.shape) == 1 else ''})"
-        return f"{shape} {self.kind}" + (f", {self.form}" if self.form != "dense" else "")
+        form = f", {self.form} {self.padding}".rstrip() if self.form != "dense" else ""
+        return f"{shape} {self.kind}{form}"
 
 
 Spec: TypeAlias = ArraySpec | tuple["Spec", ...] | dict[str, "Spec"]
