@@ -150,10 +150,9 @@ class Dataset(Described, Splitting, ABC):
     ) -> Batch:
         """Return the batch made of the arrays of `requests`, in the same order."""
         spec = self.spec
-        batch: Batch = (
+        return (
             next(arrays) if isinstance(spec, ArraySpec) else map_tree(lambda _: next(arrays), spec)
         )
-        return batch
 
     @property
     def blocks(self) -> AnyBlocks:
@@ -374,8 +373,7 @@ class Dataset(Described, Splitting, ABC):
         >>> ooc.open(np.arange(10, 20)).enumerate()[::-3].take([1])
         (array([6]), array([16]))
         """
-        result: Zip = registry.call("enumerate", self)
-        return result
+        return registry.call("enumerate", self)
 
     def map(
         self,
@@ -421,8 +419,7 @@ class Dataset(Described, Splitting, ABC):
         >>> view.map(lambda x: x * 10)[2]
         array([40, 50])
         """
-        result: Map = registry.call("map", self, fn, batched, rng, spec)
-        return result
+        return registry.call("map", self, fn, batched, rng, spec)
 
     def cache(self, folder: str | os.PathLike[str] | None = None, *, workers: int = 0) -> Cached:
         """Read and compute all elements now, and return a dataset of the results.
@@ -462,8 +459,7 @@ class Dataset(Described, Splitting, ABC):
         ...     cached[4], len(cached)
         (np.float64(2.0), 6)
         """
-        result: Cached = registry.call("cache", self, folder, workers)
-        return result
+        return registry.call("cache", self, folder, workers)
 
     def sparse(self) -> Dataset:
         """Return the same elements with sparse batches instead of dense ones.
@@ -534,8 +530,7 @@ class Dataset(Described, Splitting, ABC):
         >>> len(tiles), tiles[1].tolist()
         (8, [[2, 3], [6, 7]])
         """
-        result: Patches = registry.call("patches", self, size, step, per_row, axes)
-        return result
+        return registry.call("patches", self, size, step, per_row, axes)
 
     def batches(
         self,
@@ -598,10 +593,9 @@ class Dataset(Described, Splitting, ABC):
         >>> len(loader), loader.batch(step=2).shape
         (3, (2,))
         """
-        loader: Loader = registry.call(
+        return registry.call(
             "loader", self, batch_size, shuffle, seed, weights, bucket, drop_remainder, workers
         )
-        return loader
 
 
 def nonzero_positions(name: str, flags: Dataset) -> NDArray[np.int64]:
@@ -611,7 +605,6 @@ def nonzero_positions(name: str, flags: Dataset) -> NDArray[np.int64]:
         values = block.values.reshape(-1)
         if values.dtype.kind == "f" and np.isnan(values).any():
             raise ArgumentError(f"`{name}` must hold flags; got NaN in {flags!r}.")
-        positions: NDArray[np.int64] = np.flatnonzero(values) + block.rows.start
-        return positions
+        return np.flatnonzero(values) + block.rows.start
 
     return np.concatenate([np.zeros(0, np.int64), *registry.call("each_block", flags, nonzero)])

@@ -96,8 +96,7 @@ class Map(Dataset):
                 return leaf
             return ArraySpec(leaf.shape, check_dtype(leaf.dtype).newbyteorder("="))
 
-        checked: Spec = map_tree(native, spec)
-        return checked
+        return map_tree(native, spec)
 
     is_mapped = True
 
@@ -127,8 +126,7 @@ class Map(Dataset):
         batch = self.source.assemble(arrays, positions, draw)
         length = len(next(leaves(batch)))
         if length == 0:  # don't call the function on an empty batch
-            empty: Batch = map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
-            return empty
+            return map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
         return self._check_result(self._apply(batch, draw, length))
 
     def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
@@ -153,8 +151,7 @@ class Map(Dataset):
                 element = self._call(map_tree(itemgetter(place), batch), rng)
                 elements.append(map_tree(as_leaf, element))
             result = self._stack(elements)
-        checked: Batch = result
-        return checked
+        return result
 
     def _call(self, batch: Any, rng: np.random.Generator | None) -> Any:
         arguments = batch if isinstance(batch, tuple) else (batch,)
@@ -185,8 +182,7 @@ class Map(Dataset):
                 f"{self._name} returned {spec_text(actual)}. Convert with `.astype(...)` in the "
                 "function, or give `spec`."
             )
-        aligned: Batch = align(result, self.spec)
-        return aligned
+        return align(result, self.spec)
 
     @property
     def _name(self) -> str:

@@ -149,8 +149,7 @@ class Windows(Dataset):
 
     @property
     def _members(self) -> tuple[View, ...]:
-        members: tuple[View, ...] = self.views
-        return members
+        return self.views
 
     @cached_property
     def anchors(self) -> Anchors:
@@ -197,8 +196,7 @@ class Windows(Dataset):
     @cached_property
     def spec(self) -> Spec:
         """Shapes and dtypes of the arrays and masks of an element."""
-        spec: Spec = map_tree(lambda leaf: leaf.spec, self.layout)
-        return spec
+        return map_tree(lambda leaf: leaf.spec, self.layout)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -45,8 +45,7 @@ class Zip(Dataset):
     @property
     def spec(self) -> Spec:
         """Specs of the parts, in the same tuple or dict."""
-        spec: Spec = map_tree(lambda part: part.spec, self.parts)
-        return spec
+        return map_tree(lambda part: part.spec, self.parts)
 
     def _as_sparse(self) -> Dataset | None:
         pairs = [(part, part._as_sparse()) for part in self._members]
@@ -90,8 +89,7 @@ class Zip(Dataset):
 
     def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
         masks = [part._in_range(at, places) for part in self._multi_axis_members]
-        mask: NDArray[np.bool_] = np.all(masks, axis=0)
-        return mask
+        return np.all(masks, axis=0)
 
     @property
     def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
@@ -111,8 +109,7 @@ class Zip(Dataset):
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
     ) -> Batch:
         """Return the parts' batches in the same tuple or dict."""
-        batch: Batch = map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
-        return batch
+        return map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
 
 
 def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as in tf.data and Grain
