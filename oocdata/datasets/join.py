@@ -92,8 +92,12 @@ def join(
         raise ArgumentError(f"`join` must get two datasets or more; got {datasets!r}.")
     arguments = _ids_of_each(on, named, len(parts))
     _check_units(arguments)
-    pairs = zip(parts, arguments, strict=True)
-    ids = [_one_per_element(part, as_ids("on", argument, "iufmMU")) for part, argument in pairs]
+    ids = [as_ids("on", argument, "iufmMU") for argument in arguments]
+    for part, each in zip(parts, ids, strict=True):
+        if len(each) != len(part):
+            raise ArgumentError(
+                f"`on` must hold an id for each element; got {len(each)} for {len(part)} elements."
+            )
     partners = [np.arange(len(ids[0]))]
     partners += [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     matched = np.logical_and.reduce([positions >= 0 for positions in partners])
@@ -168,15 +172,6 @@ def _check_units(arguments: list[Any]) -> None:
             f"`on` must hold ids of one unit; got {units[0]!r} and {units[1]!r}. Dates of both can "
             "be compared: ooc.open(path, 'time', decode=True)."
         )
-
-
-def _one_per_element(part: Dataset, ids: NDArray[Any]) -> NDArray[Any]:
-    """Return ids after checking that there is one per element."""
-    if len(ids) != len(part):
-        raise ArgumentError(
-            f"`on` must hold an id for each element; got {len(ids)} for {len(part)} elements."
-        )
-    return ids
 
 
 def _in_common_dtype(ids: NDArray[Any], others: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

