@@ -410,9 +410,9 @@ class Splitting:
 
     # Shared rows ---------------------------------------------------------------------------------
 
-    def _arrays(self) -> list[Hashable]:
+    def _arrays(self) -> tuple[Hashable, ...]:
         """Return keys of the arrays that elements have rows of, once per use of an array."""
-        return [array for part in self._split_members for array in part._arrays()]
+        return tuple(array for part in self._split_members for array in part._arrays())
 
     def _stored_rows(self) -> list[StoredRows]:
         """Return the rows of each stored array in all elements; see `StoredRows`."""

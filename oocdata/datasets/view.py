@@ -325,7 +325,7 @@ class View(Dataset):
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return rows
 
-    def _arrays(self) -> list[Hashable]:
+    def _arrays(self) -> tuple[Hashable, ...]:
         return arrays_of(self.source) * (1 if first_repeat(self.rows) is None else 2)
 
     def _stored_rows(self) -> list[StoredRows]:
