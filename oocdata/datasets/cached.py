@@ -35,18 +35,14 @@ class Cached(Dataset):
     def __repr__(self) -> str:
         return f"<Cached: {len(self)} elements of {self.chosen.parts[1]!r}>"
 
-    def __len__(self) -> int:
-        return len(self.chosen)
-
     @property
     def spec(self) -> Spec:
         """Shapes and dtypes of an element's arrays."""
-        spec: Spec = map_tree(lambda view: view.spec, self.stored)
-        return spec
+        return map_tree(lambda view: view.spec, self.stored)
 
     @property
-    def _inner(self) -> Dataset:
-        return self.chosen
+    def _split_members(self) -> tuple[Dataset]:
+        return (self.chosen,)
 
     def _with_members(self, members: Sequence[Any]) -> Self:
         (chosen,) = members

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, blocks_from_ids, join_blocks
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.multi_array import (
-    MultiArrayRequest,
     join_requests,
     multi_array_requests,
     placeholder_if_multi_array,
@@ -81,7 +80,8 @@ class Concat(Dataset):
     @cached_property
     def is_mapped(self) -> bool:
         """Whether parts make batches that are then copied into one."""
-        return not all(_reads_final_arrays(part, self.spec) for part in self.parts)
+        # Equal dicts may differ in order, and requests are in the order of the part's spec.
+        return super().is_mapped or len({spec_text(part.spec) for part in self.parts}) > 1
 
     def _positions_by_part(
         self, positions: NDArray[np.int64]
@@ -252,6 +252,8 @@ class Concat(Dataset):
             start = end
         return tuple(selected)
 
+    _elements_are_rows = False
+
     @property
     def _can_cut(self) -> list[bool]:
         return self.parts[0]._can_cut
@@ -320,7 +322,7 @@ def concat(datasets: Sequence[Dataset]) -> Concat:
     Raises
     ------
     oocdata.errors.ArgumentError
-        If there are no datasets, one is a mixture, or their specs or paddings differ; the message
+        If there are no datasets, one is a mixture, or their specs differ; the message
         names the first dataset that differs.
 
     Notes
@@ -359,29 +361,7 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
                 f"{spec_text(parts[0].spec)}, dataset {number} has "
                 f"{spec_text(part.spec)}. {_conversion_hint(parts[0], part)}"
             )
-        paddings = [_paddings(dataset) for dataset in (parts[0], part)]
-        if paddings[0] != paddings[1]:
-            raise ArgumentError(
-                f"`{caller}` must get rows that are padded alike, because a batch has one length; "
-                f"those of dataset 0 are padded with {paddings[0]}, those of dataset {number} with "
-                f"{paddings[1]}. Give each `.pad` the same lengths and value."
-            )
     return parts
-
-
-def _reads_final_arrays(part: Dataset, spec: Spec) -> bool:
-    """Return whether a part's requests are the arrays of a spec, in the same order."""
-    if part.is_mapped:
-        return False
-    requested = [
-        None if isinstance(request, MultiArrayRequest) else (request.shape[1:], request.dtype)
-        for request in part.requests(np.zeros(0, np.int64), Draw())
-    ]
-    delivered = [
-        (leaf.shape, leaf.dtype) if leaf.form == "dense" else None for leaf in leaves(spec)
-    ]
-    # Equal dicts may differ in order, and requests are in the order of the part's spec.
-    return spec_text(part.spec) == spec_text(spec) and requested == delivered
 
 
 def _conversion_hint(one: Dataset, other: Dataset) -> str:
@@ -391,18 +371,13 @@ def _conversion_hint(one: Dataset, other: Dataset) -> str:
         return "`.astype` makes the dtypes of ragged rows alike; `.pad` makes dense rows of them."
     if "ragged" in forms:
         return "`.pad` makes dense rows of ragged ones."
+    if "padded" in forms:
+        return "Give each `.pad` the same lengths and value, because a batch has one length."
     if forms == {"sparse"}:
         return "Use `.astype`, or cut the rows."
     if "sparse" in forms:
         return "`.sparse()` makes rows of a sparse matrix sparse: call it on all, or on none."
     return "Use `.astype`, cut the rows, or `.map` to make them alike."
-
-
-def _paddings(part: Dataset) -> str:
-    """Return a description of the padding of ragged rows; empty if none are padded."""
-    requests = part.requests(np.zeros(0, np.int64), Draw()) if part.is_multi_array else ()
-    paddings = [request.padding for request in requests if isinstance(request, MultiArrayRequest)]
-    return " and ".join(filter(None, paddings))
 
 
 def _ascends(chosen: Selection) -> bool:

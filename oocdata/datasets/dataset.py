@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import operator
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
@@ -121,7 +121,7 @@ class Described:
         return fields_of(self)
 
 
-class Dataset(Described, Splitting):
+class Dataset(Described, Splitting, ABC):
     """Elements by position: the base class of views, windows, patches, zips, maps and others.
 
     Every dataset has a length, can be indexed, is a map-style dataset for PyTorch and a
@@ -150,10 +150,9 @@ class Dataset(Described, Splitting):
     ) -> Batch:
         """Return the batch made of the arrays of `requests`, in the same order."""
         spec = self.spec
-        batch: Batch = (
+        return (
             next(arrays) if isinstance(spec, ArraySpec) else map_tree(lambda _: next(arrays), spec)
         )
-        return batch
 
     @property
     def blocks(self) -> AnyBlocks:
@@ -606,7 +605,6 @@ def nonzero_positions(name: str, flags: Dataset) -> NDArray[np.int64]:
         values = block.values.reshape(-1)
         if values.dtype.kind == "f" and np.isnan(values).any():
             raise ArgumentError(f"`{name}` must hold flags; got NaN in {flags!r}.")
-        positions: NDArray[np.int64] = np.flatnonzero(values) + block.rows.start
-        return positions
+        return np.flatnonzero(values) + block.rows.start
 
     return np.concatenate([np.zeros(0, np.int64), *registry.call("each_block", flags, nonzero)])

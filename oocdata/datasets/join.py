@@ -92,8 +92,12 @@ def join(
         raise ArgumentError(f"`join` must get two datasets or more; got {datasets!r}.")
     arguments = _ids_of_each(on, named, len(parts))
     _check_units(arguments)
-    pairs = zip(parts, arguments, strict=True)
-    ids = [_one_per_element(part, as_ids("on", argument, "iufmMU")) for part, argument in pairs]
+    ids = [as_ids("on", argument, "iufmMU") for argument in arguments]
+    for part, each in zip(parts, ids, strict=True):
+        if len(each) != len(part):
+            raise ArgumentError(
+                f"`on` must hold an id for each element; got {len(each)} for {len(part)} elements."
+            )
     partners = [np.arange(len(ids[0]))]
     partners += [matches(ids[0], others, how, tolerance) for others in ids[1:]]
     matched = np.logical_and.reduce([positions >= 0 for positions in partners])
@@ -170,15 +174,6 @@ def _check_units(arguments: list[Any]) -> None:
         )
 
 
-def _one_per_element(part: Dataset, ids: NDArray[Any]) -> NDArray[Any]:
-    """Return ids after checking that there is one per element."""
-    if len(ids) != len(part):
-        raise ArgumentError(
-            f"`on` must hold an id for each element; got {len(ids)} for {len(part)} elements."
-        )
-    return ids
-
-
 def _in_common_dtype(ids: NDArray[Any], others: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
     """Return both arrays of ids in one dtype that represents all of them exactly."""
     kinds = {"number" if one.dtype.kind in "iuf" else one.dtype.kind for one in (ids, others)}
@@ -199,14 +194,12 @@ def _in_common_dtype(ids: NDArray[Any], others: NDArray[Any]) -> tuple[NDArray[A
 def _distance(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
     """Return the distances between ids; as uint64 for integers and dates."""
     if one.dtype.kind == "f":
-        apart: NDArray[Any] = np.abs(one - other)
-        return apart
+        return np.abs(one - other)
     if one.dtype.kind in "mM":
         one, other = one.view(np.int64), other.view(np.int64)
     # Modulo 2**64 the difference is exact, even if int64 would overflow.
     high, low = np.maximum(one, other), np.minimum(one, other)
-    whole: NDArray[Any] = high.astype(np.uint64) - low.astype(np.uint64)
-    return whole
+    return high.astype(np.uint64) - low.astype(np.uint64)
 
 
 def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:

@@ -76,9 +76,6 @@ class Map(Dataset):
     def __repr__(self) -> str:
         return f"<Map of {getattr(self.fn, '__name__', self.fn)!s} over {self.source!r}>"
 
-    def __len__(self) -> int:
-        return len(self.source)
-
     @cached_property
     def spec(self) -> Spec:
         """Shapes and dtypes of a result's element; reads one element if no spec was given."""
@@ -99,8 +96,7 @@ class Map(Dataset):
                 return leaf
             return ArraySpec(leaf.shape, check_dtype(leaf.dtype).newbyteorder("="))
 
-        checked: Spec = map_tree(native, spec)
-        return checked
+        return map_tree(native, spec)
 
     is_mapped = True
 
@@ -111,8 +107,8 @@ class Map(Dataset):
         return elements * sum(each.nbytes for each in requests) + self._object_bytes(elements)
 
     @property
-    def _inner(self) -> Dataset:
-        return self.source
+    def _members(self) -> tuple[Dataset]:
+        return (self.source,)
 
     def _with_members(self, members: Sequence[Any]) -> Self:
         (source,) = members
@@ -130,34 +126,31 @@ class Map(Dataset):
         batch = self.source.assemble(arrays, positions, draw)
         length = len(next(leaves(batch)))
         if length == 0:  # don't call the function on an empty batch
-            empty: Batch = map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
-            return empty
+            return map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
         return self._check_result(self._apply(batch, draw, length))
 
     def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
-        if self.batched:
-            result = map_tree(as_leaf, self._call(batch, draw.rng if self.rng else None))
-            for array in leaves(result):
-                if array.ndim == 0 and array.dtype.kind not in "biufc":
-                    raise MapError(
-                        "a mapped function must return arrays of numbers, in tuples and dicts; "
-                        f"{self._name} returned {array.dtype} of shape {array.shape}."
-                    )
-                if array.ndim == 0 or len(array) != length:
-                    raise MapError(
-                        f"a mapped function must keep the {length} elements of its batch; "
-                        f"{self._name} returned an array of shape {array.shape}. Give "
-                        "`batched=False` for a function of one element."
-                    )
-        else:
+        if not self.batched:
             elements = []
             for place in range(length):
                 rng = draw.rng_of(place) if self.rng else None
                 element = self._call(map_tree(itemgetter(place), batch), rng)
                 elements.append(map_tree(as_leaf, element))
-            result = self._stack(elements)
-        checked: Batch = result
-        return checked
+            return self._stack(elements)
+        result = map_tree(as_leaf, self._call(batch, draw.rng if self.rng else None))
+        for array in leaves(result):
+            if array.ndim == 0 and array.dtype.kind not in "biufc":
+                raise MapError(
+                    "a mapped function must return arrays of numbers, in tuples and dicts; "
+                    f"{self._name} returned {array.dtype} of shape {array.shape}."
+                )
+            if array.ndim == 0 or len(array) != length:
+                raise MapError(
+                    f"a mapped function must keep the {length} elements of its batch; "
+                    f"{self._name} returned an array of shape {array.shape}. Give "
+                    "`batched=False` for a function of one element."
+                )
+        return result
 
     def _call(self, batch: Any, rng: np.random.Generator | None) -> Any:
         arguments = batch if isinstance(batch, tuple) else (batch,)
@@ -188,8 +181,7 @@ class Map(Dataset):
                 f"{self._name} returned {spec_text(actual)}. Convert with `.astype(...)` in the "
                 "function, or give `spec`."
             )
-        aligned: Batch = align(result, self.spec)
-        return aligned
+        return align(result, self.spec)
 
     @property
     def _name(self) -> str:

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from oocdata.datasets.dataset import Dataset, Draw, fields_of
-from oocdata.datasets.request import ArrayRequest, Composite, Request
+from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.request import ArrayRequest, Composite, Request, of_sources
 from oocdata.datasets.spec import Spec, align, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import Read, empty_parts
@@ -83,12 +83,42 @@ def allocate(
     return whole, [part[:size] for part, size in zip(parts, sizes, strict=True)]
 
 
-class MultiArrayRequest(ArrayRequest):
-    """A request for rows whose batch is several arrays, or an array of data-dependent shape."""
+@dataclass(frozen=True)
+class MultiArrayRequest(Composite):
+    """A request for rows whose batch is several arrays, or an array of data-dependent shape.
+
+    Attributes
+    ----------
+    members : tuple of (Request, places)
+        Requests of the rows of one or several views; see `Composite`.
+    view : MultiArrayView
+        The first of the views, which makes batches of the rows of all.
+    """
+
+    members: tuple[tuple[Request, NDArray[np.int64]], ...]
+    view: MultiArrayView
+
+    def read(self) -> Any:
+        """Read as one batch."""
+        (batch,) = self.read_parts([self.shape[0]], Read())
+        return batch
+
+    def read_parts(self, lengths: list[int], read: Read, room: int = 0) -> list[Any]:
+        """Read several batches at once; see `ArrayRequest.read_parts`."""
+        shares = [(self.view.locate(request), places) for request, places in self.members]
+        located = shares[0][0] if len(shares) == 1 else self.view.join(shares, self.shape[0])
+        return self.view.make_batches(located, lengths, read)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class MultiArrayView(View):
+    """A view of rows whose batch is several arrays, or an array of data-dependent shape."""
+
+    is_multi_array = True
 
     @abstractmethod
-    def locate(self) -> Any:
-        """Locate the rows, and find their lengths."""
+    def locate(self, request: Request) -> Any:
+        """Locate the rows of a request, and find their lengths."""
 
     @abstractmethod
     def join(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
@@ -98,36 +128,11 @@ class MultiArrayRequest(ArrayRequest):
     def make_batches(self, located: Any, lengths: list[int], read: Read) -> list[Any]:
         """Return batches of the given numbers of rows, read from located rows; see `read_parts`."""
 
-    @property
-    def padding(self) -> str:
-        """Description of the padding, if any; requests with different padding can't be joined."""
-        return ""
-
-    def read(self) -> Any:
-        """Read as one batch."""
-        (batch,) = self.read_parts([self.shape[0]], Read())
-        return batch
-
-    def read_parts(self, lengths: list[int], read: Read, room: int = 0) -> list[Any]:
-        """Read several batches at once; see `ArrayRequest.read_parts`."""
-        return self.make_batches(self.locate(), lengths, read)
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class MultiArrayView(View):
-    """A view of rows whose batch is several arrays, or an array of data-dependent shape."""
-
-    _request: ClassVar[type[Request]]
-    """A `MultiArrayRequest` with the fields that the subclass adds to `View`."""
-
-    is_multi_array = True
-
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the request for the rows at positions."""
-        (request,) = super().requests(positions, draw)
-        fields = fields_of(self)
-        added = {name: value for name, value in fields.items() if name not in _VIEW_FIELDS}
-        return (self._request(**fields_of(request), **added),)
+        (request,) = of_sources(super().requests(positions, draw))
+        members = ((request, np.arange(len(positions))),)
+        return (MultiArrayRequest(members, request.shape, request.dtype, self),)
 
     def __getitem__(self, key: Any) -> Any:
         """Read one row as the only row of a batch, or select without reading."""
@@ -141,41 +146,10 @@ class MultiArrayView(View):
         )
 
 
-_VIEW_FIELDS = View.__dataclass_fields__
-
-
-@dataclass(frozen=True)
-class MultiArrayComposite(MultiArrayRequest, Composite):
-    """Several composed requests that each fill some places of the batch."""
-
-    members: tuple[tuple[MultiArrayRequest, NDArray[np.int64]], ...]
-
-    def locate(self) -> Any:
-        """Locate the rows of all members, in their places."""
-        located = [(request.locate(), places) for request, places in self.members]
-        return self.join(located, self.shape[0])
-
-    def join(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
-        """Join rows by the method of the members."""
-        return self.members[0][0].join(shares, rows)
-
-    def make_batches(self, located: Any, lengths: list[int], read: Read) -> list[Any]:
-        """Make batches by the method of the members."""
-        return self.members[0][0].make_batches(located, lengths, read)
-
-
-class _Placeholder(Composite):
-    """A placeholder for a request whose rows are read by a joined request."""
-
-    def read(self) -> None:
-        """Return None, without reading."""
-
-
 def placeholder_if_multi_array(request: ArrayRequest) -> ArrayRequest:
-    """Return a placeholder for a request that was joined with others, else the request itself."""
-    if isinstance(request, MultiArrayRequest):
-        return _Placeholder((), (0,), request.dtype)
-    return request
+    """Return an empty request in place of one that was joined with others, else the request."""
+    is_joined = isinstance(request, MultiArrayRequest)
+    return Composite((), (0,), request.dtype) if is_joined else request
 
 
 def join_requests(
@@ -185,11 +159,15 @@ def join_requests(
     first = requests[0]
     if len(requests) == 1:
         return first
-    kind: type[Composite] = (
-        MultiArrayComposite if isinstance(first, MultiArrayRequest) else Composite
-    )
-    shape = (sum(map(len, where)), *first.shape[1:])
-    return kind(tuple(zip(requests, where, strict=True)), shape, first.dtype)
+    shape, pairs = (sum(map(len, where)), *first.shape[1:]), zip(requests, where, strict=True)
+    if not isinstance(first, MultiArrayRequest):
+        return Composite(tuple(pairs), shape, first.dtype)
+    members = [
+        (member, places[own])
+        for request, places in pairs
+        for member, own in request.members  # type: ignore[attr-defined]  # as the first
+    ]
+    return replace(first, members=tuple(members), shape=shape)
 
 
 def multi_array_requests(

@@ -157,8 +157,7 @@ class Patches(Dataset):
                 shape[axis] = length
             return ArraySpec(tuple(shape), leaf.dtype)
 
-        spec: Spec = map_tree(cut, self.dataset.spec)
-        return spec
+        return map_tree(cut, self.dataset.spec)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -172,11 +171,9 @@ class Patches(Dataset):
         if self.step:
             counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
             numbers = np.unravel_index(patches % self.per_row, counts)
-            grid: NDArray[np.int64] = np.stack(numbers, axis=1) * np.array(self.step)
-            return grid
+            return np.stack(numbers, axis=1) * np.array(self.step)
         columns = [_uniform(draw, patches, axis, room + 1) for axis, room in enumerate(free)]
-        places: NDArray[np.int64] = np.stack(columns, axis=1)
-        return places
+        return np.stack(columns, axis=1)
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the requests for the crops of each array."""
@@ -222,8 +219,8 @@ class Patches(Dataset):
         )
 
     @property
-    def _inner(self) -> Dataset:
-        return self.dataset
+    def _members(self) -> tuple[Dataset]:
+        return (self.dataset,)
 
     def _with_members(self, members: Sequence[Any]) -> Self:
         (dataset,) = members

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.multi_array import (
     MultiArrayBatch,
-    MultiArrayRequest,
     MultiArrayView,
     aligned_length,
     allocate,
@@ -88,35 +87,6 @@ class RaggedBatch(MultiArrayBatch):
         return RaggedBatch(self.values[splits[0] : splits[-1]].copy(), splits - splits[0])
 
 
-@dataclass(frozen=True)
-class _RaggedRequest(MultiArrayRequest, Request):
-    """A request for ragged rows, delivered as a `RaggedBatch`."""
-
-    def locate(self) -> LocatedRows:
-        return locate(self.source, self.origins[:, 0])
-
-    def join(
-        self, shares: Sequence[tuple[LocatedRows, NDArray[np.int64]]], rows: int
-    ) -> LocatedRows:
-        return join_located(rows, shares)
-
-    def make_batches(self, located: LocatedRows, lengths: list[int], read: Read) -> list[Any]:
-        row_lengths = located.lengths
-        ends, borders = np.concatenate(([0], np.cumsum(row_lengths))), np.cumsum([0, *lengths])
-        firsts = ends[borders]  # the number of each batch's first value among all values
-        whole, parts = allocate(
-            np.diff(firsts).tolist(), inner_shape(self.source), self.dtype, read
-        )
-        begins = np.arange(len(parts)) * (len(whole) // len(parts))
-        # Read all rows of all batches at once.
-        targets = ends[:-1] + np.repeat(begins - firsts[:-1], lengths)
-        read_to(located, np.zeros_like(row_lengths), row_lengths, whole, targets)
-        splits = [
-            ends[start : stop + 1] - ends[start] for start, stop in pairwise(borders.tolist())
-        ]
-        return list(map(RaggedBatch, parts, splits))
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Ragged(MultiArrayView):
     """A view of ragged rows; made by `oocdata.ragged`, and by `oocdata.open` for such arrays.
@@ -126,7 +96,6 @@ class Ragged(MultiArrayView):
     """
 
     _public: ClassVar[Sequence[str]] = ("lengths", "longest", "mask", "pad")
-    _request: ClassVar[type[Request]] = _RaggedRequest
 
     def __repr__(self) -> str:
         shape = "".join(f", {length}" for length in self.spec.shape[1:])
@@ -177,6 +146,33 @@ class Ragged(MultiArrayView):
     def row_lengths(self) -> NDArray[np.int64]:
         """Return the length of each row; reads all lengths."""
         return np.asarray(self.lengths)
+
+    def locate(self, request: Request) -> LocatedRows:
+        """Locate the rows of a request; see `MultiArrayView.locate`."""
+        return locate(request.source, request.origins[:, 0])
+
+    def join(
+        self, shares: Sequence[tuple[LocatedRows, NDArray[np.int64]]], rows: int
+    ) -> LocatedRows:
+        """Return the located rows of several requests as one; see `MultiArrayView.join`."""
+        return join_located(rows, shares)
+
+    def make_batches(self, located: LocatedRows, lengths: list[int], read: Read) -> list[Any]:
+        """Return batches of the given numbers of rows; see `MultiArrayView.make_batches`."""
+        row_lengths = located.lengths
+        ends, borders = np.concatenate(([0], np.cumsum(row_lengths))), np.cumsum([0, *lengths])
+        firsts = ends[borders]  # the number of each batch's first value among all values
+        whole, parts = allocate(
+            np.diff(firsts).tolist(), inner_shape(self.source), self.dtype, read
+        )
+        begins = np.arange(len(parts)) * (len(whole) // len(parts))
+        # Read all rows of all batches at once.
+        targets = ends[:-1] + np.repeat(begins - firsts[:-1], lengths)
+        read_to(located, np.zeros_like(row_lengths), row_lengths, whole, targets)
+        splits = [
+            ends[start : stop + 1] - ends[start] for start, stop in pairwise(borders.tolist())
+        ]
+        return list(map(RaggedBatch, parts, splits))
 
     def _view_of(self, source: Source) -> View:
         """Return the view of another source with the same rows, and the same selection."""
@@ -255,20 +251,43 @@ class Ragged(MultiArrayView):
         return several or length
 
 
-@dataclass(frozen=True)
-class _BoundedRequest(_RaggedRequest):
-    """A request for ragged rows that are padded per batch; fields as in `Bounded`."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Bounded(Ragged):
+    """Ragged rows, padded to one length in each batch; made by `Ragged.pad` and `Ragged.mask`.
+
+    Attributes
+    ----------
+    bounds : tuple of int
+        Ascending lengths that batches may have. Rows are truncated to the last.
+    value : number
+        Padding value.
+    is_mask : bool
+        Whether batches are the mask of values, instead of the values.
+    """
 
     bounds: tuple[int, ...]
     value: Any
     is_mask: bool
 
-    @property
-    def padding(self) -> str:
-        """Description of the lengths, and of the padding value or mask."""
-        to = ", ".join(map(str, self.bounds))
-        value = np.array(self.value).astype(self.dtype)
-        return f"a mask up to {to}" if self.is_mask else f"{value} up to {to}"
+    def __repr__(self) -> str:
+        return f"<Bounded: {len(self)} rows of {self.spec}>"
+
+    @cached_property
+    def spec(self) -> ArraySpec:
+        """Shape and dtype of a row, with None for the length in its batch."""
+        inner = () if self.is_mask else inner_shape(self.source)
+        value = "as a mask" if self.is_mask else f"with {np.array(self.value).astype(self.dtype)}"
+        padding = f"{value} up to {', '.join(map(str, self.bounds))}"
+        return ArraySpec((None, *inner), self.dtype, "padded", padding)
+
+    def array_bytes(self, elements: int) -> list[int]:
+        """Return the bytes of a batch of the largest length."""
+        return [aligned_length(elements * self.bounds[-1]) * self.spec.nbytes, 16]
+
+    def input_bytes(self, elements: int) -> int:
+        """Return an upper bound of the bytes of the values as read."""
+        read = 0 if self.is_mask else self.source.dtype.itemsize
+        return elements * self.bounds[-1] * read * (self.spec.nbytes // self.dtype.itemsize)
 
     def make_batches(self, located: LocatedRows, lengths: list[int], read: Read) -> list[Any]:
         """Return each batch, padded to the smallest length that holds its rows."""
@@ -293,44 +312,3 @@ class _BoundedRequest(_RaggedRequest):
         if not self.is_mask:  # read all rows of all batches at once
             read_to(located, np.zeros_like(counts), counts, whole, np.concatenate(targets))
         return batches
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Bounded(Ragged):
-    """Ragged rows, padded to one length in each batch; made by `Ragged.pad` and `Ragged.mask`.
-
-    Attributes
-    ----------
-    bounds : tuple of int
-        Ascending lengths that batches may have. Rows are truncated to the last.
-    value : number
-        Padding value.
-    is_mask : bool
-        Whether batches are the mask of values, instead of the values.
-    """
-
-    bounds: tuple[int, ...]
-    value: Any
-    is_mask: bool
-
-    _request: ClassVar[type[Request]] = _BoundedRequest
-
-    def __repr__(self) -> str:
-        return (
-            f"<Bounded: {len(self)} rows of {self.spec} up to {', '.join(map(str, self.bounds))}>"
-        )
-
-    @cached_property
-    def spec(self) -> ArraySpec:
-        """Shape and dtype of a row, with None for the length in its batch."""
-        inner = () if self.is_mask else inner_shape(self.source)
-        return ArraySpec((None, *inner), self.dtype, "padded")
-
-    def array_bytes(self, elements: int) -> list[int]:
-        """Return the bytes of a batch of the largest length."""
-        return [aligned_length(elements * self.bounds[-1]) * self.spec.nbytes, 16]
-
-    def input_bytes(self, elements: int) -> int:
-        """Return an upper bound of the bytes of the values as read."""
-        read = 0 if self.is_mask else self.source.dtype.itemsize
-        return elements * self.bounds[-1] * read * (self.spec.nbytes // self.dtype.itemsize)

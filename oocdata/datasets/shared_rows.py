@@ -62,7 +62,7 @@ class StoredRows:
     @cached_property
     def arrays(self) -> tuple[Hashable, ...]:
         """Keys that identify the arrays."""
-        return _arrays(self.view.source)
+        return arrays_of(self.view.source)
 
     def of_elements(self, elements: Ints) -> StoredRows:
         """Return the rows of selected elements; elements at other positions are dropped."""
@@ -193,19 +193,14 @@ def stored_rows(
     return [rows for part, own in parts_at(along) for rows in stored_rows(part, own, places)]
 
 
-def arrays_of(source: Source) -> list[Hashable]:
-    """Return keys of the arrays that a source reads, once per use of an array."""
+def arrays_of(source: Source) -> tuple[Hashable, ...]:
+    """Return keys of the arrays that a source reads, in order, once per use of an array."""
     views = getattr(source, "views", None)  # only of `Stacked`
-    if views is None:
-        return list(_arrays(source))
-    return [array for view in views for array in arrays_of(view.source)]
-
-
-def _arrays(source: Source) -> tuple[Hashable, ...]:
-    """Return keys of the arrays that a source consists of, in order."""
+    if views is not None:
+        return tuple(array for view in views for array in arrays_of(view.source))
     row_source = getattr(source, "row_source", None)
     if row_source is not None:
-        return _arrays(row_source)
+        return arrays_of(row_source)
     storage = source.storage()
     names = storage.part_names or ((storage.path, storage.key),)
     if storage.opened is None or len(names) != len(storage.parts):

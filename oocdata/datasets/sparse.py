@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -13,7 +13,6 @@ from numpy.typing import DTypeLike, NDArray
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.multi_array import (
     MultiArrayBatch,
-    MultiArrayRequest,
     MultiArrayView,
     aligned_length,
     allocate,
@@ -90,56 +89,9 @@ class SparseBatch(MultiArrayBatch):
         return dense
 
 
-@dataclass(frozen=True)
-class _SparseRequest(MultiArrayRequest, Request):
-    """A request for rows of a sparse source, delivered as a `SparseBatch`."""
-
-    def locate(self) -> list[Entries]:
-        return read_entries(self.source, self.origins, self.extent)
-
-    def join(
-        self, shares: Sequence[tuple[list[Entries], NDArray[np.int64]]], rows: int
-    ) -> list[Entries]:
-        parts = [entries for located, _ in shares for entries in located]
-        return reorder_entries(parts, [places for _, places in shares], self.dtype)
-
-    def make_batches(
-        self, located: list[Entries], lengths: list[int], read: Read
-    ) -> list[SparseBatch]:
-        counts = np.concatenate([np.empty(0, np.int64), *(entries.counts for entries in located)])
-        ends = np.concatenate(([0], np.cumsum(counts)))
-        starts = np.cumsum([0, *lengths])
-        rows = np.arange(len(counts)) - np.repeat(starts[:-1], lengths)
-        firsts = ends[starts].tolist()  # the number of each batch's first value among all values
-        sizes = [stop - first for first, stop in pairwise(firsts)]
-        _, indices = allocate(sizes, (2,), np.int64, read)
-        _, values = allocate(sizes, (), self.dtype, read)
-        borders = np.cumsum([0, *(len(entries.counts) for entries in located)])
-        batches = (starts.searchsorted(borders, side="right") - 1).tolist()
-        for place, (entries, (start, stop)) in enumerate(
-            zip(located, pairwise(borders.tolist()), strict=True)
-        ):
-            row_of = np.repeat(rows[start:stop], entries.counts)
-            begin, end = int(ends[start]), int(ends[stop])
-            for batch in range(batches[place], min(batches[place + 1] + 1, len(sizes))):
-                first, last = max(begin, firsts[batch]), min(end, firsts[batch + 1])
-                target = slice(first - firsts[batch], last - firsts[batch])
-                part = slice(first - begin, last - begin)
-                indices[batch][target, 0] = row_of[part]
-                indices[batch][target, 1] = entries.columns[part]
-                values[batch][target] = entries.values[part]
-        width = self.extent.lengths[1]
-        return [
-            SparseBatch(batch_indices, batch_values, (length, width))
-            for batch_indices, batch_values, length in zip(indices, values, lengths, strict=True)
-        ]
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Sparse(MultiArrayView):
     """A view of a sparse matrix whose batches are `SparseBatch`; made by `Dataset.sparse`."""
-
-    _request: ClassVar[type[Request]] = _SparseRequest
 
     def __post_init__(self) -> None:
         if len(self.element) != 1 or self.placement.flipped:
@@ -164,6 +116,49 @@ class Sparse(MultiArrayView):
     def input_bytes(self, elements: int) -> int:
         """Return the bytes of the stored values and columns as read."""
         return elements * self._longest * entry_bytes(self.source)
+
+    def locate(self, request: Request) -> list[Entries]:
+        """Read the entries of a request's rows; see `MultiArrayView.locate`."""
+        return read_entries(request.source, request.origins, request.extent)
+
+    def join(
+        self, shares: Sequence[tuple[list[Entries], NDArray[np.int64]]], rows: int
+    ) -> list[Entries]:
+        """Return the entries of several requests as one; see `MultiArrayView.join`."""
+        parts = [entries for located, _ in shares for entries in located]
+        return reorder_entries(parts, [places for _, places in shares], self.dtype)
+
+    def make_batches(
+        self, located: list[Entries], lengths: list[int], read: Read
+    ) -> list[SparseBatch]:
+        """Return batches of the given numbers of rows; see `MultiArrayView.make_batches`."""
+        counts = np.concatenate([np.empty(0, np.int64), *(entries.counts for entries in located)])
+        ends = np.concatenate(([0], np.cumsum(counts)))
+        starts = np.cumsum([0, *lengths])
+        rows = np.arange(len(counts)) - np.repeat(starts[:-1], lengths)
+        firsts = ends[starts].tolist()  # the number of each batch's first value among all values
+        sizes = [stop - first for first, stop in pairwise(firsts)]
+        _, indices = allocate(sizes, (2,), np.int64, read)
+        _, values = allocate(sizes, (), self.dtype, read)
+        borders = np.cumsum([0, *(len(entries.counts) for entries in located)])
+        batches = (starts.searchsorted(borders, side="right") - 1).tolist()
+        for place, (entries, (start, stop)) in enumerate(
+            zip(located, pairwise(borders.tolist()), strict=True)
+        ):
+            row_of = np.repeat(rows[start:stop], entries.counts)
+            begin, end = int(ends[start]), int(ends[stop])
+            for batch in range(batches[place], min(batches[place + 1] + 1, len(sizes))):
+                first, last = max(begin, firsts[batch]), min(end, firsts[batch + 1])
+                target = slice(first - firsts[batch], last - firsts[batch])
+                part = slice(first - begin, last - begin)
+                indices[batch][target, 0] = row_of[part]
+                indices[batch][target, 1] = entries.columns[part]
+                values[batch][target] = entries.values[part]
+        (width,) = self.element
+        return [
+            SparseBatch(batch_indices, batch_values, (length, width))
+            for batch_indices, batch_values, length in zip(indices, values, lengths, strict=True)
+        ]
 
     @cached_property
     def _longest(self) -> int:

@@ -36,6 +36,8 @@ class ArraySpec:
     form : {"dense", "sparse", "ragged", "padded"}
         Form in a batch: an array, a `SparseBatch`, a `RaggedBatch`, or an array whose second axis
         has another length in each batch.
+    padding : str
+        Value and lengths of padded rows, in words.
 
     Examples
     --------
@@ -46,6 +48,7 @@ class ArraySpec:
     shape: tuple[int | None, ...]
     dtype: np.dtype[Any]
     form: Form = "dense"
+    padding: str = ""
 
     def __post_init__(self) -> None:
         dtype: Any = self.dtype
@@ -65,7 +68,8 @@ class ArraySpec:
     def __str__(self) -> str:
         lengths = ", ".join("None" if length is None else str(length) for length in self.shape)
         shape = f"({lengths}{',' if len(self.shape) == 1 else ''})"
-        return f"{shape} {self.kind}" + (f", {self.form}" if self.form != "dense" else "")
+        form = f", {self.form} {self.padding}".rstrip() if self.form != "dense" else ""
+        return f"{shape} {self.kind}{form}"
 
 
 Spec: TypeAlias = ArraySpec | tuple["Spec", ...] | dict[str, "Spec"]
@@ -170,14 +174,12 @@ def as_spec(tree: Any) -> Spec:
                 f"{value!r}. Write ooc.ArraySpec((3, 4), np.dtype('f4'))."
             ) from error
 
-    result: Spec = map_tree(leaf, tree)
-    return result
+    return map_tree(leaf, tree)
 
 
 def batched_spec(spec: Spec, length: int | None) -> Spec:
     """Return the spec of batches of a length, which is None if it varies."""
-    batched: Spec = map_tree(lambda leaf: replace(leaf, shape=(length, *leaf.shape)), spec)
-    return batched
+    return map_tree(lambda leaf: replace(leaf, shape=(length, *leaf.shape)), spec)
 
 
 def as_leaf(value: Any) -> NDArray[Any]:
@@ -200,8 +202,7 @@ def as_leaf(value: Any) -> NDArray[Any]:
 
 def spec_of(tree: Any, axes: int = 0) -> Spec:
     """Return the spec of a tree of arrays, without their first `axes` axes."""
-    spec: Spec = map_tree(lambda array: ArraySpec(array.shape[axes:], array.dtype), tree)
-    return spec
+    return map_tree(lambda array: ArraySpec(array.shape[axes:], array.dtype), tree)
 
 
 def as_dtype(argument: DTypeLike) -> np.dtype[Any]:

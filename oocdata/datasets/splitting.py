@@ -6,7 +6,6 @@ whose rows are all selected; so a window with rows in two parts is in neither.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -33,11 +32,11 @@ __all__ = ["Splitting"]
 Ids = ArrayLike | Any  # anything that numpy.asarray takes: a View, a DataArray
 
 
-class Splitting(ABC):
+class Splitting:
     """Methods of a dataset that split it, and the properties that they need."""
 
-    @abstractmethod
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self._split_members[0])
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -48,17 +47,12 @@ class Splitting(ABC):
     @property
     def _members(self) -> Sequence[Dataset]:
         """Datasets whose elements make up an element of this one, in order."""
-        return () if self._inner is None else (self._inner,)
-
-    @property
-    def _inner(self) -> Dataset | None:
-        """Dataset that this one is computed from element by element (by a function, …), or None."""
-        return None
+        return ()
 
     @property
     def _split_members(self) -> Sequence[Dataset]:
         """Datasets that determine selections and splits: `_members`, except for a cache."""
-        return self._members if self._inner is None else (self._inner,)
+        return self._members
 
     def _with_members(self, members: Sequence[Any]) -> Self:
         """Return the same dataset over other members, in their order."""
@@ -407,21 +401,18 @@ class Splitting(ABC):
 
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return a mask of the elements whose rows are all in a mask of rows, shape (len,)."""
-        mask: NDArray[np.bool_] = np.all(
-            [part._elements_within(rows) for part in self._members_with_ids], axis=0
-        )
-        return mask
+        return np.all([part._elements_within(rows) for part in self._members_with_ids], axis=0)
 
     @property
     def _elements_are_rows(self) -> bool:
         """Whether each element is one row, so that ids of rows are ids of elements."""
-        return self._inner is not None and self._inner._elements_are_rows
+        return all(part._elements_are_rows for part in self._split_members)
 
     # Shared rows ---------------------------------------------------------------------------------
 
-    def _arrays(self) -> list[Hashable]:
+    def _arrays(self) -> tuple[Hashable, ...]:
         """Return keys of the arrays that elements have rows of, once per use of an array."""
-        return [array for part in self._split_members for array in part._arrays()]
+        return tuple(array for part in self._split_members for array in part._arrays())
 
     def _stored_rows(self) -> list[StoredRows]:
         """Return the rows of each stored array in all elements; see `StoredRows`."""
@@ -471,12 +462,12 @@ class Splitting(ABC):
 
     def _mixture_to_split(self, method: str) -> Dataset | None:
         """Return the mixture whose members must be split one by one, or None for other datasets."""
-        if self.mixture is not None and self._inner is None:
+        if self.mixture is not None and len(self._split_members) > 1:
             raise ArgumentError(
                 f"a mixture must be cut before it is zipped or enumerated; got {self!r}. Call "
                 f"`{method}` on the mixture: it does so to each member."
             )
-        return None if self.mixture is None else self._inner
+        return None if self.mixture is None else self._split_members[0]
 
     # Along one of several sample axes -------------------------------------------------------------
 
@@ -497,8 +488,10 @@ class Splitting(ABC):
 
     def _select_along(self, at: int, places: range) -> Self:
         """Return the elements in a range of positions along one of several sample axes."""
-        if self._inner is not None:
-            return self._with_members([self._inner._select_along(at, places)])
+        return self._with_members([part._select_along(at, places) for part in self._split_members])
+
+    def _select_in_range(self, at: int, places: range) -> Self:
+        """Return the elements of `_select_along` as a selection, along one axis."""
         return self._select(as_range(np.flatnonzero(self._in_range(at, places))))
 
     def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:

@@ -17,7 +17,7 @@ from oocdata.datasets.chunking import blocks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
 from oocdata.datasets.parts import Parts
-from oocdata.datasets.request import Placement, Request
+from oocdata.datasets.request import ArrayRequest, Placement, Request
 from oocdata.datasets.shared_rows import StoredRows, arrays_of, stored_rows
 from oocdata.datasets.spec import ArraySpec, as_dtype
 from oocdata.engines.axes import axis_numbers, sample_axes
@@ -295,7 +295,7 @@ class View(Dataset):
             origins[:, axis] = places
         return origins
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the request for the rows at positions."""
         origins = self.origins(take(self.rows, positions))
         shape = (len(positions), *self.element)
@@ -325,7 +325,7 @@ class View(Dataset):
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         return rows
 
-    def _arrays(self) -> list[Hashable]:
+    def _arrays(self) -> tuple[Hashable, ...]:
         return arrays_of(self.source) * (1 if first_repeat(self.rows) is None else 2)
 
     def _stored_rows(self) -> list[StoredRows]:
@@ -409,8 +409,7 @@ class View(Dataset):
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Read the rows at positions, shape ``(n, *element)``; see `Dataset.take`."""
-        rows: NDArray[Any] = super().take(positions)  # type: ignore[assignment]
-        return rows
+        return super().take(positions)  # type: ignore[return-value]
 
     def __getitem__(self, key: Any) -> Any:
         """Read one row (an int first), or select rows and parts of them without reading.
@@ -418,7 +417,8 @@ class View(Dataset):
         A name selects that field of a structured dtype.
         """
         rows = self.rows
-        if type(key) is int and -len(rows) <= key < len(rows):  # fast path
+        # A row of 16 KiB of a cached .npy takes 10 µs of CPU time; through `take` 19 µs.
+        if type(key) is int and -len(rows) <= key < len(rows):
             number = rows[key]
             out = np.empty(self.element, self.dtype)
             if out.size:
@@ -473,8 +473,7 @@ class View(Dataset):
             view._cut([*whole[:axis], slice(int(run[0]), int(run[-1]) + 1), *whole[axis + 1 :]])
             for run in runs
         ]
-        result: View = parts[0] if len(parts) == 1 else registry.call("concatenate", parts, axis)
-        return result
+        return parts[0] if len(parts) == 1 else registry.call("concatenate", parts, axis)
 
     def _field(self, name: str) -> View:
         """Return one field of structured rows; the field's own axes come last in an element."""
@@ -617,8 +616,7 @@ class View(Dataset):
         return registry.call("parse", self, features)
 
     def _as_sparse(self) -> Dataset | None:
-        rows: Dataset | None = registry.call("sparse", self) if is_sparse(self.source) else None
-        return rows
+        return registry.call("sparse", self) if is_sparse(self.source) else None
 
     # Windows -------------------------------------------------------------------------------------
 

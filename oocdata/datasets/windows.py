@@ -149,8 +149,7 @@ class Windows(Dataset):
 
     @property
     def _members(self) -> tuple[View, ...]:
-        members: tuple[View, ...] = self.views
-        return members
+        return self.views
 
     @cached_property
     def anchors(self) -> Anchors:
@@ -197,8 +196,7 @@ class Windows(Dataset):
     @cached_property
     def spec(self) -> Spec:
         """Shapes and dtypes of the arrays and masks of an element."""
-        spec: Spec = map_tree(lambda leaf: leaf.spec, self.layout)
-        return spec
+        return map_tree(lambda leaf: leaf.spec, self.layout)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -270,7 +268,7 @@ class Windows(Dataset):
     def _select_along(self, at: int, places: range) -> Self:
         last, whole = at == len(self.sample_shape) - 1, self.sample_shape[at]
         if last and self.pad:  # windows of a cut view would repeat the rows at the cut
-            return super()._select_along(at, places)
+            return self._select_in_range(at, places)
         # Along time, start a part where a window starts, so that its windows are a subset.
         shift = self.shift if last else 1
         start, views = -(-places.start // shift) * shift, []
@@ -282,6 +280,8 @@ class Windows(Dataset):
             views.append(view._with_places(view.axes[at], part))
         windows = replace(self, views=tuple(views))
         return replace(windows, chosen=range(windows.anchors.count()))
+
+    _elements_are_rows = False
 
     @property
     def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:

@@ -42,14 +42,10 @@ class Zip(Dataset):
         rest = iter(members)
         return replace(self, parts=map_tree(lambda _: next(rest), self.parts))
 
-    def __len__(self) -> int:
-        return len(self._members[0])
-
     @property
     def spec(self) -> Spec:
         """Specs of the parts, in the same tuple or dict."""
-        spec: Spec = map_tree(lambda part: part.spec, self.parts)
-        return spec
+        return map_tree(lambda part: part.spec, self.parts)
 
     def _as_sparse(self) -> Dataset | None:
         pairs = [(part, part._as_sparse()) for part in self._members]
@@ -78,7 +74,7 @@ class Zip(Dataset):
         if at == len(self.sample_shape) - 1 and (
             len(self._shifts_and_spans) > 1 or None in self._shifts_and_spans
         ):
-            return super()._select_along(at, places)  # ranges of each part would not pair up
+            return self._select_in_range(at, places)  # ranges of each part would not pair up
         several = self._multi_axis_members
         if len(several) == len(self._members):
             chosen: Selection = range(0)  # not needed
@@ -93,8 +89,7 @@ class Zip(Dataset):
 
     def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
         masks = [part._in_range(at, places) for part in self._multi_axis_members]
-        mask: NDArray[np.bool_] = np.all(masks, axis=0)
-        return mask
+        return np.all(masks, axis=0)
 
     @property
     def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
@@ -110,16 +105,11 @@ class Zip(Dataset):
         most = max(len(part.sample_shape) for part in self._members)
         return others or [part for part in self._members if len(part.sample_shape) == most]
 
-    @property
-    def _elements_are_rows(self) -> bool:
-        return all(part._elements_are_rows for part in self._members)
-
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
     ) -> Batch:
         """Return the parts' batches in the same tuple or dict."""
-        batch: Batch = map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
-        return batch
+        return map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
 
 
 def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as in tf.data and Grain

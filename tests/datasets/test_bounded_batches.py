@@ -99,7 +99,7 @@ def test_zips_splits_and_loaders(rows: ooc.Ragged) -> None:
     assert fingerprint(again) == fingerprint(loader)
     assert_array_equal(again.batch(2, 1)[0], loader.batch(2, 1)[0])
     assert rows.pad(BOUNDS)[7].shape == (BOUNDS[np.searchsorted(BOUNDS, LENGTHS[7])], 2)
-    assert str(pairs.spec[0]) == "(None, 2) int32, padded"
+    assert str(pairs.spec[0]) == "(None, 2) int32, padded with -1 up to 5, 10, 30"
 
 
 def test_invalid_calls(rows: ooc.Ragged) -> None:
