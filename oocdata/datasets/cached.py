@@ -38,7 +38,8 @@ class Cached(Dataset):
     @property
     def spec(self) -> Spec:
         """Shapes and dtypes of an element's arrays."""
-        return map_tree(lambda view: view.spec, self.stored)
+        spec: Spec = map_tree(lambda view: view.spec, self.stored)
+        return spec
 
     @property
     def _split_members(self) -> tuple[Dataset]:

@@ -150,9 +150,10 @@ class Dataset(Described, Splitting, ABC):
     ) -> Batch:
         """Return the batch made of the arrays of `requests`, in the same order."""
         spec = self.spec
-        return (
+        batch: Batch = (
             next(arrays) if isinstance(spec, ArraySpec) else map_tree(lambda _: next(arrays), spec)
         )
+        return batch
 
     @property
     def blocks(self) -> AnyBlocks:
@@ -373,7 +374,8 @@ class Dataset(Described, Splitting, ABC):
         >>> ooc.open(np.arange(10, 20)).enumerate()[::-3].take([1])
         (array([6]), array([16]))
         """
-        return registry.call("enumerate", self)
+        result: Zip = registry.call("enumerate", self)
+        return result
 
     def map(
         self,
@@ -419,7 +421,8 @@ class Dataset(Described, Splitting, ABC):
         >>> view.map(lambda x: x * 10)[2]
         array([40, 50])
         """
-        return registry.call("map", self, fn, batched, rng, spec)
+        result: Map = registry.call("map", self, fn, batched, rng, spec)
+        return result
 
     def cache(self, folder: str | os.PathLike[str] | None = None, *, workers: int = 0) -> Cached:
         """Read and compute all elements now, and return a dataset of the results.
@@ -459,7 +462,8 @@ class Dataset(Described, Splitting, ABC):
         ...     cached[4], len(cached)
         (np.float64(2.0), 6)
         """
-        return registry.call("cache", self, folder, workers)
+        result: Cached = registry.call("cache", self, folder, workers)
+        return result
 
     def sparse(self) -> Dataset:
         """Return the same elements with sparse batches instead of dense ones.
@@ -530,7 +534,8 @@ class Dataset(Described, Splitting, ABC):
         >>> len(tiles), tiles[1].tolist()
         (8, [[2, 3], [6, 7]])
         """
-        return registry.call("patches", self, size, step, per_row, axes)
+        result: Patches = registry.call("patches", self, size, step, per_row, axes)
+        return result
 
     def batches(
         self,
@@ -593,9 +598,10 @@ class Dataset(Described, Splitting, ABC):
         >>> len(loader), loader.batch(step=2).shape
         (3, (2,))
         """
-        return registry.call(
+        loader: Loader = registry.call(
             "loader", self, batch_size, shuffle, seed, weights, bucket, drop_remainder, workers
         )
+        return loader
 
 
 def nonzero_positions(name: str, flags: Dataset) -> NDArray[np.int64]:
@@ -605,6 +611,7 @@ def nonzero_positions(name: str, flags: Dataset) -> NDArray[np.int64]:
         values = block.values.reshape(-1)
         if values.dtype.kind == "f" and np.isnan(values).any():
             raise ArgumentError(f"`{name}` must hold flags; got NaN in {flags!r}.")
-        return np.flatnonzero(values) + block.rows.start
+        positions: NDArray[np.int64] = np.flatnonzero(values) + block.rows.start
+        return positions
 
     return np.concatenate([np.zeros(0, np.int64), *registry.call("each_block", flags, nonzero)])

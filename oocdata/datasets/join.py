@@ -194,12 +194,14 @@ def _in_common_dtype(ids: NDArray[Any], others: NDArray[Any]) -> tuple[NDArray[A
 def _distance(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
     """Return the distances between ids; as uint64 for integers and dates."""
     if one.dtype.kind == "f":
-        return np.abs(one - other)
+        apart: NDArray[Any] = np.abs(one - other)
+        return apart
     if one.dtype.kind in "mM":
         one, other = one.view(np.int64), other.view(np.int64)
     # Modulo 2**64 the difference is exact, even if int64 would overflow.
     high, low = np.maximum(one, other), np.minimum(one, other)
-    return high.astype(np.uint64) - low.astype(np.uint64)
+    whole: NDArray[Any] = high.astype(np.uint64) - low.astype(np.uint64)
+    return whole
 
 
 def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:

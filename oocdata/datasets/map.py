@@ -96,7 +96,8 @@ class Map(Dataset):
                 return leaf
             return ArraySpec(leaf.shape, check_dtype(leaf.dtype).newbyteorder("="))
 
-        return map_tree(native, spec)
+        checked: Spec = map_tree(native, spec)
+        return checked
 
     is_mapped = True
 
@@ -126,7 +127,8 @@ class Map(Dataset):
         batch = self.source.assemble(arrays, positions, draw)
         length = len(next(leaves(batch)))
         if length == 0:  # don't call the function on an empty batch
-            return map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
+            empty: Batch = map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
+            return empty
         return self._check_result(self._apply(batch, draw, length))
 
     def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
@@ -136,8 +138,9 @@ class Map(Dataset):
                 rng = draw.rng_of(place) if self.rng else None
                 element = self._call(map_tree(itemgetter(place), batch), rng)
                 elements.append(map_tree(as_leaf, element))
-            return self._stack(elements)
-        result = map_tree(as_leaf, self._call(batch, draw.rng if self.rng else None))
+            stacked: Batch = self._stack(elements)
+            return stacked
+        result: Batch = map_tree(as_leaf, self._call(batch, draw.rng if self.rng else None))
         for array in leaves(result):
             if array.ndim == 0 and array.dtype.kind not in "biufc":
                 raise MapError(
@@ -181,7 +184,8 @@ class Map(Dataset):
                 f"{self._name} returned {spec_text(actual)}. Convert with `.astype(...)` in the "
                 "function, or give `spec`."
             )
-        return align(result, self.spec)
+        aligned: Batch = align(result, self.spec)
+        return aligned
 
     @property
     def _name(self) -> str:

@@ -157,7 +157,8 @@ class Patches(Dataset):
                 shape[axis] = length
             return ArraySpec(tuple(shape), leaf.dtype)
 
-        return map_tree(cut, self.dataset.spec)
+        spec: Spec = map_tree(cut, self.dataset.spec)
+        return spec
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -171,9 +172,11 @@ class Patches(Dataset):
         if self.step:
             counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
             numbers = np.unravel_index(patches % self.per_row, counts)
-            return np.stack(numbers, axis=1) * np.array(self.step)
+            grid: NDArray[np.int64] = np.stack(numbers, axis=1) * np.array(self.step)
+            return grid
         columns = [_uniform(draw, patches, axis, room + 1) for axis, room in enumerate(free)]
-        return np.stack(columns, axis=1)
+        places: NDArray[np.int64] = np.stack(columns, axis=1)
+        return places
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the requests for the crops of each array."""

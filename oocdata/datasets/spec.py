@@ -174,12 +174,14 @@ def as_spec(tree: Any) -> Spec:
                 f"{value!r}. Write ooc.ArraySpec((3, 4), np.dtype('f4'))."
             ) from error
 
-    return map_tree(leaf, tree)
+    result: Spec = map_tree(leaf, tree)
+    return result
 
 
 def batched_spec(spec: Spec, length: int | None) -> Spec:
     """Return the spec of batches of a length, which is None if it varies."""
-    return map_tree(lambda leaf: replace(leaf, shape=(length, *leaf.shape)), spec)
+    batched: Spec = map_tree(lambda leaf: replace(leaf, shape=(length, *leaf.shape)), spec)
+    return batched
 
 
 def as_leaf(value: Any) -> NDArray[Any]:
@@ -202,7 +204,8 @@ def as_leaf(value: Any) -> NDArray[Any]:
 
 def spec_of(tree: Any, axes: int = 0) -> Spec:
     """Return the spec of a tree of arrays, without their first `axes` axes."""
-    return map_tree(lambda array: ArraySpec(array.shape[axes:], array.dtype), tree)
+    spec: Spec = map_tree(lambda array: ArraySpec(array.shape[axes:], array.dtype), tree)
+    return spec
 
 
 def as_dtype(argument: DTypeLike) -> np.dtype[Any]:

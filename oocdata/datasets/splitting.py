@@ -401,7 +401,10 @@ class Splitting:
 
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return a mask of the elements whose rows are all in a mask of rows, shape (len,)."""
-        return np.all([part._elements_within(rows) for part in self._members_with_ids], axis=0)
+        mask: NDArray[np.bool_] = np.all(
+            [part._elements_within(rows) for part in self._members_with_ids], axis=0
+        )
+        return mask
 
     @property
     def _elements_are_rows(self) -> bool:

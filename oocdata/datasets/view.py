@@ -409,7 +409,8 @@ class View(Dataset):
 
     def take(self, positions: ArrayLike) -> NDArray[Any]:
         """Read the rows at positions, shape ``(n, *element)``; see `Dataset.take`."""
-        return super().take(positions)  # type: ignore[return-value]
+        rows: NDArray[Any] = super().take(positions)  # type: ignore[assignment]
+        return rows
 
     def __getitem__(self, key: Any) -> Any:
         """Read one row (an int first), or select rows and parts of them without reading.
@@ -473,7 +474,8 @@ class View(Dataset):
             view._cut([*whole[:axis], slice(int(run[0]), int(run[-1]) + 1), *whole[axis + 1 :]])
             for run in runs
         ]
-        return parts[0] if len(parts) == 1 else registry.call("concatenate", parts, axis)
+        result: View = parts[0] if len(parts) == 1 else registry.call("concatenate", parts, axis)
+        return result
 
     def _field(self, name: str) -> View:
         """Return one field of structured rows; the field's own axes come last in an element."""
@@ -613,10 +615,12 @@ class View(Dataset):
         ...     records.parse({"x": tf.io.FixedLenFeature([], tf.int64)}).take([2, 0])
         {'x': array([9, 7])}
         """
-        return registry.call("parse", self, features)
+        result: Map = registry.call("parse", self, features)
+        return result
 
     def _as_sparse(self) -> Dataset | None:
-        return registry.call("sparse", self) if is_sparse(self.source) else None
+        rows: Dataset | None = registry.call("sparse", self) if is_sparse(self.source) else None
+        return rows
 
     # Windows -------------------------------------------------------------------------------------
 
@@ -728,9 +732,10 @@ class View(Dataset):
         >>> x, mask
         (array([0, 1, 2]), array([False,  True,  True]))
         """
-        return registry.call(
+        result: Windows = registry.call(
             "windows", self, inputs, targets, shift, stride, horizon, episodes, pad=pad, mask=mask
         )
+        return result
 
     def next_frame(self, horizon: int = 1, episodes: ArrayLike | str | None = None) -> Windows:
         """Return pairs ``(row i, row i + horizon)`` without a time axis, for next-frame prediction.
@@ -753,7 +758,10 @@ class View(Dataset):
         >>> ooc.open(np.arange(10)).next_frame()[3]
         (np.int64(3), np.int64(4))
         """
-        return registry.call("windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
+        result: Windows = registry.call(
+            "windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False
+        )
+        return result
 
 
 def _is_list(part: Any) -> bool:

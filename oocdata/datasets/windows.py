@@ -149,7 +149,8 @@ class Windows(Dataset):
 
     @property
     def _members(self) -> tuple[View, ...]:
-        return self.views
+        members: tuple[View, ...] = self.views
+        return members
 
     @cached_property
     def anchors(self) -> Anchors:
@@ -196,7 +197,8 @@ class Windows(Dataset):
     @cached_property
     def spec(self) -> Spec:
         """Shapes and dtypes of the arrays and masks of an element."""
-        return map_tree(lambda leaf: leaf.spec, self.layout)
+        spec: Spec = map_tree(lambda leaf: leaf.spec, self.layout)
+        return spec
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -45,7 +45,8 @@ class Zip(Dataset):
     @property
     def spec(self) -> Spec:
         """Specs of the parts, in the same tuple or dict."""
-        return map_tree(lambda part: part.spec, self.parts)
+        spec: Spec = map_tree(lambda part: part.spec, self.parts)
+        return spec
 
     def _as_sparse(self) -> Dataset | None:
         pairs = [(part, part._as_sparse()) for part in self._members]
@@ -89,7 +90,8 @@ class Zip(Dataset):
 
     def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
         masks = [part._in_range(at, places) for part in self._multi_axis_members]
-        return np.all(masks, axis=0)
+        mask: NDArray[np.bool_] = np.all(masks, axis=0)
+        return mask
 
     @property
     def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
@@ -109,7 +111,8 @@ class Zip(Dataset):
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
     ) -> Batch:
         """Return the parts' batches in the same tuple or dict."""
-        return map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
+        batch: Batch = map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
+        return batch
 
 
 def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as in tf.data and Grain
