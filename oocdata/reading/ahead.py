@@ -17,7 +17,7 @@ from oocdata.errors import DatasetGoneError, RestoreError
 from oocdata.loader import Loader
 from oocdata.memory import account
 from oocdata.reading.merged import Merged
-from oocdata.reading.prefetch import Prefetcher
+from oocdata.reading.prefetcher import Prefetcher
 from oocdata.runs import Pass, run_bytes
 
 if TYPE_CHECKING:

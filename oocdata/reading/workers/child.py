@@ -24,7 +24,7 @@ from oocdata.engines.buffers import ALIGNMENT
 from oocdata.errors import MapError
 from oocdata.loader import Loader
 from oocdata.memory import set_memory
-from oocdata.reading.prefetch import Prefetcher
+from oocdata.reading.prefetcher import Prefetcher
 from oocdata.reading.workers.sharing import dumps, map_loader
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from oocdata.errors import SourceError
-from oocdata.reading.prefetch import Prefetcher
+from oocdata.reading.prefetcher import Prefetcher
 from oocdata.runs import Pass, Run
 
 
@@ -210,7 +210,7 @@ def test_a_run_requested_while_the_pass_is_closed(monkeypatch: pytest.MonkeyPatc
             prefetch.close()
         return Future()
 
-    monkeypatch.setattr("oocdata.reading.prefetch.Future", future)
+    monkeypatch.setattr("oocdata.reading.prefetcher.Future", future)
     with suppress(CancelledError), prefetch.reading(0):
         pass
     assert (store.requested, store.in_flight) == ([0, 1, 2, 3], set())
