@@ -35,7 +35,7 @@ from oocdata.engines.mixed_shapes import PaddedArray
 from oocdata.engines.parts import RowOffsets
 from oocdata.engines.prefetch import GAP, Fetch
 from oocdata.engines.ragged import fetches_of_ragged, read_ragged
-from oocdata.engines.readers import SourceChunks, WholeRows
+from oocdata.engines.readers import SourceChunks
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import Relabelled
@@ -83,9 +83,7 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
         inner = blocked(source.source, axes)
         return source if inner is source.source else replace(source, source=inner)
     if isinstance(source, Chunked):
-        if isinstance(source.reader, SourceChunks | WholeRows):
-            return source
-        return _uncut(source, axes)
+        return source if isinstance(source.reader, SourceChunks) else _uncut(source, axes)
     # A file that is open for writing may change at any time: it must not be cached.
     if (
         type(source) is not Strided  # subclasses read chunks that are files, in their own way
@@ -216,7 +214,7 @@ class CachedRows:
         if isinstance(source, Chunked):
             stored = source.reader.chunk_shape
             self._cut_axes = [axis for axis, n in enumerate(chunk_shape) if n != stored[axis]]
-            self._cached = Chunked(WholeRows(source.reader, chunk_shape))
+            self._cached = Chunked(source.reader, chunk_shape)
         else:
             reading = storage.reading
             if self._nbytes <= cache_share() // 2:

@@ -13,6 +13,7 @@ A format supplies a `ChunkReader`: the grid of chunks, and a method that decodes
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from math import prod
 from typing import Any, Protocol
@@ -23,6 +24,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, covered_positions, split_at_gaps
 from oocdata.engines.cache import Pin, cache
 from oocdata.engines.copying import copy_reordered
+from oocdata.engines.decoding import run_tasks
 from oocdata.engines.gather import (
     BoxItems,
     RowPlan,
@@ -37,10 +39,14 @@ from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import as_items, copy_runs, cut_runs
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, UnknownFormatError
+from oocdata.threads import cores
 
 __all__ = ["ChunkReader", "Chunked"]
 
 _MOST_CHUNKS = 1 << 62
+
+_TASK_BYTES = 1 << 18
+"""Bytes of a block that one thread decodes at a time."""
 
 _ITEMS = 1 << 14
 """Items gathered at a time: few enough that their places stay in the processor's cache."""
@@ -117,6 +123,10 @@ class Chunked:
     Parameters
     ----------
     reader : ChunkReader
+    chunk_shape : tuple of int, optional
+        Shape of blocks that are cached in place of the reader's chunks, so that rows that chunks
+        cut are whole. Along each axis the length of a chunk, or of the array. Each chunk is decoded
+        into its place in a block.
 
     Raises
     ------
@@ -125,14 +135,15 @@ class Chunked:
     """
 
     __slots__ = (
-        "_cache", "_chunk", "_chunk_shape", "_grid", "_strides", "dtype", "reader", "shape",
+        "_cache", "_chunk", "_chunk_shape", "_grid", "_joined", "_strides", "dtype", "reader",
+        "shape",
     )  # fmt: skip
 
-    def __init__(self, reader: ChunkReader) -> None:
+    def __init__(self, reader: ChunkReader, chunk_shape: tuple[int, ...] | None = None) -> None:
         self.reader = reader
         self.shape = tuple(reader.shape)
         self.dtype = reader.dtype
-        self._chunk_shape = tuple(reader.chunk_shape)
+        self._chunk_shape = tuple(chunk_shape or reader.chunk_shape)
         self._chunk = np.array(self._chunk_shape, np.int64)
         grid = zip(self.shape, self._chunk_shape, strict=True)
         self._grid = tuple(-(-length // step) for length, step in grid)
@@ -144,12 +155,20 @@ class Chunked:
                 key=storage.key,
             )
         self._strides = c_strides(self._grid)
-        nbytes = prod(self._chunk_shape) * self.dtype.itemsize
-        piece_bytes = getattr(reader, "piece_bytes", nbytes)
-        self._cache = cache.array(reader, nbytes, prod(self._grid), piece_bytes)
+        # Places of the reader's chunks in a block, counted from its first, shape (chunks, N).
+        axes = zip(self._chunk_shape, reader.chunk_shape, strict=True)
+        counts = [-(-length // step) for length, step in axes]
+        self._joined = np.indices(counts).reshape(len(counts), -1).T if chunk_shape else None
+        each = prod(reader.chunk_shape) * self.dtype.itemsize
+        self._cache = cache.array(
+            reader if chunk_shape is None else (reader, self._chunk_shape),
+            prod(self._chunk_shape) * self.dtype.itemsize,
+            prod(self._grid),
+            each * min(prod(counts), cores()),
+        )
 
-    def __reduce__(self) -> tuple[type[Chunked], tuple[ChunkReader]]:
-        return (Chunked, (self.reader,))
+    def __reduce__(self) -> Any:
+        return Chunked, (self.reader, None if self._joined is None else self._chunk_shape)
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
@@ -233,7 +252,10 @@ class Chunked:
         if fetches is None:
             return []
         missing = self._cache.missing(np.unique(numbers))
-        ranges = fetches(self._places(missing)) if len(missing) else []
+        places = self._places(missing)
+        if self._joined is not None:
+            places = (places[:, None] + self._joined).reshape(-1, len(self.shape))
+        ranges = fetches(places) if len(missing) else []
         return [stored._replace(cached=True) for stored in ranges]
 
     # Gather by rows.
@@ -402,7 +424,33 @@ class Chunked:
             chunks[slot][tuple(map(slice, lengths))]
             for slot, lengths in zip(slots, inside, strict=True)
         ]
-        self.reader.read_chunks(places, outs)
+        if self._joined is None:
+            self.reader.read_chunks(places, outs)
+        else:
+            self._decode_joined(self._joined, places, outs)
+
+    def _decode_joined(
+        self, joined: NDArray[np.int64], places: NDArray[np.int64], outs: Sequence[NDArray[Any]]
+    ) -> None:
+        """Decode the chunks of blocks, in this thread and in idle decoding threads."""
+        shape = self.reader.chunk_shape
+        regions = [
+            tuple(slice(a, a + n) for a, n in zip(begin, shape, strict=True))
+            for begin in (joined * shape).tolist()
+        ]
+        few = max(1, _TASK_BYTES // (prod(shape) * self.dtype.itemsize))
+        few = len(joined) if self.reader.own_threads else few
+        run_tasks(
+            [
+                partial(
+                    self.reader.read_chunks,
+                    place + joined[first : first + few],
+                    [out[region] for region in regions[first : first + few]],
+                )
+                for place, out in zip(places, outs, strict=True)
+                for first in range(0, len(joined), few)
+            ]
+        )
 
     def _places(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places of chunks in the grid."""
