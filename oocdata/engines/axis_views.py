@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, slice_boxes, split_into_points
 from oocdata.engines.copying import read_through
-from oocdata.engines.source import Boxes, Source, Storage
+from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.index import Selection, take
 from oocdata.threads import cached_property
 
@@ -29,7 +29,7 @@ along it; or no axis, and the one position that is read."""
 
 
 @dataclass(frozen=True, eq=False)
-class AxisView:
+class AxisView(WithStorage):
     """A view of a source along other axes; a `oocdata.engines.source.Source`.
 
     Attributes
@@ -70,12 +70,9 @@ class AxisView:
         axes = enumerate(self.shape)
         return [axis for axis, length in axes if length > 1 and axis not in mapped]
 
-    def storage(self) -> Storage:
-        """Return how the array is stored, along the axes of the view."""
-        return self._storage
-
     @cached_property
     def _storage(self) -> Storage:
+        """How the array is stored, along the axes of the view."""
         inner, ndim = self.source.storage(), len(self.shape)
         chunks, names = [1] * ndim, [""] * ndim
         parts: tuple[int, ...] = (0,)

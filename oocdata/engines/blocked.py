@@ -36,7 +36,7 @@ from oocdata.engines.parts import RowOffsets
 from oocdata.engines.prefetch import GAP, Fetch
 from oocdata.engines.ragged import fetches_of_ragged, read_ragged
 from oocdata.engines.readers import SourceChunks
-from oocdata.engines.source import Boxes, Source, Storage
+from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import Relabelled
 from oocdata.memory import cache_share
@@ -194,7 +194,7 @@ def _in_blocks(source: Strided, described: Storage, chunk_shape: tuple[int, ...]
     return Chunked(SourceChunks(source, described, chunk_shape, key=key))
 
 
-class CachedRows:
+class CachedRows(WithStorage):
     """An array whose rows are read from cached blocks, if there is room for them.
 
     Rows cut by chunks need room for several blocks; small rows, for the whole array.
@@ -228,10 +228,6 @@ class CachedRows:
 
     def __reduce__(self) -> Any:
         return CachedRows, (self.source, self.chunk_shape)
-
-    def storage(self) -> Storage:
-        """Return how the array is stored."""
-        return self._storage
 
     def _source_for(self, origins: NDArray[np.int64], extent: Extent) -> Strided | Chunked:
         """Return the source to read boxes from."""

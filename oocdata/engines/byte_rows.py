@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.ragged import affected_rows, read_bounds, read_ragged, row_batches
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.errors import SourceError
 
 __all__ = ["OBJECT_BYTES", "ByteRows", "Framing", "largest_rows", "size_counts", "sliced"]
@@ -77,7 +77,7 @@ def sliced(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes]:
     return [memory[start:stop].tobytes() for start, stop in runs]
 
 
-class ByteRows:
+class ByteRows(WithStorage):
     """Rows of bytes of unequal length; a `oocdata.engines.source.Source` of objects.
 
     Parameters
@@ -109,10 +109,6 @@ class ByteRows:
 
     def __reduce__(self) -> Any:
         return ByteRows, (self.values, self.offsets, self.framing, self._storage)
-
-    def storage(self) -> Storage:
-        """Return how the rows are stored."""
-        return self._storage
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""

@@ -21,7 +21,7 @@ from oocdata.engines.ragged import (
     run_positions,
     scatter_runs,
 )
-from oocdata.engines.source import Annotations, Boxes, Source, Storage
+from oocdata.engines.source import Annotations, Boxes, Source, Storage, WithStorage
 from oocdata.errors import MismatchedPartsError, SourceError
 from oocdata.threads import cached_property
 
@@ -76,7 +76,7 @@ class PartTable:
         return cls(lengths, owners, within, tuple(names))
 
 
-class Concat:
+class Concat(WithStorage):
     """Sources concatenated along one axis.
 
     Parameters
@@ -118,12 +118,9 @@ class Concat:
         """Return the array with each source replaced, and its storage description changed."""
         return Concat(tuple(parts), self.axis, self.table, {**self._changes, **changes})
 
-    def storage(self) -> Storage:
-        """Return the first part's storage description, with fields that combine all parts."""
-        return self._storage
-
     @cached_property
     def _storage(self) -> Storage:
+        """Storage description of the first part, with fields that combine all parts."""
         stored = [part.storage() for part in self.parts]
         sizes = [part.stored_bytes for part in stored]
         chunks = [part.chunks for part in stored if part.chunks is not None]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered_positions
 from oocdata.engines.copying import read_through
-from oocdata.engines.source import Annotations, Storage
+from oocdata.engines.source import Annotations, Storage, WithStorage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
@@ -81,7 +81,7 @@ class Packing:
 
 
 @dataclass(frozen=True, eq=False)
-class Decoded(Wrapped):
+class Decoded(WithStorage, Wrapped):
     """A source of packed numbers, decoded into numbers or dates.
 
     Attributes
@@ -102,12 +102,9 @@ class Decoded(Wrapped):
         """Dtype of the decoded numbers."""
         return self.packing.dtype
 
-    def storage(self) -> Storage:
-        """Return how the array is stored."""
-        return self._storage
-
     @cached_property
     def _storage(self) -> Storage:
+        """How the array is stored."""
         inner = self.source.storage()
         return replace(
             inner,

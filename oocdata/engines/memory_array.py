@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, covered_positions, split_into_points
 from oocdata.engines.files import Descriptor, FileVersion
 from oocdata.engines.ragged import as_items, copy_runs
-from oocdata.engines.source import Storage
+from oocdata.engines.source import Storage, WithStorage
 
 __all__ = ["MemoryArray", "Numbers"]
 
@@ -33,7 +33,7 @@ _COMPUTED = Storage(
 )
 
 
-class MemoryArray:
+class MemoryArray(WithStorage):
     """An array in memory. It is not copied, so changes to it are read.
 
     Parameters
@@ -47,10 +47,6 @@ class MemoryArray:
     def __init__(self, array: NDArray[Any], storage: Storage = _STORAGE) -> None:
         self.array, self._storage = array, storage
         self.shape, self.dtype = array.shape, array.dtype.newbyteorder("=")
-
-    def storage(self) -> Storage:
-        """Return how the array is stored."""
-        return self._storage
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""

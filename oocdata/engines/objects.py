@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered_positions
 from oocdata.engines.copying import copy_boxes, read_through
-from oocdata.engines.source import RowSource, Storage
+from oocdata.engines.source import RowSource, Storage, WithStorage
 from oocdata.errors import SourceError
 
 __all__ = ["RowReader", "Sliced", "regular_chunks"]
@@ -74,7 +74,7 @@ def regular_chunks(target: Any) -> tuple[int, ...] | None:
     return tuple(min(int(n), int(length)) for n, length in zip(shape, chunks, strict=True))
 
 
-class Sliced:
+class Sliced(WithStorage):
     """An object with shape, dtype and slicing.
 
     Parameters
@@ -94,10 +94,6 @@ class Sliced:
 
     def __reduce__(self) -> Any:
         return partial(Sliced, axis=self.axis), (self.target, self._storage)
-
-    def storage(self) -> Storage:
-        """Return how the array is stored."""
-        return self._storage
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""

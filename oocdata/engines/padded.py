@@ -14,7 +14,7 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import run_positions
 from oocdata.engines.ragged_rows import LocatedRows, RaggedRows, inner_shape, locate
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
@@ -75,7 +75,7 @@ class DerivedRows:
 
 
 @dataclass(frozen=True, eq=False)
-class PaddedRows(DerivedRows):
+class PaddedRows(WithStorage, DerivedRows):
     """Rows of unequal length, padded or cut to one length; a `Source`.
 
     Attributes
@@ -99,12 +99,9 @@ class PaddedRows(DerivedRows):
         """Dtype of the values."""
         return self.rows.dtype
 
-    def storage(self) -> Storage:
-        """Return how the rows are stored."""
-        return self._storage
-
     @cached_property
     def _storage(self) -> Storage:
+        """How the rows are stored."""
         stored = self.rows.storage()
         return replace(
             stored,

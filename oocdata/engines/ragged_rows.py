@@ -27,7 +27,7 @@ from oocdata.engines.ragged import (
     read_ragged,
     scatter_runs,
 )
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.memory import scratch_share
 from oocdata.threads import cached_property
@@ -167,7 +167,7 @@ def join_located(count: int, shares: Sequence[tuple[LocatedRows, Ints]]) -> Loca
 
 
 @dataclass(frozen=True, eq=False)
-class RaggedRows(RaggedSource):
+class RaggedRows(WithStorage, RaggedSource):
     """Rows that are consecutive in an array; a `Source`.
 
     Attributes
@@ -225,12 +225,9 @@ class RaggedRows(RaggedSource):
         """Dtype of the values."""
         return self.values.dtype
 
-    def storage(self) -> Storage:
-        """Return how the values are stored; a chunk is the average number of rows per chunk."""
-        return self._storage
-
     @cached_property
     def _storage(self) -> Storage:
+        """How the values are stored; a chunk is the average number of rows per chunk."""
         values, offsets = self.values.storage(), self.offsets.storage()
         combined = replace(
             values,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from oocdata.engines.files import Version
 
 __all__ = [
-    "Annotations", "Boxes", "RowSource", "Source", "Storage", "check_dtype", "check_stored",
-    "stored_boxes", "stored_sources", "unit_of",
+    "Annotations", "Boxes", "RowSource", "Source", "Storage", "WithStorage", "check_dtype",
+    "check_stored", "stored_boxes", "stored_sources", "unit_of",
 ]  # fmt: skip
 
 
@@ -199,6 +199,15 @@ class Source(Protocol):
     def storage(self) -> Storage:
         """Return how the array is stored."""
         ...
+
+
+class WithStorage:
+    """A source with a storage description in `_storage`, an attribute or a cached property."""
+
+    def storage(self: Any) -> Storage:
+        """Return how the array is stored."""
+        description: Storage = self._storage
+        return description
 
 
 @runtime_checkable

@@ -18,7 +18,7 @@ from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import affected_rows, fetches_of_ragged, read_ragged, row_batches
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
@@ -62,7 +62,7 @@ class Entries:
         return Entries(counts, columns[mask], self.values[mask])
 
 
-class SparseRows:
+class SparseRows(WithStorage):
     """A matrix in the compressed sparse row format; a `oocdata.engines.source.Source`.
 
     Parameters
@@ -113,12 +113,9 @@ class SparseRows:
         arrays = self.data, self.indices, self._indptr
         return SparseRows(*arrays, self._stored, self._described, columns)
 
-    def storage(self) -> Storage:
-        """Return how the matrix is stored; a chunk is the average number of rows per chunk."""
-        return self._storage
-
     @cached_property
     def _storage(self) -> Storage:
+        """How the matrix is stored; a chunk is the average number of rows per chunk."""
         storages = [source.storage() for source in (self.data, self.indices, self._indptr)]
         chunks = [part.chunks[0] for part in storages[:2] if part.chunks is not None]
         tables = 8 * (self._stored[0] + 1) + sum(part.table_bytes for part in storages)

@@ -28,7 +28,7 @@ from oocdata.engines.plan import Plan, plan_box
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import cut_runs
 from oocdata.engines.runs import UnfinishedError
-from oocdata.engines.source import Storage
+from oocdata.engines.source import Storage, WithStorage
 from oocdata.errors import SourceError, TruncatedFileError
 
 __all__ = ["ChunkOffsets", "Strided", "contiguous_strides"]
@@ -57,7 +57,7 @@ class ChunkOffsets(Protocol):
         ...
 
 
-class Strided:
+class Strided(WithStorage):
     """An array at known byte offsets of one file.
 
     Parameters
@@ -107,10 +107,6 @@ class Strided:
     def __reduce__(self) -> Any:
         array = self.file, self.stored, self.shape, self.strides, self.offset
         return partial(Strided, axis=self.axis), (*array, self._storage, self.chunk_offsets)
-
-    def storage(self) -> Storage:
-        """Return how the array is stored."""
-        return self._storage
 
     def with_storage(self, **changes: Any) -> Strided:
         """Return the same array with fields of its storage description replaced."""
