@@ -80,8 +80,8 @@ class Readable(Protocol):
         """Read runs of bytes; see `oocdata.engines.runs.read_runs`."""
         ...
 
-    def read_into(self, memory: memoryview, offset: int) -> None:
-        """Fill memory with the bytes from an offset on, or raise `UnfinishedError`."""
+    def read_into(self, memory: Any, offset: int) -> None:
+        """Fill contiguous memory with the bytes from an offset on, or raise `UnfinishedError`."""
         ...
 
 
@@ -274,17 +274,19 @@ class Descriptor:
         """Read runs of bytes into memory; see `oocdata.engines.runs.read_runs`."""
         read_runs(self.number, offsets, addresses, lengths, target)
 
-    def read_into(self, memory: memoryview, offset: int) -> None:
-        """Fill memory with the bytes from an offset on; one system call reads at most 2 GiB."""
-        done = 0
-        while done < len(memory):
+    def read_into(self, memory: Any, offset: int) -> None:
+        """Fill contiguous memory with the bytes from an offset on, or raise `UnfinishedError`."""
+        left = memory.nbytes
+        while left:
             try:
-                got = os.preadv(self.number, [memory[done:]], offset + done)
+                got = os.preadv(self.number, [memory], offset)
             except OSError as error:
                 raise UnfinishedError(0, error) from error
             if got == 0:
                 raise UnfinishedError(0, None)
-            done += got
+            left, offset = left - got, offset + got
+            if left:  # one system call reads at most 2 GiB
+                memory = np.frombuffer(memory, np.uint8)[got:]
 
 
 class OpenFile:

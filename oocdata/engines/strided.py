@@ -8,7 +8,6 @@ of axes.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from copy import copy
 from dataclasses import replace
@@ -150,7 +149,12 @@ class Strided(WithStorage):
             and opened.number >= 0
             and out.flags.c_contiguous
         ):
-            self._read_one(opened, origins, extent, out)
+            # Without tables of runs: an element of a map-style dataset takes 19 µs of processor
+            # time for 60 KB and 9 µs for 784 bytes, against 28 and 18 µs.
+            try:
+                opened.read_into(out, self.offset + int(origins[0].dot(self.steps)))
+            except UnfinishedError as error:
+                raise self._unfinished(opened, origins, extent, error.cause) from error.cause
         else:
             for start in range(0, boxes, plan.boxes):
                 batch = slice(start, start + plan.boxes)
@@ -247,28 +251,6 @@ class Strided(WithStorage):
             out.strides[1:] if out.dtype == self.stored else None,
             holes=self.chunk_offsets is None,
         )
-
-    def _read_one(
-        self, opened: Readable, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
-    ) -> None:
-        """Read one box that is one run, without building tables of runs.
-
-        An element of a map-style dataset then takes 19 µs of processor time for 60 KB and 9 µs for
-        784 bytes, against 28 and 18 µs with tables.
-        """
-        offset = self.offset + int(origins[0].dot(self.steps))
-        remaining: Any = out
-        done, nbytes = 0, out.nbytes
-        while done < nbytes:
-            try:
-                got = os.preadv(opened.number, [remaining], offset + done)
-            except OSError as error:
-                raise self._unfinished(opened, origins, extent, error) from error
-            if got == 0:
-                raise self._unfinished(opened, origins, extent, None)
-            done += got
-            if done < nbytes:  # the kernel reads at most 2 GiB at a time
-                remaining = out.reshape(-1).view(np.uint8)[done:]
 
     def _read_through(
         self,

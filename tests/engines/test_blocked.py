@@ -27,6 +27,7 @@ from oocdata.engines import files
 from oocdata.engines.blocked import CachedRows, blocked
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
+from oocdata.engines.files import Descriptor
 from oocdata.engines.source import Source
 from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError, TruncatedFileError
@@ -43,20 +44,18 @@ from oocdata.threads import cores
 def lengths_read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record the bytes of every read of runs."""
     seen: list[int] = []
-    real = files.read_runs
+    real, real_one = files.read_runs, Descriptor.read_into
 
     def read_runs(file: int, offsets: Any, addresses: Any, lengths: Any, target: Any) -> None:
         seen.append(int(np.broadcast_to(lengths, len(offsets)).sum()))
         real(file, offsets, addresses, lengths, target)
 
+    def read_into(self: Descriptor, memory: np.ndarray, offset: int) -> None:
+        seen.append(memory.nbytes)
+        real_one(self, memory, offset)
+
     monkeypatch.setattr(files, "read_runs", read_runs)
-    monkeypatch.setattr(
-        Strided,
-        "_read_one",
-        lambda self, number, origins, extent, out: self._fill(
-            number, self.plan(extent, out), origins, extent, out
-        ),
-    )
+    monkeypatch.setattr(Descriptor, "read_into", read_into)
     return seen
 
 
