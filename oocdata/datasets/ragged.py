@@ -23,7 +23,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.buffers import Read
 from oocdata.engines.byte_rows import largest_rows, size_counts
 from oocdata.engines.padded import PaddedRows, RowLengths, RowMask, padding_value
-from oocdata.engines.ragged_rows import LocatedRows, inner_shape, join_located, locate, read_to
+from oocdata.engines.ragged_rows import LocatedRows, inner_shape, join_located, locate
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.index import as_bounds, as_count, as_flag
@@ -168,7 +168,7 @@ class Ragged(MultiArrayView):
         begins = np.arange(len(parts)) * (len(whole) // len(parts))
         # Read all rows of all batches at once.
         targets = ends[:-1] + np.repeat(begins - firsts[:-1], lengths)
-        read_to(located, np.zeros_like(row_lengths), row_lengths, whole, targets)
+        located.read(np.zeros_like(row_lengths), row_lengths, whole, targets)
         splits = [
             ends[start : stop + 1] - ends[start] for start, stop in pairwise(borders.tolist())
         ]
@@ -310,5 +310,5 @@ class Bounded(Ragged):
             targets.append(np.arange(stop - start) * width + len(batches) * room)
             batches.append(batch)
         if not self.is_mask:  # read all rows of all batches at once
-            read_to(located, np.zeros_like(counts), counts, whole, np.concatenate(targets))
+            located.read(np.zeros_like(counts), counts, whole, np.concatenate(targets))
         return batches

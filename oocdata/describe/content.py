@@ -93,7 +93,7 @@ def _of_rows(source: Source) -> tuple[bytes, bytes]:
     located = locate(source, rows)
     counts = np.minimum(located.lengths, max(1, _BOX_BYTES // source.dtype.itemsize))
     values = np.empty((int(counts.sum()), *inner_shape(source)), source.dtype)
-    located.read(np.zeros_like(counts), counts, values)
+    located.read(np.zeros_like(counts), counts, values, np.cumsum(counts) - counts)
     little_endian = values.astype(source.dtype.newbyteorder("<"))
     return located.lengths.astype("<i8").tobytes(), little_endian.tobytes()
 

@@ -27,7 +27,7 @@ from oocdata.engines.concat import (
 )
 from oocdata.engines.copying import read_to
 from oocdata.engines.padded import DerivedRows, PaddedRows, derived_storage, padding_value
-from oocdata.engines.ragged import run_positions
+from oocdata.engines.ragged import run_positions, scatter_runs
 from oocdata.engines.ragged_rows import LocatedRows, RaggedSource
 from oocdata.engines.source import Boxes, Source, Storage
 from oocdata.engines.wrapped import Wrapped
@@ -280,7 +280,7 @@ class RaggedPart(RaggedSource, Wrapped):
     def locate(self, rows: Ints) -> LocatedRows:
         """Return rows with their lengths; see `oocdata.engines.ragged_rows.RaggedSource`."""
 
-        def read(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
+        def read_runs(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
             if not out.size:
                 return
             run_rows, width = rows, int(counts[0])
@@ -291,4 +291,7 @@ class RaggedPart(RaggedSource, Wrapped):
             lengths = (1, width, *out.shape[1:])
             self.source.read(origins, Extent.of(lengths), out.reshape(len(run_rows), *lengths))
 
-        return LocatedRows(np.full(len(rows), self.source.shape[1]), self.dtype, read)
+        def read(firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
+            scatter_runs(partial(read_runs, firsts, counts), counts, self.dtype, out, targets)
+
+        return LocatedRows(np.full(len(rows), self.source.shape[1]), read)

@@ -124,7 +124,7 @@ class PaddedRows(WithStorage, DerivedRows):
         (rows_of, width, *inner), (_, step, *steps) = extent.lengths, extent.strides
         located, first, counts, spans = self._runs(origins, extent)
         numbers = empty((int(spans.sum()), *self.shape[2:]), self.dtype)
-        located.read(first, spans, numbers)
+        located.read(first, spans, numbers, np.cumsum(spans) - spans)
         stored = np.arange(width) < counts[:, None]
         if step > 1 or numbers.shape[1:] != (*inner,):
             boxes = np.empty((int(counts.sum()), numbers.ndim), np.int64)

@@ -34,7 +34,7 @@ from oocdata.threads import cached_property
 
 __all__ = [
     "LocatedRows", "RaggedRows", "RaggedSource", "inner_shape", "is_ragged", "join_located",
-    "locate", "read_to",
+    "locate",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -48,24 +48,18 @@ class LocatedRows:
     ----------
     lengths : ndarray of int64, shape (rows,)
         Length of each row.
-    dtype : numpy.dtype
-        Dtype of the source.
     read : callable
-        ``read(firsts, counts, out)`` reads a run of each row, from position ``firsts[i]`` of row i
-        on and of length ``counts[i]``, and writes the runs one after the other. `out` has shape
-        (counts.sum(), …), is C-contiguous and of `dtype`. Raises `SourceError` if storage can't
-        deliver the rows.
+        ``read(firsts, counts, out, targets)`` reads a run of each row, from position ``firsts[i]``
+        of row i on and of length ``counts[i]``, and writes it to ``out[targets[i]]`` and after,
+        converted to the dtype of `out`, which is C-contiguous. Raises `SourceError` if storage
+        can't deliver the rows.
     fetches : callable
         ``fetches(firsts, counts)`` returns the fetches that `read` needs.
-    shares : sequence of (LocatedRows, places)
-        If the rows are of several sources: the rows of each source, and their positions among all.
     """
 
     lengths: Ints
-    dtype: np.dtype[Any]
-    read: Callable[[Ints, Ints, NDArray[Any]], None]
+    read: Callable[[Ints, Ints, NDArray[Any], Ints], None]
     fetches: Callable[[Ints, Ints], list[Fetch]] = lambda _firsts, _counts: []
-    shares: Sequence[tuple[LocatedRows, Ints]] = ()
 
 
 class RaggedSource(ABC):
@@ -109,7 +103,7 @@ def locate(source: Source, rows: Ints) -> LocatedRows:
     >>> values, offsets = MemoryArray(np.arange(9)), MemoryArray(np.array([0, 3, 3, 9]))
     >>> located = locate(RaggedRows(values, offsets), np.array([2, 1]))
     >>> out = np.empty(2, np.int64)
-    >>> located.read(np.array([1, 0]), np.array([2, 0]), out)
+    >>> located.read(np.array([1, 0]), np.array([2, 0]), out, np.array([0, 2]))
     >>> located.lengths, out
     (array([6, 0]), array([4, 5]))
     """
@@ -123,38 +117,15 @@ def locate(source: Source, rows: Ints) -> LocatedRows:
     return shares[0][0] if len(shares) == 1 else join_located(len(rows), shares)
 
 
-def read_to(
-    located: LocatedRows, firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints
-) -> None:
-    """Write a run of each row to its position in `out`, converted to its dtype.
-
-    Parameters
-    ----------
-    located : LocatedRows
-    firsts, counts : ndarray of int64, shape (rows,)
-        Position in its row at which the run begins, and its length.
-    out : ndarray, shape (n, …)
-        C-contiguous.
-    targets : ndarray of int64, shape (rows,)
-        Position of the run in `out`.
-    """
-    for share, places in located.shares:
-        read_to(share, firsts[places], counts[places], out, targets[places])
-    if located.shares:
-        return
-    scatter_runs(partial(located.read, firsts, counts), counts, located.dtype, out, targets)
-
-
 def join_located(count: int, shares: Sequence[tuple[LocatedRows, Ints]]) -> LocatedRows:
     """Return rows of several sources as one; `shares` has the rows of each and their positions."""
     lengths = np.zeros(count, np.int64)
     for located, places in shares:
         lengths[places] = located.lengths
 
-    def read(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
-        targets = np.cumsum(counts) - counts
+    def read(firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
         for located, places in shares:
-            read_to(located, firsts[places], counts[places], out, targets[places])
+            located.read(firsts[places], counts[places], out, targets[places])
 
     def fetches(firsts: Ints, counts: Ints) -> list[Fetch]:
         return [
@@ -163,7 +134,7 @@ def join_located(count: int, shares: Sequence[tuple[LocatedRows, Ints]]) -> Loca
             for fetch in located.fetches(firsts[places], counts[places])
         ]
 
-    return LocatedRows(lengths, shares[0][0].dtype, read, fetches, shares)
+    return LocatedRows(lengths, read, fetches)
 
 
 @dataclass(frozen=True, eq=False)
@@ -269,9 +240,10 @@ class RaggedRows(WithStorage, RaggedSource):
             error.path, error.key = storage.path, storage.key
             raise
 
-        def read(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
+        def read(firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
             try:
-                read_ragged(self.values, starts + firsts, counts, out)
+                runs = partial(read_ragged, self.values, starts + firsts, counts)
+                scatter_runs(runs, counts, self.dtype, out, targets)
             except SourceError as error:
                 error.set_rows(affected_rows(error, rows, starts, stops))
                 raise
@@ -279,4 +251,4 @@ class RaggedRows(WithStorage, RaggedSource):
         def fetches(firsts: Ints, counts: Ints) -> list[Fetch]:
             return fetches_of_ragged(self.values, starts + firsts, counts)
 
-        return LocatedRows(stops - starts, self.dtype, read, fetches)
+        return LocatedRows(stops - starts, read, fetches)

@@ -24,12 +24,13 @@ from oocdata.box import Extent
 from oocdata.engines.byte_rows import size_counts
 from oocdata.engines.fields import field_of
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.ragged import row_batches
+from oocdata.engines.ragged import row_batches, scatter_runs
 from oocdata.engines.ragged_rows import LocatedRows, RaggedSource
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import SourceError, UnsupportedDtypeError
 from oocdata.formats.hdf5.library import OnDisk, reading
 from oocdata.memory import cache_share
+from oocdata.threads import cached_property
 
 __all__ = [
     "REFERENCE",
@@ -150,7 +151,6 @@ class VaryingNumbers(RaggedSource):
     def __init__(self, target: OnDisk, references: Source, storage: Storage) -> None:
         self.target, self._references, self._storage = target, references, storage
         self.shape, self.dtype = target.shape, target.dtype
-        self._lengths: NDArray[np.uint32] | None = None
 
     def __reduce__(self) -> Any:
         return VaryingNumbers, (self.target, self._references, self._storage)
@@ -159,13 +159,20 @@ class VaryingNumbers(RaggedSource):
         """Return how the dataset is stored."""
         return self._storage
 
+    @cached_property
+    def _lengths(self) -> NDArray[np.uint32]:
+        """Length of each row."""
+        return np.concatenate([np.empty(0, np.uint32), *_lengths_of(self._references)])
+
     def locate(self, rows: Ints) -> LocatedRows:
         """Return the given rows with their lengths; the first call reads all lengths."""
-        # Not a cached property: its lock may be held by another thread during a fork.
-        if self._lengths is None:
-            self._lengths = np.concatenate([np.empty(0, np.uint32), *_lengths_of(self._references)])
         lengths = self._lengths[rows].astype(np.int64)
-        return LocatedRows(lengths, self.dtype, partial(self._read, rows, lengths))
+
+        def read(firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
+            runs = partial(self._read, rows, lengths, firsts, counts)
+            scatter_runs(runs, counts, self.dtype, out, targets)
+
+        return LocatedRows(lengths, read)
 
     def _read(
         self, rows: Ints, lengths: Ints, firsts: Ints, counts: Ints, out: NDArray[Any]
