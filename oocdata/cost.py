@@ -223,7 +223,7 @@ def fetching(loader: Loader) -> Fetching | None:
 
     dataset, pass_, steps = loader.dataset, loader.pass_from(0), len(loader)
     first = cost_of(chain.from_iterable(_store_reads(loader.requests(pass_.run(0)))))
-    pass_ = replace(pass_, first_alone=False)  # with runs of the usual length
+    pass_ = replace(pass_, grows=False)  # with runs of the usual length
     costs = list[list[Cost]]()
     chunks, elements, followed = 0, 0, 0
     for run in map(pass_.run, range(min(len(pass_), _COUNTED_RUNS))):

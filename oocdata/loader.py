@@ -343,7 +343,7 @@ class Loader(Epochs):
         steps = len(self)
         return Pass(
             epoch * steps + start, epochs * steps - start, steps, self.steps_together,
-            first_alone=self.dataset.is_remote,
+            grows=True,
             last_alone=bool(self.steps.used % self.batch_size),
         )  # fmt: skip
 

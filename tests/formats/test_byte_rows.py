@@ -714,11 +714,9 @@ class TestParsed:
         dataset = loader.to_tf()
         assert dataset.element_spec["v"] == tf.TensorSpec((None, 2), tf.float32)
         assert [batch["x"].numpy().tolist() for batch in dataset] == expected
-        together = replace(loader, dataset=loader.dataset.source).steps_together
-        assert together > 1
-        # The last batch is short, so it is a run of its own.
-        runs = -(-len(loader) // together)
-        assert len([shape for shape in seen if shape[0]]) <= runs + 1
+        runs = len(loader.tf_loader.pass_from(0))
+        assert 1 < runs < len(loader) // 2
+        assert len([shape for shape in seen if shape[0]]) == runs
         assert sum(shape[0] for shape in seen) == len(loader)
 
     def test_described(self, parsed: Any) -> None:
