@@ -252,12 +252,15 @@ class ArrayCache:
         The slots of each `Pin`.
     used_bytes : list of int
         Bytes of the slots in use: one number, in a list because it outlives this object.
+    reading : int
+        First chunk of those that a thread began to read last; any number is valid.
     """
 
     def __init__(self, cache: Cache, nbytes: int, chunks: int, piece_bytes: int) -> None:
         self.cache, self.nbytes, self.chunks = cache, nbytes, chunks
         self._piece_bytes = piece_bytes
         self.used_bytes = [0]
+        self.reading = 0
         self.empty()
 
     def empty(self) -> None:

@@ -13,6 +13,7 @@ A format supplies a `ChunkReader`: the grid of chunks, and a method that decodes
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
+from copy import copy
 from functools import partial
 from itertools import product
 from math import prod
@@ -118,7 +119,7 @@ class ChunkReader(Hashable, Protocol):
 
 
 class Chunked:
-    """An array that is stored in chunks; a `oocdata.engines.source.Source`.
+    """An array that is stored in chunks; a `oocdata.engines.source.Source`, and a `ChunkReader`.
 
     Parameters
     ----------
@@ -135,17 +136,17 @@ class Chunked:
     """
 
     __slots__ = (
-        "_cache", "_chunk", "_chunk_shape", "_grid", "_joined", "_strides", "dtype", "reader",
-        "shape",
+        "_cache", "_chunk", "_first", "_grid", "_joined", "_strides", "chunk_shape", "dtype",
+        "reader", "shape",
     )  # fmt: skip
 
     def __init__(self, reader: ChunkReader, chunk_shape: tuple[int, ...] | None = None) -> None:
         self.reader = reader
         self.shape = tuple(reader.shape)
         self.dtype = reader.dtype
-        self._chunk_shape = tuple(chunk_shape or reader.chunk_shape)
-        self._chunk = np.array(self._chunk_shape, np.int64)
-        grid = zip(self.shape, self._chunk_shape, strict=True)
+        self.chunk_shape = tuple(chunk_shape or reader.chunk_shape)
+        self._chunk = np.array(self.chunk_shape, np.int64)
+        grid = zip(self.shape, self.chunk_shape, strict=True)
         self._grid = tuple(-(-length // step) for length, step in grid)
         if prod(self._grid) > _MOST_CHUNKS:
             storage = reader.storage()
@@ -156,19 +157,35 @@ class Chunked:
             )
         self._strides = c_strides(self._grid)
         # Places of the reader's chunks in a block, counted from its first, shape (chunks, N).
-        axes = zip(self._chunk_shape, reader.chunk_shape, strict=True)
+        axes = zip(self.chunk_shape, reader.chunk_shape, strict=True)
         counts = [-(-length // step) for length, step in axes]
         self._joined = np.indices(counts).reshape(len(counts), -1).T if chunk_shape else None
         each = prod(reader.chunk_shape) * self.dtype.itemsize
         self._cache = cache.array(
-            reader if chunk_shape is None else (reader, self._chunk_shape),
-            prod(self._chunk_shape) * self.dtype.itemsize,
+            reader if chunk_shape is None else (reader, self.chunk_shape),
+            prod(self.chunk_shape) * self.dtype.itemsize,
             prod(self._grid),
             each * min(prod(counts), cores()),
         )
+        self._first = 0  # number of the first chunk in the cache
 
     def __reduce__(self) -> Any:
-        return Chunked, (self.reader, None if self._joined is None else self._chunk_shape)
+        return Chunked, (self.reader, None if self._joined is None else self.chunk_shape)
+
+    @property
+    def own_threads(self) -> bool:
+        """Whether the reader decodes in threads of its own."""
+        return self.reader.own_threads
+
+    def share_cache(self, other: Chunked, start: int) -> Chunked:
+        """Return the same array, whose chunks are cached as those of another from `start` on.
+
+        `start` is a position along axis 0 of the other array, at which a chunk begins.
+        """
+        shared = copy(self)
+        shared._cache = other._cache
+        shared._first = start // self.chunk_shape[0] * int(self._strides[0])
+        return shared
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
@@ -189,7 +206,7 @@ class Chunked:
             plan = self._row_plan(origins, extent)
             if plan is not None:
                 self._read_rows(plan, origins, out, places)
-            elif suits_items(extent, self._chunk_shape, self._item_axes(extent)):
+            elif suits_items(extent, self.chunk_shape, self._item_axes(extent)):
                 self._read_items(origins, extent, out, places)
             else:
                 self._read_pieces(origins, extent, out, places)
@@ -213,14 +230,14 @@ class Chunked:
     @property
     def has_runs(self) -> bool:
         """Whether a chunk holds whole places of axis 0; see `oocdata.engines.ragged`."""
-        return self._chunk_shape[1:] == self.shape[1:]
+        return self.chunk_shape[1:] == self.shape[1:]
 
     def read_runs(
         self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
     ) -> None:
         """Write runs of places along axis 0, end to end; see `ragged.read_ragged`."""
         self.reader.check()
-        items, chunk_rows = as_items(out), self._chunk_shape[0]
+        items, chunk_rows = as_items(out), self.chunk_shape[0]
         numbers, within, counts = cut_runs(starts, lengths, chunk_rows)
         targets = np.cumsum(counts) - counts
         for chunks, runs, which in _chunk_groups(numbers, self._cache.most):
@@ -233,7 +250,7 @@ class Chunked:
 
     def fetches(self, origins: NDArray[np.int64], extent: Extent) -> list[Fetch]:
         """Return the byte ranges that reading boxes needs from a store."""
-        origins, extent = split_at_gaps(origins, extent, self._chunk_shape)
+        origins, extent = split_at_gaps(origins, extent, self.chunk_shape)
         first = origins // self._chunk
         last = (origins + np.array(extent.spans) - 1) // self._chunk
         numbers = [
@@ -244,14 +261,14 @@ class Chunked:
 
     def fetches_of_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Fetch]:
         """Return the byte ranges that `read_runs` needs from a store."""
-        return self._soon(cut_runs(starts, lengths, self._chunk_shape[0])[0])
+        return self._soon(cut_runs(starts, lengths, self.chunk_shape[0])[0])
 
     def _soon(self, numbers: NDArray[np.int64]) -> list[Fetch]:
         """Return the byte ranges of those chunks that are not cached."""
         fetches = getattr(self.reader, "fetches", None)
         if fetches is None:
             return []
-        missing = self._cache.missing(np.unique(numbers))
+        missing = self._cache.missing(np.unique(numbers) + self._first) - self._first
         places = self._places(missing)
         if self._joined is not None:
             places = (places[:, None] + self._joined).reshape(-1, len(self.shape))
@@ -269,7 +286,7 @@ class Chunked:
             equal = (origins[:, 1:axes] == origins[0, 1:axes]).all(axis=0)
             axes = 1 + max(np.flatnonzero(~equal).tolist(), default=-1) + 1
         inner = tuple(origins[0, axes:].tolist())
-        return plan_rows(self.shape, self._chunk_shape, self.dtype, axes, inner, extent)
+        return plan_rows(self.shape, self.chunk_shape, self.dtype, axes, inner, extent)
 
     def _read_rows(
         self,
@@ -288,9 +305,9 @@ class Chunked:
             targets = (places[:, None] * each + np.arange(each)).ravel()
         numbers, rows = plan.located(points)
         if len(plan.columns) == 1:
-            chunks = numbers + plan.numbers
+            chunks = numbers + (plan.numbers + self._first)
             pin = self._cache.find(chunks) or self._cache.find_or_load(
-                chunks, self._decode, self.reader.own_threads
+                chunks, self._decode, self.own_threads
             )
             if pin is not None:
                 with pin:
@@ -310,7 +327,11 @@ class Chunked:
         """Gather rows from several columns of chunks, some of which may not be cached."""
         most = self._cache.most
         few = min(len(plan.columns), most)
-        for group, points, which in _chunk_groups(numbers, most // few):
+        # Begin where another thread reads now, to share the chunks that it decodes. If two threads
+        # each read all chunks of a long array, an epoch takes 1 / 1.5 of the time.
+        reading = self._cache.reading - self._first
+        for group, points, which in _chunk_groups(numbers, most // few, reading):
+            self._cache.reading = int(group[0]) + self._first
             places = None if isinstance(points, slice) else points
             if targets is not None:
                 places = targets[points]
@@ -326,7 +347,7 @@ class Chunked:
 
     def _item_axes(self, extent: Extent) -> int:
         """Return the number of axes that number items; the others are taken and stored whole."""
-        axes, chunk = len(self.shape), self._chunk_shape
+        axes, chunk = len(self.shape), self.chunk_shape
         while axes > 1 and extent.lengths[axes - 1] == self.shape[axes - 1] == chunk[axes - 1]:
             axes -= 1
         return axes
@@ -340,7 +361,7 @@ class Chunked:
     ) -> None:
         """Gather boxes item by item, in halves of the boxes if their chunks are too many to pin."""
         axes = self._item_axes(extent)
-        lengths, chunk = extent.lengths[:axes], self._chunk_shape[:axes]
+        lengths, chunk = extent.lengths[:axes], self.chunk_shape[:axes]
         items_of = BoxItems(origins, lengths, extent.strides[:axes], chunk, self._strides[:axes])
         chunks, which = np.unique(items_of.chunks, return_inverse=True)
         if len(chunks) > self._cache.most:
@@ -352,7 +373,7 @@ class Chunked:
                 targets = half if places is None else places[half]
                 self._read_items(origins[half], extent, out, targets)
             return
-        each, nbytes = prod(chunk), prod(self._chunk_shape[axes:]) * self.dtype.itemsize
+        each, nbytes = prod(chunk), prod(self.chunk_shape[axes:]) * self.dtype.itemsize
         few = max(1, _ITEMS // prod(lengths))
         with self._pin(chunks) as pin:
             items = np.ndarray(len(pin.memory) // nbytes, f"V{nbytes}", pin.memory)
@@ -392,7 +413,7 @@ class Chunked:
     ) -> Iterator[tuple[int, tuple[slice, ...], tuple[slice, ...]]]:
         """Yield the number of each chunk of a box, and slices of the chunk and of the box."""
         strides = self._strides.tolist()
-        axes = zip(origin, extent.lengths, extent.strides, self._chunk_shape, strict=True)
+        axes = zip(origin, extent.lengths, extent.strides, self.chunk_shape, strict=True)
         for parts in product(*[list(chunk_parts(*axis)) for axis in axes]):
             number = sum(part[0] * step for part, step in zip(parts, strides, strict=True))
             yield number, tuple([part[1] for part in parts]), tuple([part[2] for part in parts])
@@ -400,7 +421,7 @@ class Chunked:
     def _copy_pieces(self, pieces: dict[int, list[Any]], out: NDArray[Any]) -> None:
         with self._pin(np.array(list(pieces), np.int64)) as pin:
             count = len(pin.memory) // self._cache.nbytes
-            chunks = np.ndarray((count, *self._chunk_shape), self.dtype, pin.memory)
+            chunks = np.ndarray((count, *self.chunk_shape), self.dtype, pin.memory)
             for slot, of_chunk in zip(pin.slots.tolist(), pieces.values(), strict=True):
                 chunk = chunks[slot]
                 for within, target in of_chunk:
@@ -410,30 +431,32 @@ class Chunked:
 
     def _pin(self, numbers: NDArray[np.int64]) -> Pin:
         """Pin distinct chunks, after decoding those not cached."""
+        numbers = numbers + self._first
         return self._cache.find(numbers) or self._cache.load(
-            numbers.tolist(), self._decode, self.reader.own_threads
+            numbers.tolist(), self._decode, self.own_threads
         )
 
     def _decode(self, numbers: list[int], slots: list[int], memory: NDArray[np.uint8]) -> None:
         """Decode chunks into slots, without the parts beyond the edge of the array."""
         count = len(memory) // self._cache.nbytes
-        chunks = np.ndarray((count, *self._chunk_shape), self.dtype, memory)
-        places = self._places(numbers)
+        chunks = np.ndarray((count, *self.chunk_shape), self.dtype, memory)
+        places = self._places(np.array(numbers) - self._first)
         inside = np.minimum(self._chunk, np.array(self.shape) - places * self._chunk).tolist()
         outs = [
             chunks[slot][tuple(map(slice, lengths))]
             for slot, lengths in zip(slots, inside, strict=True)
         ]
-        if self._joined is None:
-            self.reader.read_chunks(places, outs)
-        else:
-            self._decode_joined(self._joined, places, outs)
+        self.read_chunks(places, outs)
 
-    def _decode_joined(
-        self, joined: NDArray[np.int64], places: NDArray[np.int64], outs: Sequence[NDArray[Any]]
-    ) -> None:
-        """Decode the chunks of blocks, in this thread and in idle decoding threads."""
-        shape = self.reader.chunk_shape
+    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
+        """Decode chunks or blocks, the latter in this thread and in idle decoding threads.
+
+        See `ChunkReader.read_chunks`.
+        """
+        joined, shape = self._joined, self.reader.chunk_shape
+        if joined is None:
+            self.reader.read_chunks(places, outs)
+            return
         regions = [
             tuple(slice(a, a + n) for a, n in zip(begin, shape, strict=True))
             for begin in (joined * shape).tolist()
@@ -452,17 +475,18 @@ class Chunked:
             ]
         )
 
-    def _places(self, numbers: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
+    def _places(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the places of chunks in the grid."""
         return np.stack(np.unravel_index(numbers, self._grid), axis=1)
 
 
 def _chunk_groups(
-    numbers: NDArray[np.int64], most: int
+    numbers: NDArray[np.int64], most: int, first: int = 0
 ) -> Iterator[tuple[NDArray[np.int64], Any, NDArray[np.int64]]]:
     """Yield up to `most` distinct chunks, the points in them, and the chunk of each point.
 
-    `numbers` holds the chunk number of each point.
+    `numbers` holds the chunk number of each point. If there are several groups, chunks from number
+    `first` on come first.
 
     Examples
     --------
@@ -475,6 +499,8 @@ def _chunk_groups(
     if len(chunks) <= most:
         yield chunks, slice(None), which
         return
+    skipped = int(np.searchsorted(chunks, first))
+    chunks, which = np.roll(chunks, -skipped), (which - skipped) % len(chunks)
     for start in range(0, len(chunks), most):
         points = ((which >= start) & (which < start + most)).nonzero()[0]
         yield chunks[start : start + most], points, which[points] - start

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, slice_boxes
 from oocdata.engines.copying import read_to
-from oocdata.engines.many_files import UniformFiles
+from oocdata.engines.many_files import UniformChunks, UniformFiles
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import (
     affected_rows,
@@ -98,7 +98,9 @@ class Concat(WithStorage):
         table: PartTable | None = None,
         changes: Mapping[str, Any] | None = None,
     ) -> None:
-        self.parts, self.axis, self._changes = parts, axis, dict(changes or {})
+        self._chunks = UniformChunks.of(parts)
+        self.parts = parts if self._chunks is None else self._chunks.parts
+        self.axis, self._changes = axis, dict(changes or {})
         self.table = PartTable.of(parts, axis) if table is None else table
         self._ends = self.table.lengths.cumsum()
         self._starts = self._ends - self.table.lengths
@@ -158,8 +160,9 @@ class Concat(WithStorage):
         for boxes in crossing:
             self._read_across(origins[boxes], extent, out, boxes)
         owners, part_origins = self._located(origins[within_part])
-        together = self._together if len(owners) > 1 and (owners != owners[0]).any() else None
-        if together is None or not together.read(owners, part_origins, extent, out, within_part):
+        uniform = self._uniform if len(owners) else None
+        places = within_part if crossing else None
+        if uniform is None or not uniform.read(owners, part_origins, extent, out, places):
             for part, selected, share_origins in self._shares(owners, part_origins):
                 read_to(part, share_origins, extent, out, within_part[selected])
 
@@ -173,8 +176,9 @@ class Concat(WithStorage):
             yield part, within, extent
 
     @cached_property
-    def _together(self) -> UniformFiles | None:
-        return UniformFiles.of(self.parts)
+    def _uniform(self) -> UniformChunks | UniformFiles | None:
+        """All sources as one reader, if they are of equal layout."""
+        return self._chunks or UniformFiles.of(self.parts)
 
     def shares(self, origins: Ints) -> Iterator[tuple[Source, Ints, Ints]]:
         """Yield each part with the numbers of the boxes that begin in it and their origins."""

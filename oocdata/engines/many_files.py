@@ -1,26 +1,32 @@
-"""Read runs of many files in one call, so that a row of each of a thousand files is cheap.
+"""Read many files of one layout as one array, so that a row of each of a thousand files is cheap.
 
 A data set is often many similar files: a thousand ``.npy`` files of a few samples each, or a file
 per year. A batch has one or two rows of each of many files. The runs of all these rows are computed
-with array arithmetic, and submitted to the kernel together.
+with array arithmetic, and submitted to the kernel together. Chunks are numbered one file after
+another, and share one cache: they are decoded and gathered together, and a chunk of one file takes
+the memory of an evicted one of another.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
+from oocdata.engines.chunked import Chunked, ChunkReader
 from oocdata.engines.files import OpenFile
 from oocdata.engines.runs import UnfinishedError, read_runs
+from oocdata.engines.source import Storage
 from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError
+from oocdata.threads import cached_property
 
-__all__ = ["UniformFiles", "read_files"]
+__all__ = ["UniformChunks", "UniformFiles", "read_files"]
 
 Ints = NDArray[np.int64]
 
@@ -105,9 +111,9 @@ class UniformFiles:
         return cls(strided) if len(strided) == len(parts) and len(layouts) == 1 else None
 
     def read(
-        self, owners: Ints, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints
+        self, owners: Ints, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
     ) -> bool:
-        """Write ``out[places[i]] = the box at origins[i] of array owners[i]``.
+        """Write ``out[places[i]]``, or ``out[i]``, = the box at origins[i] of array owners[i].
 
         Returns
         -------
@@ -116,11 +122,14 @@ class UniformFiles:
             after the other, which raises the error, if any.
         """
         array = self._first
+        if (owners == owners[0]).all():
+            return False
         plan = array.plan(extent, out)
         if plan.parts is not None or not plan.direct:
             return False
         order = owners.argsort(kind="stable")
-        owners, origins, places = owners[order], origins[order], places[order]
+        owners, origins = owners[order], origins[order]
+        places = order if places is None else places[order]
         addresses = places * out.strides[0] + out.__array_interface__["data"][0]
         for start in range(0, len(owners), plan.boxes):
             batch = slice(start, start + plan.boxes)
@@ -134,3 +143,107 @@ class UniformFiles:
             except (UnfinishedError, SourceError):
                 return False
         return True
+
+
+class UniformChunks:
+    """Chunked arrays that differ only in their reader, and in their length along axis 0.
+
+    Compared with one read per array, an epoch of four gzip files of 100 MB in blocks of chunks
+    takes 1 / 1.5 of the time, in a full shuffle 1 / 1.6.
+
+    Parameters
+    ----------
+    parts : sequence of Chunked
+
+    Attributes
+    ----------
+    parts : tuple of Chunked
+        The same arrays, with their chunks in one cache.
+    """
+
+    def __init__(self, parts: Sequence[Chunked]) -> None:
+        unit = parts[0].chunk_shape[0]
+        ends = np.cumsum([-(-part.shape[0] // unit) * unit for part in parts])
+        self._starts = np.concatenate(([0], ends[:-1]))
+        readers = tuple(part.reader for part in parts)
+        shape = (int(ends[-1]), *parts[0].shape[1:])
+        self._whole = Chunked(_Readers(readers, parts[0].chunk_shape, shape, tuple(parts)))
+        starts = zip(parts, self._starts.tolist(), strict=True)
+        self.parts = tuple(part.share_cache(self._whole, start) for part, start in starts)
+
+    @classmethod
+    def of(cls, parts: Sequence[object]) -> UniformChunks | None:
+        """Return the arrays as one reader; None if they differ in layout."""
+        chunked = [part for part in parts if isinstance(part, Chunked)]
+        layouts = {
+            (part.dtype, part.chunk_shape, part.shape[1:], part.own_threads) for part in chunked
+        }
+        return cls(chunked) if 1 < len(chunked) == len(parts) and len(layouts) == 1 else None
+
+    def read(
+        self, owners: Ints, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
+    ) -> bool:
+        """Write ``out[places[i]]``, or ``out[i]``, = the box at origins[i] of array owners[i].
+
+        Returns
+        -------
+        bool
+            False if this is impossible. The caller then reads one array after the other, which
+            raises the error.
+        """
+        read_from = [self.parts[owner] for owner in np.unique(owners).tolist()]
+        moved = origins.copy()
+        moved[:, 0] += self._starts[owners]
+        try:
+            for part in read_from:
+                part.check()
+            self._whole.read(moved, extent, out, places)
+            for part in read_from:
+                part.check()
+        except SourceError:
+            return False
+        return True
+
+
+@dataclass(frozen=True)
+class _Readers:
+    """A `oocdata.engines.chunked.ChunkReader` of several arrays, one after another along axis 0.
+
+    Each array begins with a new chunk.
+    """
+
+    readers: tuple[ChunkReader, ...]
+    chunk_shape: tuple[int, ...]
+    shape: tuple[int, ...]
+    parts: tuple[Chunked, ...] = field(compare=False)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.parts[0].dtype
+
+    @property
+    def own_threads(self) -> bool:
+        return self.parts[0].own_threads
+
+    def storage(self) -> Storage:
+        return self.parts[0].storage()
+
+    def check(self) -> None:
+        """Check nothing: only the arrays that are read are checked, by `UniformChunks.read`."""
+
+    @cached_property
+    def _ends(self) -> Ints:
+        """Place along axis 0 of the grid where each array ends."""
+        unit = self.chunk_shape[0]
+        ends: Ints = np.cumsum([-(-part.shape[0] // unit) for part in self.parts])
+        return ends
+
+    def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
+        owners = self._ends.searchsorted(places[:, 0], side="right")
+        for owner in np.unique(owners).tolist():
+            part, which = self.parts[owner], np.flatnonzero(owners == owner)
+            within = places[which]
+            within[:, 0] -= self._ends[owner - 1] if owner else 0
+            lengths = part.shape[0] - within[:, 0] * self.chunk_shape[0]
+            clipped = zip(which.tolist(), lengths.tolist(), strict=True)
+            part.read_chunks(within, [outs[chunk][:length] for chunk, length in clipped])

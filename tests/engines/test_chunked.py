@@ -278,6 +278,17 @@ def test_batches_do_not_alias_the_cache():
         assert_array_equal(view.take(rows), array[np.asarray(rows)])
 
 
+def test_a_read_of_all_chunks_begins_where_the_last_one_stands(monkeypatch: pytest.MonkeyPatch):
+    """Two threads that each read all of a long array share the chunks, wherever they begin."""
+    array, reader, view = counted((800, 4), (10, 4))
+    monkeypatch.setattr(cache, "budget", lambda: array.nbytes // 2)  # a read is in 8 parts
+    rows = np.random.default_rng(0).permutation(800)
+    assert_array_equal(view.take(rows), array[rows])
+    assert reader.count.total() == 80
+    assert_array_equal(view.take(rows), array[rows])
+    assert reader.count.total() == 80 + 70  # the last part was cached
+
+
 def test_a_damaged_chunk_is_named_and_the_others_are_read():
     array, reader, view = counted((100, 6), (10, 6), damaged=frozenset([3, 4]))
     with pytest.raises(DamagedChunkError, match=r"rows? [34]\]"):

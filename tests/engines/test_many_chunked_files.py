@@ -1,0 +1,181 @@
+"""Many chunked arrays of one layout, read as one: each chunk is decoded once."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from boxes import check_boxes
+from engines.test_chunked import CountingReader
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+
+import oocdata as ooc
+from oocdata.box import Extent
+from oocdata.datasets.view import View
+from oocdata.engines.cache import ArrayCache, cache
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.concat import Concat
+from oocdata.errors import SourceError
+from oocdata.testing import sample_array
+
+
+def joined(
+    lengths: list[int], row: tuple[int, ...], chunk: tuple[int, ...], axis: int = 0
+) -> tuple[NDArray[Any], list[CountingReader], Concat]:
+    """Return an array, the readers of its parts, and their concatenation."""
+    array = sample_array((sum(lengths), *row))
+    parts = [np.moveaxis(part, 0, axis) for part in np.split(array, np.cumsum(lengths)[:-1])]
+    readers = [CountingReader(part, chunk) for part in parts]
+    source = Concat(tuple(Chunked(reader) for reader in readers), axis)
+    return np.moveaxis(array, 0, axis), readers, source
+
+
+def decoded(readers: list[CountingReader]) -> list[int]:
+    """Return how many chunks of each array were decoded, and forget it."""
+    counts = [reader.count.total() for reader in readers]
+    for reader in readers:
+        reader.count.clear()
+    return counts
+
+
+@given(st.data())
+def test_any_boxes(data: st.DataObject) -> None:
+    lengths = data.draw(st.lists(st.integers(1, 12), min_size=1, max_size=5))
+    row = data.draw(st.sampled_from([(3,), (2, 4)]))
+    shape = min(lengths), *row
+    chunk = tuple(data.draw(st.integers(1, length)) for length in shape)
+    array, readers, source = joined(lengths, row, chunk)
+    extent = Extent.of(tuple(data.draw(st.integers(1, length)) for length in shape))
+    limits = [n - span for n, span in zip(array.shape, extent.lengths, strict=True)]
+    origins = np.array(
+        data.draw(
+            st.lists(
+                st.tuples(*(st.integers(0, limit) for limit in limits)), min_size=1, max_size=9
+            )
+        )
+    )
+    out = np.empty((len(origins), *extent.lengths), array.dtype)
+    source.read(origins, extent, out)
+    for box, origin in zip(out, origins.tolist(), strict=True):
+        cut = tuple(slice(at, at + n) for at, n in zip(origin, extent.lengths, strict=True))
+        assert_array_equal(box, array[cut])
+    # Also boxes that cross parts find the chunks of the others.
+    assert all(set(reader.count.values()) <= {1} for reader in readers)
+    decoded(readers)
+    source.read(origins, extent, out)
+    assert decoded(readers) == [0] * len(lengths)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_arrays_along_any_axis(axis: int) -> None:
+    array, readers, source = joined([8, 8, 8], (6,), (4, 2) if axis else (4, 6), axis)
+    check_boxes(source, array)
+    view = View.of(source)
+    assert_array_equal(view.take(np.arange(len(view))[::-1]), array[::-1])
+    assert all(set(reader.count.values()) == {1} for reader in readers)
+
+
+def test_a_batch_is_decoded_at_once_whatever_the_number_of_arrays() -> None:
+    array, readers, source = joined([40] * 30, (6,), (10, 6))
+    tasks: list[int] = []
+    load = ArrayCache.load
+
+    def counting(self: ArrayCache, numbers: Any, *arguments: Any) -> Any:
+        tasks.append(len(numbers))
+        return load(self, numbers, *arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ArrayCache, "load", counting)
+        rows = np.arange(5, 1200, 40)
+        assert_array_equal(View.of(source).take(rows), array[rows])
+    assert tasks == [30]
+    assert decoded(readers) == [1] * 30
+
+
+def test_a_chunk_takes_the_memory_of_one_of_another_array(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages that are returned to the system and taken again cost as much as decoding."""
+    array, readers, source = joined([100] * 4, (64,), (10, 64))
+    monkeypatch.setattr(cache, "budget", lambda: array.nbytes // 2)  # a half of the chunks
+    returned: list[int] = []
+    monkeypatch.setattr(ArrayCache, "_give_back", lambda _, slot: returned.append(slot))
+    cache.forget()
+    returned.clear()
+    view = View.of(source)
+    for start in range(400):
+        rows = np.arange(start, start + 400, 97) % 400
+        assert_array_equal(view.take(rows), array[rows])
+    assert sum(decoded(readers)) > 40
+    assert returned == []
+
+
+def test_arrays_opened_twice_and_pickled_ones_share_chunks() -> None:
+    array, readers, source = joined([20, 30], (6,), (10, 6))
+    again = Concat(tuple(Chunked(reader) for reader in readers), 0)
+    assert_array_equal(View.of(source).take(np.arange(50)), array)
+    assert_array_equal(View.of(again).take(np.arange(50)), array)
+    assert decoded(readers) == [2, 3]
+
+
+def written(folder: Path, lengths: list[int]) -> tuple[NDArray[Any], list[Path]]:
+    array = np.arange(sum(lengths) * 50, dtype="f4").reshape(-1, 50)
+    paths = []
+    for number, rows in enumerate(np.split(array, np.cumsum(lengths)[:-1])):
+        paths.append(folder / f"{number}.h5")
+        with h5py.File(paths[-1], "w") as file:
+            file.create_dataset(
+                "x", data=rows, chunks=(10, 50), maxshape=(None, 50), compression="gzip"
+            )
+    return array, paths
+
+
+@pytest.mark.parametrize("order", ["global", True, False], ids=str)
+def test_epochs_of_several_files(tmp_path: Path, order: Any) -> None:
+    array, _ = written(tmp_path, [33, 40, 7, 51])
+    dataset = ooc.open(tmp_path / "*.h5", "x")
+    loader = dataset.batches(8, shuffle=order, seed=3)
+    for each in (loader, pickle.loads(pickle.dumps(loader))):
+        rows = np.concatenate(list(each.epoch(1)))
+        assert_array_equal(rows[np.argsort(rows[:, 0])], array)
+    windows = dataset.windows(3, episodes=[131])  # they cross the files
+    for step, batch in enumerate(windows.batches(8).epoch(0)):
+        starts = np.arange(step * 8, min(step * 8 + 8, 129))
+        assert_array_equal(batch, array[starts[:, None] + np.arange(3)])
+
+
+def test_an_error_names_the_file_and_its_rows(tmp_path: Path) -> None:
+    array, paths = written(tmp_path, [30, 40, 50])
+    with h5py.File(paths[1]) as file:
+        chunk = file["x"].id.get_chunk_info(2)
+    with open(paths[1], "r+b") as stored:
+        stored.seek(chunk.byte_offset)
+        stored.write(b"\xff" * chunk.size)
+    dataset = ooc.open(tmp_path / "*.h5", "x")
+    messages = []
+    for rows, opened in (([3, 52, 80], dataset), ([22], ooc.open(paths[1], "x"))):
+        with pytest.raises(SourceError) as caught:
+            opened.take(rows)
+        messages.append(
+            (caught.value.path, caught.value.key, caught.value.rows, type(caught.value))
+        )
+    assert messages[0] == messages[1]
+    assert messages[0][:2] == (str(paths[1]), "/x")
+    rows = np.array([3, 45, 80, 119])  # what is whole is read
+    assert_array_equal(dataset.take(rows), array[rows])
+
+
+def test_a_changed_file_is_an_error_even_if_its_chunks_are_cached(tmp_path: Path) -> None:
+    array, paths = written(tmp_path, [30, 40])
+    dataset = ooc.open(tmp_path / "*.h5", "x")
+    assert_array_equal(dataset.take(np.arange(70)), array)
+    os.utime(paths[1], (1, 1))
+    assert_array_equal(dataset.take([3, 29]), array[[3, 29]])
+    with pytest.raises(SourceError, match=r"1\.h5"):
+        dataset.take([3, 31])
