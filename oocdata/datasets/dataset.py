@@ -374,8 +374,7 @@ class Dataset(Described, Splitting, ABC):
         >>> ooc.open(np.arange(10, 20)).enumerate()[::-3].take([1])
         (array([6]), array([16]))
         """
-        result: Zip = registry.call("enumerate", self)
-        return result
+        return registry.call("enumerate", self)
 
     def map(
         self,
@@ -421,8 +420,7 @@ class Dataset(Described, Splitting, ABC):
         >>> view.map(lambda x: x * 10)[2]
         array([40, 50])
         """
-        result: Map = registry.call("map", self, fn, batched, rng, spec)
-        return result
+        return registry.call("map", self, fn, batched, rng, spec)
 
     def cache(self, folder: str | os.PathLike[str] | None = None, *, workers: int = 0) -> Cached:
         """Read and compute all elements now, and return a dataset of the results.
@@ -462,8 +460,7 @@ class Dataset(Described, Splitting, ABC):
         ...     cached[4], len(cached)
         (np.float64(2.0), 6)
         """
-        result: Cached = registry.call("cache", self, folder, workers)
-        return result
+        return registry.call("cache", self, folder, workers)
 
     def sparse(self) -> Dataset:
         """Return the same elements with sparse batches instead of dense ones.
@@ -534,8 +531,7 @@ class Dataset(Described, Splitting, ABC):
         >>> len(tiles), tiles[1].tolist()
         (8, [[2, 3], [6, 7]])
         """
-        result: Patches = registry.call("patches", self, size, step, per_row, axes)
-        return result
+        return registry.call("patches", self, size, step, per_row, axes)
 
     def batches(
         self,
@@ -598,10 +594,9 @@ class Dataset(Described, Splitting, ABC):
         >>> len(loader), loader.batch(step=2).shape
         (3, (2,))
         """
-        loader: Loader = registry.call(
+        return registry.call(
             "loader", self, batch_size, shuffle, seed, weights, bucket, drop_remainder, workers
         )
-        return loader
 
 
 def nonzero_positions(name: str, flags: Dataset) -> NDArray[np.int64]:
