@@ -639,6 +639,11 @@ class View(Dataset):
             return episode_runs(explicit, len(self))
         return outer if explicit is None else episode_runs(explicit, len(self)).cut_by(outer)
 
+    @cached_property
+    def default_runs(self) -> Runs:
+        """The episodes of windows that are given none."""
+        return self.runs(None)
+
     def _part_starts(self, *, files: bool = False) -> tuple[int, ...]:
         """Return the start of each part along the first sample axis.
 
