@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks, blocks_from_ids
 from oocdata.cost import chunks_of
-from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.ids import as_weights
 from oocdata.datasets.mix import Mix
 from oocdata.engines.source import Storage
@@ -295,10 +295,9 @@ def _block_bytes(dataset: Dataset, blocks: AnyBlocks) -> tuple[int, int]:
     compared = np.linspace(0, max(0, number - 2), _PAIRS_COMPARED).astype(np.int64)
     for block in np.unique(compared).tolist():
         neighbour = min(block + 1, number - 1)
-        samples = (_sample_positions(blocks, count, each) for each in (block, neighbour))
         first, second = (
-            chunks_of(dataset.requests(positions, Draw(positions=positions)), storages)
-            for positions in samples
+            chunks_of(dataset.boxes(_sample_positions(blocks, count, each)), storages)
+            for each in (block, neighbour)
         )
         union = sum((first | second).values())
         added = union - sum(first.values())
@@ -310,9 +309,7 @@ def _block_bytes(dataset: Dataset, blocks: AnyBlocks) -> tuple[int, int]:
         shared = max(shared, 1.0)  # chunks end within rows
     unit = unit or most
     if not unit:  # nothing is decoded: the unit is a row
-        position = np.zeros(1, np.int64)
-        requests = dataset.requests(position, Draw(positions=position))
-        unit = sum(request.nbytes for request in requests)
+        unit = sum(request.nbytes for request in dataset.boxes(np.zeros(1, np.int64)))
     return max(1, unit), ceil(shared - 0.1)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata import registry
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, typical_length
-from oocdata.datasets.request import ArrayRequest, of_sources, prefetching
+from oocdata.datasets.request import ArrayRequest, Request, of_sources, prefetching
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
 from oocdata.engines.buffers import ALIGNMENT
@@ -145,6 +145,10 @@ class Dataset(Described, Splitting, ABC):
         requests = [part.requests(positions, draw) for part in self._members]
         return tuple(itertools.chain.from_iterable(requests))
 
+    def boxes(self, positions: NDArray[np.int64]) -> list[Request]:
+        """Return the requests of single sources for the elements at positions; reads nothing."""
+        return of_sources(self.requests(positions, Draw()))
+
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
     ) -> Batch:
@@ -201,8 +205,7 @@ class Dataset(Described, Splitting, ABC):
         if not counts or not len(self):
             return 0
         total_counts, nbytes = np.sum(counts, axis=0), 0
-        first = np.zeros(1, np.int64)
-        for request in of_sources(self.requests(first, Draw(positions=first))):
+        for request in self.boxes(np.zeros(1, np.int64)):
             if request.dtype.hasobject:
                 rows = len(request.origins) * request.extent.size  # per element
                 nbytes += rows * (largest_rows(total_counts, elements) + elements * OBJECT_BYTES)
@@ -218,19 +221,18 @@ class Dataset(Described, Splitting, ABC):
         These are the origins of all boxes, and for one array at a time the chunk of each box, its
         position in the chunk, and its target.
         """
-        first = np.zeros(1, np.int64)
-        requests = of_sources(self.requests(first, Draw(positions=first)))
+        requests, itemsize = self.boxes(np.zeros(1, np.int64)), np.dtype(np.int64).itemsize
         origins = sum(request.origins.nbytes for request in requests)
         boxes = max((len(request.origins) for request in requests), default=0)
-        return elements * (first.itemsize + origins + _INTEGERS_PER_BOX * first.itemsize * boxes)
+        return elements * (itemsize + origins + _INTEGERS_PER_BOX * itemsize * boxes)
 
     def sources(self) -> list[Source]:
         """Return the distinct sources that are read."""
         if self._members:
             found = [source for part in self._members for source in part.sources()]
         else:
-            requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
-            found = [request.source for request in of_sources(requests)]
+            first = np.zeros(min(1, len(self)), np.int64)
+            found = [request.source for request in self.boxes(first)]
         return list({id(source): source for source in found}.values())
 
     @property
