@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata.datasets.dataset import Described
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection
+from oocdata.index import Selection, as_array
 from oocdata.threads import cached_property
 
 __all__ = ["Runs", "episode_runs", "part_runs"]
@@ -45,10 +45,8 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
     """Return episodes as runs, from lengths or from an id for each row."""
     if episodes is None:
         return Runs(np.array([rows], np.int64))
-    try:
-        array = np.asarray(episodes if np.size(episodes) else np.zeros(0, np.int64))
-    except ValueError as error:
-        raise ArgumentError(f"`episodes` must be integers in one dimension; {error}.") from error
+    array = as_array("episodes", episodes)
+    array = array if array.size else np.zeros(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ArgumentError(
             "`episodes` must be integers in one dimension, lengths or an id for each row; got "
