@@ -98,20 +98,13 @@ def chunk_numbers(
     return np.unique(numbers)
 
 
-def chunks_of(
-    requests: Iterable[ArrayRequest], storages: dict[int, Storage] | None = None
-) -> Chunks:
-    """Return the chunks that requests need, each once.
-
-    `storages` caches the sources' storage, by `id`.
-    """
-    storages = {} if storages is None else storages
+def chunks_of(requests: Iterable[ArrayRequest]) -> Chunks:
+    """Return the chunks that requests need, each once."""
     chunks: Chunks = {}
     for request in of_sources(requests):
         for boxes in stored_boxes(request.source, request.origins, request.extent):
             source, origins, extent = boxes
-            storage = storages.get(id(source)) or storages.setdefault(id(source), source.storage())
-            if storage.chunks is not None:
+            if (storage := source.storage()).chunks is not None:
                 numbers = chunk_numbers(source.shape, storage, origins, extent)
                 nbytes = chunk_bytes(source, storage)
                 chunks.update(((id(source), number), nbytes) for number in numbers.tolist())
@@ -135,7 +128,6 @@ def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> flo
     runs; they divide the budget, and share no chunks.
     """
     pass_, share = loader.pass_from(0), loader.batch_size // loader.num_shards
-    storages: dict[int, Storage] = {}
     caches: list[OrderedDict[tuple[int, int], int]] = [OrderedDict() for _ in range(readers)]
     budget = (cache_share() if budget is None else budget) // readers
     cached = [0] * readers
@@ -144,7 +136,7 @@ def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> flo
         """Return the number of elements of a run of the first epoch, and the chunks it needs."""
         _, start, stop = run = pass_.run(number)
         elements = sum(loader.steps.lengths(start, stop))
-        return elements, chunks_of(loader.requests(run), storages)
+        return elements, chunks_of(loader.requests(run))
 
     def read(run: int, chunks: Chunks) -> int:
         """Return the bytes decoded for a run; evict the least recently used chunks, except one."""
