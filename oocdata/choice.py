@@ -16,10 +16,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks, blocks_from_ids
 from oocdata.cost import chunks_of
-from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.ids import as_weights
 from oocdata.datasets.mix import Mix
-from oocdata.engines.source import Storage
+from oocdata.engines.source import stored_sources
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import as_bounds
 from oocdata.order import BlockShuffle, Order, Sequential, Shuffle
@@ -289,16 +289,14 @@ def _block_bytes(dataset: Dataset, blocks: AnyBlocks) -> tuple[int, int]:
     Blocks overlap because windows extend into the next chunks, files end within a chunk, or a step
     does not divide a chunk.
     """
-    storages: dict[int, Storage] = {}
     unit, most, shared = 0, 0, 0.0
     count, number = len(dataset), blocks.number(len(dataset))
     compared = np.linspace(0, max(0, number - 2), _PAIRS_COMPARED).astype(np.int64)
     for block in np.unique(compared).tolist():
         neighbour = min(block + 1, number - 1)
-        samples = (_sample_positions(blocks, count, each) for each in (block, neighbour))
         first, second = (
-            chunks_of(dataset.requests(positions, Draw(positions=positions)), storages)
-            for positions in samples
+            chunks_of(dataset.boxes(_sample_positions(blocks, count, each)))
+            for each in (block, neighbour)
         )
         union = sum((first | second).values())
         added = union - sum(first.values())
@@ -306,13 +304,12 @@ def _block_bytes(dataset: Dataset, blocks: AnyBlocks) -> tuple[int, int]:
         if added:
             unit = max(unit, added)
             shared = max(shared, (sum(second.values()) - added) / added)
-    if any(storage.chunk_bytes is not None for storage in storages.values()):
+    stored = (source.storage() for source in stored_sources(dataset.sources()))
+    if any(storage.chunk_bytes is not None for storage in stored):
         shared = max(shared, 1.0)  # chunks end within rows
     unit = unit or most
     if not unit:  # nothing is decoded: the unit is a row
-        position = np.zeros(1, np.int64)
-        requests = dataset.requests(position, Draw(positions=position))
-        unit = sum(request.nbytes for request in requests)
+        unit = sum(request.nbytes for request in dataset.boxes(np.zeros(1, np.int64)))
     return max(1, unit), ceil(shared - 0.1)
 
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, split_at_gaps, split_into_points
 from oocdata.datasets.chunking import chunks_along
-from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.request import ArrayRequest, Request, of_sources
 from oocdata.engines.prefetch import Cost, Fetch, cost_of, fetches
 from oocdata.engines.source import Source, Storage, stored_boxes
@@ -81,44 +81,30 @@ def chunk_numbers(
     if not len(origins) or 0 in extent.lengths:
         return np.empty(0, np.int64)
     origins, extent = split_at_gaps(origins, extent, storage.chunks)
-    lows, highs, grid = [], [], []
+    sides, kind = [], np.zeros(len(origins), np.int64)
     for axis, chunk in enumerate(storage.chunks):
         first = origins[:, axis]
         last = first + (extent.spans[axis] - 1)
         (low, high), count = chunks_along(storage, axis, shape[axis], chunk, first, last)
-        lows.append(low)
-        highs.append(high)
-        grid.append(count)
+        most = int((high - low).max()) + 1
+        sides.append((low, high, most, count))
+        kind = (kind * count + low) * most + (high - low)
     # Most boxes of a batch cover the same chunks as others: list each set of chunks once.
-    kind = np.zeros(len(origins), np.int64)
-    for low, high, length in zip(lows, highs, grid, strict=True):
-        more = high - low
-        kind = (kind * length + low) * (int(more.max()) + 1) + more
     boxes = np.unique(kind, return_index=True)[1]
     numbers = np.zeros((len(boxes), 1), np.int64)
-    covered = np.ones((len(boxes), 1), np.bool_)
-    for low, high, length in zip(lows, highs, grid, strict=True):
-        along = low[boxes, None] + np.arange(int((high - low).max()) + 1)
-        numbers = (numbers[:, :, None] * length + along[:, None, :]).reshape(len(boxes), -1)
-        inside = along <= high[boxes, None]
-        covered = (covered[:, :, None] & inside[:, None, :]).reshape(len(boxes), -1)
-    return np.unique(numbers[covered])
+    for low, high, most, count in sides:
+        along = np.minimum(low[boxes, None] + np.arange(most), high[boxes, None])
+        numbers = (numbers[:, :, None] * count + along[:, None, :]).reshape(len(boxes), -1)
+    return np.unique(numbers)
 
 
-def chunks_of(
-    requests: Iterable[ArrayRequest], storages: dict[int, Storage] | None = None
-) -> Chunks:
-    """Return the chunks that requests need, each once.
-
-    `storages` caches the sources' storage, by `id`.
-    """
-    storages = {} if storages is None else storages
+def chunks_of(requests: Iterable[ArrayRequest]) -> Chunks:
+    """Return the chunks that requests need, each once."""
     chunks: Chunks = {}
     for request in of_sources(requests):
         for boxes in stored_boxes(request.source, request.origins, request.extent):
             source, origins, extent = boxes
-            storage = storages.get(id(source)) or storages.setdefault(id(source), source.storage())
-            if storage.chunks is not None:
+            if (storage := source.storage()).chunks is not None:
                 numbers = chunk_numbers(source.shape, storage, origins, extent)
                 nbytes = chunk_bytes(source, storage)
                 chunks.update(((id(source), number), nbytes) for number in numbers.tolist())
@@ -142,7 +128,6 @@ def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> flo
     runs; they divide the budget, and share no chunks.
     """
     pass_, share = loader.pass_from(0), loader.batch_size // loader.num_shards
-    storages: dict[int, Storage] = {}
     caches: list[OrderedDict[tuple[int, int], int]] = [OrderedDict() for _ in range(readers)]
     budget = (cache_share() if budget is None else budget) // readers
     cached = [0] * readers
@@ -151,7 +136,7 @@ def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> flo
         """Return the number of elements of a run of the first epoch, and the chunks it needs."""
         _, start, stop = run = pass_.run(number)
         elements = sum(loader.steps.lengths(start, stop))
-        return elements, chunks_of(loader.requests(run), storages)
+        return elements, chunks_of(loader.requests(run))
 
     def read(run: int, chunks: Chunks) -> int:
         """Return the bytes decoded for a run; evict the least recently used chunks, except one."""
@@ -247,7 +232,7 @@ def fetching(loader: Loader) -> Fetching | None:
     if blocked.nbytes:  # blocks of small rows stay in memory; enough positions to touch all blocks
         count = min(len(dataset), _MOST_TOUCHES)
         positions = np.linspace(0, len(dataset) - 1, count).astype(np.int64)
-        blocks = _store_reads(dataset.requests(positions, Draw(positions=positions)))[1]
+        blocks = _store_reads(dataset.boxes(positions))[1]
         share = cost_of(blocks).nbytes / blocked.nbytes * readers
     times = steps / followed
     share = min(share, times)
@@ -300,7 +285,7 @@ def _used(dataset: Dataset) -> tuple[float, float]:
 def _distinct(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.int64]:
     """Return the distinct bytes that elements consist of: in chunks, and in addressable rows."""
     parts: dict[tuple[int, Extent], tuple[Source, list[NDArray[np.int64]]]] = {}
-    for request in of_sources(dataset.requests(positions, Draw(positions=positions))):
+    for request in dataset.boxes(positions):
         if request.extent.size and len(request.origins):
             extent, numbers = _points(request)
             key = id(request.source), extent

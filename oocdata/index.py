@@ -130,12 +130,7 @@ def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
 
     Negative positions count from the end of `length`, as in NumPy; nothing wraps around.
     """
-    try:
-        array = np.asarray(positions)
-    except ValueError as error:
-        raise ArgumentError(
-            f"positions must be integers or a bool mask in one dimension; {error}."
-        ) from error
+    array = as_array("positions", positions)
     if array.size == 0 and array.ndim == 1 and not isinstance(positions, np.ndarray):
         array = array.astype(np.int64)  # NumPy makes an empty list float64
     # Python ints beyond 64 bits make an object array; they are integers out of range.

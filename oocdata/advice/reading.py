@@ -13,8 +13,7 @@ import numpy as np
 
 from oocdata.blocks import typical_length
 from oocdata.cost import amplification, chunk_bytes
-from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import of_sources
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.engines.source import Storage
 from oocdata.order import BlockShuffle, Sequential
@@ -120,8 +119,7 @@ class Reading:
 def reading_of(loader: Loader) -> Reading:
     """Return how a loader reads, from its description and that of its sources; reads no data."""
     dataset, order, count = loader.dataset, loader.order, len(loader.dataset)
-    first_and_last = np.array([0, count - 1])
-    requests = of_sources(dataset.requests(first_and_last, Draw(positions=first_and_last)))
+    requests = dataset.boxes(np.array([0, count - 1]))
     request = max(requests, key=lambda each: chunk_bytes(each.source, each.source.storage()))
     storage, itemsize = request.source.storage(), request.source.dtype.itemsize
     view = view_below(dataset)

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata import registry
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, typical_length
-from oocdata.datasets.request import ArrayRequest, of_sources, prefetching
+from oocdata.datasets.request import ArrayRequest, Request, of_sources, prefetching
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
 from oocdata.engines.buffers import ALIGNMENT
@@ -145,6 +145,10 @@ class Dataset(Described, Splitting, ABC):
         requests = [part.requests(positions, draw) for part in self._members]
         return tuple(itertools.chain.from_iterable(requests))
 
+    def boxes(self, positions: NDArray[np.int64]) -> list[Request]:
+        """Return the requests of single sources for the elements at positions; reads nothing."""
+        return of_sources(self.requests(positions, Draw()))
+
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
     ) -> Batch:
@@ -201,8 +205,7 @@ class Dataset(Described, Splitting, ABC):
         if not counts or not len(self):
             return 0
         total_counts, nbytes = np.sum(counts, axis=0), 0
-        first = np.zeros(1, np.int64)
-        for request in of_sources(self.requests(first, Draw(positions=first))):
+        for request in self.boxes(np.zeros(1, np.int64)):
             if request.dtype.hasobject:
                 rows = len(request.origins) * request.extent.size  # per element
                 nbytes += rows * (largest_rows(total_counts, elements) + elements * OBJECT_BYTES)
@@ -218,19 +221,18 @@ class Dataset(Described, Splitting, ABC):
         These are the origins of all boxes, and for one array at a time the chunk of each box, its
         position in the chunk, and its target.
         """
-        first = np.zeros(1, np.int64)
-        requests = of_sources(self.requests(first, Draw(positions=first)))
+        requests, itemsize = self.boxes(np.zeros(1, np.int64)), np.dtype(np.int64).itemsize
         origins = sum(request.origins.nbytes for request in requests)
         boxes = max((len(request.origins) for request in requests), default=0)
-        return elements * (first.itemsize + origins + _INTEGERS_PER_BOX * first.itemsize * boxes)
+        return elements * (itemsize + origins + _INTEGERS_PER_BOX * itemsize * boxes)
 
     def sources(self) -> list[Source]:
         """Return the distinct sources that are read."""
         if self._members:
             found = [source for part in self._members for source in part.sources()]
         else:
-            requests = self.requests(np.zeros(min(1, len(self)), np.int64), Draw())
-            found = [request.source for request in of_sources(requests)]
+            first = np.zeros(min(1, len(self)), np.int64)
+            found = [request.source for request in self.boxes(first)]
         return list({id(source): source for source in found}.values())
 
     @property
@@ -374,8 +376,7 @@ class Dataset(Described, Splitting, ABC):
         >>> ooc.open(np.arange(10, 20)).enumerate()[::-3].take([1])
         (array([6]), array([16]))
         """
-        result: Zip = registry.call("enumerate", self)
-        return result
+        return registry.call("enumerate", self)
 
     def map(
         self,
@@ -421,8 +422,7 @@ class Dataset(Described, Splitting, ABC):
         >>> view.map(lambda x: x * 10)[2]
         array([40, 50])
         """
-        result: Map = registry.call("map", self, fn, batched, rng, spec)
-        return result
+        return registry.call("map", self, fn, batched, rng, spec)
 
     def cache(self, folder: str | os.PathLike[str] | None = None, *, workers: int = 0) -> Cached:
         """Read and compute all elements now, and return a dataset of the results.
@@ -462,8 +462,7 @@ class Dataset(Described, Splitting, ABC):
         ...     cached[4], len(cached)
         (np.float64(2.0), 6)
         """
-        result: Cached = registry.call("cache", self, folder, workers)
-        return result
+        return registry.call("cache", self, folder, workers)
 
     def sparse(self) -> Dataset:
         """Return the same elements with sparse batches instead of dense ones.
@@ -534,8 +533,7 @@ class Dataset(Described, Splitting, ABC):
         >>> len(tiles), tiles[1].tolist()
         (8, [[2, 3], [6, 7]])
         """
-        result: Patches = registry.call("patches", self, size, step, per_row, axes)
-        return result
+        return registry.call("patches", self, size, step, per_row, axes)
 
     def batches(
         self,
@@ -598,10 +596,9 @@ class Dataset(Described, Splitting, ABC):
         >>> len(loader), loader.batch(step=2).shape
         (3, (2,))
         """
-        loader: Loader = registry.call(
+        return registry.call(
             "loader", self, batch_size, shuffle, seed, weights, bucket, drop_remainder, workers
         )
-        return loader
 
 
 def nonzero_positions(name: str, flags: Dataset) -> NDArray[np.int64]:

@@ -8,29 +8,29 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from oocdata.datasets.dataset import Described
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection
+from oocdata.index import Selection, as_array
+from oocdata.threads import cached_property
 
 __all__ = ["Runs", "episode_runs", "part_runs"]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Runs:
-    """Episodes as runs of positions. Memory is proportional to the number of episodes.
+@dataclass(frozen=True, eq=False)
+class Runs(Described):
+    """Episodes as adjacent runs of positions. Memory is proportional to the number of episodes.
 
     Attributes
     ----------
-    starts, lengths : ndarray of int64, shape (episodes,)
+    lengths : ndarray of int64, shape (episodes,)
     """
 
-    starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
-    def as_argument(self) -> NDArray[np.int64]:
-        """Return an argument `episodes` that gives these runs again."""
-        # With episodes of one row each there are as many lengths as rows, which would be ids.
-        all_single = len(self.lengths) > 1 and bool((self.lengths == 1).all())
-        return self.starts if all_single else self.lengths
+    @cached_property
+    def starts(self) -> NDArray[np.int64]:
+        """The first position of each episode, shape (episodes,)."""
+        return np.cumsum(self.lengths) - self.lengths
 
     def cut_by(self, others: Runs) -> Runs:
         """Return the runs, split wherever a run of `others` starts."""
@@ -38,18 +38,15 @@ class Runs:
             return self
         starts = np.sort(np.concatenate((self.starts, others.starts)))  # union1d: 5 times as long
         starts = starts[np.diff(starts, prepend=-1) > 0]
-        stop = int(self.starts[-1] + self.lengths[-1])
-        return Runs(starts, np.diff(np.append(starts, stop)))
+        return Runs(np.diff(np.append(starts, self.lengths.sum())))
 
 
 def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
     """Return episodes as runs, from lengths or from an id for each row."""
     if episodes is None:
-        return Runs(np.zeros(1, np.int64), np.array([rows], np.int64))
-    try:
-        array = np.asarray(episodes if np.size(episodes) else np.zeros(0, np.int64))
-    except ValueError as error:
-        raise ArgumentError(f"`episodes` must be integers in one dimension; {error}.") from error
+        return Runs(np.array([rows], np.int64))
+    array = as_array("episodes", episodes)
+    array = array if array.size else np.zeros(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ArgumentError(
             "`episodes` must be integers in one dimension, lengths or an id for each row; got "
@@ -67,7 +64,7 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
                 f"`episodes` must be lengths that sum to the {rows} rows, or {rows} ids; got "
                 f"{len(values)} numbers with a sum of {int(values.sum())}."
             )
-        return Runs(np.cumsum(values) - values, values)
+        return Runs(values)
     runs = _runs_of_ids(values)
     if len(np.unique(values[runs.starts])) != len(runs.starts):
         raise ArgumentError(
@@ -80,7 +77,7 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
 def _runs_of_ids(ids: NDArray[np.int64]) -> Runs:
     """Return the runs of adjacent rows with equal ids."""
     starts = np.concatenate(([0], np.flatnonzero(np.diff(ids)) + 1))[: len(ids)]
-    return Runs(starts, np.diff(np.append(starts, len(ids))))
+    return Runs(np.diff(np.append(starts, len(ids))))
 
 
 def part_runs(part_starts: Sequence[int], rows: Selection) -> Runs:
@@ -95,5 +92,4 @@ def part_runs(part_starts: Sequence[int], rows: Selection) -> Runs:
     ascending = rows if rows.step > 0 else rows[::-1]
     bounds = np.clip(-((ascending.start - starts) // ascending.step), 0, len(rows))
     lengths = np.diff(bounds, append=len(rows))[:: 1 if rows.step > 0 else -1]
-    lengths = lengths[lengths > 0]
-    return Runs(np.cumsum(lengths) - lengths, lengths)
+    return Runs(lengths[lengths > 0])

@@ -5,25 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
-from oocdata.box import Extent
-from oocdata.datasets.dataset import Described
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Annotations, Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
-from oocdata.threads import cached_property
 
 __all__ = ["FolderLabels", "folder_labels"]
 
 
-@dataclass(frozen=True, eq=False)
-class FolderLabels(Described):
+@dataclass(eq=False)
+class FolderLabels(MemoryArray):
     """A `Source` of the number of the folder that contains each row's file.
 
     Attributes
@@ -40,18 +36,7 @@ class FolderLabels(Described):
     categories: tuple[str, ...]
     level: int
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape ``(rows,)``."""
-        return (self.view.source.shape[0],)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Always int64."""
-        return np.dtype(np.int64)
-
-    @cached_property
-    def _labels(self) -> MemoryArray:
+    def __post_init__(self) -> None:
         names = _folders(self.view, self.level)
         unknown = sorted({name for name in names if name not in self.categories})
         if unknown:
@@ -61,22 +46,15 @@ class FolderLabels(Described):
             )
         number_of = {name: number for number, name in enumerate(self.categories)}
         numbers = np.array([number_of[name] for name in names], np.int64)
-        return MemoryArray(numbers[self.view.parts.numbers])
-
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        self._labels.read(origins, extent, out)
-
-    def storage(self) -> Storage:
-        """Return a storage without stored bytes, with the folders' names as categories."""
-        return Storage(
+        storage = Storage(
             "names of folders",
             layout="one number a row",
             codec="none",
             reading="from the paths, once",
-            table_bytes=8 * self.shape[0],
-            annotations=lambda: Annotations({"categories": self.categories}),
+            table_bytes=8 * self.view.source.shape[0],
+            annotations=partial(Annotations, {"categories": self.categories}),
         )
+        super().__init__(numbers[self.view.parts.numbers], storage)
 
 
 def folder_labels(view: View, *, categories: Sequence[str] | None = None, level: int = 1) -> View:
@@ -124,9 +102,8 @@ def folder_labels(view: View, *, categories: Sequence[str] | None = None, level:
     chosen = names if categories is None else [str(name) for name in categories]
     if len(set(chosen)) < len(chosen):
         raise ArgumentError(f"`categories` must name each folder once; got {chosen}.")
-    labels = FolderLabels(whole, tuple(chosen), level)
-    labels._labels  # noqa: B018  # raise errors now
-    return replace(View.of(labels), cuts=view.cuts[:1], rows=view.rows)
+    labels = View.of(FolderLabels(whole, tuple(chosen), level))
+    return replace(labels, cuts=view.cuts[:1], rows=view.rows)
 
 
 def _folders(view: View, level: int) -> list[str]:

@@ -103,8 +103,7 @@ class Map(Dataset):
 
     def input_bytes(self, elements: int) -> int:
         """Return the bytes of the function's arguments, for a number of elements."""
-        first = np.zeros(1, np.int64)
-        requests = self.requests(first, Draw(positions=first))
+        requests = self.requests(np.zeros(1, np.int64), Draw())
         return elements * sum(each.nbytes for each in requests) + self._object_bytes(elements)
 
     @property

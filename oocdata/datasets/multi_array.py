@@ -38,13 +38,11 @@ class MultiArrayBatch(ABC):
 
     @property
     @abstractmethod
-    def value_arrays(self) -> tuple[NDArray[Any], ...]:
-        """Arrays that are as long as the number of values."""
+    def arrays(self) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64]]:
+        """Arrays that are as long as the number of values, and the array that describes them.
 
-    @property
-    @abstractmethod
-    def layout_array(self) -> NDArray[np.int64]:
-        """The array that describes the others; its shape depends only on the number of rows."""
+        The shape of the latter depends only on the number of rows.
+        """
 
     @abstractmethod
     def __len__(self) -> int: ...

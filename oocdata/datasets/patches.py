@@ -21,7 +21,7 @@ from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.spec import ArraySpec, Spec, leaves, map_tree
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_axes, as_count, is_all, select, take
-from oocdata.order.permutation import derive_keys
+from oocdata.order.permutation import derive_keys, epoch_key
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -250,8 +250,6 @@ def _uniform(draw: Draw, patches: NDArray[np.int64], axis: int, count: int) -> N
     the bias is below ``count / 2**32``). Streams of NumPy's generators may change between versions
     (NEP 19).
     """
-    key = np.zeros(1, np.uint64)
-    for word in (draw.seed % 2**64, draw.epoch, axis):
-        key = derive_keys(key + np.uint64(word), np.ones(1, np.uint64))
+    key = epoch_key(draw.seed, draw.epoch, f"patches {axis}")
     numbers = derive_keys(key, patches.astype(np.uint64))
     return ((numbers >> np.uint64(32)) * np.uint64(count) >> np.uint64(32)).astype(np.int64)

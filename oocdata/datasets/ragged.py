@@ -64,14 +64,9 @@ class RaggedBatch(MultiArrayBatch):
         return np.diff(self.row_splits)
 
     @property
-    def value_arrays(self) -> tuple[NDArray[Any], ...]:
-        """The values."""
-        return (self.values,)
-
-    @property
-    def layout_array(self) -> NDArray[np.int64]:
-        """The row splits."""
-        return self.row_splits
+    def arrays(self) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64]]:
+        """The values, and the row splits."""
+        return (self.values,), self.row_splits
 
     def __len__(self) -> int:
         return len(self.row_splits) - 1

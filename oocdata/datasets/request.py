@@ -119,9 +119,9 @@ class ArrayRequest(ABC):
             part[...] = scratch[stop - len(part) : stop]
         return list(parts)
 
-    @abstractmethod
     def read_into(self, out: NDArray[Any]) -> None:
         """Read into C-contiguous memory of this shape and dtype."""
+        self.read_to(out, np.arange(self.shape[0]))
 
     @abstractmethod
     def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
@@ -227,11 +227,6 @@ class Composite(ArrayRequest):
     def sources(self) -> tuple[Request, ...]:
         """The requests of single sources of all members."""
         return tuple(of_sources(request for request, _ in self.members))
-
-    def read_into(self, out: NDArray[Any]) -> None:
-        """Read each member into its places."""
-        for request, places in self.members:
-            request.read_to(out, places)
 
     def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
         """Read each member into its places in a larger batch."""

@@ -58,14 +58,9 @@ class SparseBatch(MultiArrayBatch):
         return self.shape[0]
 
     @property
-    def value_arrays(self) -> tuple[NDArray[Any], ...]:
-        """Indices and values."""
-        return self.indices, self.values
-
-    @property
-    def layout_array(self) -> NDArray[np.int64]:
-        """Number of values and number of rows."""
-        return np.array([len(self.values), len(self)])
+    def arrays(self) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64]]:
+        """Indices and values; number of values and number of rows."""
+        return (self.indices, self.values), np.array([len(self.values), len(self)])
 
     def __getitem__(self, row: int) -> SparseBatch:
         """Return one row, as a batch of one."""

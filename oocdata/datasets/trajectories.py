@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata import registry
-from oocdata.datasets.anchors import WindowArray
 from oocdata.datasets.dataset import Dataset, nonzero_positions
 from oocdata.datasets.offsets import as_rows, each_array
 from oocdata.datasets.open import open as open_array
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
-from oocdata.datasets.windows import Windows, checked_episodes, fitting_windows
+from oocdata.datasets.window_arrays import WindowArray
+from oocdata.datasets.windows import Windows, fitting_windows
 from oocdata.errors import ArgumentError
 from oocdata.index import as_array, as_flag
 
@@ -107,7 +107,8 @@ def windows(
         number = [view is known for known in views].index(True)
         offsets = range(1) if rows is None else as_rows("offsets", rows)
         has_time = rows is not None and (time_axis or len(offsets) > 1)
-        return WindowArray(number, offsets, has_time, checked_episodes(view, episodes))
+        runs = None if episodes is None else view.runs(episodes)
+        return WindowArray(number, offsets, has_time, runs)
 
     if isinstance(episodes, Mapping):
         names = list(tree) if isinstance(tree, dict) else []

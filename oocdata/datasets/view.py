@@ -474,8 +474,7 @@ class View(Dataset):
             view._cut([*whole[:axis], slice(int(run[0]), int(run[-1]) + 1), *whole[axis + 1 :]])
             for run in runs
         ]
-        result: View = parts[0] if len(parts) == 1 else registry.call("concatenate", parts, axis)
-        return result
+        return parts[0] if len(parts) == 1 else registry.call("concatenate", parts, axis)
 
     def _field(self, name: str) -> View:
         """Return one field of structured rows; the field's own axes come last in an element."""
@@ -615,12 +614,10 @@ class View(Dataset):
         ...     records.parse({"x": tf.io.FixedLenFeature([], tf.int64)}).take([2, 0])
         {'x': array([9, 7])}
         """
-        result: Map = registry.call("parse", self, features)
-        return result
+        return registry.call("parse", self, features)
 
     def _as_sparse(self) -> Dataset | None:
-        rows: Dataset | None = registry.call("sparse", self) if is_sparse(self.source) else None
-        return rows
+        return registry.call("sparse", self) if is_sparse(self.source) else None
 
     # Windows -------------------------------------------------------------------------------------
 
@@ -641,6 +638,11 @@ class View(Dataset):
         else:
             return episode_runs(explicit, len(self))
         return outer if explicit is None else episode_runs(explicit, len(self)).cut_by(outer)
+
+    @cached_property
+    def default_runs(self) -> Runs:
+        """The episodes of windows that are given none."""
+        return self.runs(None)
 
     def _part_starts(self, *, files: bool = False) -> tuple[int, ...]:
         """Return the start of each part along the first sample axis.
@@ -732,10 +734,9 @@ class View(Dataset):
         >>> x, mask
         (array([0, 1, 2]), array([False,  True,  True]))
         """
-        result: Windows = registry.call(
+        return registry.call(
             "windows", self, inputs, targets, shift, stride, horizon, episodes, pad=pad, mask=mask
         )
-        return result
 
     def next_frame(self, horizon: int = 1, episodes: ArrayLike | str | None = None) -> Windows:
         """Return pairs ``(row i, row i + horizon)`` without a time axis, for next-frame prediction.
@@ -758,10 +759,7 @@ class View(Dataset):
         >>> ooc.open(np.arange(10)).next_frame()[3]
         (np.int64(3), np.int64(4))
         """
-        result: Windows = registry.call(
-            "windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False
-        )
-        return result
+        return registry.call("windows", self, 1, 1, 1, 1, horizon, episodes, time_axis=False)
 
 
 def _is_list(part: Any) -> bool:

@@ -2,26 +2,27 @@
 
 An *anchor* is a row of an episode. Each array of an element consists of the rows at its *offsets*
 from the anchor. Numbers of inputs and targets, strides, horizons and explicit lags all become
-offsets, so there is only one arithmetic.
+offsets, so there is only one arithmetic. The episode is found once per window, for all its arrays.
+Memory is proportional to the number of episodes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
-from oocdata.datasets.anchors import Anchors, Mask, Part, WindowArray, with_masks
 from oocdata.datasets.chunking import MOST_IDS, chunk_ids
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.offsets import LARGEST_OFFSET, as_offsets, as_rows, is_listed
 from oocdata.datasets.request import Request
 from oocdata.datasets.shared_rows import StoredRows, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
+from oocdata.datasets.window_arrays import Mask, Part, WindowArray, with_masks
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.index import (
     Selection,
@@ -35,10 +36,11 @@ from oocdata.index import (
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
-    from oocdata.datasets.episodes import Runs
     from oocdata.datasets.view import View
 
-__all__ = ["Windows", "checked_episodes", "fitting_windows", "windows_of_view"]
+__all__ = ["Windows", "fitting_windows", "windows_of_view"]
+
+Ints: TypeAlias = NDArray[np.int64]
 
 
 def windows_of_view(
@@ -74,20 +76,10 @@ def windows_of_view(
             raise ArgumentError(
                 f"`{name}` must be left out where offsets are given one by one; got {value!r}."
             )
-    checked = checked_episodes(view, episodes)
-    arrays = tuple(WindowArray(0, offsets, time_axis, checked) for offsets in (x, y) if offsets)
+    runs = None if episodes is None else view.runs(episodes)
+    arrays = tuple(WindowArray(0, offsets, time_axis, runs) for offsets in (x, y) if offsets)
     call = f"`inputs`={inputs}, `targets`={targets}, `stride`={stride}, `horizon`={horizon}"
     return fitting_windows((view,), arrays if y else arrays[0], shift, pad, mask, call)
-
-
-def checked_episodes(
-    view: View, episodes: ArrayLike | str | None
-) -> NDArray[np.int64] | str | None:
-    """Check the argument `episodes`, and return it with ids replaced by lengths."""
-    if episodes is None:
-        return None
-    runs = view.runs(episodes)
-    return episodes if isinstance(episodes, str) else runs.as_argument()
 
 
 def fitting_windows(
@@ -102,12 +94,12 @@ def fitting_windows(
         if view.is_multi_array:
             raise ArgumentError(f"`windows` must be made of dense rows; got {view!r}.")
     windows = Windows(views, arrays, as_count("shift", shift), pad, mask, range(0))
-    anchors, _ = windows.anchors, windows.layout  # `layout` raises if two arrays have one name
-    if not (number := anchors.count()):
+    windows.layout  # noqa: B018  # raises if two arrays have one name
+    if not (number := windows.count()):
         raise EmptyError(
-            f"a window must fit into the data; {call} span {anchors.span} rows, and the longest "
-            f"episode has {anchors.longest}. Ask for fewer rows, a smaller stride or horizon; or "
-            "repeat rows at the edges, `pad=True`."
+            f"a window must fit into the data; {call} span {_span(windows.parts)} rows, and the "
+            f"longest episode has {windows.longest}. Ask for fewer rows, a smaller stride or "
+            "horizon; or repeat rows at the edges, `pad=True`."
         )
     return replace(windows, chosen=range(number))
 
@@ -140,7 +132,7 @@ class Windows(Dataset):
     chosen: Selection
 
     def __repr__(self) -> str:
-        rows = "+".join(str(len(part.offsets)) for part in self.anchors.parts)
+        rows = "+".join(str(len(part.offsets)) for part in self.parts)
         padded = ", padded" if self.pad else ""
         return f"<Windows: {len(self)} elements of {rows} rows{padded}>"
 
@@ -153,31 +145,25 @@ class Windows(Dataset):
         return members
 
     @cached_property
-    def anchors(self) -> Anchors:
-        """Anchors of all windows, with the arrays that are read around each."""
-        return Anchors(tuple(leaves(self._parts)), self.shift, self.pad)
-
-    @cached_property
-    def _parts(self) -> Any:
+    def _tree(self) -> Any:
         """Arrays of an element, without masks, as a tree of `Part`."""
-        default_runs: dict[int, Runs] = {}
 
         def part(array: WindowArray) -> Part:
             view: View = self.views[array.view]
-            if array.episodes is not None:
-                runs = view.runs(array.episodes)
-            else:
-                if array.view not in default_runs:
-                    default_runs[array.view] = view.runs(None)
-                runs = default_runs[array.view]
+            runs = view.default_runs if array.episodes is None else array.episodes
             return Part(view, runs, array.offsets, array.time_axis, self.pad)
 
         return map_tree(part, self.arrays)
 
     @cached_property
+    def parts(self) -> tuple[Part, ...]:
+        """Arrays that are read around each anchor. Episode i of each belongs together."""
+        return tuple(leaves(self._tree))
+
+    @cached_property
     def layout(self) -> Any:
         """Arrays of an element with their masks, as a tree of `Part` and `Mask`."""
-        return with_masks(self._parts) if self.pad and self.mask else self._parts
+        return with_masks(self._tree) if self.pad and self.mask else self._tree
 
     @property
     def explicit_episodes(self) -> bool:
@@ -204,9 +190,66 @@ class Windows(Dataset):
     def sample_shape(self) -> tuple[int, ...]:
         """Lengths of the views' sample axes; ``(len,)`` after a selection of windows."""
         shapes = [view.sample_shape for view in self._members]
-        whole = is_all(self.chosen, int(self.anchors.ends[-1]))
+        whole = is_all(self.chosen, int(self.ends[-1]))
         same_outer = len({shape[:-1] for shape in shapes}) == 1
         return min(shapes) if whole and same_outer and not self.explicit_episodes else (len(self),)
+
+    # Anchors -------------------------------------------------------------------------------------
+
+    @cached_property
+    def first(self) -> int:
+        """First anchor of an episode.
+
+        With `pad`, each row that all arrays have is an anchor. Otherwise anchors are the positions
+        from which all offsets are inside the episode; an anchor itself may be outside.
+        """
+        return 0 if self.pad else -_low(self.parts)
+
+    @cached_property
+    def ends(self) -> Ints:
+        """Number of windows up to the end of each episode, shape (episodes,)."""
+        stops = [part.runs.lengths - (0 if self.pad else part.offsets[-1]) for part in self.parts]
+        counts = (np.minimum.reduce(stops) - self.first - 1) // self.shift + 1
+        return np.cumsum(np.maximum(counts, 0))
+
+    def count(self) -> int:
+        """Return the number of windows; raise ArgumentError if episodes of arrays differ."""
+        numbers = [len(part.runs.starts) for part in self.parts]
+        if len(set(numbers)) > 1:
+            raise ArgumentError(
+                "arrays of an element must have equally many episodes, because episode i of each "
+                f"goes together; got {', '.join(map(str, numbers))}."
+            )
+        lengths = np.array([part.runs.lengths for part in self.parts])
+        uneven = np.flatnonzero(np.ptp(lengths, axis=0) > 1)
+        if len(uneven):
+            raise ArgumentError(
+                "arrays of an element must have episodes of the same length, or one row longer "
+                f"(the states beside the actions); those of episode {uneven[0]} are "
+                f"{', '.join(map(str, lengths[:, uneven[0]]))}. Cut them, or give `episodes`."
+            )
+        if self.pad and max(-_low(self.parts), _high(self.parts)) >= LARGEST_OFFSET:
+            raise ArgumentError("offsets must lie between -2**62 and 2**62; got longer ones.")
+        fits = self.longest > 0 and (self.pad or _span(self.parts) <= self.longest)
+        return int(self.ends[-1]) if fits else 0
+
+    @property
+    def longest(self) -> int:
+        """Number of rows of the longest episode."""
+        return max(int(part.runs.lengths.max(initial=0)) for part in self.parts)
+
+    @cached_property
+    def _first_anchors(self) -> Ints:
+        """The anchor in each episode that window 0 would have."""
+        before = np.concatenate((np.zeros(1, np.int64), self.ends[:-1]))
+        return self.first - before * self.shift
+
+    def find(self, windows: Ints) -> tuple[Ints | int, Ints]:
+        """Return the episode of each window (an int 0 if there is one episode), and its anchor."""
+        if len(self.ends) == 1:
+            return 0, windows * self.shift + self.first
+        episodes = self.ends.searchsorted(windows, side="right")
+        return episodes, windows * self.shift + self._first_anchors[episodes]
 
     # Rows and boxes ------------------------------------------------------------------------------
 
@@ -216,12 +259,12 @@ class Windows(Dataset):
 
     def rows(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the views' row numbers in each element, array by array, shape (n, rows)."""
-        where = self.anchors.find(take(self.chosen, positions))
-        return np.concatenate([part.rows(*where) for part in self.anchors.parts], axis=1)
+        where = self.find(take(self.chosen, positions))
+        return np.concatenate([part.rows(*where) for part in self.parts], axis=1)
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
         """Return the requests for the rows of each array, and for each mask."""
-        episodes, anchors = self.anchors.find(take(self.chosen, positions))
+        episodes, anchors = self.find(take(self.chosen, positions))
         return tuple([leaf.request(episodes, anchors) for leaf in self._leaves])
 
     @cached_property
@@ -231,18 +274,18 @@ class Windows(Dataset):
         With several views, of the view whose blocks are largest. A padded window is assigned to the
         block of its anchor, because windows are then as regular as rows.
         """
-        largest, chosen, anchors = super().blocks, self.chosen, self.anchors
+        largest, chosen, ends, shift = super().blocks, self.chosen, self.ends, self.shift
         if largest == ADDRESSABLE or len(self) == 0:
             return ADDRESSABLE
         view = next(view for view in self._members if view.blocks is largest)
-        of_view = anchors.of_view(view)
-        ends, shift, offset = anchors.ends, anchors.shift, 0 if anchors.pad else of_view.low
+        of_view = [part for part in self.parts if part.view is view]
+        offset = 0 if self.pad else _low(of_view)
         if isinstance(chosen, range):
-            first = anchors.first + offset
+            first = self.first + offset
             if len(ends) == 1:
                 start, step = int(chosen[0]) * shift + first, shift * chosen.step
                 return view._select(range(start, start + len(self) * step, step)).blocks
-            if anchors.pad and shift == 1 and int(ends[-1]) == len(view):
+            if self.pad and shift == 1 and int(ends[-1]) == len(view):
                 return view._select(chosen).blocks  # each row starts a window
             if len(view.sample_shape) > 1 and not self.explicit_episodes:
                 places = view.grid[-1][first : first + int(ends[0]) * shift : shift]
@@ -250,10 +293,10 @@ class Windows(Dataset):
             if len(self) > MOST_IDS and isinstance(largest, Blocks):
                 length = max(1, largest.length // (shift * abs(chosen.step)))
                 return Blocks(length, length)
-        starts = of_view.parts[0].runs.starts + offset
+        starts = of_view[0].runs.starts + offset
 
         def chunks(positions: NDArray[np.int64]) -> NDArray[np.int64]:
-            episodes, at = anchors.find(take(chosen, positions))
+            episodes, at = self.find(take(chosen, positions))
             return chunk_ids(view, take(view.rows, at + starts[episodes]))
 
         return blocks_from_ids(len(self), chunks)
@@ -281,36 +324,36 @@ class Windows(Dataset):
             part = compose_ranges(grid, range(min(start, stop), stop))
             views.append(view._with_places(view.axes[at], part))
         windows = replace(self, views=tuple(views))
-        return replace(windows, chosen=range(windows.anchors.count()))
+        return replace(windows, chosen=range(windows.count()))
 
     _elements_are_rows = False
 
     @property
     def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
-        return frozenset({None if self.pad else (self.shift, self.anchors.span)})
+        return frozenset({None if self.pad else (self.shift, _span(self.parts))})
 
     @property
     def _longest(self) -> Part:
         """The longest array; ids of rows for a split refer to its rows."""
-        return max(self.anchors.parts, key=lambda part: len(part.view))
+        return max(self.parts, key=lambda part: len(part.view))
 
     def _row_positions(self, at: int) -> NDArray[np.int64]:
         return self._longest.view._row_positions(at)
 
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        episodes, anchors = self.anchors.find(np.asarray(self.chosen, np.int64))
+        episodes, anchors = self.find(np.asarray(self.chosen, np.int64))
         starts, mask = self._longest.runs.starts[episodes], np.ones(len(anchors), np.bool_)
-        for part in self.anchors.parts:  # row i of an episode belongs to row i in other arrays
+        for part in self.parts:  # row i of an episode belongs to row i in other arrays
             moved = np.asarray(starts - part.runs.starts[episodes])
             mask &= rows[part.rows(episodes, anchors) + moved[..., None]].all(axis=1)
         return mask
 
     def _stored_rows(self) -> list[StoredRows]:
         all_rows, places = [], range(len(self))
-        for part in self.anchors.parts:
+        for part in self.parts:
             view, first = part.view, part.offsets[0]
             if self.pad or not isinstance(view.rows, range):
-                rows = part.rows(*self.anchors.find(np.asarray(self.chosen, np.int64)))
+                rows = part.rows(*self.find(np.asarray(self.chosen, np.int64)))
                 all_rows += stored_rows(view, take(view.rows, rows), places)
             else:
                 steps = tuple((at - first) * view.rows.step for at in part.offsets)
@@ -321,12 +364,52 @@ class Windows(Dataset):
 
     def _first_rows(self, part: Part) -> Selection:
         """Return the first row of a part in each element, for windows without padding."""
-        chosen, first = self.chosen, part.offsets[0] + self.anchors.first
-        if len(self.anchors.ends) == 1 and isinstance(chosen, range):
+        chosen, first = self.chosen, part.offsets[0] + self.first
+        if len(self.ends) == 1 and isinstance(chosen, range):
             first += int(part.runs.starts[0])
             return compose_ranges(range(first, first + 1, self.shift), chosen)
-        where = self.anchors.find(np.asarray(chosen, np.int64))
+        where = self.find(np.asarray(chosen, np.int64))
         return replace(part, offsets=part.offsets[:1]).rows(*where)[:, 0]
 
     def _positions_to_drop(self, gap: int) -> int:
-        return self.anchors.windows_between(self.chosen, gap + self._rows_between())
+        gap, chosen = gap + self._rows_between(), self.chosen
+        low, high, step = _low(self.parts), _high(self.parts), self.shift
+        if self.pad:  # offsets outside the episode give a row between the anchor and the edge
+            low, high = min(low, 0), max(high, 0)
+        # A window at a uses rows up to a + high; the next one kept, at b, rows from b + low on.
+        span = high - low + 1
+        if isinstance(chosen, range):
+            step *= abs(chosen.step)
+        else:
+            steps = np.diff(chosen)
+            if not (np.all(steps > 0) or np.all(steps < 0)):
+                raise ArgumentError(
+                    "windows must be in ascending or descending order to be split without sharing "
+                    "a row; these were selected in another order. Split first, then select."
+                )
+        dropped = max(0, -(-(span + gap) // step) - 1)
+        if len(self.ends) == 1 or gap == 0:
+            return dropped
+        # Across episodes, anchors may be closer than `shift`. Dropped windows leave at least their
+        # own rows unused; a padded one its anchor, unless a neighbour in its episode covers it.
+        if self.pad:
+            return max(dropped, gap + high // step + -low // step)
+        least = min(
+            _span([part for part in self.parts if part.view is view]) for view in self.views
+        )
+        return max(dropped, -(-gap // min(step, least)))
+
+
+def _low(parts: Sequence[Part]) -> int:
+    """Return the lowest offset of some arrays."""
+    return min(part.offsets[0] for part in parts)
+
+
+def _high(parts: Sequence[Part]) -> int:
+    """Return the highest offset of some arrays."""
+    return max(part.offsets[-1] for part in parts)
+
+
+def _span(parts: Sequence[Part]) -> int:
+    """Return the number of rows from the first to the last row of some arrays, inclusive."""
+    return _high(parts) - _low(parts) + 1

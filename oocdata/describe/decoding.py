@@ -16,8 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import of_sources
+from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.describe.content import content
 from oocdata.describe.encoding import KINDS, attribute_at, import_path, is_frozen
@@ -183,7 +182,7 @@ def _check_boxes(dataset: Dataset) -> None:
         if isinstance(selection, np.ndarray) and selection.shape == (len(dataset),):
             outermost |= {int(selection.argmin()), int(selection.argmax())}
     positions = np.array(sorted(outermost), np.int64)
-    for request in of_sources(dataset.requests(positions, Draw(positions=positions))):
+    for request in dataset.boxes(positions):
         ends = request.origins.max(axis=0) + request.extent.spans
         if request.dtype.hasobject != request.source.dtype.hasobject:
             raise ValueError(

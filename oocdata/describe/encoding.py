@@ -30,10 +30,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
-from oocdata.datasets.anchors import WindowArray
 from oocdata.datasets.cached import Cached
 from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
+from oocdata.datasets.episodes import Runs
 from oocdata.datasets.labels import FolderLabels
 from oocdata.datasets.map import Map
 from oocdata.datasets.mix import Mix
@@ -43,6 +43,7 @@ from oocdata.datasets.sparse import Sparse
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.stacked import Constant, Stacked
 from oocdata.datasets.view import View
+from oocdata.datasets.window_arrays import WindowArray
 from oocdata.datasets.windows import Windows
 from oocdata.datasets.zip import Zip
 from oocdata.describe.content import content
@@ -79,7 +80,7 @@ KINDS: dict[str, type] = {
     "interleave": Interleave, "cached": Cached, "stream": Stream, "generated": Generated,
     "pictures": Pictures, "folder_labels": FolderLabels, "padded_rows": PaddedRows,
     "row_lengths": RowLengths, "row_mask": RowMask, "ragged": Ragged, "ragged_rows": RaggedRows,
-    "bucketed": Bucketed, "bounded": Bounded, "padding_mask": PaddingMask,
+    "bucketed": Bucketed, "bounded": Bounded, "padding_mask": PaddingMask, "runs": Runs,
 }  # fmt: skip
 """Dataclasses of which a loader consists, by the name in JSON."""
 

@@ -164,7 +164,7 @@ def _parts(
     For a padded array, the latter holds its first two lengths.
     """
     if isinstance(batch, MultiArrayBatch):
-        return batch.value_arrays, batch.layout_array
+        return batch.arrays
     return (batch.reshape(-1, *batch.shape[2:]),), np.array(batch.shape[:2])
 
 

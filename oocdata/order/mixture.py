@@ -17,7 +17,9 @@ from __future__ import annotations
 
 import heapq
 from bisect import bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import TypeAlias
 
@@ -33,8 +35,8 @@ __all__ = ["MOST", "Mixture", "Shares"]
 
 Ints = NDArray[np.int64]
 
-LaneEpochs = dict[tuple[int, int], tuple[Ints, EpochOrder]]
-"""Epochs of members by member and epoch: counts of each lane before the epoch, and its order."""
+MemberEpochs: TypeAlias = Callable[[int, int], tuple[Ints | None, EpochOrder]]
+"""Function of a member and an epoch of its own; see `Mixture._member_epoch`."""
 
 Node: TypeAlias = "int | tuple[Node, Node, int, int]"
 """A member; or two sides, and the share of the first as numerator and denominator."""
@@ -104,7 +106,7 @@ class Mixture(IndexedOrder):
             )
         lanes = self.lanes or 1
         each = self.length // lanes
-        epochs: LaneEpochs = {}
+        epochs = lru_cache(_MOST_EPOCHS)(partial(self._member_epoch, seed))
 
         def at(places: Ints) -> Ints:
             lane, row = np.divmod(places, each)
@@ -121,7 +123,7 @@ class Mixture(IndexedOrder):
                 earlier = np.cumsum(gives[member], axis=0) - gives[member]
                 draws = before[member].sum(axis=0)[columns] + earlier[lanes, columns]
                 nth = before[member][lanes, columns]
-                own = self._of_member(member, seed, draws, lanes, nth, epochs)
+                own = self._of_member(member, draws, lanes, nth, epochs)
                 positions[drawn] = own + start
             return positions
 
@@ -139,44 +141,36 @@ class Mixture(IndexedOrder):
         return min(mixed, default=self.length)
 
     def _of_member(
-        self, member: int, seed: int, draws: Ints, lane: Ints, nth: Ints, cached: LaneEpochs
+        self, member: int, draws: Ints, lane: Ints, nth: Ints, member_epochs: MemberEpochs
     ) -> Ints:
         """Return a member's own positions.
 
         `draws` and `nth` number its draws in all lanes, and in the lane of each draw.
         """
-        order, count = self.orders[member], self.counts[member]
-        seed += member << 64  # so that members of equal length are not shuffled equally
-        positions = np.empty(len(draws), np.int64)
+        positions, count = np.empty(len(draws), np.int64), self.counts[member]
         epochs = draws // count
         for epoch in np.unique(epochs).tolist():
             here = np.flatnonzero(epochs == epoch)
-            if isinstance(order, BlockShuffle) and self.lanes is not None:
-                before, drawn = self._lane_epoch(order, member, epoch, seed, cached)
+            before, drawn = member_epochs(member, epoch)
+            places = draws[here] - epoch * count
+            if before is not None:
                 lanes = lane[here]
-                positions[here] = drawn.at(drawn.borders[lanes] + nth[here] - before[lanes])
-            else:
-                places = draws[here] - epoch * count
-                positions[here] = epoch_order_of(order, count, seed, epoch).at(places)
+                places = drawn.borders[lanes] + nth[here] - before[lanes]
+            positions[here] = drawn.at(places)
         return positions
 
-    def _lane_epoch(
-        self, order: BlockShuffle, member: int, epoch: int, seed: int, cached: LaneEpochs
-    ) -> tuple[Ints, EpochOrder]:
-        """Return the counts of each lane before a member's epoch, and the order of the epoch.
+    def _member_epoch(self, seed: int, member: int, epoch: int) -> tuple[Ints | None, EpochOrder]:
+        """Return the counts of each lane before a member's epoch, if any, and the epoch's order.
 
         Each lane of the epoch is as long as the number of elements that it gives.
         """
-        entry = cached.get((member, epoch))
-        if entry is None:
-            count = self.counts[member]
-            before, after = (self._lane_counts(member, at * count) for at in (epoch, epoch + 1))
-            borders = np.concatenate(([0], np.cumsum(after - before)))
-            entry = before, order.epoch_order(count, seed, epoch, borders)
-            cached[member, epoch] = entry
-            for old in list(cached)[:-_MOST_EPOCHS]:
-                cached.pop(old, None)
-        return entry
+        order, count = self.orders[member], self.counts[member]
+        seed += member << 64  # so that members of equal length are not shuffled equally
+        if not isinstance(order, BlockShuffle) or self.lanes is None:
+            return None, epoch_order_of(order, count, seed, epoch)
+        before, after = (self._lane_counts(member, at * count) for at in (epoch, epoch + 1))
+        borders = np.concatenate(([0], np.cumsum(after - before)))
+        return before, order.epoch_order(count, seed, epoch, borders)
 
     def _lane_counts(self, member: int, draws: int) -> Ints:
         """Return how many of a member's first `draws` elements each lane gives."""

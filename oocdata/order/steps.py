@@ -141,40 +141,34 @@ class Steps:
             if order is None:
                 order = epoch_order_of(self.order, self.count, self.seed, epoch)
                 _add(self._epochs, epoch, order, most=2)  # while one ends, the next is read ahead
-            share = (
-                self._share_of_batches
-                if order_with_lanes(self.order) is None
-                else self._share_of_lanes
-            )
-            stretch = share(order, start, stop).view()
+            stretch = self._positions(order, start, stop).view()
             stretch.flags.writeable = False
             _add(self._stretches, (epoch, number), stretch, most=8)
             return stretch
 
-    def _share_of_batches(self, order: EpochOrder, start: int, stop: int) -> NDArray[np.int64]:
-        """Return this rank's part of each batch of an order without lanes."""
-        size, shards = self.batch_size, self.num_shards
-        positions = order.at(np.arange(start * size, min(stop * size, self.used)))
-        if shards == 1:
-            return positions
-        batches = [positions[first : first + size] for first in range(0, len(positions), size)]
-        return np.concatenate([np.split(batch, shards)[self.index] for batch in batches])
-
-    def _share_of_lanes(self, order: EpochOrder, start: int, stop: int) -> NDArray[np.int64]:
-        """Return the part of each batch that is in this rank's lanes."""
-        each, lanes = self.batch_size // self.lanes, self.lanes // self.num_shards
-        borders = order.borders[self.lane : self.lane + lanes + 1]
-        full = min(stop, self.used // self.batch_size)
+    def _positions(self, order: EpochOrder, start: int, stop: int) -> NDArray[np.int64]:
+        """Return the positions of a range of steps of this rank."""
+        size, full = self.batch_size, min(stop, self.used // self.batch_size)
+        share = (self.used - full * size) // self.num_shards if stop > full else 0
+        last = []  # places of this rank in a short last step
+        if order_with_lanes(self.order) is None:
+            each, width = size, self._rank_size
+            begins = np.array([self.index * width])
+            last = [np.arange(share) + (full * size + self.index * share)]
+        else:
+            each = width = size // self.lanes
+            lanes = self.lanes // self.num_shards
+            borders = order.borders[self.lane : self.lane + lanes + 1]
+            begins = borders[:-1]
+            if share:  # the last step takes the rest of each lane
+                ends = itertools.pairwise(borders.tolist())
+                rest = [np.arange(first + full * each, end) for first, end in ends]
+                last = [np.concatenate(rest)[:share]]
         # Lane by lane: adjacent places are in one window.
-        places = borders[:-1, None] + np.arange(start * each, full * each)
-        last = []
-        if stop > full:  # the last step takes the rest of each lane
-            ends = itertools.pairwise(borders.tolist())
-            rest = [np.arange(first + full * each, end) for first, end in ends]
-            share = (self.used - full * self.batch_size) // self.num_shards
-            last = [np.concatenate(rest)[:share]]
+        steps = np.arange(start, full)[:, None] * each
+        places = begins[:, None, None] + (steps + np.arange(width))
         positions = order.at(np.concatenate([places.ravel(), *last]))
-        by_lane = positions[: places.size].reshape(lanes, full - start, each)
+        by_lane = positions[: places.size].reshape(places.shape)
         return np.concatenate([by_lane.transpose(1, 0, 2).ravel(), positions[places.size :]])
 
 

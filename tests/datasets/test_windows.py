@@ -149,7 +149,7 @@ def test_steps_beyond_the_data():
         ([1] * 100, "must not be 100 times 1, which may be lengths or one id"),
         (100, "integers in one dimension"),
         ("file", "one of the words 'parts', 'files'"),
-        ([[1], [2, 3]], "`episodes` must be integers"),
+        ([[1], [2, 3]], "`episodes` must be an array"),
     ],
 )
 def test_wrong_episodes(episodes: Any, message: str):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from oocdata.explain import size
+from oocdata.advice import size
 from oocdata.tools.report import Report, labelled, wrapped
 
 __all__ = ["KINDS", "NOTES", "CheckedDataset", "Finding", "Health"]

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.advice import size
 from oocdata.datasets.open import open as open_view
 from oocdata.engines.cache import cache
 from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.explain import size
 from oocdata.memory import lowered_limit
 from oocdata.threads import cores, in_order
 from oocdata.tools.convert.planning import Plan

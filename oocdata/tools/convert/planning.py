@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
+from oocdata.advice import size
 from oocdata.datasets.view import View
 from oocdata.describe.content import exact_content
 from oocdata.describe.fingerprints import dataset_fingerprint
 from oocdata.errors import ArgumentError, UnsupportedDtypeError
-from oocdata.explain import size
 from oocdata.formats.opening import local_path
 from oocdata.formats.paths import is_url
 from oocdata.formats.patterns import common_ending

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.advice import size
 from oocdata.axes import row_axes
 from oocdata.blocks import Blocks
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError, OocdataError
-from oocdata.explain import size
 from oocdata.memory import lowered_limit
 from oocdata.order import BlockShuffle
 from oocdata.tools.demo.data import Clips, growth, workspace, write

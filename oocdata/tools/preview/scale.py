@@ -190,7 +190,7 @@ def panels_of(
     labels = [_label(word, element_rows) for element_rows in rows]
     shared: list[Scale] = []
     of_one_view = isinstance(dataset, Windows) and dataset.view is not None
-    if comparable(parts) or (of_one_view and len(parts) == len(dataset.anchors.parts) == 2):
+    if comparable(parts) or (of_one_view and len(parts) == len(dataset.parts) == 2):
         shared = _scales(replace(parts[0], name=""), _by_channel(*arrays), limits, colormap)
     drawn: list[tuple[Part, Array, list[Scale]]] = []
     for part, array in zip(parts, arrays, strict=True):

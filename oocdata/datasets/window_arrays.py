@@ -1,8 +1,4 @@
-"""Compute where windows are, and which rows their arrays have.
-
-An anchor is the row in an episode that all arrays of a window are relative to, so the episode is
-found once per window. Memory is proportional to the number of episodes.
-"""
+"""Define the arrays of a window, and compute which rows they have."""
 
 from __future__ import annotations
 
@@ -14,19 +10,19 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.datasets.dataset import fields_of
-from oocdata.datasets.offsets import LARGEST_OFFSET, Offsets
+from oocdata.datasets.offsets import Offsets
 from oocdata.datasets.request import Placement, Request
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, take
+from oocdata.index import take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     from oocdata.datasets.episodes import Runs
     from oocdata.datasets.view import View
 
-__all__ = ["Anchors", "Mask", "Part", "WindowArray", "with_masks"]
+__all__ = ["Mask", "Part", "WindowArray", "with_masks"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -46,14 +42,14 @@ class WindowArray:
         Offsets of the rows from the anchor.
     time_axis : bool
         Whether rows are the first axis of the array; if not, there is one row.
-    episodes : ndarray of int64, str or None
-        As for `View.windows`, with ids replaced by lengths.
+    episodes : Runs or None
+        None for the episodes of the View.
     """
 
     view: int
     offsets: Offsets
     time_axis: bool
-    episodes: NDArray[np.int64] | str | None
+    episodes: Runs | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,119 +177,3 @@ def with_masks(parts: Any) -> Any:
         return masked
     arrays = parts if isinstance(parts, tuple) else (parts,)
     return (*arrays, map_tree(_mask, arrays[-1])) if needs_mask(arrays[-1]) else parts
-
-
-@dataclass(frozen=True, eq=False)
-class Anchors:
-    """Anchors of the windows of some arrays.
-
-    Attributes
-    ----------
-    parts : tuple of Part
-        The arrays. Episode i of each belongs together.
-    shift : int
-        Distance in rows between consecutive anchors.
-    pad : bool
-        True: each row that all arrays have is an anchor. False: anchors are the positions in an
-        episode from which all offsets are inside it; an anchor itself may be outside.
-    """
-
-    parts: tuple[Part, ...]
-    shift: int
-    pad: bool
-
-    @property
-    def low(self) -> int:
-        """Lowest offset of all arrays."""
-        return min(part.offsets[0] for part in self.parts)
-
-    @property
-    def high(self) -> int:
-        """Highest offset of all arrays."""
-        return max(part.offsets[-1] for part in self.parts)
-
-    @property
-    def span(self) -> int:
-        """Number of rows from the first to the last row of an element, inclusive."""
-        return self.high - self.low + 1
-
-    @cached_property
-    def first(self) -> int:
-        """First anchor of an episode."""
-        return 0 if self.pad else -self.low
-
-    @cached_property
-    def ends(self) -> Ints:
-        """Number of windows up to the end of each episode, shape (episodes,)."""
-        stops = [part.runs.lengths - (0 if self.pad else part.offsets[-1]) for part in self.parts]
-        counts = (np.minimum.reduce(stops) - self.first - 1) // self.shift + 1
-        return np.cumsum(np.maximum(counts, 0))
-
-    def count(self) -> int:
-        """Return the number of windows; raise ArgumentError if episodes of arrays differ."""
-        numbers = [len(part.runs.starts) for part in self.parts]
-        if len(set(numbers)) > 1:
-            raise ArgumentError(
-                "arrays of an element must have equally many episodes, because episode i of each "
-                f"goes together; got {', '.join(map(str, numbers))}."
-            )
-        lengths = np.array([part.runs.lengths for part in self.parts])
-        uneven = np.flatnonzero(np.ptp(lengths, axis=0) > 1)
-        if len(uneven):
-            raise ArgumentError(
-                "arrays of an element must have episodes of the same length, or one row longer "
-                f"(the states beside the actions); those of episode {uneven[0]} are "
-                f"{', '.join(map(str, lengths[:, uneven[0]]))}. Cut them, or give `episodes`."
-            )
-        if self.pad and max(-self.low, self.high) >= LARGEST_OFFSET:
-            raise ArgumentError("offsets must lie between -2**62 and 2**62; got longer ones.")
-        fits = self.longest > 0 and (self.pad or self.span <= self.longest)
-        return int(self.ends[-1]) if fits else 0
-
-    @property
-    def longest(self) -> int:
-        """Number of rows of the longest episode."""
-        return max(int(part.runs.lengths.max(initial=0)) for part in self.parts)
-
-    @cached_property
-    def _first_anchors(self) -> Ints:
-        """The anchor in each episode that window 0 would have."""
-        before = np.concatenate((np.zeros(1, np.int64), self.ends[:-1]))
-        return self.first - before * self.shift
-
-    def find(self, windows: Ints) -> tuple[Ints | int, Ints]:
-        """Return the episode of each window (an int 0 if there is one episode), and its anchor."""
-        if len(self.ends) == 1:
-            return 0, windows * self.shift + self.first
-        episodes = self.ends.searchsorted(windows, side="right")
-        return episodes, windows * self.shift + self._first_anchors[episodes]
-
-    def windows_between(self, chosen: Selection, gap: int) -> int:
-        """Return the number of windows to drop so that `gap` unused rows separate two parts."""
-        low, high, step = self.low, self.high, self.shift
-        if self.pad:  # offsets outside the episode give a row between the anchor and the edge
-            low, high = min(low, 0), max(high, 0)
-        # A window at a uses rows up to a + high; the next one kept, at b, rows from b + low on.
-        span = high - low + 1
-        if isinstance(chosen, range):
-            step *= abs(chosen.step)
-        else:
-            steps = np.diff(chosen)
-            if not (np.all(steps > 0) or np.all(steps < 0)):
-                raise ArgumentError(
-                    "windows must be in ascending or descending order to be split without sharing "
-                    "a row; these were selected in another order. Split first, then select."
-                )
-        dropped = max(0, -(-(span + gap) // step) - 1)
-        if len(self.ends) == 1 or gap == 0:
-            return dropped
-        # Across episodes, anchors may be closer than `shift`. Dropped windows leave at least their
-        # own rows unused; a padded one its anchor, unless a neighbour in its episode covers it.
-        if self.pad:
-            return max(dropped, gap + high // step + -low // step)
-        least = min(self.of_view(part.view).span for part in self.parts)
-        return max(dropped, -(-gap // min(step, least)))
-
-    def of_view(self, view: View) -> Anchors:
-        """Return the same anchors, with the arrays of one View."""
-        return replace(self, parts=tuple(part for part in self.parts if part.view is view))
