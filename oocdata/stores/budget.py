@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from oocdata.memory import scratch_share
@@ -67,7 +69,8 @@ class Request(Generic[Result]):
 class AnswerBudget:
     """The byte budget for answers, and the requests that wait for room in it.
 
-    Methods must be called in the loop of the link, except `announce`, `note_read` and `has_room`.
+    Methods must be called in the loop of the link, except `requested`, `take`, `read`, `drop` and
+    `has_room`.
 
     Attributes
     ----------
@@ -90,6 +93,14 @@ class AnswerBudget:
 
     def begin(self, request: Request[Any]) -> None:
         """Start fetching an answer, for which room was granted."""
+        raise NotImplementedError
+
+    def call(self, work: Callable[[], None]) -> None:
+        """Call a function in the loop, soon."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise `SourceError` if no answer can come any more."""
         raise NotImplementedError
 
     def enter(self, requests: Iterable[Request[Any]], *, at_once: bool) -> None:
@@ -174,23 +185,56 @@ class AnswerBudget:
 
     # Callable in any thread.
 
-    def note_read(self, request: Request[Any], nbytes: int) -> bool:
-        """Note that bytes of an answer were read; return whether any request waits for room."""
+    @contextmanager
+    def requested(
+        self, requests: Sequence[Request[Any]], *, at_once: bool = False
+    ) -> Iterator[None]:
+        """Make requests for a block, in the order in which they will be read, then give them up.
+
+        An answer stays in memory until it is dropped. `at_once` if this block reads the answers,
+        and only it.
+        """
+        if not requests:
+            yield
+            return
+        self.check()
+        try:
+            with self._lock:
+                for request in requests:
+                    request.is_counted = True
+                    self._requested += request.nbytes
+            self.call(partial(self.enter, requests, at_once=at_once))
+            yield
+        finally:
+            # The last first, or the room of one that is given up would go to the next.
+            self.call(partial(self.leave, *reversed(requests)))
+
+    def take(self, request: Request[Result]) -> Result:
+        """Wait for an answer and return it; `CancelledError` if it was dropped."""
+        done = request.done
+        if not done.done():
+            self.check()  # in a fork the answer would never come
+            self.call(partial(self.hurry, request))
+        try:
+            return done.result()
+        except Exception:
+            self.read(request, request.left)  # so that others get its room
+            raise
+
+    def read(self, request: Request[Any], nbytes: int) -> None:
+        """Note that bytes of an answer were read, so that others may get its room."""
         with self._lock:
             request.left -= nbytes
             request.is_taken = True
             if request.left <= 0 and request in self._granted:
                 self._read[request] = None
-        return any(self._waiting)
+        if any(self._waiting):
+            self.call(self.serve)
 
-    def announce(self, requests: Iterable[Request[Any]]) -> None:
-        """Count the bytes of requests, for `has_room`, until they leave."""
-        with self._lock:
-            for request in requests:
-                request.is_counted = True
-                self._requested += request.nbytes
+    def drop(self, request: Request[Any]) -> None:
+        """Drop an answer."""
+        self.call(partial(self.leave, request))
 
-    @property
     def has_room(self) -> bool:
-        """Whether a request that is made now need not wait for room."""
+        """Return whether a request that is made now need not wait for room."""
         return self._requested < scratch_share()

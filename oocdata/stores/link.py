@@ -175,9 +175,8 @@ class Link(AnswerBudget):
 
     # Requests.
 
-    @property
     def is_cold(self) -> bool:
-        """Whether fewer answers have come than there are connections."""
+        """Return whether fewer answers have come than there are connections."""
         return self._answers < REQUESTS
 
     async def get(
