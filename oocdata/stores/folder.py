@@ -303,7 +303,7 @@ class CacheFolder:
         for reference in self._entries.valuerefs():  # one step: other threads add entries meanwhile
             entry = reference()
             if entry is not None:
-                entry.close_deleted()
+                entry.forget_deleted()
         return freed
 
     def stop(self, error: OSError) -> None:
