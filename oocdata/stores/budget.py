@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -24,37 +25,17 @@ __all__ = ["AnswerBudget", "Request"]
 Result = TypeVar("Result")
 
 
+@dataclass(slots=True, eq=False)
 class Request(Generic[Result]):
-    """A request and its answer, until the answer is dropped.
+    """A request and its answer, until the answer is dropped."""
 
-    `nbytes` is about how long the answer is, `left` how many of its bytes will be read; with
-    `to_folder`, `fetch` writes the answer to the cache folder.
-    """
-
-    __slots__ = (
-        "done", "fetch", "has_reader", "is_counted", "is_taken", "left", "nbytes", "task",
-        "to_folder",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        fetch: Callable[[Any], Coroutine[Any, Any, Result]],
-        nbytes: int,
-        left: int,
-        *,
-        to_folder: bool = False,
-    ) -> None:
-        self.to_folder = to_folder
-        self.fetch, self.nbytes, self.left = fetch, nbytes, left
-        self.done: Future[Result] = Future()
-        self.task: asyncio.Task[Result] | None = None
-        self.is_taken = self.has_reader = False
-        self.is_counted = False
-
-    @property
-    def has_waiting_reader(self) -> bool:
-        """Whether a reader waits for the answer and has not taken it yet."""
-        return self.has_reader and not self.is_taken
+    fetch: Callable[[Any], Coroutine[Any, Any, Result]]
+    nbytes: int  #: about how long the answer is
+    left: int  #: how many of its bytes will be read
+    to_folder: bool = False  #: whether `fetch` writes the answer to the cache folder
+    done: Future[Result] = field(default_factory=Future)
+    task: asyncio.Task[Result] | None = None
+    is_awaited: bool = False  #: whether a reader waits for the answer
 
     def end(self) -> None:
         """Drop the answer, or give up the request; called in the loop."""
@@ -82,7 +63,8 @@ class AnswerBudget:
 
     def __init__(self) -> None:
         self.held = self.most_held = 0
-        self._requested = 0
+        #: All requests, also those that did not come to the loop yet.
+        self._requested: dict[Request[Any], None] = {}
         self._granted: dict[Request[Any], None] = {}
         #: Requests that a reader waits for, those that are read next, and those read later.
         self._waiting: tuple[dict[Request[Any], None], ...] = {}, {}, {}
@@ -106,13 +88,14 @@ class AnswerBudget:
     def enter(self, requests: Iterable[Request[Any]], *, at_once: bool) -> None:
         """Queue requests until there is room; `at_once` if their answers are read next."""
         for request in requests:
-            request.has_reader = at_once
+            request.is_awaited = at_once
             self._waiting[1 if at_once else 2][request] = None
         self.serve()
 
     def hurry(self, request: Request[Any]) -> None:
         """Move a request before those that no reader waits for."""
-        request.has_reader = True
+        if not request.done.done():
+            request.is_awaited = True
         for queue in self._waiting[1:]:
             if request in queue:
                 del queue[request]
@@ -129,9 +112,7 @@ class AnswerBudget:
                     del self._granted[request]
                     self.held -= request.nbytes
                 self._read.pop(request, None)
-                if request.is_counted:
-                    request.is_counted = False
-                    self._requested -= request.nbytes
+            self._requested.pop(request, None)
             request.end()
         self.serve()
 
@@ -158,9 +139,9 @@ class AnswerBudget:
         """Return whether there is room for a request, after giving up answers where allowed."""
         over = self.held + request.nbytes - scratch_share()
         with self._lock:
-            may_go = [one for one in self._read if one.done.done() and not one.has_waiting_reader]
+            may_go = [one for one in self._read if one.done.done() and not one.is_awaited]
         # A reader that waits for a granted request reads its answer soon, which makes room.
-        if has_reader and not any(one.has_waiting_reader for one in self._granted):
+        if has_reader and not any(one.is_awaited for one in self._granted):
             may_go += [
                 one
                 for one in reversed(self._granted)
@@ -199,10 +180,7 @@ class AnswerBudget:
             return
         self.check()
         try:
-            with self._lock:
-                for request in requests:
-                    request.is_counted = True
-                    self._requested += request.nbytes
+            self._requested.update(dict.fromkeys(requests))
             self.call(partial(self.enter, requests, at_once=at_once))
             yield
         finally:
@@ -225,7 +203,7 @@ class AnswerBudget:
         """Note that bytes of an answer were read, so that others may get its room."""
         with self._lock:
             request.left -= nbytes
-            request.is_taken = True
+            request.is_awaited = False
             if request.left <= 0 and request in self._granted:
                 self._read[request] = None
         if any(self._waiting):
@@ -237,4 +215,4 @@ class AnswerBudget:
 
     def has_room(self) -> bool:
         """Return whether a request that is made now need not wait for room."""
-        return self._requested < scratch_share()
+        return sum(request.nbytes for request in list(self._requested)) < scratch_share()

@@ -91,10 +91,10 @@ def read(
     del batches
     for _ in range(500):
         gc.collect(1)
-        if link().held == link()._requested == server.at_once == 0:
+        if link().held == len(link()._requested) == server.at_once == 0:
             break
         threading.Event().wait(0.01)
-    assert (link().held, link()._requested, server.at_once) == (0, 0, 0)
+    assert (link().held, link()._requested, server.at_once) == (0, {}, 0)
     return link().most_held, server.nbytes, scratch_share()
 
 
@@ -222,7 +222,7 @@ class Noting(AnswerBudget):
 
     def leave(self, *requests: Request[Any]) -> None:
         for request in self.fetched.intersection(requests) if self._serving else ():
-            assert not request.has_reader or request.is_taken
+            assert not request.is_awaited
         self.fetched.difference_update(requests)
         super().leave(*requests)
 
@@ -259,7 +259,7 @@ def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> Non
                 waiting[who] = requests[number]
                 room.hurry(requests[number])
             assert room.held <= max(bound, largest)
-        assert (room.held, room._requested) == (0, 0)
+        assert (room.held, room._requested) == (0, {})
         assert room.most_held <= max(bound, largest)
         assert not any((*room._waiting, room._read, room._granted))
 
