@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.engines.runs import UnfinishedError, write_memory
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
 from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, cache_piece, cached_piece, forget
@@ -33,7 +33,7 @@ from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.link import ANSWERED, Link, link
 from oocdata.stores.pieces import Pieces, merge_runs
-from oocdata.stores.user_stores import is_user_store, unsendable_message
+from oocdata.stores.user_stores import check_sendable
 from oocdata.stores.versions import ObjectVersion, request_once
 
 if TYPE_CHECKING:
@@ -72,15 +72,13 @@ class StoredFile:
         self.requests: list[RangeRequests] = []
 
     def __reduce__(self) -> tuple[Callable[..., StoredFile], tuple[ObjectVersion]]:
-        if is_user_store(self.version.path):
-            raise ArgumentError(unsendable_message(self.version.path))
+        check_sendable(self.version.path)
         return file_of_version, (self.version,)
 
     @staticmethod
     def request_at(address: Address) -> Future[StoredFile]:
         """Request the beginning of an object's current version; once within `shared_lookups`."""
-        request = partial(link().start, partial(_beginning, address))
-        return request_once((StoredFile, address), request)
+        return request_once((StoredFile, address), partial(_beginning, address))
 
     @staticmethod
     def at(url: str) -> StoredFile:
@@ -283,12 +281,9 @@ class StoredFile:
         piece = cached_piece(self.version, start)
         if len(piece) >= nbytes:
             return piece[:nbytes]
-        parts = []
-        while nbytes > 0:
-            within = start % BLOCK
-            parts.append(self._block(start - within, within + nbytes)[within : within + nbytes])
-            start, nbytes = start + len(parts[-1]), nbytes - len(parts[-1])
-        return b"".join(parts)
+        begin, stop = start - start % BLOCK, start + nbytes
+        blocks = (self._block(at, min(BLOCK, stop - at)) for at in range(begin, stop, BLOCK))
+        return b"".join(blocks)[start - begin :]
 
     def has_part(self, start: int, nbytes: int) -> bool:
         """Return whether `part` finds all bytes in the cache."""
@@ -299,15 +294,14 @@ class StoredFile:
         )
 
     def _block(self, start: int, nbytes: int) -> bytes:
-        """Return a block of metadata, cached or fetched; at least `nbytes` of it."""
+        """Return the first bytes of a block of metadata, cached or fetched."""
         block = cached_piece(self.version, start)
-        whole = min(BLOCK, self.version.nbytes - start)
-        if len(block) < min(nbytes, whole):
-            fetched = bytearray(whole)
+        if len(block) < nbytes:
+            fetched = bytearray(min(BLOCK, self.version.nbytes - start))
             self.fill(memoryview(fetched), start)
             block = bytes(fetched)
             cache_piece(self.version, start, block)
-        return block
+        return block[:nbytes]
 
 
 async def _beginning(address: Address) -> StoredFile:

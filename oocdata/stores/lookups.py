@@ -50,7 +50,7 @@ def request_beginnings(urls: Iterable[str]) -> None:
 
 def request_small(addresses: Sequence[Address]) -> list[Future[Answer | None]]:
     """Request small objects at once; within `shared_lookups`, each once."""
-    return [request_once(one, partial(link().start, partial(link().get, one))) for one in addresses]
+    return [request_once(one, partial(link().get, one)) for one in addresses]
 
 
 def fetch_small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:

@@ -16,10 +16,9 @@ from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
 from oocdata.stores.budget import Request
 from oocdata.stores.cache_files import Blob
-from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.link import Link, link
-from oocdata.stores.versions import VersionTable
+from oocdata.stores.versions import VersionTable, version_number
 
 __all__ = ["StoredObjects"]
 
@@ -106,7 +105,7 @@ class StoredObjects:
         for number in numbers:
             if number not in found and self._folder and (version := self._versions.get(number)):
                 cached = self._cached(number)
-                if _version_number(cached) == version and cached is not None:
+                if version_number(cached) == version and cached is not None:
                     found[number] = cached.data
         left = [number for number in dict.fromkeys(numbers) if number not in found]
         if left:
@@ -119,23 +118,19 @@ class StoredObjects:
         """Return an object of the store; from the folder if its version is the current one."""
         version, address, answer = self._versions.get(number), self._address(number), None
         cached = await asyncio.to_thread(self._cached, number) if self._folder else None
-        if cached is not None and version == _version_number(cached):  # validated before
+        if cached is not None and version == version_number(cached):  # validated before
             return cached
         with suppress(MissingFileError):
             unless = "" if cached is None or version else cached.tag
             answer = await link().get(address, unless=unless) or cached
-        if not self._versions.record(number, _version_number(answer)):
-            how = "it was written anew" if answer is not None else "it was deleted"
-            raise ChangedError(
-                f"the object must be as it was when it was first read; {how}. Open the array "
-                "again.",
-                path=address.url,
-            )
+        self._versions.check(number, address, answer)
         if answer is not None:
             self._mean_length += (len(answer.data) - self._mean_length) / 8
             in_folder = answer is cached
             if not in_folder and self._folder and answer.tag:
-                in_folder = await asyncio.to_thread(self._cache, number, answer)
+                blob = self._blob(number)
+                blob.about = [answer.tag, answer.modified]
+                in_folder = await asyncio.to_thread(blob.write, bytes(answer.data))
             if in_folder:
                 link().note_cached(request)
         return answer
@@ -154,19 +149,9 @@ class StoredObjects:
         data = blob.read()
         return None if data is None else Answer(data, len(data), *blob.about)
 
-    def _cache(self, number: int, answer: Answer) -> bool:
-        blob = self._blob(number)
-        blob.about = [answer.tag, answer.modified]
-        return blob.write(bytes(answer.data))
-
 
 def _take(request: Request[Answer | None]) -> Any:
     """Take an answer, drop it, and return its bytes; None for an absent object."""
     answer = link().take(request)
     link().drop(request)
     return None if answer is None else answer.data
-
-
-def _version_number(answer: Answer | None) -> int:
-    """Return a number, never 0, for the version of an object or for its absence."""
-    return hash(answer and (answer.nbytes, answer.tag, answer.modified)) or 1

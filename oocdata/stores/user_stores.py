@@ -17,8 +17,8 @@ from oocdata.stores.answer import Answer
 
 __all__ = [
     "FsspecClient",
+    "check_sendable",
     "is_user_store",
-    "unsendable_message",
     "user_store_client",
     "user_store_url",
 ]
@@ -40,13 +40,14 @@ def is_user_store(url: str) -> bool:
     return url.startswith(_SCHEME)
 
 
-def unsendable_message(url: str) -> str:
-    """Return the message for a source in a store of the user's that can't leave the process."""
-    return (
-        "a source must be described by a URL to be sent to another process; this one reads through "
-        "a store that was opened here, with credentials of its own. Open it by URL, with "
-        f"credentials from the environment. [file '{url}']"
-    )
+def check_sendable(url: str) -> None:
+    """Raise `ArgumentError` for an object in a store of the user's, which stays in the process."""
+    if is_user_store(url):
+        raise ArgumentError(
+            "a source must be described by a URL to be sent to another process; this one reads "
+            "through a store that was opened here, with credentials of its own. Open it by URL, "
+            f"with credentials from the environment. [file '{url}']"
+        )
 
 
 def user_store_url(store: Any, path: Any) -> str:

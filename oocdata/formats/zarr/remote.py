@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Version
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.runs import UnfinishedError
-from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
+from oocdata.errors import DamagedChunkError, SourceError
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import ZarrReader
@@ -28,12 +28,12 @@ from oocdata.formats.zarr.store import Status, Store
 from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answer import Answer
-from oocdata.stores.failures import ChangedError, ForbiddenError
+from oocdata.stores.failures import ForbiddenError
 from oocdata.stores.files import StoredFile, file_of_version
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.lookups import fetch_small
 from oocdata.stores.objects import StoredObjects
-from oocdata.stores.user_stores import is_user_store, unsendable_message
+from oocdata.stores.user_stores import check_sendable, is_user_store
 from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder
 
 __all__ = ["Remote", "RemoteReader"]
@@ -58,8 +58,7 @@ class Remote(Store):
         self._metadata: dict[str, Answer | None] = {}
 
     def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
-        if is_user_store(self.path):
-            raise ArgumentError(unsendable_message(self.path))
+        check_sendable(self.path)
         return Remote, (self.path, self.cache)
 
     def prefetch(self, names: Sequence[str]) -> None:
@@ -240,12 +239,7 @@ class _StoredChunks:
                     f"the index of a shard must be readable; {error}. Restore the object.",
                     path=address.url,
                 ) from error
-        if not self._versions.record(shard, hash(found and found[0].version) or 1):
-            raise ChangedError(
-                "the object must be as it was when it was first read; it was written anew. Open "
-                "the array again.",
-                path=address.url,
-            )
+        self._versions.check(shard, address, answer)
         return found
 
 
