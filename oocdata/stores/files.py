@@ -76,14 +76,15 @@ class StoredFile:
         return file_of_version, (self.version,)
 
     @staticmethod
-    def request_at(address: Address) -> Future[StoredFile]:
+    def request_at(url: str) -> Future[StoredFile]:
         """Request the beginning of an object's current version; once within `shared_lookups`."""
+        address = Address.of(url)
         return request_once((StoredFile, address), partial(_beginning, address))
 
     @staticmethod
     def at(url: str) -> StoredFile:
         """Return the current version of the object at a URL."""
-        return StoredFile.request_at(Address.of(url)).result()
+        return StoredFile.request_at(url).result()
 
     # The interface of an open file.
 

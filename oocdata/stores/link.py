@@ -187,12 +187,14 @@ class Link(AnswerBudget):
         *,
         tag: str = "",
         unless: str = "",
+        missing_ok: bool = False,
     ) -> Answer | None:
         """Return a range of an object, or all of it, with retries.
 
         `start` may be negative, without `stop`, for the last bytes. `tag` is the version that the
-        object must have, if any. Where its version is `unless`, None is returned. For the errors
-        see `oocdata.stores.failures.to_source_error`.
+        object must have, if any. None is returned where its version is `unless`, and with
+        `missing_ok` where there is no such object. For the errors see
+        `oocdata.stores.failures.to_source_error`.
         """
         options: dict[str, Any] = {}
         if start < 0:
@@ -230,20 +232,14 @@ class Link(AnswerBudget):
                     ANSWERED.add(address.root)
                 most = failures.TRIES if address.root in ANSWERED else failures.FIRST_TRIES
                 if tries >= most or not is_temporary(error):
-                    raise to_source_error(error, address.url) from None
+                    final = to_source_error(error, address.url)
+                    if missing_ok and isinstance(final, MissingFileError):
+                        return None
+                    raise final from None
             self.traffic.again += 1
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no cryptography
             pause, timeout = min(2 * pause, _LONGEST_PAUSE), 2 * timeout
         raise AssertionError
-
-    async def get_if_there(
-        self, address: Address, start: int = 0, stop: int | None = None
-    ) -> Answer | None:
-        """Return a range of an object, as `get` does; None if there is no such object."""
-        try:
-            return await self.get(address, start, stop)
-        except MissingFileError:
-            return None
 
     @asynccontextmanager
     async def _counted(self) -> AsyncIterator[None]:

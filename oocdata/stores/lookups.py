@@ -13,7 +13,7 @@ from oocdata.stores.files import StoredFile
 from oocdata.stores.link import link
 from oocdata.stores.versions import request_once, was_requested
 
-__all__ = ["fetch_small", "probe", "request_beginnings", "request_small"]
+__all__ = ["fetch_small", "probe", "request_small"]
 
 
 def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None]:
@@ -24,8 +24,8 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     `StoredFile.at`.
     """
     address, each = Address.of(url), list(names)
-    is_file = was_requested((StoredFile, address))  # by `request_beginnings`
-    beginning = StoredFile.request_at(address)
+    is_file = was_requested((StoredFile, address))  # its opening was announced
+    beginning = StoredFile.request_at(url)
     if is_file and beginning.exception() is None:
         return [], None
     below = fetch_small([address / name for name in each])
@@ -42,15 +42,9 @@ def probe(url: str, names: Iterable[str]) -> tuple[list[str], SourceError | None
     return [], error
 
 
-def request_beginnings(urls: Iterable[str]) -> None:
-    """Request the beginnings of objects that are opened next, within the same `shared_lookups`."""
-    for url in urls:
-        StoredFile.request_at(Address.of(url))
-
-
 def request_small(addresses: Sequence[Address]) -> list[Future[Answer | None]]:
     """Request small objects at once; within `shared_lookups`, each once."""
-    return [request_once(one, partial(link().get, one)) for one in addresses]
+    return [request_once(one, partial(link().get, one, missing_ok=True)) for one in addresses]
 
 
 def fetch_small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:
@@ -58,12 +52,9 @@ def fetch_small(addresses: Sequence[Address]) -> list[Answer | SourceError | Non
 
     Within `shared_lookups`, each is requested once.
     """
-    found: list[Answer | SourceError | None] = []
-    for done in request_small(addresses):
-        try:
-            found.append(done.result())
-        except MissingFileError:
-            found.append(None)
-        except SourceError as error:
-            found.append(error)
-    return found
+    each = request_small(addresses)
+    errors = [done.exception() for done in each]
+    return [
+        error if isinstance(error, SourceError) else done.result()
+        for done, error in zip(each, errors, strict=True)
+    ]

@@ -81,13 +81,13 @@ class Remote(Store):
             found = self._metadata[name]
         else:
             address = self.address / name
-            found = link().start(lambda: link().get_if_there(address, start, stop)).result()
+            found = link().start(lambda: link().get(address, start, stop, missing_ok=True)).result()
         return None if found is None else bytes(found.data)
 
     def status(self, name: str) -> Status | None:
         """Return the length of an object; None if there is none."""
         address = self.address / name
-        found = link().start(lambda: link().get_if_there(address, 0, 1)).result()
+        found = link().start(lambda: link().get(address, 0, 1, missing_ok=True)).result()
         return None if found is None else Status(found.nbytes, 1)
 
     def file(self, name: str) -> Version | None:
@@ -228,7 +228,7 @@ class _StoredChunks:
         """Fetch the index of a shard; return its file and chunk addresses, None if absent."""
         index, address = self._index, self._address(shard)
         assert index is not None
-        answer = await link().get_if_there(address, *index.part)
+        answer = await link().get(address, *index.part, missing_ok=True)
         found: tuple[StoredFile, Ints] | None = None
         if answer is not None:
             file = file_of_version(ObjectVersion.of(address, answer, self.store.cache))
