@@ -172,21 +172,20 @@ class StoredFile:
     @contextmanager
     def prefetch(self, wanted: Sequence[Fetch]) -> Iterator[Link]:
         """Keep requests for runs in flight during a block; see `oocdata.engines.prefetch`."""
-        entry = self.entry
-        if entry is not None and not self.cost(wanted).requests:
+        runs, entry = self._runs(wanted), self.entry
+        if entry is not None and not len(_to_fetch(runs, entry)[0]):
             yield link()
             return
         # Cached runs, once read, are in the chunk cache or in the folder, for all readers.
-        is_cached = [one.cached or entry is not None for one in wanted]
-        uncached = self._runs(wanted, [not one for one in is_cached])
+        is_cached = np.array([one.cached or entry is not None for one in wanted])[runs.runs]
+        cached, uncached = _unique(runs.take(is_cached)), runs.take(~is_cached)
         with ExitStack() as stack:
             with self.lock:  # of two threads that need a range, only one requests it
                 # Ranges stay listed after they were read until no thread looks: see `Prefetcher`.
-                runs = _unique(self._runs(wanted, is_cached))
                 for other in list(self.requests):
-                    runs, ranges = runs.cut(other.starts, other.stops)
-                    runs = runs.take(ranges < 0)
-                stack.enter_context(self._requested(runs.concat(uncached), entry))
+                    cached, ranges = cached.cut(other.starts, other.stops)
+                    cached = cached.take(ranges < 0)
+                stack.enter_context(self._requested(cached.concat(uncached), entry))
             yield link()
 
     def cost(self, wanted: Sequence[Fetch]) -> Cost:
@@ -252,17 +251,16 @@ class StoredFile:
             await asyncio.to_thread(folder.write, start, answer.data)
         return answer
 
-    def _runs(self, wanted: Sequence[Fetch], mask: Sequence[bool] | None = None) -> Pieces:
-        """Return the wanted runs, or those in `mask`, as pieces without a destination.
+    def _runs(self, wanted: Sequence[Fetch]) -> Pieces:
+        """Return the wanted runs as pieces without a destination, numbered by fetch.
 
         Runs beyond the end of the object are left out, since reading them raises an error.
         """
-        runs = Pieces(*[np.zeros(0, np.int64)] * 4)
-        for number, one in enumerate(wanted):
-            if mask is None or mask[number]:
-                offsets, counts = one.ranges
-                runs = runs.concat(Pieces(np.full_like(offsets, number), offsets, offsets, counts))
-        return runs.take(runs.offsets + runs.counts <= self.version.nbytes)
+        each = zip(*(one.ranges for one in wanted), strict=True)
+        offsets, counts = map(np.concatenate, each)
+        numbers = np.repeat(np.arange(len(wanted)), [len(one.ranges[0]) for one in wanted])
+        runs = Pieces(numbers, offsets, offsets, counts)
+        return runs.take(offsets + counts <= self.version.nbytes)
 
     # Headers and metadata.
 
