@@ -71,7 +71,6 @@ class AnswerBudget:
         #: Answers that were read to the end, the first one first.
         self._read: dict[Request[Any], None] = {}
         self._lock = threading.Lock()
-        self._serving = False
 
     def begin(self, request: Request[Any]) -> None:
         """Start fetching an answer, for which room was granted."""
@@ -104,6 +103,10 @@ class AnswerBudget:
 
     def leave(self, *requests: Request[Any]) -> None:
         """Drop answers, and give up requests that are in flight or wait."""
+        self._drop(*requests)
+        self.serve()
+
+    def _drop(self, *requests: Request[Any]) -> None:
         for request in requests:
             for queue in self._waiting:
                 queue.pop(request, None)
@@ -114,26 +117,19 @@ class AnswerBudget:
                 self._read.pop(request, None)
             self._requested.pop(request, None)
             request.end()
-        self.serve()
 
     def serve(self) -> None:
         """Start the requests that wait, as far as there is room."""
-        if self._serving:  # called by `leave` while room is made for one of them
-            return
-        self._serving = True
-        try:
-            for queue in self._waiting:
-                while queue:
-                    request = next(iter(queue))
-                    if not self._make_room(request, has_reader=queue is self._waiting[0]):
-                        return
-                    del queue[request]
-                    self._granted[request] = None
-                    self.held += request.nbytes
-                    self.most_held = max(self.most_held, self.held)
-                    self.begin(request)
-        finally:
-            self._serving = False
+        for queue in self._waiting:
+            while queue:
+                request = next(iter(queue))
+                if not self._make_room(request, has_reader=queue is self._waiting[0]):
+                    return
+                del queue[request]
+                self._granted[request] = None
+                self.held += request.nbytes
+                self.most_held = max(self.most_held, self.held)
+                self.begin(request)
 
     def _make_room(self, request: Request[Any], *, has_reader: bool) -> bool:
         """Return whether there is room for a request, after giving up answers where allowed."""
@@ -155,7 +151,7 @@ class AnswerBudget:
             over -= one.nbytes
         if over > 0 and len(given_up) < len(self._granted):
             return False
-        self.leave(*given_up)
+        self._drop(*given_up)
         return True
 
     def note_cached(self, request: Request[Any]) -> None:

@@ -221,10 +221,14 @@ class Noting(AnswerBudget):
     def check(self) -> None: ...
 
     def leave(self, *requests: Request[Any]) -> None:
-        for request in self.fetched.intersection(requests) if self._serving else ():
-            assert not request.is_awaited
-        self.fetched.difference_update(requests)
+        for request in requests:
+            request.is_awaited = False  # its reader leaves
         super().leave(*requests)
+
+    def _drop(self, *requests: Request[Any]) -> None:
+        assert not any(request.is_awaited for request in self.fetched.intersection(requests))
+        self.fetched.difference_update(requests)
+        super()._drop(*requests)
 
 
 @settings(max_examples=200, deadline=None)
