@@ -393,7 +393,7 @@ def _ask_for_metadata(url: str, key: str) -> None:
     # Not for `import oocdata`.
     from oocdata.formats.zarr.hierarchy import METADATA_FILES
     from oocdata.stores.address import Address
-    from oocdata.stores.lookups import request_small
+    from oocdata.stores.versions import request_small
 
     if not is_pattern(key) and not {"", ".", ".."} & set(key.split("/")):
         array = Address.of(url.rstrip("/")) / key

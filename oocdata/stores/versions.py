@@ -7,15 +7,17 @@ shared for that time, so that each object is requested once and has one version 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from oocdata.errors import SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ChangedError
@@ -27,7 +29,9 @@ __all__ = [
     "ObjectVersion",
     "VersionTable",
     "cache_folder",
+    "fetch_small",
     "request_once",
+    "request_small",
     "shared_lookups",
     "version_number",
     "was_requested",
@@ -140,6 +144,24 @@ def request_once(key: Any, work: Callable[[], Coroutine[Any, Any, Any]]) -> Futu
     if key not in lookups:
         lookups[key] = link().start(work)
     return lookups[key]
+
+
+def request_small(addresses: Sequence[Address]) -> list[Future[Answer | None]]:
+    """Request small objects at once; within `shared_lookups`, each once."""
+    return [request_once(one, partial(link().get, one, missing_ok=True)) for one in addresses]
+
+
+def fetch_small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:
+    """Fetch small objects at once: the answer of each, None if there is none, or its error.
+
+    Within `shared_lookups`, each is requested once.
+    """
+    each = request_small(addresses)
+    errors = [done.exception() for done in each]
+    return [
+        error if isinstance(error, SourceError) else done.result()
+        for done, error in zip(each, errors, strict=True)
+    ]
 
 
 def was_requested(key: Any) -> bool:

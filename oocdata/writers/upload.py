@@ -23,7 +23,7 @@ from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address, client, obstore
 from oocdata.stores.answer import Answer
 from oocdata.stores.failures import to_source_error
-from oocdata.stores.lookups import fetch_small
+from oocdata.stores.versions import fetch_small
 from oocdata.writers.codec import Format
 from oocdata.writers.existing import check_node
 from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder

@@ -31,10 +31,9 @@ from oocdata.stores.answer import Answer
 from oocdata.stores.failures import ForbiddenError
 from oocdata.stores.files import StoredFile, file_of_version
 from oocdata.stores.link import ANSWERED, link
-from oocdata.stores.lookups import fetch_small
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.user_stores import check_sendable, is_user_store
-from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder
+from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder, fetch_small
 
 __all__ = ["Remote", "RemoteReader"]
 
