@@ -137,7 +137,7 @@ def _format_at(url: str) -> Format:
     """Return the format of the object at a URL, or of the Zarr hierarchy below it."""
     # Not for `import oocdata`.
     from oocdata.stores.address import Address
-    from oocdata.stores.answer import Answer
+    from oocdata.stores.answers import Answer
     from oocdata.stores.files import StoredFile
     from oocdata.stores.versions import fetch_small, was_requested
 

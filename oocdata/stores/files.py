@@ -7,7 +7,6 @@ same time. A read takes the ranges that are already requested, and requests the 
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,10 +25,9 @@ from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.errors import SourceError
 from oocdata.stores.address import Address
-from oocdata.stores.answer import Answer
-from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, cache_piece, cached_piece, forget
+from oocdata.stores.answers import Answer, ChangedError
+from oocdata.stores.blocks import BEGINNING, BLOCK, cache_piece, cached_piece, forget
 from oocdata.stores.budget import Request
-from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.link import ANSWERED, Link, link
 from oocdata.stores.pieces import Pieces, merge_runs
@@ -263,10 +261,6 @@ class StoredFile:
         return runs.take(offsets + counts <= self.version.nbytes)
 
     # Headers and metadata.
-
-    def stream(self, step: int = 1024) -> io.BufferedIOBase:
-        """Return the object as a stream whose buffer holds `step` bytes."""
-        return io.BufferedReader(ObjectStream(self), step)
 
     def fill(self, memory: memoryview, start: int) -> None:
         """Fill memory as `read_into` does; raise the store's error if that fails."""

@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -25,22 +25,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from oocdata.errors import MissingFileError, SourceError
-from oocdata.stores import failures
+from oocdata.stores import answers
 from oocdata.stores.address import obstore
-from oocdata.stores.answer import Answer
-from oocdata.stores.budget import AnswerBudget, Request
-from oocdata.stores.failures import (
+from oocdata.stores.answers import (
+    Answer,
     ChangedError,
     IncompleteAnswerError,
     is_temporary,
     is_unanswered,
     to_source_error,
 )
+from oocdata.stores.budget import AnswerBudget, Request
 from oocdata.stores.user_stores import FsspecClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from oocdata.stores.address import Address
 
 __all__ = ["ANSWERED", "Link", "Traffic", "link"]
@@ -194,7 +192,7 @@ class Link(AnswerBudget):
         `start` may be negative, without `stop`, for the last bytes. `tag` is the version that the
         object must have, if any. None is returned where its version is `unless`, and with
         `missing_ok` where there is no such object. For the errors see
-        `oocdata.stores.failures.to_source_error`.
+        `oocdata.stores.answers.to_source_error`.
         """
         options: dict[str, Any] = {}
         if start < 0:
@@ -210,8 +208,13 @@ class Link(AnswerBudget):
         pause, timeout = _FIRST_PAUSE, max(_TIMEOUT, _TIMEOUT_FACTOR * self._mean_delay)
         for tries in count(1):
             try:
-                async with self._counted():
-                    answer = await self._ask(address, options, timeout)
+                async with self._may_begin:
+                    self.traffic.requests += 1
+                    self._count(1)
+                    try:
+                        answer = await self._ask(address, options, timeout)
+                    finally:
+                        self._count(-1)
                 ANSWERED.add(address.root)
                 self._answers += 1
                 self.traffic.nbytes += len(answer.data)
@@ -230,7 +233,7 @@ class Link(AnswerBudget):
                 self._is_slow |= isinstance(error, TimeoutError)
                 if not is_unanswered(error):
                     ANSWERED.add(address.root)
-                most = failures.TRIES if address.root in ANSWERED else failures.FIRST_TRIES
+                most = answers.TRIES if address.root in ANSWERED else answers.FIRST_TRIES
                 if tries >= most or not is_temporary(error):
                     final = to_source_error(error, address.url)
                     if missing_ok and isinstance(final, MissingFileError):
@@ -241,25 +244,13 @@ class Link(AnswerBudget):
             pause, timeout = min(2 * pause, _LONGEST_PAUSE), 2 * timeout
         raise AssertionError
 
-    @asynccontextmanager
-    async def _counted(self) -> AsyncIterator[None]:
-        """Wait until a request may begin, and count it."""
-        async with self._may_begin:
-            self._tick()
-            self._in_flight += 1
-            self.traffic.requests += 1
-            self.traffic.most = max(self.traffic.most, self._in_flight)
-            try:
-                yield
-            finally:
-                self._tick()
-                self._in_flight -= 1
-
-    def _tick(self) -> None:
-        """Add the time since the last call to `traffic.busy` if a request was in flight."""
+    def _count(self, change: int) -> None:
+        """Count the requests in flight, and the time during which there are any."""
         now = time.monotonic()
         self.traffic.busy += now - self._since if self._in_flight else 0.0
         self._since = now
+        self._in_flight += change
+        self.traffic.most = max(self.traffic.most, self._in_flight)
 
     def _tracked(self, awaitable: Any) -> Any:
         """Remember an awaitable of the client, for as long as the client's threads refer to it.

@@ -13,7 +13,7 @@ from typing import Any
 from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.errors import MissingFileError
 from oocdata.stores.address import Address
-from oocdata.stores.answer import Answer
+from oocdata.stores.answers import Answer
 from oocdata.stores.budget import Request
 from oocdata.stores.cache_files import Blob
 from oocdata.stores.folder import CacheFolder
@@ -96,7 +96,7 @@ class StoredObjects:
         """Return the bytes of objects, requested before or not; None for an absent one."""
         found: dict[int, Any] = {}
         for number in numbers:
-            with self._lock:
+            with self._lock:  # a thread may be making the request
                 request = self._requests.get(number)
             if request is not None:
                 with suppress(CancelledError):

@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote
 
 from oocdata.errors import ArgumentError
-from oocdata.stores.answer import Answer
+from oocdata.stores.answers import Answer
 
 __all__ = [
     "FsspecClient",

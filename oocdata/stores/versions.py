@@ -19,8 +19,7 @@ import numpy as np
 
 from oocdata.errors import SourceError
 from oocdata.stores.address import Address
-from oocdata.stores.answer import Answer
-from oocdata.stores.failures import ChangedError
+from oocdata.stores.answers import Answer, ChangedError
 from oocdata.stores.folder import CacheFolder
 from oocdata.stores.link import link
 from oocdata.stores.user_stores import is_user_store
@@ -72,7 +71,7 @@ class VersionTable:
     >>> versions.check(3, address, None)
     >>> versions.check(3, address, Answer(b"", 0, '"etag"', 0))  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    oocdata.stores.failures.ChangedError: the object must be as it was ...; it was written anew. ...
+    oocdata.stores.answers.ChangedError: the object must be as it was ...; it was written anew. ...
     """
 
     def __init__(self, count: int) -> None:

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address, client, obstore
-from oocdata.stores.answer import Answer
-from oocdata.stores.failures import to_source_error
+from oocdata.stores.answers import Answer, to_source_error
 from oocdata.stores.versions import fetch_small
 from oocdata.writers.codec import Format
 from oocdata.writers.existing import check_node

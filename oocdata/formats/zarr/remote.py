@@ -27,8 +27,7 @@ from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.formats.zarr.store import Status, Store
 from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
-from oocdata.stores.answer import Answer
-from oocdata.stores.failures import ForbiddenError
+from oocdata.stores.answers import Answer, ForbiddenError
 from oocdata.stores.files import StoredFile, file_of_version
 from oocdata.stores.link import ANSWERED, link
 from oocdata.stores.objects import StoredObjects
