@@ -154,12 +154,6 @@ class AnswerBudget:
         self._drop(*given_up)
         return True
 
-    def note_cached(self, request: Request[Any]) -> None:
-        """Note that an answer is in the cache folder, so that it is given up before others."""
-        with self._lock:
-            if request in self._granted:
-                self._read[request] = None
-
     # Callable in any thread.
 
     @contextmanager

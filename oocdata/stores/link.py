@@ -195,12 +195,6 @@ class Link(AnswerBudget):
         `oocdata.stores.answers.to_source_error`.
         """
         options: dict[str, Any] = {}
-        if start < 0:
-            options["range"] = {"suffix": -start}
-        elif stop is not None:
-            options["range"] = (start, stop)
-        elif start:
-            options["range"] = {"offset": start}
         if tag and not tag.startswith("W/"):  # a weak tag matches nothing (RFC 9110, 13.1.1)
             options["if_match"] = tag
         if unless:
@@ -212,7 +206,7 @@ class Link(AnswerBudget):
                     self.traffic.requests += 1
                     self._count(1)
                     try:
-                        answer = await self._ask(address, options, timeout)
+                        answer = await self._ask(address, start, stop, options, timeout)
                     finally:
                         self._count(-1)
                 ANSWERED.add(address.root)
@@ -261,19 +255,29 @@ class Link(AnswerBudget):
         self._client_calls.add(awaitable)
         return awaitable
 
-    async def _ask(self, address: Address, options: dict[str, Any], timeout: float) -> Answer:
+    async def _ask(
+        self,
+        address: Address,
+        start: int,
+        stop: int | None,
+        options: dict[str, Any],
+        timeout: float,
+    ) -> Answer:
         """Make one request."""
         client, began = address.store, time.monotonic()
         async with asyncio.timeout(timeout) as deadline:
             if isinstance(client, FsspecClient):
-                answer = await client.ask(address.name, options)
+                answer = await client.ask(address.name, start, stop)
                 self._mean_delay += (time.monotonic() - began - self._mean_delay) / 8
                 return answer
-            suffix = options.get("range", ())
-            if "suffix" in suffix and address.root.startswith(("az", "abfs")):  # Azure knows none
+            if start < 0 and address.root.startswith(("az", "abfs")):  # Azure knows no suffix
                 whole = await self._tracked(obstore().head_async(client, address.name))
-                bounds = max(0, whole["size"] - suffix["suffix"]), whole["size"]
-                options = {"if_match": whole["e_tag"], **options, "range": bounds}
+                options = {"if_match": whole["e_tag"], **options}
+                start, stop = max(0, whole["size"] + start), whole["size"]
+            if start < 0:
+                options = {**options, "range": {"suffix": -start}}
+            elif stop is not None:
+                options = {**options, "range": (start, stop)}
             found = await self._tracked(
                 obstore().get_async(client, address.name, options=options or None)
             )

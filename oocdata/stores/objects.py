@@ -132,7 +132,7 @@ class StoredObjects:
                 blob.about = [answer.tag, answer.modified]
                 in_folder = await asyncio.to_thread(blob.write, bytes(answer.data))
             if in_folder:
-                link().note_cached(request)
+                link().read(request, request.left)  # so that others get its room
         return answer
 
     def _blob(self, number: int) -> Blob:

@@ -109,15 +109,11 @@ class FsspecClient:
         # Names of URLs have no slashes at their ends.
         return f"{self._files.root_marker}{name.strip('/')}"
 
-    async def ask(self, name: str, options: dict[str, Any]) -> Answer:
-        """Return a range of an object; `options` as obstore takes them."""
-        requested = options.get("range")
-        start, stop = requested if isinstance(requested, tuple) else (None, None)
-        if isinstance(requested, dict):
-            start = -requested["suffix"] if "suffix" in requested else requested["offset"]
+    async def ask(self, name: str, start: int, stop: int | None) -> Answer:
+        """Return a range of an object, or all of it; see `oocdata.stores.link.Link.get`."""
         info, data = await asyncio.gather(
             asyncio.to_thread(self._files.info, self._rooted(name)),
-            asyncio.to_thread(self._files.cat_file, self._rooted(name), start, stop),
+            asyncio.to_thread(self._files.cat_file, self._rooted(name), start or None, stop),
         )
         time = next((info[key] for key in _TIMES if info.get(key) is not None), 0)
         if isinstance(time, str):
@@ -126,7 +122,7 @@ class FsspecClient:
             time = time.replace(tzinfo=time.tzinfo or UTC).timestamp()
         tag = str(info.get("ETag") or info.get("etag") or info.get("md5Hash") or "")
         # For a chunk stored inside a reference file, `size` is the length of its text.
-        nbytes = len(data) if requested is None else int(info["size"])
+        nbytes = int(info["size"]) if start or stop is not None else len(data)
         return Answer(data, nbytes, tag, int(float(time)) * 1_000_000_000)
 
     def list(self, prefix: str) -> list[tuple[str, bool]]:
