@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import keras
     import tensorflow as tf
 
-    from oocdata.engines.prefetch import RemoteFile
+    from oocdata.engines.prefetch import Link
     from oocdata.explain import Explanation
     from oocdata.tools.profile import Profile
 
@@ -311,7 +311,7 @@ class Loader(Epochs):
         with self.prefetched(run):
             return self.read(run)
 
-    def prefetched(self, run: Run) -> AbstractContextManager[Sequence[RemoteFile]]:
+    def prefetched(self, run: Run) -> AbstractContextManager[Sequence[Link]]:
         """Return a context manager that keeps a run's requests to stores in flight."""
         return prefetching(self.requests(run))
 

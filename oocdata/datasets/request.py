@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.buffers import Read, empty, empty_parts
 from oocdata.engines.copying import read_to
-from oocdata.engines.prefetch import RemoteFile, fetches, prefetched
+from oocdata.engines.prefetch import Link, fetches, prefetched
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
@@ -244,7 +244,7 @@ class Composite(ArrayRequest):
         return replace(self, members=members, shape=shape)
 
 
-def prefetching(requests: Iterable[ArrayRequest]) -> AbstractContextManager[Sequence[RemoteFile]]:
+def prefetching(requests: Iterable[ArrayRequest]) -> AbstractContextManager[Sequence[Link]]:
     """Return a context in which the bytes that requests need from stores are being fetched."""
     return prefetched(
         fetch

@@ -16,7 +16,17 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 
-__all__ = ["GAP", "Cost", "Fetch", "RemoteFile", "by_file", "cost_of", "fetches", "prefetched"]
+__all__ = [
+    "GAP",
+    "Cost",
+    "Fetch",
+    "Link",
+    "RemoteFile",
+    "by_file",
+    "cost_of",
+    "fetches",
+    "prefetched",
+]
 
 GAP = 32 << 10
 """Largest gap, in bytes, between two ranges that is cheaper to fetch than a second request."""
@@ -39,12 +49,8 @@ class Cost(NamedTuple):
     exact: bool = True
 
 
-class RemoteFile(Hashable, Protocol):
-    """A file behind a slow link. Two objects are equal if they stand for the same version of it."""
-
-    def prefetch(self, requests: Sequence[Fetch]) -> AbstractContextManager[Any]:
-        """Fetch bytes in the background during a block."""
-        ...
+class Link(Protocol):
+    """The slow link to remote files."""
 
     def has_room(self) -> bool:
         """Return whether further requests would be sent at once, within the budget."""
@@ -52,6 +58,14 @@ class RemoteFile(Hashable, Protocol):
 
     def is_cold(self) -> bool:
         """Return whether connections are still to be opened and to reach their speed."""
+        ...
+
+
+class RemoteFile(Hashable, Protocol):
+    """A file behind a slow link. Two objects are equal if they stand for the same version of it."""
+
+    def prefetch(self, requests: Sequence[Fetch]) -> AbstractContextManager[Link]:
+        """Fetch bytes in the background during a block; provide the link."""
         ...
 
     def cost(self, requests: Sequence[Fetch]) -> Cost:
@@ -95,8 +109,8 @@ def fetches(source: Any, origins: NDArray[np.int64], extent: Extent) -> list[Fet
 
 
 @contextmanager
-def prefetched(fetches: Iterable[Fetch]) -> Iterator[Sequence[RemoteFile]]:
-    """Fetch bytes in the background during a block, with one call per file; provide the files.
+def prefetched(fetches: Iterable[Fetch]) -> Iterator[Sequence[Link]]:
+    """Fetch bytes in the background during a block, with one call per file; provide their links.
 
     Examples
     --------
@@ -111,9 +125,7 @@ def prefetched(fetches: Iterable[Fetch]) -> Iterator[Sequence[RemoteFile]]:
     """
     files = by_file(fetches)
     with ExitStack() as stack:
-        for file, requests in files.items():
-            stack.enter_context(file.prefetch(requests))
-        yield list(files)
+        yield [stack.enter_context(file.prefetch(requests)) for file, requests in files.items()]
 
 
 def by_file(fetches: Iterable[Fetch]) -> dict[RemoteFile, list[Fetch]]:

@@ -304,9 +304,10 @@ def _open_parts(parts: list[Any], key: Key | None, options: dict[str, Any]) -> S
         )
     files = [part for part in parts if isinstance(part, str) and is_url(part) and _is_file(part)]
     if files:
-        from oocdata.stores.lookups import request_beginnings  # not for `import oocdata`
+        from oocdata.stores.files import StoredFile  # not for `import oocdata`
 
-        request_beginnings(files)
+        for file in files:
+            StoredFile.request_at(file)
     opened = [open_source(part, key, **options) for part in parts]
     first = opened[0]
     (along,) = axis_numbers(options["axis"], len(first.shape), first.storage())
@@ -392,7 +393,7 @@ def _ask_for_metadata(url: str, key: str) -> None:
     # Not for `import oocdata`.
     from oocdata.formats.zarr.hierarchy import METADATA_FILES
     from oocdata.stores.address import Address
-    from oocdata.stores.lookups import request_small
+    from oocdata.stores.versions import request_small
 
     if not is_pattern(key) and not {"", ".", ".."} & set(key.split("/")):
         array = Address.of(url.rstrip("/")) / key

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any
+from io import BufferedReader
+from typing import IO, TYPE_CHECKING
 
 from oocdata.engines.files import File, FileVersion, OpenFile, Version
 from oocdata.errors import SourceError
@@ -70,9 +71,10 @@ def open_stream(
         with open(path, "rb") as file:
             yield file, FileVersion.of(path, os.fstat(file.fileno()))
         return
+    from oocdata.stores.blocks import ObjectStream  # not for `import oocdata`
+
     file_at = stored_file(path, version)
-    stream: Any = file_at.stream(step)
-    with stream:
+    with BufferedReader(ObjectStream(file_at), step) as stream:
         yield stream, file_at.version
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import IO, Literal, TypeAlias
 
-from oocdata.errors import MissingFileError, UnknownFormatError
+from oocdata.errors import MissingFileError, SourceError, UnknownFormatError
 from oocdata.formats.paths import is_url, open_stream, store_error_in
 
 __all__ = ["Format", "format_of", "picture_format", "refuse_stream"]
@@ -137,16 +137,27 @@ def _format_at(url: str) -> Format:
     """Return the format of the object at a URL, or of the Zarr hierarchy below it."""
     # Not for `import oocdata`.
     from oocdata.stores.address import Address
-    from oocdata.stores.lookups import probe
+    from oocdata.stores.answers import Answer
+    from oocdata.stores.files import StoredFile
+    from oocdata.stores.versions import fetch_small, was_requested
 
     name = url.rstrip("/")
-    Address.of(name)  # raises for a credential before any message can show it
+    address = Address.of(name)  # raises for a credential before any message can show it
     _refuse_foreign(url, [name], at_url=True)
-    zarr_files, error = probe(name, _ZARR_METADATA)
-    if zarr_files:
-        return "zarr"
-    if error is not None:
-        raise error
+    is_file = was_requested((StoredFile, address))  # as one of several
+    beginning = StoredFile.request_at(name)  # together with the objects below it
+    if not is_file or beginning.exception() is not None:
+        below = fetch_small([address / one for one in _ZARR_METADATA])
+        # Some servers answer any request with a page. The object itself is not waited for: a server
+        # may redirect, a round trip more.
+        answers = [bytes(one.data) for one in below if isinstance(one, Answer)]
+        if any(data.lstrip().startswith(b"{") for data in answers):
+            return "zarr"
+        if isinstance(beginning.exception(), MissingFileError):
+            for one in below:
+                if isinstance(one, SourceError):
+                    raise one  # the object may exist all the same
+    beginning.result()
     with open_stream(name) as (file, version):
         head = file.read(64)
         array_format = _array_format(file, head, url, version.nbytes)

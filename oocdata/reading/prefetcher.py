@@ -20,7 +20,7 @@ from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from oocdata.engines.prefetch import RemoteFile
+    from oocdata.engines.prefetch import Link
     from oocdata.loader import Loader
     from oocdata.runs import Pass
 
@@ -44,7 +44,7 @@ class Prefetcher:
         self._may_run_ahead = threading.Event()
         self._requested: dict[int, Future[ExitStack]] = {}
         self._lookups, self._finished = 0, list[ExitStack]()
-        self._stores: Sequence[RemoteFile] = ()
+        self._links: Sequence[Link] = ()
         self._closed = False
 
     def continues(self, pass_: Pass, number: int) -> bool:
@@ -93,7 +93,7 @@ class Prefetcher:
             with self._lock:
                 number = self._next
                 room = number <= upto or (
-                    self._may_run_ahead.is_set() and all(store.has_room() for store in self._stores)
+                    self._may_run_ahead.is_set() and all(link.has_room() for link in self._links)
                 )
                 farthest = min(len(self._pass), upto + _FARTHEST * self._every)
                 if self._closed or not room or number >= farthest:
@@ -103,8 +103,8 @@ class Prefetcher:
                 request = self._requested[number] = Future()
             stack = ExitStack()
             try:
-                self._stores = stack.enter_context(self._loader.prefetched(self._pass.run(number)))
-                if not any(store.is_cold() for store in self._stores):
+                self._links = stack.enter_context(self._loader.prefetched(self._pass.run(number)))
+                if not any(link.is_cold() for link in self._links):
                     self._may_run_ahead.set()
                 request.set_result(stack)
             except BaseException as error:  # is raised to the thread that reads that run

@@ -27,7 +27,7 @@ from oocdata.errors import (
     UnknownFormatError,
     needed,
 )
-from oocdata.stores.failures import to_source_error
+from oocdata.stores.answers import to_source_error
 from oocdata.stores.user_stores import FsspecClient, is_user_store, user_store_client
 
 __all__ = ["Address", "client", "list_names", "matching", "obstore"]

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from oocdata.memory import scratch_share
@@ -22,37 +25,17 @@ __all__ = ["AnswerBudget", "Request"]
 Result = TypeVar("Result")
 
 
+@dataclass(slots=True, eq=False)
 class Request(Generic[Result]):
-    """A request and its answer, until the answer is dropped.
+    """A request and its answer, until the answer is dropped."""
 
-    `nbytes` is about how long the answer is, `left` how many of its bytes will be read; with
-    `to_folder`, `fetch` writes the answer to the cache folder.
-    """
-
-    __slots__ = (
-        "done", "fetch", "has_reader", "is_counted", "is_taken", "left", "nbytes", "task",
-        "to_folder",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        fetch: Callable[[Any], Coroutine[Any, Any, Result]],
-        nbytes: int,
-        left: int,
-        *,
-        to_folder: bool = False,
-    ) -> None:
-        self.to_folder = to_folder
-        self.fetch, self.nbytes, self.left = fetch, nbytes, left
-        self.done: Future[Result] = Future()
-        self.task: asyncio.Task[Result] | None = None
-        self.is_taken = self.has_reader = False
-        self.is_counted = False
-
-    @property
-    def has_waiting_reader(self) -> bool:
-        """Whether a reader waits for the answer and has not taken it yet."""
-        return self.has_reader and not self.is_taken
+    fetch: Callable[[Any], Coroutine[Any, Any, Result]]
+    nbytes: int  #: about how long the answer is
+    left: int  #: how many of its bytes will be read
+    to_folder: bool = False  #: whether `fetch` writes the answer to the cache folder
+    done: Future[Result] = field(default_factory=Future)
+    task: asyncio.Task[Result] | None = None
+    is_awaited: bool = False  #: whether a reader waits for the answer
 
     def end(self) -> None:
         """Drop the answer, or give up the request; called in the loop."""
@@ -67,7 +50,8 @@ class Request(Generic[Result]):
 class AnswerBudget:
     """The byte budget for answers, and the requests that wait for room in it.
 
-    Methods must be called in the loop of the link, except `announce`, `note_read` and `has_room`.
+    Methods must be called in the loop of the link, except `requested`, `take`, `read`, `drop` and
+    `has_room`.
 
     Attributes
     ----------
@@ -79,29 +63,38 @@ class AnswerBudget:
 
     def __init__(self) -> None:
         self.held = self.most_held = 0
-        self._requested = 0
+        #: All requests, also those that did not come to the loop yet.
+        self._requested: dict[Request[Any], None] = {}
         self._granted: dict[Request[Any], None] = {}
         #: Requests that a reader waits for, those that are read next, and those read later.
         self._waiting: tuple[dict[Request[Any], None], ...] = {}, {}, {}
         #: Answers that were read to the end, the first one first.
         self._read: dict[Request[Any], None] = {}
         self._lock = threading.Lock()
-        self._serving = False
 
     def begin(self, request: Request[Any]) -> None:
         """Start fetching an answer, for which room was granted."""
         raise NotImplementedError
 
+    def call(self, work: Callable[[], None]) -> None:
+        """Call a function in the loop, soon."""
+        raise NotImplementedError
+
+    def check(self) -> None:
+        """Raise `SourceError` if no answer can come any more."""
+        raise NotImplementedError
+
     def enter(self, requests: Iterable[Request[Any]], *, at_once: bool) -> None:
         """Queue requests until there is room; `at_once` if their answers are read next."""
         for request in requests:
-            request.has_reader = at_once
+            request.is_awaited = at_once
             self._waiting[1 if at_once else 2][request] = None
         self.serve()
 
     def hurry(self, request: Request[Any]) -> None:
         """Move a request before those that no reader waits for."""
-        request.has_reader = True
+        if not request.done.done():
+            request.is_awaited = True
         for queue in self._waiting[1:]:
             if request in queue:
                 del queue[request]
@@ -110,6 +103,10 @@ class AnswerBudget:
 
     def leave(self, *requests: Request[Any]) -> None:
         """Drop answers, and give up requests that are in flight or wait."""
+        self._drop(*requests)
+        self.serve()
+
+    def _drop(self, *requests: Request[Any]) -> None:
         for request in requests:
             for queue in self._waiting:
                 queue.pop(request, None)
@@ -118,38 +115,29 @@ class AnswerBudget:
                     del self._granted[request]
                     self.held -= request.nbytes
                 self._read.pop(request, None)
-                if request.is_counted:
-                    request.is_counted = False
-                    self._requested -= request.nbytes
+            self._requested.pop(request, None)
             request.end()
-        self.serve()
 
     def serve(self) -> None:
         """Start the requests that wait, as far as there is room."""
-        if self._serving:  # called by `leave` while room is made for one of them
-            return
-        self._serving = True
-        try:
-            for queue in self._waiting:
-                while queue:
-                    request = next(iter(queue))
-                    if not self._make_room(request, has_reader=queue is self._waiting[0]):
-                        return
-                    del queue[request]
-                    self._granted[request] = None
-                    self.held += request.nbytes
-                    self.most_held = max(self.most_held, self.held)
-                    self.begin(request)
-        finally:
-            self._serving = False
+        for queue in self._waiting:
+            while queue:
+                request = next(iter(queue))
+                if not self._make_room(request, has_reader=queue is self._waiting[0]):
+                    return
+                del queue[request]
+                self._granted[request] = None
+                self.held += request.nbytes
+                self.most_held = max(self.most_held, self.held)
+                self.begin(request)
 
     def _make_room(self, request: Request[Any], *, has_reader: bool) -> bool:
         """Return whether there is room for a request, after giving up answers where allowed."""
         over = self.held + request.nbytes - scratch_share()
         with self._lock:
-            may_go = [one for one in self._read if one.done.done() and not one.has_waiting_reader]
+            may_go = [one for one in self._read if one.done.done() and not one.is_awaited]
         # A reader that waits for a granted request reads its answer soon, which makes room.
-        if has_reader and not any(one.has_waiting_reader for one in self._granted):
+        if has_reader and not any(one.is_awaited for one in self._granted):
             may_go += [
                 one
                 for one in reversed(self._granted)
@@ -163,34 +151,58 @@ class AnswerBudget:
             over -= one.nbytes
         if over > 0 and len(given_up) < len(self._granted):
             return False
-        self.leave(*given_up)
+        self._drop(*given_up)
         return True
-
-    def note_cached(self, request: Request[Any]) -> None:
-        """Note that an answer is in the cache folder, so that it is given up before others."""
-        with self._lock:
-            if request in self._granted:
-                self._read[request] = None
 
     # Callable in any thread.
 
-    def note_read(self, request: Request[Any], nbytes: int) -> bool:
-        """Note that bytes of an answer were read; return whether any request waits for room."""
+    @contextmanager
+    def requested(
+        self, requests: Sequence[Request[Any]], *, at_once: bool = False
+    ) -> Iterator[None]:
+        """Make requests for a block, in the order in which they will be read, then give them up.
+
+        An answer stays in memory until it is dropped. `at_once` if this block reads the answers,
+        and only it.
+        """
+        if not requests:
+            yield
+            return
+        self.check()
+        try:
+            self._requested.update(dict.fromkeys(requests))
+            self.call(partial(self.enter, requests, at_once=at_once))
+            yield
+        finally:
+            # The last first, or the room of one that is given up would go to the next.
+            self.call(partial(self.leave, *reversed(requests)))
+
+    def take(self, request: Request[Result]) -> Result:
+        """Wait for an answer and return it; `CancelledError` if it was dropped."""
+        done = request.done
+        if not done.done():
+            self.check()  # in a fork the answer would never come
+            self.call(partial(self.hurry, request))
+        try:
+            return done.result()
+        except Exception:
+            self.read(request, request.left)  # so that others get its room
+            raise
+
+    def read(self, request: Request[Any], nbytes: int) -> None:
+        """Note that bytes of an answer were read, so that others may get its room."""
         with self._lock:
             request.left -= nbytes
-            request.is_taken = True
+            request.is_awaited = False
             if request.left <= 0 and request in self._granted:
                 self._read[request] = None
-        return any(self._waiting)
+        if any(self._waiting):
+            self.call(self.serve)
 
-    def announce(self, requests: Iterable[Request[Any]]) -> None:
-        """Count the bytes of requests, for `has_room`, until they leave."""
-        with self._lock:
-            for request in requests:
-                request.is_counted = True
-                self._requested += request.nbytes
+    def drop(self, request: Request[Any]) -> None:
+        """Drop an answer."""
+        self.call(partial(self.leave, request))
 
-    @property
     def has_room(self) -> bool:
-        """Whether a request that is made now need not wait for room."""
-        return self._requested < scratch_share()
+        """Return whether a request that is made now need not wait for room."""
+        return sum(request.nbytes for request in list(self._requested)) < scratch_share()

@@ -21,18 +21,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.atomic import atomic_file
-from oocdata.engines.files import Descriptor, FileVersion, OpenFile
+from oocdata.engines.files import Descriptor
 from oocdata.errors import SourceError
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
 
-__all__ = ["SECONDS_A_USE", "Blob", "PagedFile", "create_file", "page_checksums", "read_header"]
+__all__ = ["HEADER", "SECONDS_A_USE", "Blob", "create_file", "page_checksums", "read_header"]
 
 SECONDS_A_USE = 60.0
 """Least seconds between two updates of a file's time of last use."""
 
-_HEADER = 2048
+HEADER = 2048
+"""Bytes of a header."""
+
 _MAGIC = b"oocdata cache 2\n"
 
 
@@ -55,49 +57,6 @@ def page_checksums(data: memoryview, page: int) -> NDArray[np.uint32]:
     return sums
 
 
-class PagedFile(OpenFile):
-    """The paged file of an object, as it was when first opened; a `SourceError` if it is none.
-
-    A file made later under the same name is another one, even with the same inode: each has a
-    random identity in its header, which is compared whenever the file is opened. A file has its
-    full length from when it is made.
-    """
-
-    __slots__ = ("_identity", "_touched")
-
-    _flags = os.O_RDWR
-
-    def __init__(self, path: str, nbytes: int) -> None:
-        super().__init__(FileVersion(path, 0, 0, nbytes + _HEADER, None, None))
-        self._identity: str | None = None
-        self._touched = -np.inf  # when the file's time of last use was set
-        self.opened()
-
-    def _accept(self, descriptor: Descriptor) -> None:
-        found = (read_header(descriptor.number) or {}).get("id")
-        self._identity = self._identity or found
-        same_length = os.fstat(descriptor.number).st_size == self.version.nbytes
-        # A file that is deleted at this moment is accepted: the caller asks `is_there` next.
-        if found is None or found != self._identity or not same_length:
-            raise SourceError(
-                "the file must be that of an object, as it was; it is another, or cut.",
-                path=self.version.path,
-            )
-
-    def is_there(self, descriptor: Descriptor) -> bool:
-        """Return whether the open file still has a name and its full length."""
-        status = os.fstat(descriptor.number)
-        return status.st_nlink > 0 and status.st_size == self.version.nbytes
-
-    def note_use(self, descriptor: Descriptor) -> None:
-        """Set the time of last use; files used longest ago are deleted first."""
-        now = time.monotonic()
-        if now - self._touched > SECONDS_A_USE:
-            self._touched = now
-            with suppress(OSError):
-                os.utime(descriptor.number)
-
-
 def create_file(
     path: str, header: dict[str, Any], nbytes: int, content: bytes = b"", *, replaces: bool = False
 ) -> None:
@@ -116,7 +75,7 @@ def create_file(
         with atomic_file(path, sync=False, replaces=replaces) as file:
             file.write(content)
             file.seek(nbytes)
-            file.write(_MAGIC + text.encode().ljust(_HEADER - len(_MAGIC)))
+            file.write(_MAGIC + text.encode().ljust(HEADER - len(_MAGIC)))
     except FileNotFoundError:
         if not os.path.isdir(os.path.dirname(path)):
             raise
@@ -125,8 +84,8 @@ def create_file(
 
 def read_header(file: int) -> dict[str, Any] | None:
     """Return the header of an open file, or None if it has none."""
-    text = os.pread(file, _HEADER, max(0, os.fstat(file).st_size - _HEADER))
-    if len(text) < _HEADER or not text.startswith(_MAGIC):
+    text = os.pread(file, HEADER, max(0, os.fstat(file).st_size - HEADER))
+    if len(text) < HEADER or not text.startswith(_MAGIC):
         return None
     try:
         header = json.loads(text[len(_MAGIC) :])
@@ -165,7 +124,7 @@ class Blob:
         try:
             with Descriptor(self._path) as file:
                 status = os.fstat(file)
-                content = memoryview(os.pread(file, max(0, status.st_size - _HEADER), 0))
+                content = memoryview(os.pread(file, max(0, status.st_size - HEADER), 0))
                 header = read_header(file) or {}
                 if abs(time.time() - status.st_mtime) > SECONDS_A_USE:
                     os.utime(file)  # files used longest ago are deleted first
@@ -180,7 +139,7 @@ class Blob:
         checks = {"length": len(data), "checksum": self._sum(memoryview(data))}
         header = {**self._header, **checks, "about": self.about}
         try:
-            if self._folder.make_room(_HEADER + len(data)):
+            if self._folder.make_room(HEADER + len(data)):
                 create_file(self._path, header, len(data), data, replaces=True)
                 return True
         except OSError as error:

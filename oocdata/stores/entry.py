@@ -4,25 +4,33 @@ A flag for each page says that it is in the file, and was written or verified by
 pages are read as from any local file, at the same offsets, by the kernel, many runs at once. Other
 pages are first compared with their checksums, once a process: 0.7 s a GiB.
 
-The flags belong to one file: they are cleared once that is found deleted, and are checked together
-with the descriptor that is read. So no holes are read of a file that was made later under the same
-name.
+The flags belong to one file, which has a random identity in its header: they are cleared once
+another file is opened or this one is found deleted, and are checked together with the descriptor
+that is read. So no holes are read of a file that was made later under the same name.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.files import Descriptor
+from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.engines.ragged import cut_runs
 from oocdata.engines.runs import UnfinishedError
 from oocdata.errors import MissingFileError, SourceError
-from oocdata.stores.cache_files import Blob, PagedFile, create_file, page_checksums
+from oocdata.stores.cache_files import (
+    HEADER,
+    SECONDS_A_USE,
+    Blob,
+    create_file,
+    page_checksums,
+    read_header,
+)
 from oocdata.stores.pieces import Pieces, ranges_of
 
 if TYPE_CHECKING:
@@ -36,21 +44,27 @@ _PAGES_AT_ONCE = 256
 """Pages read at a time to compare them with their checksums."""
 
 
-class Entry:
-    """One version of an object in a cache folder; made by `CacheFolder.entry`.
+class Entry(OpenFile):
+    """One version of an object in a cache folder, and its file; made by `CacheFolder.entry`.
 
     Safe to use from several threads, by several processes and after a fork.
     """
 
-    def __init__(self, folder: CacheFolder, name: str, version: str, nbytes: int):
-        self.name, self.version, self.nbytes = name, version, nbytes
+    _flags = os.O_RDWR
+
+    def __init__(self, folder: CacheFolder, name: str, tag: str, nbytes: int):
+        self.name, self.tag, self.nbytes = name, tag, nbytes
         self._folder, self._page = folder, folder.page
-        self.path = folder.file(folder.stem(name, version, nbytes), "pages")
+        self.path = folder.file(folder.stem(name, tag, nbytes), "pages")
         pages = -(-nbytes // self._page)
         self._sums_at = pages * self._page
+        # The file has its full length from when it is made.
+        length = self._sums_at + 4 * pages + HEADER
+        super().__init__(FileVersion(self.path, 0, 0, length, None, None))
         # Memory is taken as flags are set: 16 MiB for 64 GiB.
         self._is_present = np.zeros(pages, np.bool_)
-        self._file: PagedFile | None = None
+        self._identity: str | None = None
+        self._touched = -np.inf  # when the file's time of last use was set
 
     # Missing pages ------------------------------------------------------------------------------
 
@@ -79,10 +93,10 @@ class Entry:
 
     def _check(self, pages: Ints) -> None:
         """Set the flags of the pages whose bytes have their recorded checksum."""
-        opened = self._open()
+        opened = self._current()
         if opened is None:
             return
-        paged, descriptor = opened
+        descriptor, is_present = opened
         file, page = descriptor.number, self._page
         ranges = (found.tolist() for found in ranges_of(pages[~self._is_present[pages]]))
         for first, past in zip(*ranges, strict=True):
@@ -96,7 +110,7 @@ class Entry:
                     data = memoryview(os.pread(file, nbytes, at * page) if recorded.any() else b"")
                     if len(data) == nbytes:
                         is_whole = page_checksums(data, page) == recorded
-                        self._mark(paged, at + np.flatnonzero(is_whole))
+                        is_present[at + np.flatnonzero(is_whole)] = True
 
     # Reading ------------------------------------------------------------------------------------
 
@@ -113,7 +127,7 @@ class Entry:
             if opened is not None:
                 opened.read_runs(runs.offsets, runs.addresses, runs.counts, None)
         except UnfinishedError:
-            self._forget(opened)
+            self.forget_deleted()
             return False
         return opened is not None
 
@@ -130,22 +144,27 @@ class Entry:
             if opened is not None:
                 opened.read_into(memory, offset)
         except UnfinishedError:
-            self._forget(opened)
+            self.forget_deleted()
             return False
         return opened is not None
 
     def _descriptor_of(self, pages: Ints | slice) -> Descriptor | None:
         """Return the descriptor for reading pages; None if one of them is not in the file."""
         with self._folder.lock:
-            file = self._file
-            if file is None or not self._is_present[pages].all():
+            if self._identity is None:
                 return None
             try:
-                opened = file.opened()
+                opened = self.opened()
             except SourceError:
-                self._forget_file()
+                self._forget()
                 return None
-        file.note_use(opened)
+            if not self._is_present[pages].all():
+                return None
+        now = time.monotonic()
+        if now - self._touched > SECONDS_A_USE:
+            self._touched = now
+            with suppress(OSError):
+                os.utime(opened.number)
         return opened
 
     # Writing ------------------------------------------------------------------------------------
@@ -162,73 +181,71 @@ class Entry:
         try:
             if not len(content) or not self._folder.make_room(len(content)):
                 return
-            opened = self._open(create=True)
+            opened = self._current(create=True)
             if opened is None:
                 return
-            file, descriptor = opened
+            descriptor, is_present = opened
             # Pages first, then their checksums: a process that is killed leaves no torn page.
             sums, first = page_checksums(content, page).astype("<u4"), start // page
             _write_all(descriptor.number, content, start)
             _write_all(descriptor.number, sums.data.cast("B"), self._sums_at + 4 * first)
-            self._mark(file, np.arange(first, first + len(sums)))
+            is_present[first : first + len(sums)] = True
         except OSError as error:
             self._folder.stop(error)
 
     def blob(self, part: str) -> Blob:
         """Return the blob `part` of this version of the object."""
-        return Blob(self._folder, self.name, self.version, self.nbytes, part)
+        return Blob(self._folder, self.name, self.tag, self.nbytes, part)
 
     # The file -----------------------------------------------------------------------------------
 
-    def _open(self, *, create: bool = False) -> tuple[PagedFile, Descriptor] | None:
-        """Return the file and its descriptor; None if there is none."""
-        header = {"name": self.name, "version": self.version, "nbytes": self.nbytes}
-        length = self._sums_at + 4 * self._is_present.size
+    def _current(self, *, create: bool = False) -> tuple[Descriptor, NDArray[np.bool_]] | None:
+        """Return the descriptor of the file and the flags of its pages; None if there is none."""
+        header = {"name": self.name, "version": self.tag, "nbytes": self.nbytes}
         for _ in range(3):
             is_damaged = False
             with self._folder.lock:
-                known = self._file
                 try:
-                    file = known or PagedFile(self.path, length)
-                    descriptor = file.opened()
-                    if file.is_there(descriptor):
-                        self._file = file
-                        return file, descriptor
+                    descriptor = self.opened()
+                    if self._is_there(descriptor):
+                        return descriptor, self._is_present
+                    self._forget()
+                    continue  # another process may have made it again
                 except MissingFileError:
                     pass
                 except SourceError:  # it was cut short, or is no such file
                     is_damaged = True
-                self._forget_file()
-            if known is None:  # else another process may have made it again
-                if not create:
-                    return None
-                create_file(self.path, header, length, replaces=is_damaged)
+                self._forget()
+            if not create:
+                return None
+            create_file(self.path, header, self.version.nbytes - HEADER, replaces=is_damaged)
         return None  # another process keeps deleting it
 
-    def _mark(self, file: PagedFile, pages: Ints) -> None:
-        """Set the flags of pages that were verified or written, if the file is still in use."""
-        with self._folder.lock:
-            if self._file is file:
-                self._is_present[pages] = True
+    def _accept(self, descriptor: Descriptor) -> None:
+        found = (read_header(descriptor.number) or {}).get("id")
+        # A file that is deleted at this moment is accepted: `_current` asks `_is_there` next.
+        if found is None or descriptor.current_size != self.version.nbytes:
+            raise SourceError("the file must be that of an object; it is not.", path=self.path)
+        if found != self._identity:
+            self._forget()
+            self._identity = found
 
-    def close_deleted(self) -> None:
-        """Close the file if it was deleted, so that its space on the disk comes free."""
-        with self._folder.lock:
-            descriptor = self._file and self._file._descriptor
-            if self._file and descriptor and not self._file.is_there(descriptor):
-                self._forget_file()
+    def _is_there(self, descriptor: Descriptor) -> bool:
+        """Return whether the open file still has a name and its full length."""
+        status = os.fstat(descriptor.number)
+        return status.st_nlink > 0 and status.st_size == self.version.nbytes
 
-    def _forget(self, descriptor: Descriptor | None) -> None:
-        """Forget a file that could not be read to its end, unless it was replaced since."""
+    def forget_deleted(self) -> None:
+        """Close the file if it was deleted or cut, so that its space on the disk comes free."""
         with self._folder.lock:
-            if self._file is not None and self._file._descriptor is descriptor:
-                self._forget_file()
+            if self._descriptor and not self._is_there(self._descriptor):
+                self._forget()
 
-    def _forget_file(self) -> None:
-        """Forget the file and the flags of its pages; called under the lock."""
-        if self._file is not None:
-            self._file = None
-            self._is_present[:] = False
+    def _forget(self) -> None:
+        """Forget the file and its pages; called under the lock."""
+        self._descriptor = self._identity = None
+        # Threads that still write to the old file set its flags, not these.
+        self._is_present = np.zeros(len(self._is_present), np.bool_)
 
 
 def _write_all(file: int, data: memoryview, offset: int) -> None:

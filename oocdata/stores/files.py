@@ -6,12 +6,13 @@ same time. A read takes the ranges that are already requested, and requests the 
 
 from __future__ import annotations
 
-import io
+import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -22,14 +23,15 @@ from numpy.typing import NDArray
 
 from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.engines.runs import UnfinishedError, write_memory
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import SourceError
 from oocdata.stores.address import Address
-from oocdata.stores.blocks import BEGINNING, BLOCK, ObjectStream, cache_piece, cached_piece, forget
+from oocdata.stores.answers import Answer, ChangedError
+from oocdata.stores.blocks import BEGINNING, BLOCK, cache_piece, cached_piece, forget
+from oocdata.stores.budget import Request
 from oocdata.stores.folder import CacheFolder
-from oocdata.stores.in_flight import RangeRequests, to_fetch
-from oocdata.stores.link import ANSWERED, link
-from oocdata.stores.pieces import Pieces
-from oocdata.stores.user_stores import is_user_store, unsendable_message
+from oocdata.stores.link import ANSWERED, Link, link
+from oocdata.stores.pieces import Pieces, merge_runs
+from oocdata.stores.user_stores import check_sendable
 from oocdata.stores.versions import ObjectVersion, request_once
 
 if TYPE_CHECKING:
@@ -38,6 +40,15 @@ if TYPE_CHECKING:
 __all__ = ["StoredFile", "file_of_version"]
 
 Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RangeRequests:
+    """Requests for ascending ranges of an object."""
+
+    starts: Ints
+    stops: Ints
+    each: list[Request[Answer]]  #: by range
 
 
 class StoredFile:
@@ -59,20 +70,19 @@ class StoredFile:
         self.requests: list[RangeRequests] = []
 
     def __reduce__(self) -> tuple[Callable[..., StoredFile], tuple[ObjectVersion]]:
-        if is_user_store(self.version.path):
-            raise ArgumentError(unsendable_message(self.version.path))
+        check_sendable(self.version.path)
         return file_of_version, (self.version,)
 
     @staticmethod
-    def request_at(address: Address) -> Future[StoredFile]:
+    def request_at(url: str) -> Future[StoredFile]:
         """Request the beginning of an object's current version; once within `shared_lookups`."""
-        request = partial(link().start, partial(_beginning, address))
-        return request_once((StoredFile, address), request)
+        address = Address.of(url)
+        return request_once((StoredFile, address), partial(_beginning, address))
 
     @staticmethod
     def at(url: str) -> StoredFile:
         """Return the current version of the object at a URL."""
-        return StoredFile.request_at(Address.of(url)).result()
+        return StoredFile.request_at(url).result()
 
     # The interface of an open file.
 
@@ -113,7 +123,7 @@ class StoredFile:
         # The second attempt bypasses the cache folder, whose files others may delete meanwhile.
         for folder in (entry, None):
             in_file_order = left._replace(runs=np.zeros_like(left.runs))
-            with RangeRequests(self, in_file_order, folder, at_once=True) as request:
+            with self._requested(in_file_order, folder, at_once=True) as request:
                 left = self._take(request, left)
             if not len(left.runs) or (folder is not None and folder.read_runs(left)):
                 return
@@ -131,7 +141,7 @@ class StoredFile:
             try:
                 if number < 0:
                     raise CancelledError
-                data = memoryview(requests.take(number).data)
+                data = memoryview(link().take(requests.each[number]).data)
             except CancelledError:
                 left.append(positions)
                 continue
@@ -139,7 +149,7 @@ class StoredFile:
                 raise UnfinishedError(int(pieces.runs[positions[0]]), error) from error
             in_range = pieces.take(positions)
             _copy(data, in_range.offsets - int(requests.starts[number]), in_range)
-            requests.read(number, int(in_range.counts.sum()))
+            link().read(requests.each[number], int(in_range.counts.sum()))
         return pieces.take(np.concatenate([np.zeros(0, np.int64), *left]))
 
     def read_into(self, memory: memoryview, offset: int) -> None:
@@ -158,64 +168,99 @@ class StoredFile:
         return [Fetch(self, (offsets, counts))]
 
     @contextmanager
-    def prefetch(self, wanted: Sequence[Fetch]) -> Iterator[None]:
+    def prefetch(self, wanted: Sequence[Fetch]) -> Iterator[Link]:
         """Keep requests for runs in flight during a block; see `oocdata.engines.prefetch`."""
-        entry = self.entry
-        if entry is not None and not len(to_fetch(self._runs(wanted), entry)[0]):
-            yield
+        runs, entry = self._runs(wanted), self.entry
+        if entry is not None and not len(_to_fetch(runs, entry)[0]):
+            yield link()
             return
         # Cached runs, once read, are in the chunk cache or in the folder, for all readers.
-        is_cached = [one.cached or entry is not None for one in wanted]
-        uncached = self._runs(wanted, [not one for one in is_cached])
+        is_cached = np.array([one.cached or entry is not None for one in wanted])[runs.runs]
+        cached, uncached = _unique(runs.take(is_cached)), runs.take(~is_cached)
         with ExitStack() as stack:
             with self.lock:  # of two threads that need a range, only one requests it
                 # Ranges stay listed after they were read until no thread looks: see `Prefetcher`.
-                runs = _unique(self._runs(wanted, is_cached))
                 for other in list(self.requests):
-                    runs, ranges = runs.cut(other.starts, other.stops)
-                    runs = runs.take(ranges < 0)
-                stack.enter_context(RangeRequests(self, runs.concat(uncached), entry))
-            yield
-
-    def has_room(self) -> bool:
-        """Return whether the link has room for more; see `oocdata.engines.prefetch.RemoteFile`."""
-        return link().has_room
-
-    def is_cold(self) -> bool:
-        """Return whether the link is new; see `oocdata.engines.prefetch.RemoteFile`."""
-        return link().is_cold
+                    cached, ranges = cached.cut(other.starts, other.stops)
+                    cached = cached.take(ranges < 0)
+                stack.enter_context(self._requested(cached.concat(uncached), entry))
+            yield link()
 
     def cost(self, wanted: Sequence[Fetch]) -> Cost:
         """Return the cost of fetching runs of bytes; cached runs cost nothing."""
-        starts, stops = to_fetch(self._runs(wanted), self.entry)
+        starts, stops = _to_fetch(self._runs(wanted), self.entry)
         return Cost(len(starts), int((stops - starts).sum()))
 
     def fetch_all(self, wanted: Sequence[Fetch]) -> int:
         """Fetch runs, drop them, and return their bytes; see `RemoteFile`."""
         nbytes = 0
-        with RangeRequests(self, _unique(self._runs(wanted)), None) as requests:
-            for number in range(len(requests.starts)):
-                nbytes += len(requests.take(number).data)
-                requests.drop(number)
+        with self._requested(_unique(self._runs(wanted)), None) as requests:
+            for request in requests.each:
+                nbytes += len(link().take(request).data)
+                link().drop(request)
         return nbytes
 
-    def _runs(self, wanted: Sequence[Fetch], mask: Sequence[bool] | None = None) -> Pieces:
-        """Return the wanted runs, or those in `mask`, as pieces without a destination.
+    @contextmanager
+    def _requested(
+        self, runs: Pieces, folder: Entry | None, *, at_once: bool = False
+    ) -> Iterator[RangeRequests]:
+        """Request runs, merged into ranges, for a block; see `AnswerBudget.requested`.
+
+        Runs that are in the cache folder are not requested; answers are written to it. The requests
+        are listed for other readers unless they are `at_once`: another reader could use up bytes
+        that this block still needs.
+        """
+        starts, stops = _to_fetch(runs, folder)
+        pieces, ranges = runs.cut(starts, stops)
+        is_needed = ranges >= 0  # the other pieces are in the folder
+        pieces, ranges = pieces.take(is_needed), ranges[is_needed]
+        used = np.bincount(ranges, pieces.counts, len(starts)).astype(np.int64).tolist()
+        first_run = np.full(len(starts), np.iinfo(np.int64).max)
+        np.minimum.at(first_run, ranges, pieces.runs)
+        each = [
+            Request(
+                partial(self._fetch, start, stop, folder), stop - start, left,
+                to_folder=folder is not None,
+            )
+            for start, stop, left in zip(starts.tolist(), stops.tolist(), used, strict=True)
+        ]  # fmt: skip
+        order = np.argsort(first_run, kind="stable").tolist()
+        found = RangeRequests(starts, stops, each)
+        with link().requested([each[number] for number in order], at_once=at_once):
+            try:
+                if not at_once:
+                    self.requests.append(found)
+                yield found
+            finally:
+                with suppress(ValueError):  # no lock: the garbage collector may come here any time
+                    self.requests.remove(found)
+
+    async def _fetch(
+        self, start: int, stop: int, folder: Entry | None, _: Request[Answer]
+    ) -> Answer:
+        answer = await link().get(self.address, start, stop, tag=self.version.tag)
+        assert answer is not None
+        if ObjectVersion.of(self.address, answer) != self.version:
+            raise ChangedError(
+                "the object must be as it was when it was opened; it has changed. Open it again.",
+                path=self.version.path,
+            )
+        if folder is not None:
+            await asyncio.to_thread(folder.write, start, answer.data)
+        return answer
+
+    def _runs(self, wanted: Sequence[Fetch]) -> Pieces:
+        """Return the wanted runs as pieces without a destination, numbered by fetch.
 
         Runs beyond the end of the object are left out, since reading them raises an error.
         """
-        runs = Pieces(*[np.zeros(0, np.int64)] * 4)
-        for number, one in enumerate(wanted):
-            if mask is None or mask[number]:
-                offsets, counts = one.ranges
-                runs = runs.concat(Pieces(np.full_like(offsets, number), offsets, offsets, counts))
-        return runs.take(runs.offsets + runs.counts <= self.version.nbytes)
+        each = zip(*(one.ranges for one in wanted), strict=True)
+        offsets, counts = map(np.concatenate, each)
+        numbers = np.repeat(np.arange(len(wanted)), [len(one.ranges[0]) for one in wanted])
+        runs = Pieces(numbers, offsets, offsets, counts)
+        return runs.take(offsets + counts <= self.version.nbytes)
 
     # Headers and metadata.
-
-    def stream(self, step: int = 1024) -> io.BufferedIOBase:
-        """Return the object as a stream whose buffer holds `step` bytes."""
-        return io.BufferedReader(ObjectStream(self), step)
 
     def fill(self, memory: memoryview, start: int) -> None:
         """Fill memory as `read_into` does; raise the store's error if that fails."""
@@ -229,12 +274,9 @@ class StoredFile:
         piece = cached_piece(self.version, start)
         if len(piece) >= nbytes:
             return piece[:nbytes]
-        parts = []
-        while nbytes > 0:
-            within = start % BLOCK
-            parts.append(self._block(start - within, within + nbytes)[within : within + nbytes])
-            start, nbytes = start + len(parts[-1]), nbytes - len(parts[-1])
-        return b"".join(parts)
+        begin, stop = start - start % BLOCK, start + nbytes
+        blocks = (self._block(at, min(BLOCK, stop - at)) for at in range(begin, stop, BLOCK))
+        return b"".join(blocks)[start - begin :]
 
     def has_part(self, start: int, nbytes: int) -> bool:
         """Return whether `part` finds all bytes in the cache."""
@@ -245,15 +287,14 @@ class StoredFile:
         )
 
     def _block(self, start: int, nbytes: int) -> bytes:
-        """Return a block of metadata, cached or fetched; at least `nbytes` of it."""
+        """Return the first bytes of a block of metadata, cached or fetched."""
         block = cached_piece(self.version, start)
-        whole = min(BLOCK, self.version.nbytes - start)
-        if len(block) < min(nbytes, whole):
-            fetched = bytearray(whole)
+        if len(block) < nbytes:
+            fetched = bytearray(min(BLOCK, self.version.nbytes - start))
             self.fill(memoryview(fetched), start)
             block = bytes(fetched)
             cache_piece(self.version, start, block)
-        return block
+        return block[:nbytes]
 
 
 async def _beginning(address: Address) -> StoredFile:
@@ -277,6 +318,12 @@ def file_of_version(version: ObjectVersion) -> StoredFile:
         if found is None or found.entry is not entry:  # its folder could not be written
             found = _files[version, version.cache] = StoredFile(version, entry)
     return found
+
+
+def _to_fetch(runs: Pieces, folder: Entry | None) -> tuple[Ints, Ints]:
+    """Return starts and stops of the ranges to fetch for runs that are not in the folder."""
+    each = runs.offsets, runs.counts
+    return merge_runs(*(each if folder is None else folder.missing(*each)))
 
 
 def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:

@@ -135,7 +135,6 @@ class CacheFolder:
         self._limit = int(found["limit"])
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
         self._stopped = False
-        self._written = 0
         self._reset()
         _folders.add(self)
 
@@ -143,7 +142,7 @@ class CacheFolder:
         #: Guards the files of entries together with the flags of their pages.
         self.lock = threading.Lock()
         self._room = threading.Lock()
-        self._allowed = 0  # so the next write measures the folder
+        self._left = 0  # bytes that may be written until the folder is measured
         self._full_until = 0.0
 
     def _unwritable(self, rule: str, error: OSError) -> ArgumentError:
@@ -274,7 +273,7 @@ class CacheFolder:
         if self._stopped:
             return False
         with self._room:
-            if self._written + nbytes > self._allowed:
+            if nbytes > self._left:
                 limit, now = self.limit, time.monotonic()
                 allowed = max(limit // _STEP, nbytes)
                 if allowed > limit or now < self._full_until:
@@ -283,8 +282,8 @@ class CacheFolder:
                 if self.nbytes > limit - allowed:
                     self._full_until = now + _FULL_SECONDS
                     return False
-                self._written, self._allowed = 0, allowed
-            self._written += nbytes
+                self._left = allowed
+            self._left -= nbytes
         return True
 
     def _delete(self, most: int, before: float = inf) -> int:
@@ -303,7 +302,7 @@ class CacheFolder:
         for reference in self._entries.valuerefs():  # one step: other threads add entries meanwhile
             entry = reference()
             if entry is not None:
-                entry.close_deleted()
+                entry.forget_deleted()
         return freed
 
     def stop(self, error: OSError) -> None:

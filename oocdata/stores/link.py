@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
@@ -25,22 +25,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
 from oocdata.errors import MissingFileError, SourceError
-from oocdata.stores import failures
+from oocdata.stores import answers
 from oocdata.stores.address import obstore
-from oocdata.stores.answer import Answer
-from oocdata.stores.budget import AnswerBudget, Request
-from oocdata.stores.failures import (
+from oocdata.stores.answers import (
+    Answer,
     ChangedError,
     IncompleteAnswerError,
     is_temporary,
     is_unanswered,
     to_source_error,
 )
+from oocdata.stores.budget import AnswerBudget, Request
 from oocdata.stores.user_stores import FsspecClient
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from oocdata.stores.address import Address
 
 __all__ = ["ANSWERED", "Link", "Traffic", "link"]
@@ -175,9 +173,8 @@ class Link(AnswerBudget):
 
     # Requests.
 
-    @property
     def is_cold(self) -> bool:
-        """Whether fewer answers have come than there are connections."""
+        """Return whether fewer answers have come than there are connections."""
         return self._answers < REQUESTS
 
     async def get(
@@ -188,20 +185,16 @@ class Link(AnswerBudget):
         *,
         tag: str = "",
         unless: str = "",
+        missing_ok: bool = False,
     ) -> Answer | None:
         """Return a range of an object, or all of it, with retries.
 
         `start` may be negative, without `stop`, for the last bytes. `tag` is the version that the
-        object must have, if any. Where its version is `unless`, None is returned. For the errors
-        see `oocdata.stores.failures.to_source_error`.
+        object must have, if any. None is returned where its version is `unless`, and with
+        `missing_ok` where there is no such object. For the errors see
+        `oocdata.stores.answers.to_source_error`.
         """
         options: dict[str, Any] = {}
-        if start < 0:
-            options["range"] = {"suffix": -start}
-        elif stop is not None:
-            options["range"] = (start, stop)
-        elif start:
-            options["range"] = {"offset": start}
         if tag and not tag.startswith("W/"):  # a weak tag matches nothing (RFC 9110, 13.1.1)
             options["if_match"] = tag
         if unless:
@@ -209,8 +202,13 @@ class Link(AnswerBudget):
         pause, timeout = _FIRST_PAUSE, max(_TIMEOUT, _TIMEOUT_FACTOR * self._mean_delay)
         for tries in count(1):
             try:
-                async with self._counted():
-                    answer = await self._ask(address, options, timeout)
+                async with self._may_begin:
+                    self.traffic.requests += 1
+                    self._count(1)
+                    try:
+                        answer = await self._ask(address, start, stop, options, timeout)
+                    finally:
+                        self._count(-1)
                 ANSWERED.add(address.root)
                 self._answers += 1
                 self.traffic.nbytes += len(answer.data)
@@ -229,42 +227,24 @@ class Link(AnswerBudget):
                 self._is_slow |= isinstance(error, TimeoutError)
                 if not is_unanswered(error):
                     ANSWERED.add(address.root)
-                most = failures.TRIES if address.root in ANSWERED else failures.FIRST_TRIES
+                most = answers.TRIES if address.root in ANSWERED else answers.FIRST_TRIES
                 if tries >= most or not is_temporary(error):
-                    raise to_source_error(error, address.url) from None
+                    final = to_source_error(error, address.url)
+                    if missing_ok and isinstance(final, MissingFileError):
+                        return None
+                    raise final from None
             self.traffic.again += 1
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no cryptography
             pause, timeout = min(2 * pause, _LONGEST_PAUSE), 2 * timeout
         raise AssertionError
 
-    async def get_if_there(
-        self, address: Address, start: int = 0, stop: int | None = None
-    ) -> Answer | None:
-        """Return a range of an object, as `get` does; None if there is no such object."""
-        try:
-            return await self.get(address, start, stop)
-        except MissingFileError:
-            return None
-
-    @asynccontextmanager
-    async def _counted(self) -> AsyncIterator[None]:
-        """Wait until a request may begin, and count it."""
-        async with self._may_begin:
-            self._tick()
-            self._in_flight += 1
-            self.traffic.requests += 1
-            self.traffic.most = max(self.traffic.most, self._in_flight)
-            try:
-                yield
-            finally:
-                self._tick()
-                self._in_flight -= 1
-
-    def _tick(self) -> None:
-        """Add the time since the last call to `traffic.busy` if a request was in flight."""
+    def _count(self, change: int) -> None:
+        """Count the requests in flight, and the time during which there are any."""
         now = time.monotonic()
         self.traffic.busy += now - self._since if self._in_flight else 0.0
         self._since = now
+        self._in_flight += change
+        self.traffic.most = max(self.traffic.most, self._in_flight)
 
     def _tracked(self, awaitable: Any) -> Any:
         """Remember an awaitable of the client, for as long as the client's threads refer to it.
@@ -275,19 +255,29 @@ class Link(AnswerBudget):
         self._client_calls.add(awaitable)
         return awaitable
 
-    async def _ask(self, address: Address, options: dict[str, Any], timeout: float) -> Answer:
+    async def _ask(
+        self,
+        address: Address,
+        start: int,
+        stop: int | None,
+        options: dict[str, Any],
+        timeout: float,
+    ) -> Answer:
         """Make one request."""
         client, began = address.store, time.monotonic()
         async with asyncio.timeout(timeout) as deadline:
             if isinstance(client, FsspecClient):
-                answer = await client.ask(address.name, options)
+                answer = await client.ask(address.name, start, stop)
                 self._mean_delay += (time.monotonic() - began - self._mean_delay) / 8
                 return answer
-            suffix = options.get("range", ())
-            if "suffix" in suffix and address.root.startswith(("az", "abfs")):  # Azure knows none
+            if start < 0 and address.root.startswith(("az", "abfs")):  # Azure knows no suffix
                 whole = await self._tracked(obstore().head_async(client, address.name))
-                bounds = max(0, whole["size"] - suffix["suffix"]), whole["size"]
-                options = {"if_match": whole["e_tag"], **options, "range": bounds}
+                options = {"if_match": whole["e_tag"], **options}
+                start, stop = max(0, whole["size"] + start), whole["size"]
+            if start < 0:
+                options = {**options, "range": {"suffix": -start}}
+            elif stop is not None:
+                options = {**options, "range": (start, stop)}
             found = await self._tracked(
                 obstore().get_async(client, address.name, options=options or None)
             )

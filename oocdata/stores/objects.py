@@ -13,14 +13,12 @@ from typing import Any
 from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.errors import MissingFileError
 from oocdata.stores.address import Address
-from oocdata.stores.answer import Answer
+from oocdata.stores.answers import Answer
 from oocdata.stores.budget import Request
 from oocdata.stores.cache_files import Blob
-from oocdata.stores.failures import ChangedError
 from oocdata.stores.folder import CacheFolder
-from oocdata.stores.in_flight import RequestGroup
-from oocdata.stores.link import link
-from oocdata.stores.versions import VersionTable
+from oocdata.stores.link import Link, link
+from oocdata.stores.versions import VersionTable, version_number
 
 __all__ = ["StoredObjects"]
 
@@ -40,7 +38,7 @@ class StoredObjects:
         self._mean_length = float(nbytes)
         self._lock = threading.Lock()
         self._versions = VersionTable(count)
-        self._requests: dict[int, RequestGroup[Answer | None]] = {}
+        self._requests: dict[int, Request[Answer | None]] = {}
 
     @property
     def nbytes(self) -> int:
@@ -48,7 +46,7 @@ class StoredObjects:
         return self._versions.nbytes
 
     @contextmanager
-    def prefetch(self, wanted: Sequence[Fetch]) -> Iterator[None]:
+    def prefetch(self, wanted: Sequence[Fetch]) -> Iterator[Link]:
         """Keep requests for objects in flight during a block; see `oocdata.engines.prefetch`."""
         with ExitStack() as stack:
             with self._lock:
@@ -57,31 +55,22 @@ class StoredObjects:
                     number for number in self._to_fetch(wanted) if number not in self._requests
                 ]
                 if numbers:
-                    requests = stack.enter_context(self._group(numbers, at_once=False))
+                    requests = self._new_requests(numbers)
+                    stack.enter_context(link().requested([*requests.values()]))
                     stack.callback(self._forget, numbers)
-                    self._requests.update(dict.fromkeys(numbers, requests))
-            yield
+                    self._requests.update(requests)
+            yield link()
 
     def _forget(self, numbers: Sequence[int]) -> None:
         for number in numbers:  # no lock: the garbage collector may call this in any thread
             self._requests.pop(number, None)
 
-    def _group(self, numbers: Sequence[int], *, at_once: bool) -> RequestGroup[Answer | None]:
-        size = int(self._mean_length)
-        to_folder = self._folder is not None
-        requests = {
+    def _new_requests(self, numbers: Sequence[int]) -> dict[int, Request[Answer | None]]:
+        size, to_folder = int(self._mean_length), self._folder is not None
+        return {
             one: Request(partial(self._fetch, one), size, size, to_folder=to_folder)
             for one in numbers
         }
-        return RequestGroup(requests, at_once=at_once)
-
-    def has_room(self) -> bool:
-        """Return whether the link has room for more; see `oocdata.engines.prefetch.RemoteFile`."""
-        return link().has_room
-
-    def is_cold(self) -> bool:
-        """Return whether the link is new; see `oocdata.engines.prefetch.RemoteFile`."""
-        return link().is_cold
 
     def cost(self, wanted: Sequence[Fetch]) -> Cost:
         """Return the cost of fetching objects; cached objects cost nothing.
@@ -107,46 +96,43 @@ class StoredObjects:
         """Return the bytes of objects, requested before or not; None for an absent one."""
         found: dict[int, Any] = {}
         for number in numbers:
-            with self._lock:
-                requests = self._requests.get(number)
-            if requests is not None:
+            with self._lock:  # a thread may be making the request
+                request = self._requests.get(number)
+            if request is not None:
                 with suppress(CancelledError):
-                    found[number] = _take(requests, number)
+                    found[number] = _take(request)
         # Cached objects are read in this thread: through the link, each would take 0.3 ms more.
         for number in numbers:
             if number not in found and self._folder and (version := self._versions.get(number)):
                 cached = self._cached(number)
-                if _version_number(cached) == version and cached is not None:
+                if version_number(cached) == version and cached is not None:
                     found[number] = cached.data
         left = [number for number in dict.fromkeys(numbers) if number not in found]
         if left:
-            with self._group(left, at_once=True) as requests:  # not listed for other readers
-                found.update((number, _take(requests, number)) for number in left)
+            requests = self._new_requests(left)  # not listed for other readers
+            with link().requested([*requests.values()], at_once=True):
+                found.update((number, _take(requests[number])) for number in left)
         return [found[number] for number in numbers]
 
     async def _fetch(self, number: int, request: Request[Answer | None]) -> Answer | None:
         """Return an object of the store; from the folder if its version is the current one."""
         version, address, answer = self._versions.get(number), self._address(number), None
         cached = await asyncio.to_thread(self._cached, number) if self._folder else None
-        if cached is not None and version == _version_number(cached):  # validated before
+        if cached is not None and version == version_number(cached):  # validated before
             return cached
         with suppress(MissingFileError):
             unless = "" if cached is None or version else cached.tag
             answer = await link().get(address, unless=unless) or cached
-        if not self._versions.record(number, _version_number(answer)):
-            how = "it was written anew" if answer is not None else "it was deleted"
-            raise ChangedError(
-                f"the object must be as it was when it was first read; {how}. Open the array "
-                "again.",
-                path=address.url,
-            )
+        self._versions.check(number, address, answer)
         if answer is not None:
             self._mean_length += (len(answer.data) - self._mean_length) / 8
             in_folder = answer is cached
             if not in_folder and self._folder and answer.tag:
-                in_folder = await asyncio.to_thread(self._cache, number, answer)
+                blob = self._blob(number)
+                blob.about = [answer.tag, answer.modified]
+                in_folder = await asyncio.to_thread(blob.write, bytes(answer.data))
             if in_folder:
-                link().note_cached(request)
+                link().read(request, request.left)  # so that others get its room
         return answer
 
     def _blob(self, number: int) -> Blob:
@@ -163,19 +149,9 @@ class StoredObjects:
         data = blob.read()
         return None if data is None else Answer(data, len(data), *blob.about)
 
-    def _cache(self, number: int, answer: Answer) -> bool:
-        blob = self._blob(number)
-        blob.about = [answer.tag, answer.modified]
-        return blob.write(bytes(answer.data))
 
-
-def _take(requests: RequestGroup[Answer | None], number: int) -> Any:
+def _take(request: Request[Answer | None]) -> Any:
     """Take an answer, drop it, and return its bytes; None for an absent object."""
-    answer = requests.take(number)
-    requests.drop(number)
+    answer = link().take(request)
+    link().drop(request)
     return None if answer is None else answer.data
-
-
-def _version_number(answer: Answer | None) -> int:
-    """Return a number, never 0, for the version of an object or for its absence."""
-    return hash(answer and (answer.nbytes, answer.tag, answer.modified)) or 1

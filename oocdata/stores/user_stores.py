@@ -13,12 +13,12 @@ from typing import Any
 from urllib.parse import quote
 
 from oocdata.errors import ArgumentError
-from oocdata.stores.answer import Answer
+from oocdata.stores.answers import Answer
 
 __all__ = [
     "FsspecClient",
+    "check_sendable",
     "is_user_store",
-    "unsendable_message",
     "user_store_client",
     "user_store_url",
 ]
@@ -40,13 +40,14 @@ def is_user_store(url: str) -> bool:
     return url.startswith(_SCHEME)
 
 
-def unsendable_message(url: str) -> str:
-    """Return the message for a source in a store of the user's that can't leave the process."""
-    return (
-        "a source must be described by a URL to be sent to another process; this one reads through "
-        "a store that was opened here, with credentials of its own. Open it by URL, with "
-        f"credentials from the environment. [file '{url}']"
-    )
+def check_sendable(url: str) -> None:
+    """Raise `ArgumentError` for an object in a store of the user's, which stays in the process."""
+    if is_user_store(url):
+        raise ArgumentError(
+            "a source must be described by a URL to be sent to another process; this one reads "
+            "through a store that was opened here, with credentials of its own. Open it by URL, "
+            f"with credentials from the environment. [file '{url}']"
+        )
 
 
 def user_store_url(store: Any, path: Any) -> str:
@@ -108,15 +109,11 @@ class FsspecClient:
         # Names of URLs have no slashes at their ends.
         return f"{self._files.root_marker}{name.strip('/')}"
 
-    async def ask(self, name: str, options: dict[str, Any]) -> Answer:
-        """Return a range of an object; `options` as obstore takes them."""
-        requested = options.get("range")
-        start, stop = requested if isinstance(requested, tuple) else (None, None)
-        if isinstance(requested, dict):
-            start = -requested["suffix"] if "suffix" in requested else requested["offset"]
+    async def ask(self, name: str, start: int, stop: int | None) -> Answer:
+        """Return a range of an object, or all of it; see `oocdata.stores.link.Link.get`."""
         info, data = await asyncio.gather(
             asyncio.to_thread(self._files.info, self._rooted(name)),
-            asyncio.to_thread(self._files.cat_file, self._rooted(name), start, stop),
+            asyncio.to_thread(self._files.cat_file, self._rooted(name), start or None, stop),
         )
         time = next((info[key] for key in _TIMES if info.get(key) is not None), 0)
         if isinstance(time, str):
@@ -125,7 +122,7 @@ class FsspecClient:
             time = time.replace(tzinfo=time.tzinfo or UTC).timestamp()
         tag = str(info.get("ETag") or info.get("etag") or info.get("md5Hash") or "")
         # For a chunk stored inside a reference file, `size` is the length of its text.
-        nbytes = len(data) if requested is None else int(info["size"])
+        nbytes = int(info["size"]) if start or stop is not None else len(data)
         return Answer(data, nbytes, tag, int(float(time)) * 1_000_000_000)
 
     def list(self, prefix: str) -> list[tuple[str, bool]]:

@@ -7,26 +7,32 @@ shared for that time, so that each object is requested once and has one version 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from oocdata.errors import SourceError
 from oocdata.stores.address import Address
-from oocdata.stores.answer import Answer
+from oocdata.stores.answers import Answer, ChangedError
 from oocdata.stores.folder import CacheFolder
+from oocdata.stores.link import link
 from oocdata.stores.user_stores import is_user_store
 
 __all__ = [
     "ObjectVersion",
     "VersionTable",
     "cache_folder",
+    "fetch_small",
     "request_once",
+    "request_small",
     "shared_lookups",
+    "version_number",
     "was_requested",
 ]  # fmt: skip
 
@@ -61,9 +67,11 @@ class VersionTable:
 
     Examples
     --------
-    >>> versions = VersionTable(10)
-    >>> versions.record(3, 7), versions.record(3, 7), versions.record(3, 8), versions.get(3)
-    (True, True, False, 7)
+    >>> address, versions = Address.of("s3://bucket/a"), VersionTable(10)
+    >>> versions.check(3, address, None)
+    >>> versions.check(3, address, Answer(b"", 0, '"etag"', 0))  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+    oocdata.stores.answers.ChangedError: the object must be as it was ...; it was written anew. ...
     """
 
     def __init__(self, count: int) -> None:
@@ -79,16 +87,28 @@ class VersionTable:
         """Return the version number of an object, 0 if unknown."""
         return int(self._each[number]) if len(self._each) else 0
 
-    def record(self, number: int, version: int) -> bool:
-        """Set the version of an object if it is unknown; return False if it is another one."""
-        before = self.get(number)
+    def check(self, number: int, address: Address, answer: Answer | None) -> None:
+        """Record the version of an object if it is unknown; `ChangedError` if it is another one."""
+        before, version = self.get(number), version_number(answer)
         if len(self._each):
             self._each[number] = before or version
-        return before in (0, version)
+        if before not in (0, version):
+            how = "it was deleted" if answer is None else "it was written anew"
+            raise ChangedError(
+                f"the object must be as it was when it was first read; {how}. Open the array "
+                "again.",
+                path=address.url,
+            )
 
 
-_lookups: ContextVar[dict[Any, Future[Any]] | None] = ContextVar("lookups", default=None)
-_cache: ContextVar[str | None] = ContextVar("cache", default=None)
+def version_number(answer: Answer | None) -> int:
+    """Return a number, never 0, for the version of an object or for its absence."""
+    return hash(answer and (answer.nbytes, answer.tag, answer.modified)) or 1
+
+
+_opening: ContextVar[tuple[dict[Any, Future[Any]] | None, str | None]] = ContextVar(
+    "lookups and cache folder", default=(None, None)
+)
 
 
 @contextmanager
@@ -98,36 +118,51 @@ def shared_lookups(cache: str | os.PathLike[str] | None = None) -> Iterator[None
     `cache` is the cache folder of the files that are opened in this block; by default that of the
     environment.
     """
-    folder = _cache.get()
+    lookups, folder = _opening.get()
     if cache is not None:
         folder = os.path.abspath(os.path.expanduser(os.fspath(cache)))
         CacheFolder.at(folder)  # raises here if it can't be used
-    lookups = _lookups.get()
-    lookups_token = _lookups.set({} if lookups is None else lookups)
-    cache_token = _cache.set(folder)
+    token = _opening.set(({} if lookups is None else lookups, folder))
     try:
         yield
     finally:
-        _cache.reset(cache_token)
-        _lookups.reset(lookups_token)
+        _opening.reset(token)
 
 
 def cache_folder() -> str:
     """Return the path of the cache folder; empty without one."""
-    chosen = _cache.get()
+    _, chosen = _opening.get()
     return os.environ.get("OOCDATA_CACHE", "") if chosen is None else chosen
 
 
-def request_once(key: Any, request: Callable[[], Future[Any]]) -> Future[Any]:
-    """Return the lookup of a key within `shared_lookups`, or start it by calling `request`."""
-    lookups = _lookups.get()
+def request_once(key: Any, work: Callable[[], Coroutine[Any, Any, Any]]) -> Future[Any]:
+    """Return the lookup of a key within `shared_lookups`, or start it on the link."""
+    lookups, _ = _opening.get()
     if lookups is None:
-        return request()
+        return link().start(work)
     if key not in lookups:
-        lookups[key] = request()
+        lookups[key] = link().start(work)
     return lookups[key]
+
+
+def request_small(addresses: Sequence[Address]) -> list[Future[Answer | None]]:
+    """Request small objects at once; within `shared_lookups`, each once."""
+    return [request_once(one, partial(link().get, one, missing_ok=True)) for one in addresses]
+
+
+def fetch_small(addresses: Sequence[Address]) -> list[Answer | SourceError | None]:
+    """Fetch small objects at once: the answer of each, None if there is none, or its error.
+
+    Within `shared_lookups`, each is requested once.
+    """
+    each = request_small(addresses)
+    errors = [done.exception() for done in each]
+    return [
+        error if isinstance(error, SourceError) else done.result()
+        for done, error in zip(each, errors, strict=True)
+    ]
 
 
 def was_requested(key: Any) -> bool:
     """Return whether a key was looked up within `shared_lookups`."""
-    return key in (_lookups.get() or ())
+    return key in (_opening.get()[0] or ())

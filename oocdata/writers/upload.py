@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.stores.address import Address, client, obstore
-from oocdata.stores.answer import Answer
-from oocdata.stores.failures import to_source_error
-from oocdata.stores.lookups import fetch_small
+from oocdata.stores.answers import Answer, to_source_error
+from oocdata.stores.versions import fetch_small
 from oocdata.writers.codec import Format
 from oocdata.writers.existing import check_node
 from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
@@ -98,14 +97,19 @@ class Upload:
         return Address.of(self.path)
 
     @property
+    def _groups(self) -> list[str]:
+        """The names of the groups that contain the array, the outermost first."""
+        parts = self.key.split("/") if self.key else []
+        return ["/".join(parts[:count]) for count in range(len(parts))]
+
+    @property
     def _array(self) -> Address:
         return self._address / (self.key or "")
 
     def check(self) -> None:
         """Raise if the name exists already, or objects of another upload are below it."""
-        parts = (self.key or "").split("/") if self.key else []
-        groups = [self._address / "/".join(parts[:count]) for count in range(len(parts))]
-        for group in groups:
+        for name in self._groups:
+            group = self._address / name
             if found := _metadata(group):
                 check_node(json.loads(found.get("zarr.json", b"{}")), group.url)
         if _metadata(self._array):
@@ -132,12 +136,10 @@ class Upload:
     def place(self) -> None:
         """Upload the metadata: first of missing groups, then of the array."""
         self.check()
-        parts = (self.key or "").split("/") if self.key else []
-        for count in range(len(parts) + 1):
-            node = self._address / "/".join(parts[:count])
-            if count == len(parts) or not _metadata(node):
-                with open(os.path.join(self.result, *parts[:count], "zarr.json"), "rb") as file:
-                    _put(node / "zarr.json", file.read())
+        missing = [name for name in self._groups if not _metadata(self._address / name)]
+        for name in [*missing, self.key or ""]:
+            with open(os.path.join(self.result, name, "zarr.json"), "rb") as file:
+                _put(self._address / name / "zarr.json", file.read())
 
     def withdraw(self) -> None:
         """Delete the array's metadata, so that the array no longer exists."""
@@ -221,32 +223,27 @@ def _objects(address: Address) -> Iterator[tuple[Address, int]]:
 
 
 def _put(address: Address, data: bytes) -> None:
-    try:
-        # A single request is atomic.
-        store = client(address.root, writes=True)
-        obstore().put(store, address.name, data, use_multipart=False)
-    except Exception as error:
-        raise _refused(error, address) from None
+    # A single request is atomic.
+    _write("put", address, address.name, data, use_multipart=False)
 
 
 def _delete(addresses: list[Address]) -> None:
     """Delete objects of one store, many per request."""
     if addresses:
-        try:
-            store = client(addresses[0].root, writes=True)
-            obstore().delete(store, [address.name for address in addresses])
-        except Exception as error:
-            raise _refused(error, addresses[0]) from None
+        _write("delete", addresses[0], [address.name for address in addresses])
 
 
-def _refused(error: Exception, address: Address) -> SourceError:
-    """Return the error for a failed upload or deletion."""
-    kind = type(error).__name__
-    if kind in ("PermissionDeniedError", "UnauthenticatedError"):
-        return SourceError(
+def _write(method: str, address: Address, *arguments: Any, **options: Any) -> None:
+    """Call a function of obstore that writes to the store of an address."""
+    try:
+        getattr(obstore(), method)(client(address.root, writes=True), *arguments, **options)
+    except Exception as error:
+        kind = type(error).__name__
+        if kind not in ("PermissionDeniedError", "UnauthenticatedError"):
+            raise to_source_error(error, address.url) from None
+        raise SourceError(
             "the store must allow objects to be written; it answered "
             f"{'403 (forbidden)' if kind[0] == 'P' else '401 (unauthorised)'}. Are the credentials "
             "those of this bucket?",
             path=address.url,
-        )
-    return to_source_error(error, address.url)
+        ) from None

@@ -31,7 +31,7 @@ from oocdata.cli import app
 from oocdata.describe import as_json, fingerprint
 from oocdata.errors import ArgumentError, MissingFileError, OocdataError, SourceError
 from oocdata.stores import address as addresses
-from oocdata.stores import failures
+from oocdata.stores import answers
 from oocdata.stores import link as links
 from oocdata.stores.address import Address, client, list_names
 from oocdata.stores.link import link
@@ -265,7 +265,7 @@ def test_https_is_plain_http_whatever_the_host(url: str) -> None:
 
 
 def test_a_store_that_lacks_a_setting_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "TRIES", 1)
+    monkeypatch.setattr(answers, "TRIES", 1)
     for name in ("AZURE_STORAGE_ACCOUNT_NAME", "AZURE_STORAGE_USE_EMULATOR"):
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SourceError, match="Account must be specified") as caught:

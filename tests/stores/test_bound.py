@@ -10,6 +10,7 @@ import gc
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -90,10 +91,10 @@ def read(
     del batches
     for _ in range(500):
         gc.collect(1)
-        if link().held == link()._requested == server.at_once == 0:
+        if link().held == len(link()._requested) == server.at_once == 0:
             break
         threading.Event().wait(0.01)
-    assert (link().held, link()._requested, server.at_once) == (0, 0, 0)
+    assert (link().held, link()._requested, server.at_once) == (0, {}, 0)
     return link().most_held, server.nbytes, scratch_share()
 
 
@@ -214,47 +215,55 @@ class Noting(AnswerBudget):
         assert not request.done.cancelled()
         self.fetched.add(request)
 
+    def call(self, work: Callable[[], None]) -> None:
+        work()
+
+    def check(self) -> None: ...
+
     def leave(self, *requests: Request[Any]) -> None:
-        for request in self.fetched.intersection(requests) if self._serving else ():
-            assert not request.has_reader or request.is_taken
-        self.fetched.difference_update(requests)
+        for request in requests:
+            request.is_awaited = False  # its reader leaves
         super().leave(*requests)
+
+    def _drop(self, *requests: Request[Any]) -> None:
+        assert not any(request.is_awaited for request in self.fetched.intersection(requests))
+        self.fetched.difference_update(requests)
+        super()._drop(*requests)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> None:
     """Readers take turns, and each waits for one answer after the other."""
-    with lowered_limit(4 * MEBI):
+    with lowered_limit(4 * MEBI), ExitStack() as stack:
         room, bound = Noting(), scratch_share()
         sizes = st.lists(st.integers(1, 5).map(lambda n: n * bound // 4), min_size=1, max_size=6)
         readers = []
         for at_once in data.draw(st.lists(st.booleans(), min_size=1, max_size=5)):
             requests = [Request(never, nbytes, nbytes) for nbytes in data.draw(sizes)]
-            room.announce(requests)
-            room.enter(requests, at_once=at_once)
-            readers.append((requests, iter(range(len(requests) + 1))))
-        largest = max(one.nbytes for requests, _ in readers for one in requests)
+            asked = stack.enter_context(ExitStack())
+            asked.enter_context(room.requested(requests, at_once=at_once))
+            readers.append((requests, iter(range(len(requests) + 1)), asked))
+        largest = max(one.nbytes for requests, *_ in readers for one in requests)
         waiting: dict[int, Request[Any]] = {}
         left = set(range(len(readers)))
         while left:
             ready = [who for who in left if who not in waiting or waiting[who] in room.fetched]
             assert ready  # or all would wait for ever
             who = data.draw(st.sampled_from(ready))
-            requests, numbers = readers[who]
+            requests, numbers, asked = readers[who]
             if who in waiting:
                 request = waiting.pop(who)
-                room.note_read(request, data.draw(st.sampled_from([request.nbytes, 1])))
-                room.serve()
+                room.read(request, data.draw(st.sampled_from([request.nbytes, 1])))
             number = next(numbers)
             if number >= len(requests):
-                room.leave(*reversed(requests))
+                asked.close()
                 left.remove(who)
             elif not requests[number].done.cancelled():
                 waiting[who] = requests[number]
                 room.hurry(requests[number])
             assert room.held <= max(bound, largest)
-        assert (room.held, room._requested) == (0, 0)
+        assert (room.held, room._requested) == (0, {})
         assert room.most_held <= max(bound, largest)
         assert not any((*room._waiting, room._read, room._granted))
 
@@ -263,15 +272,12 @@ def test_what_is_on_its_way_into_a_folder_is_not_given_up() -> None:
     with lowered_limit(4 * MEBI):
         room, size = Noting(), scratch_share() // 2
         first, second, third = (Request(never, size, size, to_folder=True) for _ in range(3))
-        room.announce([first, second, third])
-        room.enter([first, second], at_once=False)
-        room.enter([third], at_once=True)
-        room.hurry(third)
-        assert room.fetched == {first, second}
-        first.done.set_result(None)  # nobody has read it: the folder has it
-        room.serve()
-        assert room.fetched == {second, third}
-        room.leave(third, second)
+        with room.requested([first, second]), room.requested([third], at_once=True):
+            room.hurry(third)
+            assert room.fetched == {first, second}
+            first.done.set_result(None)  # nobody has read it: the folder has it
+            room.serve()
+            assert room.fetched == {second, third}
         assert room.held == 0
 
 
@@ -284,13 +290,13 @@ def test_a_fork_while_a_thread_notes_what_it_read(server: RangeServer) -> None:
     file = opened(server, "npy").source.file
     some = np.array([1 << 20]), np.array([8])
     with file.prefetch([Fetch(file, some)]):
-        (asked,) = file.requests
-        expected = bytes(asked.take(0).data)
+        (asked,) = file.requests[0].each
+        expected = bytes(link().take(asked).data)
         with link()._lock:
 
             def work() -> bool:
                 signal.alarm(30)
-                asked.read(0, 8)
-                return bytes(asked.take(0).data) == expected
+                link().read(asked, 8)
+                return bytes(link().take(asked).data) == expected
 
             assert in_a_fork(work) == "True"

@@ -91,10 +91,10 @@ def server(served: RangeServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ran
     served.release()
     for _ in range(200):
         gc.collect(1)
-        if link().held == link()._requested == served.at_once == 0:
+        if link().held == len(link()._requested) == served.at_once == 0:
             break
         threading.Event().wait(0.01)
-    assert (link().held, link()._requested, served.at_once) == (0, 0, 0)
+    assert (link().held, link()._requested, served.at_once) == (0, {}, 0)
 
 
 def opened(server: RangeServer, kind: str) -> ooc.View:

@@ -45,9 +45,9 @@ from oocdata.box import Extent
 from oocdata.engines.cache import cache as chunk_cache
 from oocdata.errors import DamagedChunkError, MissingFileError, OocdataError, SourceError
 from oocdata.formats.zarr import remote
-from oocdata.stores import blocks, failures
+from oocdata.stores import answers, blocks
 from oocdata.stores import link as links
-from oocdata.stores.failures import ChangedError
+from oocdata.stores.answers import ChangedError
 from oocdata.stores.link import link
 from oocdata.testing import boxes_of
 
@@ -437,7 +437,7 @@ def test_a_server_that_went_away(tmp_path: Path) -> None:
 
 
 def test_no_such_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failures, "TRIES", 2)
+    monkeypatch.setattr(answers, "TRIES", 2)
     with pytest.raises(SourceError, match="reachable"):
         ooc.open("http://no-such-host.invalid/a.npy")
 
@@ -455,7 +455,7 @@ def test_an_address_where_nothing_has_ever_answered_fails_soon(tmp_path: Path) -
         with pytest.raises(SourceError, match="reachable"):
             (pickle.loads(pickle.dumps(view)) if known else view).take([100])
         asked.append(link().traffic.requests - before)
-    assert asked == [failures.TRIES, failures.FIRST_TRIES]
+    assert asked == [answers.TRIES, answers.FIRST_TRIES]
 
 
 HEADERS = {

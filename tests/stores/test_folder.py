@@ -30,7 +30,6 @@ from numpy.typing import NDArray
 
 from oocdata.engines import files
 from oocdata.errors import ArgumentError, CacheFolderWarning
-from oocdata.stores import cache_files
 from oocdata.stores import entry as entries
 from oocdata.stores.entry import Entry
 from oocdata.stores.folder import CacheFolder
@@ -295,7 +294,7 @@ def test_a_long_name(folder: CacheFolder) -> None:
     entry.write(0, bytes(70))
     (shown,) = folder.show()
     assert shown.name.startswith("s3://???")
-    again = small(folder.path).entry(entry.name, entry.version, 70)
+    again = small(folder.path).entry(entry.name, entry.tag, 70)
     assert not again.missing(*ranges((0, 70)))[0].size
 
 
@@ -578,8 +577,8 @@ def test_uses_are_noted_once_a_minute(folder: CacheFolder, monkeypatch: pytest.M
     entry.write(0, DATA["large"].tobytes())
     now = [0.0]
     noted: list[float] = []
-    monkeypatch.setattr(cache_files.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(cache_files.os, "utime", lambda file: noted.append(now[0]))
+    monkeypatch.setattr(entries.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(entries.os, "utime", lambda file: noted.append(now[0]))
     for now[0] in (1000.0, 1001.0, 1059.0, 1061.0, 1100.0, 1122.0):
         assert read(entry, *ranges((0, 10_001))) is not None
     assert noted == [1000.0, 1061.0, 1122.0]

@@ -10,7 +10,6 @@ import pytest
 
 from oocdata.memory import lowered_limit
 from oocdata.stores.budget import Request
-from oocdata.stores.in_flight import RequestGroup
 from oocdata.stores.link import link
 
 
@@ -18,9 +17,8 @@ class Answer:
     """An object whose end can be observed."""
 
 
-def asked(fetch: Any, *sizes: int, at_once: bool = False) -> RequestGroup[Any]:
-    each = {one: Request(partial(fetch, one), size, size) for one, size in enumerate(sizes)}
-    return RequestGroup(each, at_once=at_once)
+def asked(fetch: Any, *sizes: int) -> list[Request[Any]]:
+    return [Request(partial(fetch, one), size, size) for one, size in enumerate(sizes)]
 
 
 def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:
@@ -34,13 +32,12 @@ def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:
     async def nothing() -> None: ...
 
     held = asked(fetch, 1, 1)
-    held.begin()
-    assert [held.take(number) is made[number]() for number in (0, 1)] == [True, True]
-    held.drop(0)
-    link().start(nothing).result()  # what was called in the loop before it is done
-    assert made[0]() is None
-    assert made[1]() is not None
-    held.close()
+    with link().requested(held):
+        assert [link().take(held[number]) is made[number]() for number in (0, 1)] == [True, True]
+        link().drop(held[0])
+        link().start(nothing).result()  # what was called in the loop before it is done
+        assert made[0]() is None
+        assert made[1]() is not None
     link().start(nothing).result()
     assert made[1]() is None
 
@@ -53,9 +50,10 @@ def test_an_answer_that_failed_makes_room_before_its_block_ends() -> None:
             raise ValueError("it is not there")
         return number
 
-    with lowered_limit(4 << 20), asked(fetch, 1 << 20, 1) as held:
+    held, own = asked(fetch, 1 << 20, 1), asked(fetch, (1 << 20) - 1)
+    with lowered_limit(4 << 20), link().requested(held):
         with pytest.raises(ValueError, match="not there"):
-            held.take(0)
-        with asked(fetch, (1 << 20) - 1, at_once=True) as own, pytest.raises(ValueError):  # noqa: PT011
-            own.take(0)
-        assert held.take(1) == 1
+            link().take(held[0])
+        with link().requested(own, at_once=True), pytest.raises(ValueError, match="not there"):
+            link().take(own[0])
+        assert link().take(held[1]) == 1

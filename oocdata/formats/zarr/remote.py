@@ -20,21 +20,19 @@ from numpy.typing import NDArray
 from oocdata.engines.files import Version
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.runs import UnfinishedError
-from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
+from oocdata.errors import DamagedChunkError, SourceError
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import ZarrReader
 from oocdata.formats.zarr.store import Status, Store
 from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
-from oocdata.stores.answer import Answer
-from oocdata.stores.failures import ChangedError, ForbiddenError
+from oocdata.stores.answers import Answer, ForbiddenError
 from oocdata.stores.files import StoredFile, file_of_version
 from oocdata.stores.link import ANSWERED, link
-from oocdata.stores.lookups import fetch_small
 from oocdata.stores.objects import StoredObjects
-from oocdata.stores.user_stores import is_user_store, unsendable_message
-from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder
+from oocdata.stores.user_stores import check_sendable, is_user_store
+from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder, fetch_small
 
 __all__ = ["Remote", "RemoteReader"]
 
@@ -58,8 +56,7 @@ class Remote(Store):
         self._metadata: dict[str, Answer | None] = {}
 
     def __reduce__(self) -> tuple[type[Store], tuple[Any, ...]]:
-        if is_user_store(self.path):
-            raise ArgumentError(unsendable_message(self.path))
+        check_sendable(self.path)
         return Remote, (self.path, self.cache)
 
     def prefetch(self, names: Sequence[str]) -> None:
@@ -82,13 +79,13 @@ class Remote(Store):
             found = self._metadata[name]
         else:
             address = self.address / name
-            found = link().start(lambda: link().get_if_there(address, start, stop)).result()
+            found = link().start(lambda: link().get(address, start, stop, missing_ok=True)).result()
         return None if found is None else bytes(found.data)
 
     def status(self, name: str) -> Status | None:
         """Return the length of an object; None if there is none."""
         address = self.address / name
-        found = link().start(lambda: link().get_if_there(address, 0, 1)).result()
+        found = link().start(lambda: link().get(address, 0, 1, missing_ok=True)).result()
         return None if found is None else Status(found.nbytes, 1)
 
     def file(self, name: str) -> Version | None:
@@ -229,7 +226,7 @@ class _StoredChunks:
         """Fetch the index of a shard; return its file and chunk addresses, None if absent."""
         index, address = self._index, self._address(shard)
         assert index is not None
-        answer = await link().get_if_there(address, *index.part)
+        answer = await link().get(address, *index.part, missing_ok=True)
         found: tuple[StoredFile, Ints] | None = None
         if answer is not None:
             file = file_of_version(ObjectVersion.of(address, answer, self.store.cache))
@@ -240,12 +237,7 @@ class _StoredChunks:
                     f"the index of a shard must be readable; {error}. Restore the object.",
                     path=address.url,
                 ) from error
-        if not self._versions.record(shard, hash(found and found[0].version) or 1):
-            raise ChangedError(
-                "the object must be as it was when it was first read; it was written anew. Open "
-                "the array again.",
-                path=address.url,
-            )
+        self._versions.check(shard, address, answer)
         return found
 
 

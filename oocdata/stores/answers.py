@@ -1,14 +1,17 @@
-"""Classify failed requests: which are retried, and which errors users get."""
+"""Define the answers of stores; classify failed requests: which are retried, and their errors."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
+from typing import Any
 
 from oocdata.errors import MissingFileError, SourceError
 
 __all__ = [
     "FIRST_TRIES",
     "TRIES",
+    "Answer",
     "ChangedError",
     "ForbiddenError",
     "IncompleteAnswerError",
@@ -30,6 +33,16 @@ _PERMANENT = re.compile(
 )
 _NOT_A_FOLDER = "kind: NotADirectory"
 _ADDRESS = re.compile(r"\S+://\S+")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Bytes of an object, and its version."""
+
+    data: Any  #: a buffer
+    nbytes: int  #: of the whole object
+    tag: str  #: the server's name of the version (ETag); empty where it gives none
+    modified: int  #: nanoseconds since the epoch, to the second
 
 
 class ChangedError(SourceError):
