@@ -69,7 +69,7 @@ def _create(file: Any, target: Target) -> None:
         target.dtype,
         chunks=target.chunks,
         maxshape=target.chunks and longest,
-        fillvalue=np.array(target.fill_value or 0, target.dtype),
+        fillvalue=np.array(target.fill_value or np.zeros((), target.dtype), target.dtype),
         fill_time="never",
         dcpl=properties,
         allow_unknown_filter=True,
