@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.formats.codecs import codecs
-from oocdata.formats.hdf5.decode import BLOSC, DEFLATE, LZ4, LZF, SHUFFLE, ZSTD
+from oocdata.formats.hdf5.decode import BLOSC, LZ4, ZSTD
 from oocdata.writers.codec import Codec
 from oocdata.writers.target import Target
 
@@ -24,36 +24,35 @@ _BLOSC_SHUFFLES = {"none": 0, "byte": 1, "bit": 2}
 _BLOSC_COMPRESSORS = {"blosc-lz4": 1, "blosc-zstd": 5}
 
 
-def filters_of(target: Target) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the id and the options of each filter, in the order in which they are applied.
+def filters_of(target: Target) -> dict[str, Any]:
+    """Return the arguments of h5py's ``create_dataset`` that say which filters a dataset has.
 
-    The options are those that the filters would set themselves (HDF5's filter registry and the
-    plugins' sources), so that a file can be written without the plugin.
+    Options of plugins are those that they would set themselves (HDF5's filter registry and their
+    sources), so that a file can be written without the plugin.
 
     Examples
     --------
     >>> target = Target(format="hdf5", key="/u", shape=(10, 8), dtype=np.dtype("f4"),
     ...                 chunks=(5, 8), codec=Codec("gzip", 1, "byte"))
     >>> filters_of(target)
-    [(2, (4,)), (1, (1,))]
+    {'compression': 'gzip', 'compression_opts': 1, 'shuffle': True}
     """
     codec, itemsize = target.codec, target.dtype.itemsize
-    nbytes = prod(target.chunks or (0,)) * itemsize
+    if codec.name == "none":
+        return {}
     if codec.name in _BLOSC_COMPRESSORS:
         shuffled, compressor = _BLOSC_SHUFFLES[codec.shuffled], _BLOSC_COMPRESSORS[codec.name]
-        return [(BLOSC, (2, 2, itemsize, nbytes, codec.level, shuffled, compressor))]
-    found: list[tuple[int, tuple[int, ...]]] = []
-    if codec.shuffled == "byte" and itemsize > 1:
-        found.append((SHUFFLE, (itemsize,)))
-    if codec.name == "gzip":
-        found.append((DEFLATE, (codec.level,)))
-    elif codec.name == "zstd":
-        found.append((ZSTD, (codec.level,)))
-    elif codec.name == "lz4":
-        found.append((LZ4, (0,)))
-    elif codec.name == "lzf":
-        found.append((LZF, (4, 0x0105, nbytes)))  # versions of h5py's filter and of LZF
-    return found
+        nbytes = prod(target.chunks or (0,)) * itemsize
+        blosc_options = (2, 2, itemsize, nbytes, codec.level, shuffled, compressor)
+        return {"compression": BLOSC, "compression_opts": blosc_options}
+    number, options = {
+        "gzip": ("gzip", codec.level),
+        "lzf": ("lzf", None),
+        "zstd": (ZSTD, (codec.level,)),
+        "lz4": (LZ4, (0,)),
+    }[codec.name]
+    shuffle = codec.shuffled == "byte" and itemsize > 1
+    return {"compression": number, "compression_opts": options, "shuffle": shuffle}
 
 
 def encode_chunk(codec: Codec, chunk: NDArray[Any]) -> tuple[Any, int]:

@@ -59,25 +59,22 @@ def _create(file: Any, target: Target) -> None:
     key = target.key or "/data"
     if key in file:
         del file[key]
-    group, _, name = key.strip("/").rpartition("/")
-    parent = file.require_group(group) if group else file
     properties = library.h5p.create(library.h5p.DATASET_CREATE)
-    properties.set_fill_value(np.array(target.fill_value or 0, target.dtype))
-    properties.set_fill_time(library.h5d.FILL_TIME_NEVER)
-    max_shape: tuple[Any, ...] = target.shape
     if target.chunks is None:
-        properties.set_layout(library.h5d.CONTIGUOUS)
         properties.set_alloc_time(library.h5d.ALLOC_TIME_EARLY)
-    else:
-        properties.set_chunk(target.chunks)
-        for filter_id, options in filters_of(target):
-            properties.set_filter(filter_id, library.h5z.FLAG_OPTIONAL, options)
-        if target.growing:
-            max_shape = (library.h5s.UNLIMITED, *target.element)
-    space = library.h5s.create_simple(target.shape, max_shape)
-    dtype = library.h5t.py_create(target.dtype, logical=True)
-    created = library.h5d.create(parent.id, name.encode(), dtype, space, properties)
-    dataset = library.Dataset(created)
+    longest: Any = tuple(length or None for length in target.shape)  # None: unlimited
+    dataset = file.create_dataset(
+        key,
+        target.shape,
+        target.dtype,
+        chunks=target.chunks,
+        maxshape=target.chunks and longest,
+        fillvalue=np.array(target.fill_value or np.zeros((), target.dtype), target.dtype),
+        fill_time="never",
+        dcpl=properties,
+        allow_unknown_filter=True,
+        **filters_of(target),
+    )
     for attribute, value in target.attributes:
         if attribute in _RESERVED_ATTRIBUTES:
             raise ArgumentError(

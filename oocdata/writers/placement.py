@@ -75,16 +75,6 @@ class Placement:
         """The path of the result while it is made."""
         return os.path.join(self.folder, f"result.{_SUFFIX.get(self.format, self.format)}")
 
-    @property
-    def path_to_verify(self) -> str:
-        """The path from which the complete result is read for verification."""
-        return self.result
-
-    @property
-    def leftover_place(self) -> str:
-        """The place of an interrupted result, as a phrase of an error message."""
-        return f"in '{self.folder}'"
-
     def storage(self, target: Target, *, resume: bool = False) -> Storage:
         """Return the array under construction; see `open_storage`."""
         return open_storage(target, self.result, resume=resume)

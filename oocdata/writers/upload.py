@@ -83,16 +83,6 @@ class Upload:
         return os.path.join(self.folder, "result.zarr")
 
     @property
-    def path_to_verify(self) -> str:
-        """The path from which the complete result is read for verification."""
-        return self.path
-
-    @property
-    def leftover_place(self) -> str:
-        """The place of an interrupted result, as a phrase of an error message."""
-        return f"below '{self.path}', and notes of it in '{self.folder}'"
-
-    @property
     def _address(self) -> Address:
         return Address.of(self.path)
 

@@ -183,3 +183,13 @@ def test_on_the_command_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(app, given)
     assert result.exit_code == 2
     assert "--to-dtype must be complex for complex rows" in " ".join(result.stderr.split())
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+@pytest.mark.parametrize("dtype", ["S5", "i4,S5", "f4"])
+def test_the_default_fill_value_of_hdf5_is_zero(tmp_path: Path, dtype: str, codec: str) -> None:
+    """The fill value of text was taken from uninitialised memory."""
+    np.save(tmp_path / "a.npy", np.zeros(7, dtype))
+    ooc.convert(tmp_path / "a.npy", tmp_path / "a.h5", codec=codec)
+    with h5py.File(tmp_path / "a.h5") as file:
+        assert file["data"].fillvalue == np.zeros((), dtype)

@@ -119,17 +119,21 @@ class Conversion(Report):
 
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
     """Run the planned conversion; differing rows are in the result, not raised."""
+    placement = plan.placement
     hint = "To continue the conversion, start the same one again.\n" if plan.about else ""
-    with closing(Lock(plan.placement, hint)) as lock, lowered_limit(plan.reading_bytes):
+    with closing(Lock(placement, hint)) as lock, lowered_limit(plan.reading_bytes):
         run = _Run(plan, progress, lock)
         try:
             return run.whole()
         except BaseException as error:
             if not (run.journal.done and plan.about):  # there is nothing to resume
                 if lock.held():  # otherwise, another process uses the folder by now
-                    plan.placement.remove()
+                    placement.remove()
             elif isinstance(error, OSError | ArgumentError):
-                error.add_note(f"The part that is done is kept {plan.placement.leftover_place}.")
+                where = f"in '{placement.folder}'"
+                if not placement.on_disk:
+                    where = f"below '{placement.path}', and notes of it {where}"
+                error.add_note(f"The part that is done is kept {where}.")
             raise
 
 
@@ -252,9 +256,10 @@ class _Run:
         """Read result and source again, and return the first rows in which a bit differs."""
         cache.forget()  # so that the source is read from its file again
         with self._reading_back():
-            target = self._plan.target
+            target, placement = self._plan.target, self._plan.placement
+            path = placement.result if placement.on_disk else placement.path
             dtype = target.dtype if is_small_float(target.dtype) else None
-            result = open_view(self._plan.placement.path_to_verify, target.key, dtype=dtype)
+            result = open_view(path, target.key, dtype=dtype)
         differing: list[int] = []
 
         def compare(box: Box, values: NDArray[Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
@@ -29,7 +29,7 @@ from oocdata.tools.preview.reading import (
 )
 from oocdata.tools.preview.scale import COLOUR, Panel, Scale, colormap_of, panels_of
 from oocdata.tools.preview.sheet import FILMS, film, sheet
-from oocdata.tools.report import Report, labelled, plain, table
+from oocdata.tools.report import Report, labelled, table
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -82,17 +82,9 @@ class Preview(Report):
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of everything but the pictures, for ``json.dumps``."""
-        return {
-            "name": self.name,
-            "array": self.array,
-            "unit": self.unit,
-            "axes": plain(self.axes),
-            "rows": self.rows,
-            "labels": self.labels,
-            "panels": [panel.place for panel in self.elements[0]],
-            "scales": plain(self.scales),
-            "notes": self.notes,
-        }
+        found = Report.to_json(replace(self, elements=()))
+        del found["elements"]
+        return {**found, "panels": [panel.place for panel in self.elements[0]]}
 
     def figure(self) -> Figure:
         """Return the contact sheet as a matplotlib figure that is not registered with pyplot.

@@ -71,7 +71,9 @@ def sheet(preview: Preview) -> Figure:
     height = grid_height + bar_lines * _SCALE + 0.16 * len(notes) + 0.65
     figure: Figure = matplotlib("figure").Figure((width, height), dpi=130, layout="constrained")
     matplotlib("backends.backend_agg").FigureCanvasAgg(figure)
-    _write_title(figure, preview, preview.labels[0] if len(elements) == 1 else "")
+    title = textwrap.fill(f"{preview.name}: {preview.array}", int(width * 12))
+    title += f"\n{preview.labels[0]}" if len(elements) == 1 else ""
+    figure.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold", parse_math=False)
     if notes:
         figure.supxlabel("\n".join(notes), x=0.01, ha="left", fontsize=_POINTS, parse_math=False)
     ratios = (grid_height, bar_lines * _SCALE) if bar_lines else (1,)
@@ -90,7 +92,7 @@ def sheet(preview: Preview) -> Figure:
             labelled.append(panel_axes)
             texts = [label if len(group) == 1 else "", panel.place if single or line == 0 else ""]
             title = ", ".join(filter(None, [*texts, panel.remark]))
-            axes.set_title(title, fontsize=_POINTS, pad=3, parse_math=False)
+            axes.set_title(title or " " * single, fontsize=_POINTS, pad=3, parse_math=False)
             if len(group) > 1 and at == 0:
                 left = f"{label}\n{axes.get_ylabel()}".strip()
                 axes.set_ylabel(left, fontsize=_POINTS, parse_math=False)
@@ -99,12 +101,6 @@ def sheet(preview: Preview) -> Figure:
         for number, scale in enumerate(coloured):
             _draw_scale(figure.add_subplot(grid[divmod(number, in_line)]), scale, preview.unit)
     return figure
-
-
-def _write_title(figure: Figure, preview: Preview, label: str) -> None:
-    title = textwrap.fill(f"{preview.name}: {preview.array}", int(figure.get_figwidth() * 12))
-    words = f"{title}\n{label}".strip()
-    figure.suptitle(words, x=0.01, ha="left", fontsize=9, fontweight="bold", parse_math=False)
 
 
 def _grid(groups: Sequence[Sequence[Panel]]) -> tuple[int, float]:
@@ -183,34 +179,21 @@ def film(preview: Preview, path: Path, fps: float) -> None:
     """Write a film with one frame for each element, on the scales of the preview."""
     if not _SLOWEST <= fps <= _FASTEST:
         raise ArgumentError(f"`fps` must be from {_SLOWEST} to {_FASTEST:.0f}; got {fps}.")
-    figure = sheet(replace(preview, elements=preview.elements[:1]))
-    figure.set_dpi(100)
-    figure.draw_without_rendering()  # computes the layout, once for all frames
-    figure.set_layout_engine("none")
-    frames = _frames(preview, figure)  # a generator, as all frames would take much memory
+    frames = _frames(preview)  # a generator, as all frames would take much memory
     next(frames).save(
         path, save_all=True, append_images=frames, duration=max(1, round(100 / fps)) * 10, loop=0
     )
 
 
-def _frames(preview: Preview, figure: Figure) -> Iterator[Any]:
-    """Yield a picture of each element, drawn in the figure of the first element."""
+def _frames(preview: Preview) -> Iterator[Any]:
+    """Yield the contact sheet of each element as a picture; all are laid out the same."""
     from PIL import Image
 
-    canvas: Any = figure.canvas
     for label, element in zip(preview.labels, preview.elements, strict=True):
-        _write_title(figure, preview, label)
-        for axes, panel in zip(figure.axes, element, strict=False):
-            axes.title.set_text(", ".join(filter(None, (panel.place, panel.remark))))
-            if panel.kind != "curve":
-                axes.images[0].set_data(colours(panel.scale, panel.values))
-                continue
-            for line in list(axes.lines):
-                line.remove()
-            axes.set_prop_cycle(None)
-            _draw_curves(axes, panel)
-        canvas.draw()
-        yield Image.fromarray(np.asarray(canvas.buffer_rgba())[..., :3])
+        figure: Any = sheet(replace(preview, labels=(label,), elements=(element,)))
+        figure.set_dpi(100)
+        figure.canvas.draw()
+        yield Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3])
 
 
 _WIDEST = 120
