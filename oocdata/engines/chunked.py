@@ -288,10 +288,7 @@ class Chunked:
             targets = (places[:, None] * each + np.arange(each)).ravel()
         numbers, rows = plan.located(points)
         if len(plan.columns) == 1:
-            chunks = numbers + plan.numbers
-            pin = self._cache.find(chunks) or self._cache.find_or_load(
-                chunks, self._decode, self.reader.own_threads
-            )
+            pin = self._cache.find(numbers + plan.numbers)
             if pin is not None:
                 with pin:
                     slots = pin.slots[None]
