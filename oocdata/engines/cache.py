@@ -14,7 +14,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import count, repeat
 from operator import itemgetter
@@ -25,7 +24,7 @@ from weakref import WeakValueDictionary, finalize, ref
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.buffers import trim
+from oocdata.engines.buffers import advise, trim
 from oocdata.engines.decoding import in_decoding_thread, is_decoding, run_tasks, scratch
 from oocdata.memory import account, cache_share, scratch_share
 from oocdata.threads import holds_hdf5
@@ -488,7 +487,7 @@ class ArrayCache:
         """Return the pages of a slot to the system, with those shared with free neighbours."""
         if not self._has_holes:  # else the system would fill holes in huge pages when idle
             self._has_holes = True
-            _advise(self._mapping, "MADV_NOHUGEPAGE", 0, self.room)
+            advise(self._mapping, "MADV_NOHUGEPAGE", 0, self.room)
         page, first, end = mmap.PAGESIZE, slot, slot + 1
         start, stop = slot * self.nbytes // page * page, -(-end * self.nbytes // page) * page
         while first * self.nbytes > start and not self.last_used[first - 1]:
@@ -497,7 +496,7 @@ class ArrayCache:
             end += 1
         start = max(start, -(-first * self.nbytes // page) * page)
         stop = min(stop, end * self.nbytes // page * page)
-        _advise(self._mapping, "MADV_DONTNEED", start, stop - start)
+        advise(self._mapping, "MADV_DONTNEED", start, stop - start)
 
 
 def _reserve(nbytes: int) -> mmap.mmap:
@@ -508,17 +507,9 @@ def _reserve(nbytes: int) -> mmap.mmap:
     except (OSError, OverflowError) as error:
         raise MemoryError(f"no address space for {nbytes} bytes of decoded chunks") from error
     small = min(nbytes, _SMALL_PAGES)
-    _advise(mapping, "MADV_NOHUGEPAGE", 0, small)
-    _advise(mapping, "MADV_HUGEPAGE", small, nbytes - small)
+    advise(mapping, "MADV_NOHUGEPAGE", 0, small)
+    advise(mapping, "MADV_HUGEPAGE", small, nbytes - small)
     return mapping
-
-
-def _advise(mapping: mmap.mmap | None, name: str, start: int, nbytes: int) -> None:
-    """Advise the system how memory is used; systems may ignore it."""
-    advice = getattr(mmap, name, None)
-    if mapping is not None and advice is not None and nbytes > 0:
-        with suppress(OSError):
-            mapping.madvise(advice, start, nbytes)
 
 
 cache = Cache()
