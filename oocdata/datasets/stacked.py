@@ -19,7 +19,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.axis_views import AxisMap, AxisView
 from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.source import Boxes, Source, Storage
+from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_ranges, select, take
 from oocdata.threads import cached_property
@@ -90,7 +90,7 @@ Part: TypeAlias = View | Constant
 
 
 @dataclass(frozen=True, eq=False)
-class Stacked(Described):
+class Stacked(WithStorage, Described):
     """Several parts combined into one array, sample axes first; a `oocdata.engines.source.Source`.
 
     Attributes
@@ -135,12 +135,9 @@ class Stacked(Described):
         """Yield the boxes that are read of each part; see `oocdata.engines.prefetch.fetches`."""
         return self._joined.read_boxes(origins, extent)
 
-    def storage(self) -> Storage:
-        """Return the combined storage of the parts."""
-        return self._storage
-
     @cached_property
     def _storage(self) -> Storage:
+        """Combined storage of the parts."""
         each = [part.storage() for part in self._joined.parts]
         paths = list(dict.fromkeys(storage.path for storage in each if storage.path is not None))
         keys = list(dict.fromkeys(storage.key for storage in each if storage.key is not None))

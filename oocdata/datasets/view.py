@@ -20,7 +20,7 @@ from oocdata.datasets.parts import Parts
 from oocdata.datasets.request import ArrayRequest, Placement, Request
 from oocdata.datasets.shared_rows import StoredRows, arrays_of, stored_rows
 from oocdata.datasets.spec import ArraySpec, as_dtype
-from oocdata.engines.axes import axis_numbers, sample_axes
+from oocdata.engines.axes import axis_numbers
 from oocdata.engines.blocked import blocked
 from oocdata.engines.byte_rows import largest_rows
 from oocdata.engines.columns import is_sparse, select_columns
@@ -105,7 +105,7 @@ class View(Dataset):
     def of(cls, source: Source, axis: int | str | Sequence[int | str] = 0) -> Self:
         """Return the view of all rows of a source, along one or several sample axes."""
         shape = source.shape
-        axes = sample_axes(axis, len(shape), source.storage())
+        axes = axis_numbers(axis, len(shape), source.storage())
         order = tuple(stored_axis for stored_axis in range(len(shape)) if stored_axis not in axes)
         rows = range(prod(shape[stored_axis] for stored_axis in axes))
         return cls(source, axes, tuple(map(range, shape)), rows, order, source.dtype)

@@ -8,18 +8,18 @@ from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, location_text
 from oocdata.index import as_axes
 
-__all__ = ["axis_numbers", "sample_axes"]
+__all__ = ["axis_numbers"]
 
 
 def axis_numbers(
     axis: int | str | Sequence[int | str], ndim: int, storage: Storage
 ) -> tuple[int, ...]:
-    """Return axes, given by number or name, as numbers counted from the front.
+    """Return the sample axes, given by number or name, as numbers, outermost first.
 
     Raises
     ------
     oocdata.errors.ArgumentError
-        If the array has no such axis, or has no axes.
+        If there is none, the array has no such axis or no axes, or one is named twice.
 
     Examples
     --------
@@ -27,30 +27,11 @@ def axis_numbers(
     >>> axis_numbers(("lat", -1), 3, names)
     (1, 2)
     """
-    if ndim == 0:
-        where = _where(storage)
-        raise ArgumentError(f"an array must have a row axis; got a single number.{where}")
-    axes = [axis] if isinstance(axis, str) or not isinstance(axis, Sequence) else list(axis)
-    return tuple(_number(name, ndim, storage) for name in axes)
-
-
-def sample_axes(
-    axis: int | str | Sequence[int | str], ndim: int, storage: Storage
-) -> tuple[int, ...]:
-    """Return the sample axes, given by number or name, outermost first.
-
-    Raises
-    ------
-    oocdata.errors.ArgumentError
-        If there is none, the array has no such axis, or one is named twice.
-
-    Examples
-    --------
-    >>> sample_axes((0, -1), 4, Storage(".npy"))
-    (0, 3)
-    """
     where = _where(storage)
-    axes = axis_numbers(axis, ndim, storage)
+    if ndim == 0:
+        raise ArgumentError(f"an array must have a row axis; got a single number.{where}")
+    named = [axis] if isinstance(axis, str) or not isinstance(axis, Sequence) else list(axis)
+    axes = tuple(_number(name, ndim, storage) for name in named)
     if not axes:
         raise ArgumentError(f"`axis` must name at least one sample axis; got {axis!r}.{where}")
     if len(set(axes)) < len(axes):

@@ -32,6 +32,7 @@ __all__ = [
     "ALIGNMENT",
     "Pool",
     "Read",
+    "advise",
     "empty",
     "empty_parts",
     "side_by_side",
@@ -103,9 +104,8 @@ class _Block:
         self.read: Read | None = None
         # Private: Python's default is shared, so a forked child would write into our batches.
         self.mapping = _Mapping(-1, nbytes, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if nbytes >= _HUGE_PAGE and hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # a kernel built without huge pages
-                self.mapping.madvise(mmap.MADV_HUGEPAGE)
+        if nbytes >= _HUGE_PAGE:
+            advise(self.mapping, "MADV_HUGEPAGE", 0, nbytes)
 
     def allocate(
         self,
@@ -131,19 +131,22 @@ class _Block:
 
     def release_unused(self) -> None:
         """Return the pages of freed arrays to the kernel."""
-        if not hasattr(mmap, "MADV_DONTNEED"):
-            return
         start = 0
         for part in (*self.used, len(self.arrays)):
             # Whole pages only; at the end of the block, up to its last one.
             last = part == len(self.arrays)
-            first, end = -(-start // mmap.PAGESIZE), self.offsets[part] // mmap.PAGESIZE
-            end = self.nbytes // mmap.PAGESIZE if last else end
-            if end > first:
-                self.mapping.madvise(
-                    mmap.MADV_DONTNEED, first * mmap.PAGESIZE, (end - first) * mmap.PAGESIZE
-                )
+            first = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE
+            end = self.nbytes if last else self.offsets[part] // mmap.PAGESIZE * mmap.PAGESIZE
+            advise(self.mapping, "MADV_DONTNEED", first, end - first)
             start = self.nbytes if last else self.offsets[part + 1]
+
+
+def advise(mapping: mmap.mmap | None, name: str, start: int, nbytes: int) -> None:
+    """Advise the system how memory is used; systems may ignore it."""
+    advice = getattr(mmap, name, None)
+    if mapping is not None and advice is not None and nbytes > 0:
+        with suppress(OSError):
+            mapping.madvise(advice, start, nbytes)
 
 
 class Pool:

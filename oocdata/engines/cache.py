@@ -14,7 +14,6 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import count, repeat
 from operator import itemgetter
@@ -25,7 +24,7 @@ from weakref import WeakValueDictionary, finalize, ref
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.buffers import trim
+from oocdata.engines.buffers import advise, trim
 from oocdata.engines.decoding import in_decoding_thread, is_decoding, run_tasks, scratch
 from oocdata.memory import account, cache_share, scratch_share
 from oocdata.threads import holds_hdf5
@@ -303,30 +302,12 @@ class ArrayCache:
         """
         with self.cache.lock:
             slots = self._table[numbers & self._mask]
-            if (self._number[slots] != numbers).any():
+            cached = self._number[slots] == numbers
+            if not cached.all():
+                self.last_used[slots[cached]] = next(self.cache.clock)  # evicted last
                 return None
             self.last_used[slots] = next(self.cache.clock)
             return Pin(slots, self.memory, self)
-
-    def find_or_load(
-        self, numbers: NDArray[np.int64], decode: Decode, own_threads: bool = False
-    ) -> Pin | None:
-        """Pin chunks as `find` does, after decoding those not cached, if they are few.
-
-        Returns None if they are many, or if others were evicted meanwhile. A block shuffle on lanes
-        needs some new chunks with each read; this way all its rows are gathered in one go.
-        Gathering chunk by chunk takes 1.3 times as long (gzip, rows of 4 KB, NumPy).
-        """
-        with self.cache.lock:
-            slots = self._table[numbers & self._mask]
-            cached = self._number[slots] == numbers
-            self.last_used[slots[cached]] = next(self.cache.clock)  # evicted last
-            absent = np.unique(numbers[~cached])
-        uncached = is_decoding() or holds_hdf5()  # then `load` does not cache
-        if uncached or not 0 < len(absent) <= self.most // 2:
-            return None
-        with self.load(absent.tolist(), decode, own_threads):
-            return self.find(numbers)
 
     def missing(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of those chunks that are neither cached nor being decoded."""
@@ -509,7 +490,7 @@ class ArrayCache:
         """Return the pages of a slot to the system, with those shared with free neighbours."""
         if not self._has_holes:  # else the system would fill holes in huge pages when idle
             self._has_holes = True
-            _advise(self._mapping, "MADV_NOHUGEPAGE", 0, self.room)
+            advise(self._mapping, "MADV_NOHUGEPAGE", 0, self.room)
         page, first, end = mmap.PAGESIZE, slot, slot + 1
         start, stop = slot * self.nbytes // page * page, -(-end * self.nbytes // page) * page
         while first * self.nbytes > start and not self.last_used[first - 1]:
@@ -518,7 +499,7 @@ class ArrayCache:
             end += 1
         start = max(start, -(-first * self.nbytes // page) * page)
         stop = min(stop, end * self.nbytes // page * page)
-        _advise(self._mapping, "MADV_DONTNEED", start, stop - start)
+        advise(self._mapping, "MADV_DONTNEED", start, stop - start)
 
 
 def _reserve(nbytes: int) -> mmap.mmap:
@@ -529,17 +510,9 @@ def _reserve(nbytes: int) -> mmap.mmap:
     except (OSError, OverflowError) as error:
         raise MemoryError(f"no address space for {nbytes} bytes of decoded chunks") from error
     small = min(nbytes, _SMALL_PAGES)
-    _advise(mapping, "MADV_NOHUGEPAGE", 0, small)
-    _advise(mapping, "MADV_HUGEPAGE", small, nbytes - small)
+    advise(mapping, "MADV_NOHUGEPAGE", 0, small)
+    advise(mapping, "MADV_HUGEPAGE", small, nbytes - small)
     return mapping
-
-
-def _advise(mapping: mmap.mmap | None, name: str, start: int, nbytes: int) -> None:
-    """Advise the system how memory is used; systems may ignore it."""
-    advice = getattr(mmap, name, None)
-    if mapping is not None and advice is not None and nbytes > 0:
-        with suppress(OSError):
-            mapping.madvise(advice, start, nbytes)
 
 
 cache = Cache()

@@ -58,17 +58,6 @@ class ChunkReader(Hashable, Protocol):
 
     Hashable: equal readers read the same bytes, so they share their cached chunks. Picklable where
     the file has a path.
-
-    Attributes
-    ----------
-    shape : tuple of int
-    dtype : numpy.dtype
-        Native byte order.
-    chunk_shape : tuple of int
-        At least 1 along each axis, and at most the array.
-    own_threads : bool
-        Whether the reader decodes in threads of its own. If so, each call is given many chunks;
-        else a few, in several threads.
     """
 
     @property
@@ -83,12 +72,15 @@ class ChunkReader(Hashable, Protocol):
 
     @property
     def chunk_shape(self) -> tuple[int, ...]:
-        """Shape of a whole chunk."""
+        """Shape of a whole chunk: at least 1 along each axis, and at most the array."""
         ...
 
     @property
     def own_threads(self) -> bool:
-        """Whether the reader decodes in threads of its own."""
+        """Whether the reader decodes in threads of its own.
+
+        If so, each call is given many chunks; else a few, in several threads.
+        """
         ...
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
@@ -305,10 +297,7 @@ class Chunked:
             targets = (places[:, None] * each + np.arange(each)).ravel()
         numbers, rows = plan.located(points)
         if len(plan.columns) == 1:
-            chunks = numbers + (plan.numbers + self._first)
-            pin = self._cache.find(chunks) or self._cache.find_or_load(
-                chunks, self._decode, self.own_threads
-            )
+            pin = self._cache.find(numbers + (plan.numbers + self._first))
             if pin is not None:
                 with pin:
                     slots = pin.slots[None]

@@ -21,7 +21,7 @@ from oocdata.threads import cached_property
 
 __all__ = [
     "Columns", "entry_bytes", "is_sparse", "most_entries", "read_entries", "reorder_entries",
-    "select_columns", "selected_columns",
+    "select_columns",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -158,10 +158,6 @@ def select_columns(source: Source, axis: int, places: Ints) -> Source | None:
             "columns of sparse rows must be chosen once each; got some more often. Repeat them in "
             "`.map`."
         )
-    whole, columns = selected_columns(source) or (source, np.arange(source.shape[1]))
-    return Columns(whole, columns[places])
-
-
-def selected_columns(source: Source) -> tuple[Source, Ints] | None:
-    """Return the source with all columns, and the selected columns; None if none are selected."""
-    return (source.source, source.places) if isinstance(source, Columns) else None
+    if isinstance(source, Columns):
+        return Columns(source.source, source.places[places])
+    return Columns(source, np.arange(source.shape[1])[places])

@@ -114,7 +114,7 @@ class Concat(WithStorage):
         return self._ends.searchsorted(places, side="right")
 
     def __reduce__(self) -> Any:
-        return Concat, (self.parts, self.axis, self.table, self._changes)
+        return type(self), (self.parts, self.axis, self.table, self._changes)
 
     def with_parts(self, parts: Sequence[Source], **changes: Any) -> Concat:
         """Return the array with each source replaced, and its storage description changed."""

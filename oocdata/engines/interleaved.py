@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat
 from oocdata.engines.copying import blocks, read_to
 from oocdata.engines.source import Source
+from oocdata.threads import cached_property
 
 __all__ = ["Interleaved"]
 
@@ -39,21 +40,11 @@ _Wholes: TypeAlias = dict[Source, tuple[AxisView, tuple[int, ...]]]
 
 
 class Interleaved(Concat):
-    """Sources stacked along an axis of their elements.
+    """Sources, each an `AxisView`, stacked along an axis of their elements."""
 
-    Parameters
-    ----------
-    parts : tuple of AxisView
-        Of equal shape except for their length along the axis, which is not 0.
-    axis : int
-    """
-
-    def __init__(self, parts: tuple[AxisView, ...], axis: int) -> None:
-        super().__init__(parts, axis)
-        self._wholes = _wholes(parts, axis)
-
-    def __reduce__(self) -> Any:
-        return Interleaved, (self.parts, self.axis)
+    @cached_property
+    def _wholes(self) -> _Wholes:
+        return _wholes(cast(Iterable[AxisView], self.parts), self.axis)
 
     def _read_across(self, origins: Ints, extent: Extent, out: NDArray[Any], boxes: Ints) -> None:
         groups: dict[AxisView | None, list[Any]] = defaultdict(list)

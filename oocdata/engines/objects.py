@@ -223,9 +223,6 @@ class RowReader:
         self.shape = tuple(int(length) for length in rows.shape)
         self.dtype = np.dtype(rows.dtype)
 
-    def __reduce__(self) -> Any:
-        return RowReader, (self.rows,)
-
     def storage(self) -> Storage:
         """Return a description without a file."""
         return Storage(

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.engines.source import Keyed
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
@@ -20,7 +21,7 @@ __all__ = ["JoinedParts", "RowOffsets"]
 
 
 @dataclass(frozen=True, eq=False)
-class JoinedParts:
+class JoinedParts(Keyed):
     """Datasets of one file, along one axis of the array that a source reads.
 
     Attributes
@@ -50,21 +51,9 @@ class JoinedParts:
     def __reduce__(self) -> tuple[Any, ...]:
         return JoinedParts, (self.keys, self.lengths, self.axis, self.unit, self.steps)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, JoinedParts) and self._digest == other._digest
-
-    def __hash__(self) -> int:
-        return hash(self._digest)
-
     @cached_property
-    def _digest(self) -> bytes:
-        """Identifies these parts."""
-        names = "\0".join(self.keys).encode("utf-8", "surrogateescape")
-        from hashlib import blake2b  # not for `import oocdata`
-
-        digest = blake2b(names, digest_size=16)
-        digest.update(self.lengths.tobytes() + b"%d %d" % (self.axis, self.unit))
-        return digest.digest()
+    def _key(self) -> tuple[object, ...]:
+        return self.keys, self.lengths.tobytes(), self.axis, self.unit
 
     @cached_property
     def _ends(self) -> NDArray[np.int64]:
@@ -97,7 +86,7 @@ class JoinedParts:
 
 
 @dataclass(frozen=True, eq=False)
-class RowOffsets:
+class RowOffsets(Keyed):
     """Byte offsets of rows of contiguous datasets; a `oocdata.engines.strided.ChunkOffsets`.
 
     Each row is one chunk, so that parts may have any length.
@@ -122,12 +111,7 @@ class RowOffsets:
     BYTES: ClassVar[int] = 24
     """Bytes per part: its offset, length and end."""
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RowOffsets) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
+    @property
     def _key(self) -> tuple[object, ...]:
         return self.parts, self.offset_of.tobytes(), self.chunk_shape, self.step
 

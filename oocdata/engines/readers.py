@@ -11,13 +11,14 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.prefetch import Fetch, fetches
+from oocdata.engines.source import Keyed
 from oocdata.engines.wrapped import Relabelled
 
 __all__ = ["SourceChunks"]
 
 
 @dataclass(frozen=True, eq=False)
-class SourceChunks(Relabelled):
+class SourceChunks(Keyed, Relabelled):
     """Blocks of another source as a `ChunkReader`: each is read as one box, and cached.
 
     Attributes
@@ -33,12 +34,7 @@ class SourceChunks(Relabelled):
     own_threads: bool = False
     key: Hashable = field(default_factory=object)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, SourceChunks) and self._key() == other._key()
-
-    def __hash__(self) -> int:
-        return hash(self._key())
-
+    @property
     def _key(self) -> tuple[Hashable, ...]:
         return self.key, self.chunk_shape
 

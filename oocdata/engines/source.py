@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from oocdata.engines.files import Version
 
 __all__ = [
-    "Annotations", "Boxes", "RowSource", "Source", "Storage", "WithStorage", "check_dtype",
-    "check_stored", "stored_boxes", "stored_sources", "unit_of",
+    "Annotations", "Boxes", "Keyed", "RowSource", "Source", "Storage", "WithStorage",
+    "check_dtype", "check_stored", "stored_boxes", "stored_sources", "unit_of",
 ]  # fmt: skip
 
 
@@ -208,6 +208,18 @@ class WithStorage:
         """Return how the array is stored."""
         description: Storage = self._storage
         return description
+
+
+class Keyed:
+    """An object that equals others of its class with the same key."""
+
+    _key: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and bool(self._key == other._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key)
 
 
 @runtime_checkable

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.axes import sample_axes
+from oocdata.engines.axes import axis_numbers
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.sparse import SparseRows
 from oocdata.engines.wrapped import Relabelled
@@ -126,7 +126,7 @@ def _sparse(group: Group, axis: Any) -> Source:
         version="".join(storage.version for storage in storages),
         annotations=partial(Annotations, {}, 0),
     )
-    if sample_axes(axis, 2, storage)[0] != 0:
+    if axis_numbers(axis, 2, storage)[0] != 0:
         raise ArgumentError(
             f"`axis` must be 0 for a matrix that is stored by rows; got {axis!r}. A column of it "
             f"is spread over the file. [file '{group.path}', dataset '{group.key}']"

@@ -20,7 +20,7 @@ import h5py
 import numpy as np
 from h5py import h5g
 
-from oocdata.engines.axes import sample_axes
+from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.memory_array import MemoryArray
@@ -239,7 +239,7 @@ def _source(dataset: Any, version: Version | None, key: str, arguments: _Argumen
             f"an array must have a row axis; got an empty dataspace. [{location_text(path, key)}]"
         )
     named = Storage("HDF5", path, key, dimensions=dimension_names(dataset))
-    axes = sample_axes(arguments.axis, dataset.ndim, named)
+    axes = axis_numbers(arguments.axis, dataset.ndim, named)
     rules = Rules(path, key, axes[0], arguments.missing == "fill", arguments.external)
     stored = inspect_storage(dataset, rules)
     outside = tuple(FileVersion.of(other) for other in stored.outside)

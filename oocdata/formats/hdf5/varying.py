@@ -26,7 +26,7 @@ from oocdata.engines.fields import field_of
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.ragged import row_batches, scatter_runs
 from oocdata.engines.ragged_rows import LocatedRows, RaggedSource
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.errors import SourceError, UnsupportedDtypeError
 from oocdata.formats.hdf5.library import OnDisk, reading
 from oocdata.memory import cache_share
@@ -103,7 +103,7 @@ def varying_rows_error(storage: Storage, shape: tuple[int, ...]) -> UnsupportedD
     )
 
 
-class VaryingRows:
+class VaryingRows(WithStorage):
     """Rows of ``bytes``, read from HDF5's heap; a `oocdata.engines.source.Source`."""
 
     def __init__(self, target: OnDisk, storage: Storage) -> None:
@@ -124,10 +124,6 @@ class VaryingRows:
     def __reduce__(self) -> Any:
         return VaryingRows, (self.target, self._storage)
 
-    def storage(self) -> Storage:
-        """Return how the rows are stored."""
-        return self._storage
-
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
@@ -139,7 +135,7 @@ class VaryingRows:
         out[...] = found.reshape(out.shape)
 
 
-class VaryingNumbers(RaggedSource):
+class VaryingNumbers(WithStorage, RaggedSource):
     """Ragged rows of numbers of a dataset with one axis; a `Source`.
 
     `references` is the dataset with dtype `REFERENCE`.
@@ -154,10 +150,6 @@ class VaryingNumbers(RaggedSource):
 
     def __reduce__(self) -> Any:
         return VaryingNumbers, (self.target, self._references, self._storage)
-
-    def storage(self) -> Storage:
-        """Return how the dataset is stored."""
-        return self._storage
 
     @cached_property
     def _lengths(self) -> NDArray[np.uint32]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import Descriptor, version_number
-from oocdata.engines.source import Storage
+from oocdata.engines.source import Storage, WithStorage
 from oocdata.errors import SourceError
 from oocdata.formats.pictures.options import Pictures
 from oocdata.formats.pictures.reader import open_picture_rows
@@ -23,7 +23,7 @@ _PATH_BYTES = 64
 """Bytes of a path in addition to its characters: of the str, the tuple, and the file's version."""
 
 
-class PictureFiles:
+class PictureFiles(WithStorage):
     """Source of the bytes of files, a row each, as objects.
 
     Opening looks up no file: 100,000 of them on a network would take minutes. A file's version is
@@ -51,10 +51,6 @@ class PictureFiles:
 
     def __reduce__(self) -> Any:
         return PictureFiles, (self.paths,)  # another process notes the versions as this one did
-
-    def storage(self) -> Storage:
-        """Return how the files are stored."""
-        return self._storage
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.axes import sample_axes
+from oocdata.engines.axes import axis_numbers
 from oocdata.engines.axis_views import AxisMap, AxisView
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.memory_array import MemoryArray
@@ -120,7 +120,7 @@ def open_data_array(
     _check_numbers(variable)
     names = tuple(map(str, variable.dims))
     described = Storage("xarray", dimensions=names, annotations=partial(annotations_of, variable))
-    (rows,) = sample_axes(axis, variable.ndim, described)
+    (rows,) = axis_numbers(axis, variable.ndim, described)
     if is_loaded(variable):
         refuse_arguments("an array of xarray in memory", missing=missing, external=external)
         values = np.asarray(variable.values)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.axes import sample_axes
+from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import error_location
@@ -154,7 +154,7 @@ def _open(
     opened: dict[str, Any] | None,
 ) -> Source:
     described = Storage("Zarr", store.path, key or None, dimensions=metadata.dimensions)
-    objects = Objects(store, key, metadata, sample_axes(axis, len(metadata.shape), described)[0])
+    objects = Objects(store, key, metadata, axis_numbers(axis, len(metadata.shape), described)[0])
     objects.survey(refuse=missing == "error")
     reader = reader_of(objects, missing, opened)
     if metadata.dtype.kind == "O":

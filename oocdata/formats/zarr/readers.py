@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.files import FileVersion
 from oocdata.engines.runs import UnfinishedError
-from oocdata.engines.source import Storage
+from oocdata.engines.source import Keyed, Storage, WithStorage
 from oocdata.errors import (
     DamagedChunkError,
     MissingChunkWarning,
@@ -44,7 +44,7 @@ _Decode: TypeAlias = Callable[[Any, NDArray[np.int64], NDArray[Any]], None]
 FAILURES = (SourceError, UnfinishedError, OSError, ValueError, RuntimeError)
 
 
-class ZarrReader:
+class ZarrReader(Keyed, WithStorage):
     """Reader of the chunks of a Zarr array; a `oocdata.engines.chunked.ChunkReader`.
 
     `opened` holds the arguments that open the array again, as in `Storage`.
@@ -74,7 +74,7 @@ class ZarrReader:
             absent = f"; {absent} are absent and read as the fill value"
         # Unless all objects were surveyed, this content can't be told from an earlier one.
         content = objects.digest() if surveyed and self.file else objects.store
-        self._identity = (type(self), objects.store.path, objects.key, self.file, missing, content)
+        self._key = (type(self), objects.store.path, objects.key, self.file, missing, content)
         packed = packing(metadata.annotations.attributes)
         self._storage = Storage(
             format=f"Zarr v{metadata.version}",
@@ -106,16 +106,6 @@ class ZarrReader:
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_local"}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ZarrReader) and self._identity == other._identity
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
-
-    def storage(self) -> Storage:
-        """Return how the array is stored."""
-        return self._storage
 
     def check(self) -> None:
         """Raise if the array was rewritten or deleted: an epoch would mix old and new chunks."""

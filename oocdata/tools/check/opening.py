@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 
 from oocdata.datasets.view import View
-from oocdata.engines.axes import sample_axes
+from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Storage
 from oocdata.errors import (
@@ -122,7 +122,7 @@ def _opened_zarr(opening: Opening) -> Opened:
     if metadata is None:  # a group that is read as one array
         return Opening.of(opening, missing=missing).view(), list(_absent_in_group(store, name))
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
-    (axis,) = sample_axes(opening.axis, len(metadata.shape), named)
+    (axis,) = axis_numbers(opening.axis, len(metadata.shape), named)
     objects = Objects(store, name, metadata, axis)
     # Not with `oocdata.open`, which refuses the array if a chunk is damaged.
     source = Chunked(reader_of(objects, missing))
