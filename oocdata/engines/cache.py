@@ -302,12 +302,31 @@ class ArrayCache:
         """
         with self.cache.lock:
             slots = self._table[numbers & self._mask]
-            cached = self._number[slots] == numbers
-            if not cached.all():
-                self.last_used[slots[cached]] = next(self.cache.clock)  # evicted last
+            if (self._number[slots] != numbers).any():
                 return None
             self.last_used[slots] = next(self.cache.clock)
             return Pin(slots, self.memory, self)
+
+    def find_or_load(
+        self, numbers: NDArray[np.int64], decode: Decode, own_threads: bool = False
+    ) -> Pin | None:
+        """Pin chunks as `find` does, after decoding those not cached, if they are few.
+
+        Returns None if they are many, or if others were evicted meanwhile. A block shuffle on lanes
+        needs some new chunks with each read; this way all its rows are gathered in one go.
+        Gathering chunk by chunk takes 1.3 times as long (rows of 4 KB, 410 MB in chunks of gzip or
+        Zstandard, NumPy).
+        """
+        with self.cache.lock:
+            slots = self._table[numbers & self._mask]
+            cached = self._number[slots] == numbers
+            self.last_used[slots[cached]] = next(self.cache.clock)  # evicted last
+            absent = np.unique(numbers[~cached])
+        uncached = is_decoding() or holds_hdf5()  # then `load` does not cache
+        if uncached or not 0 < len(absent) <= self.most // 2:
+            return None
+        with self.load(absent.tolist(), decode, own_threads):
+            return self.find(numbers)
 
     def missing(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of those chunks that are neither cached nor being decoded."""

@@ -297,7 +297,10 @@ class Chunked:
             targets = (places[:, None] * each + np.arange(each)).ravel()
         numbers, rows = plan.located(points)
         if len(plan.columns) == 1:
-            pin = self._cache.find(numbers + (plan.numbers + self._first))
+            chunks = numbers + (plan.numbers + self._first)
+            pin = self._cache.find(chunks) or self._cache.find_or_load(
+                chunks, self._decode, self.own_threads
+            )
             if pin is not None:
                 with pin:
                     slots = pin.slots[None]

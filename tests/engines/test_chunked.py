@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import cache as module
-from oocdata.engines import gather
+from oocdata.engines import chunked, gather
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
@@ -198,15 +198,21 @@ def test_more_chunks_than_may_be_pinned_and_small_pieces(monkeypatch: pytest.Mon
 
 
 def test_a_few_new_chunks_are_decoded_and_the_others_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No chunk that is needed is evicted."""
+    """All rows are gathered in one go, and no chunk that is needed is evicted."""
     array, reader, view = counted((4 * 40, 4), (4, 4))
     monkeypatch.setattr(cache, "budget", lambda: 16 * array[:4].nbytes)
     cache.forget()
-    view.take(np.arange(4 * 24, 4 * 40))
+    view.take(np.arange(4 * 16))
+    gathers: list[int] = []
+    take_rows = chunked.take_rows
+    monkeypatch.setattr(
+        chunked, "take_rows", lambda *given: (gathers.append(len(given[5])), take_rows(*given))
+    )
     reader.count.clear()
-    rows = np.array([8, 103, 13, 96, 109, 106, 8])
+    rows = np.array([0, 71, 3, 39, 20, 64, 0, 12])
     assert_array_equal(view.take(rows), array[rows])
-    assert reader.count == {(2, 0): 1, (3, 0): 1}
+    assert reader.count == {(16, 0): 1, (17, 0): 1}
+    assert gathers == [len(rows)]
     assert_array_equal(view.take(rows[::-1]), array[rows[::-1]])
     assert reader.count.total() == 2
 
