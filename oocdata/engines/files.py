@@ -97,10 +97,6 @@ class File(Protocol):
         """Return the open file."""
         ...
 
-    def check(self, key: str | None = None) -> None:
-        """Raise `SourceError` if the file has changed."""
-        ...
-
     @property
     def is_remote(self) -> bool:
         """Whether the file is behind a slow link, so that prefetching pays."""
@@ -304,7 +300,7 @@ class OpenFile:
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as target:
     ...     file = OpenFile(FileVersion.of(target.name))
-    ...     file.check()
+    ...     file.opened().compare()
     ...     with file.opened() as number:
     ...         os.fstat(number).st_size
     0
@@ -349,10 +345,6 @@ class OpenFile:
     def _accept(self, descriptor: Descriptor) -> None:
         """Raise if another version was opened."""
         descriptor.compare()
-
-    def check(self, key: str | None = None) -> None:
-        """Raise if the file is another version; see `FileVersion.compare`."""
-        self.opened().compare(key)
 
     def fetches(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Fetch]:
         """Return nothing: the file is local."""

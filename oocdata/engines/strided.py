@@ -170,7 +170,7 @@ class Strided(WithStorage):
 
     def check(self) -> None:
         """Raise if the file has changed."""
-        self.file.check(self._storage.key)
+        self.file.opened().compare(self._storage.key)
 
     def fetches(self, origins: NDArray[np.int64], extent: Extent) -> list[Fetch]:
         """Return the fetches that reading boxes needs; see `oocdata.engines.prefetch`."""

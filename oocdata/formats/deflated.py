@@ -58,7 +58,7 @@ class DeflatedMember:
 
     def check(self) -> None:
         """Raise if the file has changed since it was opened."""
-        self.file.check(self.described.key)
+        self.file.opened().compare(self.described.key)
 
     @property
     def _steps(self) -> tuple[int, int]:

@@ -94,9 +94,6 @@ class StoredFile:
         """Return True: the version of each answer is compared on arrival."""
         return True
 
-    def check(self, key: str | None = None) -> None:
-        """Do nothing; see `unchanged`."""
-
     def compare(self, key: str | None = None, rows: Iterable[int] | None = None) -> None:
         """Do nothing; see `unchanged`."""
 

@@ -165,4 +165,4 @@ def test_a_file_that_another_thread_releases_is_still_compared(
 
     monkeypatch.setattr(os, "fstat", while_another_thread_makes_room)
     for _ in range(3):
-        file.check()
+        file.opened().compare()

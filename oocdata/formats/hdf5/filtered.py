@@ -54,7 +54,7 @@ class FilteredChunks:
 
     def check(self) -> None:
         """Raise if the file has changed since it was opened."""
-        self.file.check(self.table.key)
+        self.file.opened().compare(self.table.key)
 
     def fetches(self, places: NDArray[np.int64]) -> list[Fetch]:
         """Return the requests to a store that decoding the chunks will need."""
