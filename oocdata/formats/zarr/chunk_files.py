@@ -8,6 +8,7 @@ a chunk, shifted to leave room for its bytes, plus the offset in the chunk's fil
 
 from __future__ import annotations
 
+import os
 from ctypes import memmove
 from dataclasses import dataclass, replace
 from math import prod
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.blocked import fits
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import FileVersion, OpenFile
+from oocdata.engines.files import FileVersion, OpenFile, version_number
 from oocdata.engines.many_files import read_files
 from oocdata.engines.runs import UnfinishedError, join
 from oocdata.engines.source import Storage
@@ -139,17 +140,16 @@ class ChunkFiles(Strided):
         objects, file = self._objects, self._files.get(number)
         if file is not None:
             return file
+        place = objects.place(number)
+        path = f"{objects.store.path}/{objects.name(place)}"
         try:
-            objects.note([number])
-            if objects.versions is not None and objects.versions[number] == ABSENT:
-                self._reader.check_absent(np.array([objects.place(number)]), "one is not there")
-                return None
-            path = f"{objects.store.path}/{objects.name(objects.place(number))}"
-            file = OpenFile(FileVersion.of(path))
-            objects.compare([number])
-        except OSError:
-            objects.compare([number])  # its error names the rows
-            raise
+            status = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            objects.expect(number, ABSENT)
+            self._reader.check_absent(np.array([place]), "one is not there")
+            return None
+        objects.expect(number, version_number(status))
+        file = OpenFile(FileVersion.of(path, status))
         if len(self._files) >= _MOST_FILES:
             self._files.clear()
         self._files[number] = file
