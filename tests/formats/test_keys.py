@@ -672,7 +672,7 @@ def test_what_opening_many_keeps_is_within_what_is_said(
         for number in range(3000):
             file.create_dataset(f"d{number}", data=np.zeros((40, 8), "u1"), **stored)
     script = f"""
-import gc, os
+import gc, hashlib, os  # OpenSSL, 3.5 MiB
 import oocdata as ooc
 def resident():
     with open("/proc/self/statm") as file:
