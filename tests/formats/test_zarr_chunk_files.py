@@ -158,13 +158,14 @@ def test_several_axes_in_chunks_of_one(tmp_path: Path) -> None:
 
 
 def count_bytes(monkeypatch: pytest.MonkeyPatch) -> tuple[list[int], list[int]]:
-    """Return lists that record the runs and the bytes of each call that reads files."""
+    """Return lists that record the joined runs and the bytes of each call that reads files."""
     runs_of: list[int] = []
     bytes_of: list[int] = []
     real = many_files.read_runs
 
     def counted(files: Any, offsets: Any, addresses: Any, lengths: Any, target: Any) -> None:
-        runs_of.append(len(offsets))
+        firsts, _ = runs.join(offsets, addresses, lengths, files)
+        runs_of.append(len(offsets if firsts is None else firsts))
         bytes_of.append(int(np.broadcast_to(lengths, len(offsets)).sum()))
         real(files, offsets, addresses, lengths, target)
 

@@ -22,7 +22,7 @@ from oocdata.engines.blocked import fits
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, OpenFile, version_number
 from oocdata.engines.many_files import read_files
-from oocdata.engines.runs import UnfinishedError, join
+from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.source import Storage
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.formats.zarr.objects import ABSENT
@@ -105,17 +105,13 @@ class ChunkFiles(Strided):
         lengths: NDArray[np.int64] | int,
         target: NDArray[Any],
     ) -> None:
-        """Read runs of many files; virtual offsets leave gaps, so runs of two are never joined."""
-        firsts, joined = join(offsets, addresses, lengths)
-        if firsts is None:
-            firsts = np.arange(len(offsets))
-        order = offsets[firsts].argsort(kind="stable")  # file by file
-        runs, nbytes = firsts[order], np.broadcast_to(joined, firsts.shape)[order]
-        places = addresses[runs]
-        numbers, within = offsets[runs] >> self._shift, offsets[runs] & ((1 << self._shift) - 1)
+        """Read runs of many files, file by file."""
+        order = offsets.argsort(kind="stable")
+        numbers, within = offsets[order] >> self._shift, offsets[order] & ((1 << self._shift) - 1)
+        places, nbytes = addresses[order], np.broadcast_to(lengths, order.shape)[order]
         each = dict.fromkeys(numbers.tolist())
         files = {number: file for number in each if (file := self._file(number)) is not None}
-        exists = np.array([number in files for number in numbers.tolist()])
+        exists = np.isin(numbers, list(files))
         for run in np.flatnonzero(~exists).tolist():
             count = int(nbytes[run]) // self.stored.itemsize
             memmove(int(places[run]), self._absent * count, int(nbytes[run]))
@@ -129,7 +125,7 @@ class ChunkFiles(Strided):
             file = files[int(numbers[run])]
             rows = self._objects.rows_of(self._objects.place(int(numbers[run])))["rows"]
             file.opened().compare(self._storage.key, rows)
-            raise UnfinishedError(int(runs[run]), error.cause) from error.cause
+            raise UnfinishedError(int(order[run]), error.cause) from error.cause
         except OSError:
             self._objects.compare(files)  # its error names the rows
             raise
