@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Iterable, Sequence
 from hashlib import blake2b
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -222,13 +223,10 @@ class Objects:
 
     def _rows(self, numbers: Iterable[int], steps: Sequence[int]) -> dict[str, Any]:
         length, step = self.metadata.shape[self.axis], steps[self.axis]
-        first: list[int] = []
-        count = 0
-        for number in sorted(set(numbers)):
-            rows = range(number * step, min((number + 1) * step, length))
-            first.extend(rows[: _REPORTED_ROWS - len(first)])
-            count += len(rows)
-        return {"rows": first, "count": count}
+        starts = [number * step for number in sorted(set(numbers))]
+        runs = [range(start, min(start + step, length)) for start in starts]
+        first = islice(chain.from_iterable(runs), _REPORTED_ROWS)
+        return {"rows": list(first), "count": sum(map(len, runs))}
 
     def _check_size(self, place: Sequence[int], nbytes: int) -> None:
         raw, least = self.metadata.raw_bytes, self.metadata.least_bytes
