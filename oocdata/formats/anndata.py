@@ -20,6 +20,8 @@ from oocdata.engines.sparse import SparseRows
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import ArgumentError, UnknownFormatError, error_location
 from oocdata.formats.dimensions import as_text
+from oocdata.formats.names import all_values
+from oocdata.formats.opening import open_source
 
 __all__ = ["Group", "is_one_array", "merge_groups", "open_group"]
 
@@ -34,11 +36,10 @@ _REFUSED = ("csc_matrix", *_NULLABLE)
 class Group:
     """A group of a file, of any format."""
 
-    path: str
+    path: str  #: absolute
     key: str
     attributes: Mapping[str, Any]
     member: Callable[[str], Source]  #: opens an array of the group by its name
-    values: Callable[[str], Any]  #: returns all values of an array, texts too; picklable
 
 
 def is_one_array(attributes: Mapping[str, Any] | None) -> bool:
@@ -142,14 +143,14 @@ def _categories(group: Group) -> Source:
         key=group.key,
         layout=f"codes of categories, {codes.storage().layout}",
         opened=_described(group, codes.storage()).opened,
-        annotations=partial(_category_names, group.values),
+        annotations=partial(_category_names, group.path, f"{group.key}/categories"),
     )
     return Relabelled(codes, storage)
 
 
-def _category_names(values: Callable[[str], Any]) -> Annotations:
+def _category_names(path: str, key: str) -> Annotations:
     """Return the names of the categories, as annotations."""
-    return Annotations({"categories": tuple(values("categories"))})
+    return Annotations({"categories": tuple(all_values(open_source(path, key)))})
 
 
 def _described(group: Group, member: Storage) -> Storage:

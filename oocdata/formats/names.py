@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import numpy as np
 
 from oocdata.box import Extent
+from oocdata.engines.source import Source
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.opening import open_source
 
-__all__ = ["read_names"]
+__all__ = ["all_values", "read_names"]
 
 
 def read_names(path: str | os.PathLike[str], key: str) -> list[str]:
@@ -51,6 +53,11 @@ def read_names(path: str | os.PathLike[str], key: str) -> list[str]:
             path=os.fspath(path),
             key=key,
         )
-    texts = np.empty((1, *source.shape), source.dtype)
-    source.read(np.zeros((1, 1), np.int64), Extent.of(source.shape), texts)
-    return [text.decode() if isinstance(text, bytes) else text for text in texts[0].tolist()]
+    return all_values(source)
+
+
+def all_values(source: Source) -> list[Any]:
+    """Return all values of a source as Python objects, with texts as ``str``."""
+    found = np.empty((1, *source.shape), source.dtype)
+    source.read(np.zeros((1, found.ndim - 1), np.int64), Extent.of(source.shape), found)
+    return [value.decode() if isinstance(value, bytes) else value for value in found[0].tolist()]

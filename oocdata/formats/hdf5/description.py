@@ -21,7 +21,6 @@ from oocdata.formats.hdf5.storage import Stored, codec_name
 __all__ = [
     "EMPTY",
     "READING",
-    "all_values",
     "annotations_of",
     "attributes_of",
     "describe",
@@ -259,7 +258,9 @@ def annotations_of(dataset: Any) -> Annotations:
     attributes = dict.fromkeys(names) | attributes_of(dataset, names)
     categories = attributes.get("categories")
     if isinstance(categories, h5py.Reference) and categories:  # AnnData before 0.8
-        attributes["categories"] = tuple(all_values(dataset.file[categories]))
+        named = dataset.file[categories]
+        is_text = h5py.check_string_dtype(named.dtype) is not None
+        attributes["categories"] = tuple((named.asstr() if is_text else named)[()].tolist())
     if codes := h5py.check_enum_dtype(dataset.dtype):
         attributes["categories"] = _by_code(codes)
     return Annotations(attributes, fill_value(dataset))
@@ -273,12 +274,6 @@ def attributes_of(dataset: Any, names: Iterable[str]) -> dict[str, Any]:
             with suppress(OSError, TypeError, ValueError, RuntimeError):
                 found[name] = attributes[name]
     return found
-
-
-def all_values(dataset: Any) -> Any:
-    """Return all values of an open dataset as Python objects, with texts as ``str``."""
-    is_text = h5py.check_string_dtype(dataset.dtype) is not None
-    return (dataset.asstr() if is_text else dataset)[()].tolist()
 
 
 def _by_code(codes: Mapping[str, int]) -> tuple[str, ...] | dict[int, str]:

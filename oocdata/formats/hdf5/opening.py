@@ -38,7 +38,6 @@ from oocdata.formats.dimensions import decoding_hint
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
     READING,
-    all_values,
     annotations_of,
     describe,
     dimension_names,
@@ -145,26 +144,18 @@ def _open_one(file: Any, name: str, arguments: _Arguments) -> Source:
     """Open a dataset of an open file, or a group that is one array (see `formats.anndata`)."""
     attributes = group_attributes(file, name)
     if attributes is not None and is_one_array(attributes):
-        path, named = file.filename, name.rstrip("/")
+        path, named = absolute(file.filename), name.rstrip("/")
 
         def member(part: str) -> Source:
             return _open_one(file, f"{named}/{part}", replace(arguments, axis=0))
 
-        values = partial(_values, absolute(path), named)
-        return open_group(Group(path, name, attributes, member, values), arguments.axis)
+        return open_group(Group(path, name, attributes, member), arguments.axis)
     with ExitStack() as opened:
         dataset, name = find_dataset(file, name, arguments.external, opened)
         # After an external link this is the file that holds the dataset.
         version = version_of_open(dataset.file)
         with error_location(version.path, name):
             return _source(dataset, version, name, arguments)
-
-
-def _values(path: str, group: str, part: str) -> Any:
-    """Return all values of a dataset in a group, text too."""
-    key = f"{group}/{part}"
-    with open_file(path) as file, translate_errors(path, key):
-        return all_values(file[key])
 
 
 def _open_several(names: NameResolver, key: Key, arguments: _Arguments) -> Source:

@@ -7,13 +7,11 @@ longer to import than all the rest.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Source, Storage
@@ -93,19 +91,7 @@ def _found(
         return _found(store, *find_array(store, join(name, part)), 0, missing, opened)
 
     attributes = group_attributes(store, name) or {}
-    values = partial(_values, store, name)
-    return open_group(Group(store.path, name, attributes, member, values), axis)
-
-
-def _values(store: Store, group: str, part: str) -> Any:
-    """Return all values of an array in a group, numbers or text."""
-    name, metadata = find_array(store, join(group, part))
-    assert metadata is not None
-    source = _open(store, name, metadata, 0, None, None)
-    found = np.empty((1, *source.shape), source.dtype)
-    source.read(np.zeros((1, found.ndim - 1), np.int64), Extent.of(source.shape), found)
-    values = found[0].tolist()
-    return [text.decode() for text in values] if metadata.dtype.kind == "O" else values
+    return open_group(Group(store.path, name, attributes, member), axis)
 
 
 def from_array(
