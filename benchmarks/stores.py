@@ -118,9 +118,10 @@ def _plain(case: Case, url: str) -> Batches:
     asked: list[tuple[str, Any]] = []
     ask = Link._ask
 
-    async def noted(self: Link, address: Any, options: dict[str, Any], patience: float) -> Any:
-        asked.append((address.name, options.get("range")))
-        return await ask(self, address, options, patience)
+    async def noted(self: Link, address: Any, start: int, stop: int | None, *others: Any) -> Any:
+        suffix = {"suffix": -start} if start < 0 else None
+        asked.append((address.name, suffix if stop is None else (start, stop)))
+        return await ask(self, address, start, stop, *others)
 
     epoch = _ours(case, url)
     Link._ask = noted  # type: ignore[method-assign]
