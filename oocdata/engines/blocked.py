@@ -30,6 +30,7 @@ from oocdata.box import Extent
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat
+from oocdata.engines.copying import read_to
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.mixed_shapes import PaddedArray
 from oocdata.engines.parts import RowOffsets
@@ -75,6 +76,8 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
     axes : tuple of int
         The sample axes, outermost first.
     """
+    if isinstance(source, Concat) and source.chunk_shape and source.axis in axes:
+        return _uncut(source, axes)
     if isinstance(source, Concat):
         parts = [blocked(part, axes) for part in source.parts]
         same = all(new is old for new, old in zip(parts, source.parts, strict=True))
@@ -83,7 +86,7 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
         inner = blocked(source.source, axes)
         return source if inner is source.source else replace(source, source=inner)
     if isinstance(source, Chunked):
-        return source if isinstance(source.reader, SourceChunks) else _uncut(source, axes)
+        return _uncut(source, axes)
     # A file that is open for writing may change at any time: it must not be cached.
     if (
         type(source) is not Strided  # subclasses read chunks that are files, in their own way
@@ -178,11 +181,13 @@ def _interleaved(source: Strided, axes: tuple[int, ...], element: list[int]) -> 
     return _in_blocks(source, described, tuple(chunk))
 
 
-def _uncut(source: Chunked, axes: tuple[int, ...]) -> Source:
+def _uncut(source: Chunked | Concat, axes: tuple[int, ...]) -> Source:
     """Return a source with whole rows, if chunks cut them."""
-    shape, cut = source.shape, source.reader.chunk_shape
+    shape, cut = source.shape, source.chunk_shape or ()
     chunk = tuple(cut[axis] if axis in axes else shape[axis] for axis in range(len(shape)))
-    plain = 0 not in shape and not source.dtype.names
+    first = source.parts[0] if isinstance(source, Concat) else source
+    is_made_of_rows = isinstance(first, Chunked) and isinstance(first.reader, SourceChunks)
+    plain = 0 not in shape and not source.dtype.names and not is_made_of_rows
     small = prod(chunk) * source.dtype.itemsize <= _UNCUT_BYTES
     return CachedRows(source, chunk) if small and plain and chunk != cut else source
 
@@ -201,20 +206,21 @@ class CachedRows(WithStorage):
 
     Parameters
     ----------
-    source : Strided or Chunked
+    source : Strided, Chunked, or Concat of Chunked
     chunk_shape : tuple of int
     """
 
-    def __init__(self, source: Strided | Chunked, chunk_shape: tuple[int, ...]) -> None:
+    def __init__(self, source: Strided | Chunked | Concat, chunk_shape: tuple[int, ...]) -> None:
         self.source, self.shape, self.dtype = source, source.shape, source.dtype
         self.chunk_shape = chunk_shape
         self._nbytes = prod(source.shape) * source.dtype.itemsize
         storage = source.storage()
         self._cut_axes: list[int] = []
-        if isinstance(source, Chunked):
-            stored = source.reader.chunk_shape
+        self._cached: Chunked | Concat
+        if not isinstance(source, Strided):
+            stored = source.chunk_shape or chunk_shape
             self._cut_axes = [axis for axis, n in enumerate(chunk_shape) if n != stored[axis]]
-            self._cached = Chunked(source.reader, chunk_shape)
+            self._cached = source.in_blocks(chunk_shape)
         else:
             reading = storage.reading
             if self._nbytes <= cache_share() // 2:
@@ -229,7 +235,7 @@ class CachedRows(WithStorage):
     def __reduce__(self) -> Any:
         return CachedRows, (self.source, self.chunk_shape)
 
-    def _source_for(self, origins: NDArray[np.int64], extent: Extent) -> Strided | Chunked:
+    def _source_for(self, origins: NDArray[np.int64], extent: Extent) -> Strided | Chunked | Concat:
         """Return the source to read boxes from."""
         # Parts of rows cut by chunks need only some of the chunks.
         whole = all(extent.lengths[axis] == self.shape[axis] for axis in self._cut_axes)
@@ -251,7 +257,11 @@ class CachedRows(WithStorage):
         places: NDArray[np.int64] | None = None,
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
-        self._source_for(origins, extent).read(origins, extent, out, places)
+        source = self._source_for(origins, extent)
+        if places is None:
+            source.read(origins, extent, out)
+        else:
+            read_to(source, origins, extent, out, places)
 
     read_to = read
 
@@ -269,7 +279,7 @@ class CachedRows(WithStorage):
         """Return the byte ranges that `read_runs` needs from a store."""
         return fetches_of_ragged(self._source_for_runs(lengths), starts, lengths)
 
-    def _source_for_runs(self, lengths: NDArray[np.int64]) -> Strided | Chunked:
+    def _source_for_runs(self, lengths: NDArray[np.int64]) -> Strided | Chunked | Concat:
         """Return the source to read runs of rows from."""
         row = self._nbytes // self.shape[0]
         short = len(lengths) >= self._few and row * int(lengths.sum()) <= _SHORT * len(lengths)

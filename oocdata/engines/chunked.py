@@ -169,6 +169,10 @@ class Chunked:
         """Whether the reader decodes in threads of its own."""
         return self.reader.own_threads
 
+    def in_blocks(self, chunk_shape: tuple[int, ...]) -> Chunked:
+        """Return the same array, which caches blocks of this shape in place of chunks."""
+        return Chunked(self.reader, chunk_shape)
+
     def share_cache(self, other: Chunked, start: int) -> Chunked:
         """Return the same array, whose chunks are cached as those of another from `start` on.
 

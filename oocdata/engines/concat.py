@@ -116,6 +116,16 @@ class Concat(WithStorage):
     def __reduce__(self) -> Any:
         return type(self), (self.parts, self.axis, self.table, self._changes)
 
+    @property
+    def chunk_shape(self) -> tuple[int, ...] | None:
+        """Shape of the chunks, if all sources have chunks of one layout."""
+        return None if self._chunks is None else self._chunks.parts[0].chunk_shape
+
+    def in_blocks(self, chunk_shape: tuple[int, ...]) -> Concat:
+        """Return the same array, whose sources cache blocks of this shape in place of chunks."""
+        parts: Any = self.parts
+        return self.with_parts([part.in_blocks(chunk_shape) for part in parts])
+
     def with_parts(self, parts: Sequence[Source], **changes: Any) -> Concat:
         """Return the array with each source replaced, and its storage description changed."""
         return Concat(tuple(parts), self.axis, self.table, {**self._changes, **changes})

@@ -116,6 +116,19 @@ def test_a_chunk_takes_the_memory_of_one_of_another_array(monkeypatch: pytest.Mo
     assert returned == []
 
 
+def test_rows_that_chunks_cut_are_gathered_from_blocks_of_all_arrays() -> None:
+    """As h5py chunks by default: the row of a batch is in several chunks."""
+    array, readers, source = joined([40] * 5, (6,), (10, 2))
+    view = View.of(source).batches(16, shuffle=True, seed=1)
+    taken = [np.concatenate(list(view.epoch(0)))]
+    assert_array_equal(taken[0][np.argsort(taken[0][:, 0])], array)
+    assert decoded(readers) == [12] * 5
+    columns = View.of(source)[:, 2:4]  # only these chunks are decoded
+    cache.forget()
+    assert_array_equal(columns.take(np.arange(200)), array[:, 2:4])
+    assert decoded(readers) == [4] * 5
+
+
 def test_arrays_opened_twice_and_pickled_ones_share_chunks() -> None:
     array, readers, source = joined([20, 30], (6,), (10, 6))
     again = Concat(tuple(Chunked(reader) for reader in readers), 0)
