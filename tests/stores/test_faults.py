@@ -433,6 +433,7 @@ def test_a_server_that_went_away(tmp_path: Path) -> None:
             view.take([3])
         assert caught.value.rows is not None, kind
         assert 3 in caught.value.rows
+        assert "?." not in caught.value.message, kind
     assert link().held == 0
 
 

@@ -76,7 +76,7 @@ class FilteredChunks:
             if offset < 0:
                 if self.fill is None:
                     raise self._error(
-                        MissingChunkError, "every chunk must have been written", place
+                        MissingChunkError, "every chunk must have been written.", place
                     )
                 out[...] = np.frombuffer(self.fill, self.decoder.stored)[0]
                 continue
@@ -88,7 +88,7 @@ class FilteredChunks:
                 self.check()  # a file that has changed is reported as changed, not as damaged
                 raise self._error(
                     DamagedChunkError,
-                    f"a chunk must decode; {error}. Its bytes are damaged: restore the file",
+                    f"a chunk must decode; {error}. Its bytes are damaged: restore the file.",
                     place,
                 ) from error
 
@@ -136,15 +136,15 @@ class FilteredChunks:
         except UnfinishedError as error:
             cause = error.cause
             if isinstance(cause, SourceError):  # lacks only the rows
-                raise self._error(type(cause), cause.message.rstrip("."), place) from cause
+                raise self._error(type(cause), cause.message, place) from cause
             if cause is not None:
                 raise self._error(
-                    SourceError, f"a chunk must be readable; {cause}", place
+                    SourceError, f"a chunk must be readable; {cause}.", place
                 ) from cause
             raise self._error(
                 TruncatedFileError,
                 f"the file must hold at least {offset + len(memory)} bytes; it ends at "
-                f"{opened.current_size}. It was cut short after it was opened",
+                f"{opened.current_size}. It was cut short after it was opened.",
                 place,
             ) from None
 
@@ -152,5 +152,5 @@ class FilteredChunks:
         self, kind: type[SourceError], message: str, place: NDArray[np.int64]
     ) -> SourceError:
         table, rows = self.table, self._rows(place[None])
-        error = kind(f"{message}.", path=table.version.path, key=table.key, rows=rows)
+        error = kind(message, path=table.version.path, key=table.key, rows=rows)
         return error if table.parts is None else table.parts.assign_part(error)
