@@ -324,7 +324,7 @@ class Chunked:
         most = self._cache.most
         few = min(len(plan.columns), most)
         # Begin where another thread reads now, to share the chunks that it decodes. If two threads
-        # each read all chunks of a long array, an epoch takes 1 / 1.5 of the time.
+        # each read all chunks of a long array, an epoch takes 1 / 1.3 of the time.
         reading = self._cache.reading - self._first
         for group, points, which in _chunk_groups(numbers, most // few, reading):
             self._cache.reading = int(group[0]) + self._first

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent, slice_boxes
 from oocdata.engines.copying import read_to
+from oocdata.engines.decoded import Decoded
 from oocdata.engines.many_files import UniformChunks, UniformFiles
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import (
@@ -374,6 +375,14 @@ def concatenate(
         [(part.shape, part.dtype, stored.path, stored.key) for part, stored in pairs], axis
     )
     check_same_packing(sources)
+    # Parts packed alike are decoded together: four gzip files take 1 / 1.2 of the time. Errors about
+    # dates name the file, so these are decoded one part after another.
+    packed = [part for part in sources if isinstance(part, Decoded)]
+    packings = {(part.packing, part.described, *part.attributes) for part in packed}
+    if len(packed) == len(sources) and len(packings) == 1 and not packed[0].packing.date_unit:
+        return replace(
+            packed[0], source=concatenate([part.source for part in packed], axis, changes)
+        )
     # Empty parts are dropped, because their start would be that of the next part; unless parts are
     # datasets of several keys, which are selected by name.
     opened = {"opened": combined_open_arguments([stored.opened for stored in storages])}

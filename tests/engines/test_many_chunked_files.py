@@ -83,21 +83,45 @@ def test_arrays_along_any_axis(axis: int) -> None:
     assert all(set(reader.count.values()) == {1} for reader in readers)
 
 
-def test_a_batch_is_decoded_at_once_whatever_the_number_of_arrays() -> None:
-    array, readers, source = joined([40] * 30, (6,), (10, 6))
-    tasks: list[int] = []
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which each search for missing chunks adds their number."""
+    found: list[int] = []
     load = ArrayCache.load
 
     def counting(self: ArrayCache, numbers: Any, *arguments: Any) -> Any:
-        tasks.append(len(numbers))
+        found.append(len(numbers))
         return load(self, numbers, *arguments)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ArrayCache, "load", counting)
-        rows = np.arange(5, 1200, 40)
-        assert_array_equal(View.of(source).take(rows), array[rows])
-    assert tasks == [30]
+    monkeypatch.setattr(ArrayCache, "load", counting)
+    return found
+
+
+def test_a_batch_is_decoded_at_once_whatever_the_number_of_arrays(loads: list[int]) -> None:
+    array, readers, source = joined([40] * 30, (6,), (10, 6))
+    rows = np.arange(5, 1200, 40)
+    assert_array_equal(View.of(source).take(rows), array[rows])
+    assert loads == [30]
     assert decoded(readers) == [1] * 30
+
+
+@pytest.mark.parametrize("scales", [(0.5, 0.5, 0.5), (0.5, 0.25, 0.5)])
+def test_packed_numbers_of_several_files(
+    tmp_path: Path, loads: list[int], scales: tuple[float, ...]
+) -> None:
+    array, paths = written(tmp_path, [33, 40, 51])
+    for path, scale in zip(paths, scales, strict=True):
+        with h5py.File(path, "r+") as file:
+            file["x"].attrs["scale_factor"] = scale
+    dataset = ooc.open(tmp_path / "*.h5", "x", decode=True)
+    rows = np.random.default_rng(0).permutation(124)
+    loads.clear()
+    taken = dataset.take(rows)
+    assert_array_equal(taken, (array * np.repeat(scales, [33, 40, 51])[:, None])[rows])
+    assert len(loads) == (1 if len(set(scales)) == 1 else 3)
+    os.utime(paths[1], (1, 1))
+    with pytest.raises(SourceError, match=r"1\.h5"):
+        dataset.take(rows)
 
 
 def test_a_chunk_takes_the_memory_of_one_of_another_array(monkeypatch: pytest.MonkeyPatch) -> None:
