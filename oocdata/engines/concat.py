@@ -375,8 +375,8 @@ def concatenate(
         [(part.shape, part.dtype, stored.path, stored.key) for part, stored in pairs], axis
     )
     check_same_packing(sources)
-    # Parts packed alike are decoded together: four gzip files take 1 / 1.2 of the time. Errors about
-    # dates name the file, so these are decoded one part after another.
+    # Parts packed alike are decoded together: four gzip files take 1 / 1.2 of the time. Not dates,
+    # because their errors name the file.
     packed = [part for part in sources if isinstance(part, Decoded)]
     packings = {(part.packing, part.described, *part.attributes) for part in packed}
     if len(packed) == len(sources) and len(packings) == 1 and not packed[0].packing.date_unit:
