@@ -184,7 +184,7 @@ class Pass:
     together : int
         Most steps of a run.
     grows : bool
-        Let runs grow from one step, each four times as long as the one before, up to `together`:
+        Let runs grow from one step, each eight times as long as the one before, up to `together`:
         the first batch arrives as soon as if it were read alone.
     last_alone : bool
         Make the last step of each epoch a run of its own: if its batch is short, the batches of
@@ -195,8 +195,8 @@ class Pass:
     >>> pass_ = Pass(first=7, length=8, steps=10, together=2)
     >>> [tuple(pass_.run(number)) for number in range(len(pass_))]
     [(0, 7, 8), (0, 8, 10), (1, 0, 2), (1, 2, 4), (1, 4, 5)]
-    >>> [tuple(Pass(0, 20, 20, 10, grows=True).run(number)) for number in range(4)]
-    [(0, 0, 1), (0, 1, 5), (0, 5, 10), (0, 10, 20)]
+    >>> [tuple(Pass(0, 40, 40, 20, grows=True).run(number)) for number in range(4)]
+    [(0, 0, 1), (0, 1, 9), (0, 9, 20), (0, 20, 40)]
     >>> [tuple(Pass(0, 10, 5, 3, last_alone=True).run(number)) for number in range(3)]
     [(0, 0, 3), (0, 3, 4), (0, 4, 5)]
     """
