@@ -213,10 +213,18 @@ class _Threads:
         if isinstance(loader, Loader) and loader.dataset.is_remote:
             self._reader, self._prefetch = loader.read, Prefetcher(loader, pass_, number)
         self._pool = ThreadPoolExecutor(plan.reading, "oocdata-read-ahead")
+        self._running: dict[int, None] = {}
+        self._closed = False
 
     def take(self, ahead: int) -> bool:
-        """Return whether there is room for one more run; if so, count it until `give`."""
-        return ahead < self._most and self._account.take(
+        """Return whether there is room for one more run; if so, count it until `give`.
+
+        Reads of a pass that was broken off take the room of this pass until they end.
+        """
+        most = self._most
+        if ahead and (ending := self._account.ending):
+            most -= -(-ending // max(1, self._nbytes))
+        return ahead < most and self._account.take(
             id(self), self._nbytes, always=ahead == 0, cached=self._cached
         )
 
@@ -227,9 +235,17 @@ class _Threads:
         return self._pool.submit(self._read, number).result
 
     def _read(self, number: int) -> list[Any]:
-        run = self._pass.run(number)
-        with nullcontext() if self._prefetch is None else self._prefetch.reading(number):
-            return self._finish(self._reader(run))
+        self._running[number] = None
+        try:
+            if self._closed:
+                return []
+            run = self._pass.run(number)
+            with nullcontext() if self._prefetch is None else self._prefetch.reading(number):
+                return self._finish(self._reader(run))
+        finally:
+            del self._running[number]
+            if self._closed:
+                self._end()
 
     def close(self, ahead: Sequence[Any]) -> None:
         # Without waiting: the garbage collector may close this object in any thread, also in one
@@ -237,7 +253,14 @@ class _Threads:
         self._pool.shutdown(wait=False, cancel_futures=True)
         if self._prefetch is not None:
             self._prefetch.close()
-        self._account.end(id(self))
+        self._closed = True
+        self._end()
+
+    def _end(self) -> None:
+        """Return the bytes in flight; note the reads that are still running, until they end."""
+        self._account.end(id(self), len(self._running) * self._nbytes)
+        if not self._running:  # the last one ended meanwhile
+            self._account.end(id(self))
 
 
 class _Workers:
