@@ -62,6 +62,8 @@ class Reader:
     finish : callable, optional
         Converts the batches of a run to what is handed out; called in the thread that has read
         them.
+    keeps_threads : bool
+        Keep threads from one pass to the next, until `close`.
 
     Examples
     --------
@@ -82,8 +84,10 @@ class Reader:
         prefetch: int,
         runs_in_use: int,
         finish: Callable[[list[Batch]], list[Any]] = list,
+        *,
+        keeps_threads: bool = True,
     ) -> None:
-        self._loader, self._finish = loader, finish
+        self._loader, self._finish, self._keeps_threads = loader, finish, keeps_threads
         self._plan = loader.ahead(parallel, prefetch)
         self._runs_in_use = runs_in_use
         self._idle: list[tuple[WorkerPool, Sequence[Callable[[], object]]]] = []
@@ -147,9 +151,9 @@ class Reader:
         return ThreadPoolExecutor(self._plan.reading, "oocdata-read-ahead")
 
     def release_threads(self, threads: ThreadPoolExecutor) -> None:
-        """Keep idle threads for the next pass. Takes no lock, unless this reader is closed."""
+        """Keep idle threads for the next pass, or end them if there is to be none."""
         self._idle_threads.append((os.getpid(), threads))
-        if self._closed:
+        if self._closed or not self._keeps_threads:
             self._close_threads()
 
     def close(self) -> None:
