@@ -9,6 +9,7 @@ from oocdata.advice import POOR_MIXING, Advice, advise, as_typed, mixing_share, 
 from oocdata.blocks import AnyBlocks, Blocks
 from oocdata.cost import Fetching, cached_bytes, chunk_bytes, fetching
 from oocdata.datasets.spec import leaves
+from oocdata.engines.buffers import ALIGNMENT
 from oocdata.engines.source import Storage, stored_sources
 from oocdata.index import as_count
 from oocdata.memory import cache_share, scratch_share
@@ -206,6 +207,8 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     elements = ahead.together * loader.largest_batch
     reading = loader.input_bytes(ahead.together)
     reading += loader.batch_bytes if loader.dataset.is_mapped else 0
+    if ahead.together > 1:  # `to_tf` copies what does not begin at aligned addresses
+        reading += ahead.together * sum(n for n in loader.array_bytes if n % ALIGNMENT)
     reading += max(storage.scratch_bytes for storage in storages)
     reading += loader.dataset.location_bytes(elements)
     processes = max(1, loader.workers)
@@ -213,6 +216,10 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     decoding = _DECODING_BYTES if cached else 0
     if any(leaf.dtype.hasobject for leaf in leaves(loader.dataset.spec)):
         decoding += _RETAINED_RUNS * ahead.together * loader.batch_bytes
+    decoding += _RETAINED_RUNS * ahead.together * loader.text_bytes
+    if any(leaf.dtype.kind == "U" for leaf in leaves(loader.dataset.spec)):
+        # NumPy encodes strings by way of Python's: 8 bytes to refer to each, and 33 in its head.
+        reading += ahead.together * (2 * loader.batch_bytes + 2 * loader.text_bytes)
     if any(chunks):
         cached = max(cached, max(chunks))  # at least the chunk that is read
         # Each thread has the stored bytes of a chunk, and the chunk between two filters.
