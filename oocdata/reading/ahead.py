@@ -150,10 +150,10 @@ class Reader:
                     return threads
         return ThreadPoolExecutor(self._plan.reading, "oocdata-read-ahead")
 
-    def release_threads(self, threads: ThreadPoolExecutor) -> None:
-        """Keep idle threads for the next pass, or end them if there is to be none."""
+    def release_threads(self, threads: ThreadPoolExecutor, *, keep: bool) -> None:
+        """Keep idle threads for the next pass, unless a read failed: exceptions may keep `self`."""
         self._idle_threads.append((os.getpid(), threads))
-        if self._closed or not self._keeps_threads:
+        if self._closed or not (keep and self._keeps_threads):
             self._close_threads()
 
     def close(self) -> None:
@@ -250,7 +250,7 @@ class _Threads:
         self._release = reader.release_threads
         self._threads = [reader.acquire_threads()]  # none once they are released
         self._running: dict[int, None] = {}
-        self._closed = False
+        self._closed = self._failed = False
 
     def take(self, ahead: int) -> bool:
         """Return whether there is room for one more run; if so, count it until `give`.
@@ -278,6 +278,9 @@ class _Threads:
             run = self._pass.run(number)
             with nullcontext() if self._prefetch is None else self._prefetch.reading(number):
                 return self._finish(self._reader(run))
+        except BaseException:
+            self._failed = True
+            raise
         finally:
             del self._running[number]
             if self._closed:
@@ -298,7 +301,7 @@ class _Threads:
         if not self._running:  # also if the last one ended meanwhile
             self._account.end(id(self))
             with suppress(IndexError):
-                self._release(self._threads.pop())
+                self._release(self._threads.pop(), keep=not self._failed)
 
 
 class _Workers:
