@@ -78,6 +78,12 @@ def unaligned(folder: Path) -> Path:
     return folder / "d.npy"
 
 
+def images(folder: Path) -> Path:
+    """Small rows, of which a few numbers are wanted; without data."""
+    np.lib.format.open_memmap(folder / "f.npy", "w+", "u1", (1_000_000, 28, 28))
+    return folder / "f.npy"
+
+
 def words(folder: Path) -> Path:
     np.save(folder / "e.npy", np.full((8000, 1000), b"word", "S4"))
     return folder / "e.npy"
@@ -128,6 +134,7 @@ assert peak <= bound, (peak >> 20, bound >> 20)
         (npy, "lambda v: v", 32, 32, 8, "global", "epoch"),
         (unaligned, "lambda v: v", 262, 512, 8, "global", "to_tf"),
         (words, "lambda v: v", 32, 512, 2, "global", "to_tf"),
+        (images, "lambda v: v[:, 3:9, 5]", 256, 128, 8, "global", "to_tf"),
         *(
             pytest.param(*case, marks=pytest.mark.long)
             for case in [
