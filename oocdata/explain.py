@@ -50,6 +50,10 @@ _RETAINED_RUNS = 3
 """Runs of byte rows whose memory malloc keeps (see `oocdata.engines.byte_rows`), or TensorFlow
 holds as strings: 10 KB records took 63 to 70 MiB, and the bound was 51 without these."""
 
+_PIECE_BYTES = 4 << 20
+"""Bytes that a thread reads at a time before it makes rows of them. Eight threads took 168 MiB for
+records of 7 KB, and the bound was 129 without these."""
+
 _PROCESS_BYTES = 32 << 20
 """Memory of a worker process with NumPy and this package; imports of its functions come on top."""
 
@@ -225,6 +229,8 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     decoding = _DECODING_BYTES if cached else 0
     if any(leaf.dtype.hasobject for leaf in leaves(loader.dataset.spec)):
         decoding += _RETAINED_RUNS * ahead.together * loader.batch_bytes
+        # Each thread reads the bytes of some rows, and its arena of malloc keeps a run's rows.
+        reading += _PIECE_BYTES + ahead.together * loader.batch_bytes
     decoding += _RETAINED_RUNS * ahead.together * loader.text_bytes
     if any(leaf.dtype.kind == "U" for leaf in leaves(loader.dataset.spec)):
         # NumPy encodes strings by way of Python's: 8 bytes to refer to each, and 33 in its head.
@@ -248,10 +254,11 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
 
 
 def _is_read_directly(request: Request) -> bool:
-    """Return whether boxes are whole rows as stored, which need no scratch memory."""
+    """Return whether boxes are parts of chunks or whole rows, as stored: without scratch memory."""
     extent, source = request.extent, request.source
     whole = extent.lengths[1:] == source.shape[1:] and set(extent.strides) <= {1}
-    return whole and request.dtype == source.dtype
+    chunked = source.storage().chunks is not None
+    return (whole or chunked) and request.dtype == source.dtype
 
 
 def _order_bytes(loader: Loader) -> int:

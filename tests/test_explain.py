@@ -89,6 +89,11 @@ def words(folder: Path) -> Path:
     return folder / "e.npy"
 
 
+def long_lines(folder: Path) -> Path:
+    (folder / "g.txt").write_bytes(b"\n".join([b"z" * 7000] * 14_000))
+    return folder / "g.txt"
+
+
 MEASURED = """
 import sys
 import numpy as np, h5py, imagecodecs, zarr
@@ -134,6 +139,7 @@ assert peak <= bound, (peak >> 20, bound >> 20)
         (npy, "lambda v: v", 32, 32, 8, "global", "epoch"),
         (unaligned, "lambda v: v", 262, 512, 8, "global", "to_tf"),
         (words, "lambda v: v", 32, 512, 2, "global", "to_tf"),
+        (long_lines, "lambda v: v", 256, 128, 8, "global", "to_tf"),
         (images, "lambda v: v[:, 3:9, 5]", 256, 128, 8, "global", "to_tf"),
         *(
             pytest.param(*case, marks=pytest.mark.long)
