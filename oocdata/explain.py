@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from oocdata.advice import POOR_MIXING, Advice, advise, as_typed, mixing_share, reading_of, size
 from oocdata.blocks import AnyBlocks, Blocks
 from oocdata.cost import Fetching, cached_bytes, chunk_bytes, fetching
 from oocdata.datasets.spec import leaves
+from oocdata.engines.buffers import ALIGNMENT
 from oocdata.engines.source import Storage, stored_sources
 from oocdata.index import as_count
 from oocdata.memory import cache_share, scratch_share
@@ -23,6 +26,7 @@ from oocdata.runs import Ahead
 from oocdata.threads import cores
 
 if TYPE_CHECKING:
+    from oocdata.datasets.request import Request
     from oocdata.engines.prefetch import Cost
     from oocdata.loader import Loader
 
@@ -30,6 +34,10 @@ __all__ = ["Explanation", "explain"]
 
 _SCRATCH_BYTES = 20 << 20
 """Memory for rearranging and converting, the stacks of threads, and what allocators keep."""
+
+_COPIED_BYTES = 4 << 20
+"""Scratch memory of a thread that reads boxes which are rearranged, converted or not whole rows.
+Eight threads took 37 MiB for rows of 6 bytes out of 784, and the bound was 35 without these."""
 
 _DECODING_BYTES = 32 << 20
 """Memory for decoding, whatever the chunks: libraries, buffers of their threads, and what malloc
@@ -41,6 +49,10 @@ _LINK_BYTES = 48 << 20
 _RETAINED_RUNS = 3
 """Runs of byte rows whose memory malloc keeps (see `oocdata.engines.byte_rows`), or TensorFlow
 holds as strings: 10 KB records took 63 to 70 MiB, and the bound was 51 without these."""
+
+_PIECE_BYTES = 4 << 20
+"""Bytes that a thread reads at a time before it makes rows of them. Eight threads took 168 MiB for
+records of 7 KB, and the bound was 129 without these."""
 
 _PROCESS_BYTES = 32 << 20
 """Memory of a worker process with NumPy and this package; imports of its functions come on top."""
@@ -206,13 +218,23 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     elements = ahead.together * loader.largest_batch
     reading = loader.input_bytes(ahead.together)
     reading += loader.batch_bytes if loader.dataset.is_mapped else 0
+    if ahead.together > 1:  # `to_tf` copies what does not begin at aligned addresses
+        reading += ahead.together * sum(n for n in loader.array_bytes if n % ALIGNMENT)
     reading += max(storage.scratch_bytes for storage in storages)
     reading += loader.dataset.location_bytes(elements)
+    if not all(map(_is_read_directly, loader.dataset.boxes(np.zeros(1, np.int64)))):
+        reading += _COPIED_BYTES
     processes = max(1, loader.workers)
     cached = min(cache_share(), sum(cached_bytes(*pair) for pair in stored))
     decoding = _DECODING_BYTES if cached else 0
     if any(leaf.dtype.hasobject for leaf in leaves(loader.dataset.spec)):
         decoding += _RETAINED_RUNS * ahead.together * loader.batch_bytes
+        # Each thread reads the bytes of some rows, and its arena of malloc keeps a run's rows.
+        reading += _PIECE_BYTES + ahead.together * loader.batch_bytes
+    decoding += _RETAINED_RUNS * ahead.together * loader.text_bytes
+    if any(leaf.dtype.kind == "U" for leaf in leaves(loader.dataset.spec)):
+        # NumPy encodes strings by way of Python's: 8 bytes to refer to each, and 33 in its head.
+        reading += ahead.together * (2 * loader.batch_bytes + 2 * loader.text_bytes)
     if any(chunks):
         cached = max(cached, max(chunks))  # at least the chunk that is read
         # Each thread has the stored bytes of a chunk, and the chunk between two filters.
@@ -229,6 +251,14 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     per_process = _SCRATCH_BYTES + cached + decoding + tables + fetched + ahead.reading * reading
     workers = loader.workers * _PROCESS_BYTES
     return ahead.batches * loader.batch_bytes + processes * per_process + workers
+
+
+def _is_read_directly(request: Request) -> bool:
+    """Return whether boxes are parts of chunks or whole rows, as stored: without scratch memory."""
+    extent, source = request.extent, request.source
+    whole = extent.lengths[1:] == source.shape[1:] and set(extent.strides) <= {1}
+    chunked = source.storage().chunks is not None
+    return (whole or chunked) and request.dtype == source.dtype
 
 
 def _order_bytes(loader: Loader) -> int:

@@ -11,6 +11,7 @@ import operator
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -187,6 +188,23 @@ class Loader(Epochs):
         """
         return self.dataset.input_bytes(steps * self.largest_batch)
 
+    @cached_property
+    def text_bytes(self) -> int:
+        """Bytes of a batch's strings as TensorFlow holds them, whatever their stored length.
+
+        A string takes 24 bytes; if it is longer than 22 bytes, also memory of its own from malloc.
+        """
+        nbytes = 0
+        for leaf in leaves(self.dataset.spec):
+            if leaf.dtype.kind in "SU" and (itemsize := leaf.dtype.itemsize):
+                dense = leaf.form == "dense"
+                count = (
+                    self.largest_batch * prod(leaf.shape) if dense else self.batch_bytes // itemsize
+                )
+                own = 0 if itemsize <= 22 else -(-(itemsize + 1) // 16) * 16 + 16
+                nbytes += count * (24 + own)
+        return nbytes
+
     @property
     def steps_together(self) -> int:
         """Number of steps that iteration reads at once; see `oocdata.runs`."""
@@ -200,10 +218,10 @@ class Loader(Epochs):
                 return 1
         order = order_with_lanes(self.order)
         scattered = order is None and not isinstance(self.order, Sequential) and self.chunked
-        objects = any(leaf.dtype.hasobject for leaf in leaves(self.dataset.spec))
+        objects = any(leaf.dtype.kind in "OSU" for leaf in leaves(self.dataset.spec))
         together = steps_together(
             len(self),
-            self.batch_bytes,
+            self.batch_bytes + self.text_bytes,
             share_chunks=scattered,
             objects=objects,
             far=self.dataset.is_refetched,

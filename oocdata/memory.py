@@ -129,12 +129,18 @@ class Account:
         # By owner. Each entry is replaced in one step, so that `end` returns all bytes even after
         # an interrupt.
         self._taken: dict[int, tuple[int, bool]] = {}
+        self._ending: dict[int, int] = {}
         self.cached = cached
 
     @property
     def nbytes(self) -> int:
         """Bytes in flight."""
         return sum(nbytes for nbytes, _ in list(self._taken.values()))
+
+    @property
+    def ending(self) -> int:
+        """Bytes of reads that are still running although their iteration has ended."""
+        return sum(list(self._ending.values()))
 
     @property
     def borrowed(self) -> int:
@@ -149,7 +155,7 @@ class Account:
         """
         most = batch_share(cached=cached or self.cached() > 0)
         with self._lock:
-            fits = always or self.nbytes + nbytes <= most
+            fits = always or self.nbytes + self.ending + nbytes <= most
             if fits:
                 self._taken[owner] = self._taken.get(owner, (0, cached))[0] + nbytes, cached
             return fits
@@ -160,9 +166,16 @@ class Account:
             has, cached = self._taken[owner]
             self._taken[owner] = has - nbytes, cached
 
-    def end(self, owner: int) -> None:
-        """Return all of an owner's bytes. Takes no lock; may be called again, also after a fork."""
+    def end(self, owner: int, running: int = 0) -> None:
+        """Return all of an owner's bytes; note those of its reads that are still running.
+
+        Takes no lock; may be called again, also after a fork.
+        """
         self._taken.pop(owner, None)
+        if running:
+            self._ending[owner] = running
+        else:
+            self._ending.pop(owner, None)
 
 
 _account = Account()

@@ -72,6 +72,28 @@ def text(folder: Path) -> Path:
     return folder / "c.txt"
 
 
+def unaligned(folder: Path) -> Path:
+    """Rows whose batches do not end at aligned addresses; without data."""
+    np.lib.format.open_memmap(folder / "d.npy", "w+", "u1", (140_000, 999))
+    return folder / "d.npy"
+
+
+def images(folder: Path) -> Path:
+    """Small rows, of which a few numbers are wanted; without data."""
+    np.lib.format.open_memmap(folder / "f.npy", "w+", "u1", (1_000_000, 28, 28))
+    return folder / "f.npy"
+
+
+def words(folder: Path) -> Path:
+    np.save(folder / "e.npy", np.full((8000, 1000), b"word", "S4"))
+    return folder / "e.npy"
+
+
+def long_lines(folder: Path) -> Path:
+    (folder / "g.txt").write_bytes(b"\n".join([b"z" * 7000] * 14_000))
+    return folder / "g.txt"
+
+
 MEASURED = """
 import sys
 import numpy as np, h5py, imagecodecs, zarr
@@ -115,6 +137,10 @@ assert peak <= bound, (peak >> 20, bound >> 20)
     [
         (hdf5, "lambda v: v", 256, 32, 8, "block", "epoch"),
         (npy, "lambda v: v", 32, 32, 8, "global", "epoch"),
+        (unaligned, "lambda v: v", 262, 512, 8, "global", "to_tf"),
+        (words, "lambda v: v", 32, 512, 2, "global", "to_tf"),
+        (long_lines, "lambda v: v", 256, 128, 8, "global", "to_tf"),
+        (images, "lambda v: v[:, 3:9, 5]", 256, 128, 8, "global", "to_tf"),
         *(
             pytest.param(*case, marks=pytest.mark.long)
             for case in [

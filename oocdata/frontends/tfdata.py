@@ -179,7 +179,10 @@ def dataset_of_passes(
     text = fingerprint(loader, **extra)
     parallel = as_count("parallel", parallel)
     prefetch = as_count("prefetch", prefetch, at_least=0)
-    reader = Reader(loader, parallel, prefetch, _HANDED_OUT, lambda run: stack_batches(run, loader))
+    reader = Reader(
+        loader, parallel, prefetch, _HANDED_OUT, lambda run: stack_batches(run, loader),
+        keeps_threads=tf.executing_eagerly(),  # TensorFlow may keep a graph for ever
+    )  # fmt: skip
     number = feeds.add(feeds.Feed(loader, begin, text, reader))
 
     length = next(leaves(spec)).shape[0]

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -25,6 +26,7 @@ from oocdata.engines.cache import cache
 from oocdata.errors import DatasetGoneError
 from oocdata.memory import Account, account, batch_share, cache_share
 from oocdata.reading import ahead as ahead_module
+from oocdata.reading.ahead import Reader
 from oocdata.runs import run_bytes
 
 pytestmark = pytest.mark.usefixtures("own_account")
@@ -91,6 +93,60 @@ def test_runs_in_flight(
         assert account().nbytes == (ahead + 1) * run_bytes(loader, runs)
     iterator.close()
     assert account().nbytes == 0
+
+
+def test_reads_of_a_pass_that_was_broken_off_take_the_room_of_the_next(memory: Any) -> None:
+    """Otherwise a pass that begins right after a break had its own runs in flight besides."""
+    memory(64)
+    running, most, free = 0, 0, threading.Event()
+    changed = threading.Condition()
+
+    def wait(x: np.ndarray) -> np.ndarray:
+        nonlocal running, most
+        with changed:
+            running, most = running + 1, max(most, running + 1)
+            changed.notify_all()
+        assert x[0] < 1 or free.wait(60)
+        with changed:
+            running -= 1
+        return x
+
+    mapped = ooc.open(np.arange(64.0)).map(wait, spec=ooc.ArraySpec((), np.dtype("f8")))
+    loader = mapped.batches(1)
+    for _ in range(2):
+        iterator = loader.epoch(0, parallel=4, prefetch=0)
+        next(iterator)
+        with changed:
+            assert changed.wait_for(lambda: running >= 4, 60)
+        iterator.close()
+    assert account().nbytes == 0
+    assert most <= 4 + 1  # each pass may always read one run
+    free.set()
+    while account().ending:
+        time.sleep(0.001)
+    assert len(list(loader.epoch(0, parallel=4))) == 64
+
+
+def test_later_passes_are_read_by_the_same_threads() -> None:
+    """In new threads, malloc kept the memory of their temporary arrays once more for each pass."""
+    threads: set[threading.Thread] = set()
+
+    def note(x: np.ndarray) -> np.ndarray:
+        threads.add(threading.current_thread())
+        return x
+
+    mapped = ooc.open(np.arange(64.0)).map(note, spec=ooc.ArraySpec((), np.dtype("f8")))
+    loader = mapped.batches(1)
+    reader = Reader(loader, parallel=3, prefetch=0, runs_in_use=1)
+    for epoch in range(4):
+        runs = reader.begin(loader.pass_from(epoch))
+        while runs.read() is not None:
+            pass
+    assert len(threads) <= 3
+    reader.close()
+    for thread in threads:
+        thread.join(60)
+    assert not any(thread.is_alive() for thread in threads)
 
 
 def test_at_least_one_run_is_read_and_one_in_use(memory: Any) -> None:
