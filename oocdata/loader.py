@@ -361,7 +361,7 @@ class Loader(Epochs):
         steps = len(self)
         return Pass(
             epoch * steps + start, epochs * steps - start, steps, self.steps_together,
-            grows=True,
+            grows=self.chunked or self.dataset.is_remote,
             last_alone=bool(self.steps.used % self.batch_size),
         )  # fmt: skip
 

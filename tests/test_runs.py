@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ import oocdata as ooc
 from oocdata.datasets.view import View
 from oocdata.engines import buffers
 from oocdata.engines.buffers import ALIGNMENT
+from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.memory import DEFAULT_MEMORY, batch_share, set_memory
 from oocdata.runs import Pass, Run, plan_ahead, steps_together
 from oocdata.testing import RecordingSource
@@ -158,12 +161,34 @@ def test_small_batches_share_a_read(way: Any, count: int, drop: bool) -> None:
     assert len(batches) == len(loader)
     short = count % 16 > 0 and not drop  # read by itself
     full = len(loader) - short
-    grown = 2  # runs of 1 and 8 steps, before the first long one
-    assert len(runs_of(source)) == grown + -(-full // loader.steps_together) + short
+    assert len(runs_of(source)) == -(-full // loader.steps_together) + short
     one_by_one = [loader.batch(step) for step in range(len(loader))]
     for together, alone in zip(batches, one_by_one, strict=True):
         assert_array_equal(together, alone)
         assert np.asarray(memoryview(together)).ctypes.data % ALIGNMENT == 0
+
+
+def test_runs_of_chunks_grow(tmp_path: Path) -> None:
+    """The first batch of compressed chunks comes as soon as if it were read alone."""
+    array = np.arange(3200 * 8.0).reshape(3200, 8)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("x", data=array, chunks=(10, 8), compression="gzip")
+    loader = ooc.open(tmp_path / "a.h5", "x").batches(16, shuffle="global", seed=5)
+    pass_ = loader.pass_from(0)
+    assert [pass_.run(number).stop for number in range(4)] == [1, 9, 25, 50]
+    decoded: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        whole = FilteredChunks.read_chunks
+
+        def counting(self: Any, places: Any, outs: Any) -> None:
+            decoded.append(len(outs))
+            whole(self, places, outs)
+
+        patch.setattr(FilteredChunks, "read_chunks", counting)
+        for _ in loader.epoch(0, parallel=1, prefetch=0):
+            break
+    assert sum(decoded) <= 16 + 8 * 16  # the run after it is read meanwhile
+    assert_array_equal(np.sort(np.concatenate(list(loader.epoch(0))), axis=0), array)
 
 
 def test_shards_share_reads_too() -> None:
