@@ -50,8 +50,8 @@ _FEWEST_RUNS = 8
 
 _GROWTH = 8
 """Factor by which runs of chunks, and from stores, grow at the beginning of a pass. The first batch
-of a full shuffle of gzip chunks comes after 20 ms, of long runs alone after 200 ms. A factor of 4 took
-1.02 times as long for whole epochs of chunks, one of 16 gained nothing; an epoch of 50 MB in one
+of a full shuffle of gzip chunks comes after 15 ms, of long runs alone after 200 ms. A factor of 4
+took 1.02 times as long for epochs of chunks, one of 16 gained nothing; an epoch of 50 MB in one
 contiguous array took 1.06 times as long with short runs."""
 
 _OBJECT_BYTES = 8 << 20
