@@ -128,8 +128,8 @@ class Chunked:
     """
 
     __slots__ = (
-        "_cache", "_chunk", "_first", "_grid", "_joined", "_strides", "chunk_shape", "dtype",
-        "reader", "shape",
+        "_cache", "_chunk", "_first", "_grid", "_joined", "_slot_shape", "_strides", "chunk_shape",
+        "dtype", "reader", "shape",
     )  # fmt: skip
 
     def __init__(self, reader: ChunkReader, chunk_shape: tuple[int, ...] | None = None) -> None:
@@ -160,6 +160,7 @@ class Chunked:
             each * min(prod(counts), cores()),
         )
         self._first = 0  # number of the first chunk in the cache
+        self._slot_shape = self.chunk_shape  # longer along axis 0 if others have longer chunks
 
     def __reduce__(self) -> Any:
         return Chunked, (self.reader, None if self._joined is None else self.chunk_shape)
@@ -176,11 +177,12 @@ class Chunked:
     def share_cache(self, other: Chunked, start: int) -> Chunked:
         """Return the same array, whose chunks are cached as those of another from `start` on.
 
-        `start` is a position along axis 0 of the other array, at which a chunk begins.
+        `start` is a position along axis 0 of the other array, at which a chunk begins. Chunks of
+        the other array may be longer along this axis.
         """
         shared = copy(self)
-        shared._cache = other._cache
-        shared._first = start // self.chunk_shape[0] * int(self._strides[0])
+        shared._cache, shared._slot_shape = other._cache, other.chunk_shape
+        shared._first = start // other.chunk_shape[0] * int(self._strides[0])
         return shared
 
     def storage(self) -> Storage:
@@ -240,7 +242,7 @@ class Chunked:
             with self._pin(chunks) as pin:
                 count = len(pin.memory) // items.itemsize
                 memory = np.ndarray(count, items.dtype, pin.memory)
-                places = pin.slots[which] * chunk_rows + within[runs]
+                places = pin.slots[which] * self._slot_shape[0] + within[runs]
                 copy_runs(memory, places, items, targets[runs], counts[runs])
         self.reader.check()
 
@@ -282,7 +284,8 @@ class Chunked:
             equal = (origins[:, 1:axes] == origins[0, 1:axes]).all(axis=0)
             axes = 1 + max(np.flatnonzero(~equal).tolist(), default=-1) + 1
         inner = tuple(origins[0, axes:].tolist())
-        return plan_rows(self.shape, self.chunk_shape, self.dtype, axes, inner, extent)
+        shapes = self.shape, self.chunk_shape, self._slot_shape
+        return plan_rows(*shapes, self.dtype, axes, inner, extent)
 
     def _read_rows(
         self,
@@ -369,7 +372,8 @@ class Chunked:
                 targets = half if places is None else places[half]
                 self._read_items(origins[half], extent, out, targets)
             return
-        each, nbytes = prod(chunk), prod(self.chunk_shape[axes:]) * self.dtype.itemsize
+        each = prod(self._slot_shape[:axes])
+        nbytes = prod(self.chunk_shape[axes:]) * self.dtype.itemsize
         few = max(1, _ITEMS // prod(lengths))
         with self._pin(chunks) as pin:
             items = np.ndarray(len(pin.memory) // nbytes, f"V{nbytes}", pin.memory)
@@ -417,7 +421,7 @@ class Chunked:
     def _copy_pieces(self, pieces: dict[int, list[Any]], out: NDArray[Any]) -> None:
         with self._pin(np.array(list(pieces), np.int64)) as pin:
             count = len(pin.memory) // self._cache.nbytes
-            chunks = np.ndarray((count, *self.chunk_shape), self.dtype, pin.memory)
+            chunks = np.ndarray((count, *self._slot_shape), self.dtype, pin.memory)
             for slot, of_chunk in zip(pin.slots.tolist(), pieces.values(), strict=True):
                 chunk = chunks[slot]
                 for within, target in of_chunk:
@@ -435,7 +439,7 @@ class Chunked:
     def _decode(self, numbers: list[int], slots: list[int], memory: NDArray[np.uint8]) -> None:
         """Decode chunks into slots, without the parts beyond the edge of the array."""
         count = len(memory) // self._cache.nbytes
-        chunks = np.ndarray((count, *self.chunk_shape), self.dtype, memory)
+        chunks = np.ndarray((count, *self._slot_shape), self.dtype, memory)
         places = self._places(np.array(numbers) - self._first)
         inside = np.minimum(self._chunk, np.array(self.shape) - places * self._chunk).tolist()
         outs = [

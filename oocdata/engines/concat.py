@@ -119,13 +119,20 @@ class Concat(WithStorage):
 
     @property
     def chunk_shape(self) -> tuple[int, ...] | None:
-        """Shape of the chunks, if all sources have chunks of one layout."""
-        return None if self._chunks is None else self._chunks.parts[0].chunk_shape
+        """Shape of the longest chunk, if all sources have chunks of one layout."""
+        return None if self._chunks is None else self._chunks.chunk_shape
 
     def in_blocks(self, chunk_shape: tuple[int, ...]) -> Concat:
-        """Return the same array, whose sources cache blocks of this shape in place of chunks."""
+        """Return the same array, whose sources cache blocks of this shape in place of chunks.
+
+        Blocks as long as the longest chunk are as long as each source's own chunks instead.
+        """
+        first, *others = chunk_shape
+        own = self.chunk_shape is not None and first == self.chunk_shape[0]
         parts: Any = self.parts
-        return self.with_parts([part.in_blocks(chunk_shape) for part in parts])
+        return self.with_parts(
+            [part.in_blocks((part.chunk_shape[0] if own else first, *others)) for part in parts]
+        )
 
     def with_parts(self, parts: Sequence[Source], **changes: Any) -> Concat:
         """Return the array with each source replaced, and its storage description changed."""

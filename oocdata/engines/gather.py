@@ -82,7 +82,7 @@ class RowPlan:
     chunk_steps, row_steps : tuple of int
         Steps along the outer axes from chunk to chunk in the grid, and from row to row in a chunk.
     rows : int
-        Rows of a chunk.
+        Rows of a slot.
     inner : tuple of int
         Shape of a chunk's row.
     dtype : numpy.dtype
@@ -123,6 +123,7 @@ class RowPlan:
 def plan_rows(
     shape: tuple[int, ...],
     chunk_shape: tuple[int, ...],
+    slot_shape: tuple[int, ...],
     dtype: np.dtype[Any],
     axes: int,
     inner_origin: tuple[int, ...],
@@ -132,8 +133,9 @@ def plan_rows(
 
     Parameters
     ----------
-    shape, chunk_shape : tuple of int
-        Shapes of the array and of a whole chunk.
+    shape, chunk_shape, slot_shape : tuple of int
+        Shapes of the array, of a whole chunk, and of the memory for one, which may be longer along
+        axis 0.
     dtype : numpy.dtype
         Dtype of the array.
     axes : int
@@ -165,7 +167,7 @@ def plan_rows(
         steps=steps if points > 1 else None,
         chunk_steps=tuple(chunk_steps[:axes].tolist()),
         row_steps=tuple(c_strides(chunk_shape[:axes]).tolist()),
-        rows=prod(chunk_shape[:axes]),
+        rows=prod(slot_shape[:axes]),
         inner=inner,
         dtype=dtype,
         item=np.dtype(f"V{prod(inner) * dtype.itemsize}"),

@@ -30,6 +30,9 @@ __all__ = ["UniformChunks", "UniformFiles", "read_files"]
 
 Ints = NDArray[np.int64]
 
+_MOST_PADDED = 1.25
+"""Chunks of different lengths share a cache if its slots are at most this many times as long."""
+
 _FILES_AT_ONCE = 64
 """Files that are open while their runs are read."""
 
@@ -146,7 +149,10 @@ class UniformFiles:
 
 
 class UniformChunks:
-    """Chunked arrays that differ only in their reader, and in their length along axis 0.
+    """Chunked arrays that differ only in their reader, and in lengths along axis 0.
+
+    Chunks too may differ in length, as h5py chooses it for arrays of different lengths. They are
+    then cached in slots for the longest, and only single rows are read as from one array.
 
     Compared with one read per array, an epoch of four gzip files of 100 MB in blocks of chunks
     takes 1 / 1.5 of the time, in a full shuffle 1 / 1.6.
@@ -159,15 +165,19 @@ class UniformChunks:
     ----------
     parts : tuple of Chunked
         The same arrays, with their chunks in one cache.
+    chunk_shape : tuple of int
+        Shape of the longest chunk.
     """
 
     def __init__(self, parts: Sequence[Chunked]) -> None:
-        unit = parts[0].chunk_shape[0]
-        ends = np.cumsum([-(-part.shape[0] // unit) * unit for part in parts])
+        self._units = np.array([part.chunk_shape[0] for part in parts])
+        self.chunk_shape = (int(self._units.max()), *parts[0].chunk_shape[1:])
+        ends = self.chunk_shape[0] * np.cumsum(_grid_lengths(parts))
         self._starts = np.concatenate(([0], ends[:-1]))
         readers = tuple(part.reader for part in parts)
         shape = (int(ends[-1]), *parts[0].shape[1:])
-        self._whole = Chunked(_Readers(readers, parts[0].chunk_shape, shape, tuple(parts)))
+        self._whole = Chunked(_Readers(readers, self.chunk_shape, shape, tuple(parts)))
+        self._equal = bool((self._units == self._units[0]).all())
         starts = zip(parts, self._starts.tolist(), strict=True)
         self.parts = tuple(part.share_cache(self._whole, start) for part, start in starts)
 
@@ -176,9 +186,13 @@ class UniformChunks:
         """Return the arrays as one reader; None if they differ in layout."""
         chunked = [part for part in parts if isinstance(part, Chunked)]
         layouts = {
-            (part.dtype, part.chunk_shape, part.shape[1:], part.own_threads) for part in chunked
+            (part.dtype, part.chunk_shape[1:], part.shape[1:], part.own_threads) for part in chunked
         }
-        return cls(chunked) if 1 < len(chunked) == len(parts) and len(layouts) == 1 else None
+        if len(chunked) < 2 or len(chunked) < len(parts) or len(layouts) > 1:
+            return None
+        counts, units = _grid_lengths(chunked), [part.chunk_shape[0] for part in chunked]
+        is_wasteful = max(units) * counts.sum() > _MOST_PADDED * counts.dot(units)
+        return None if is_wasteful else cls(chunked)
 
     def read(
         self, owners: Ints, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
@@ -191,9 +205,12 @@ class UniformChunks:
             False if this is impossible. The caller then reads one array after the other, which
             raises the error.
         """
+        if not self._equal and extent.lengths[0] > 1:
+            return False  # boxes may cross chunks, between which slots have unused rows
         read_from = [self.parts[owner] for owner in np.unique(owners).tolist()]
         moved = origins.copy()
-        moved[:, 0] += self._starts[owners]
+        padding = self.chunk_shape[0] - self._units[owners]
+        moved[:, 0] += self._starts[owners] + origins[:, 0] // self._units[owners] * padding
         try:
             for part in read_from:
                 part.check()
@@ -234,8 +251,7 @@ class _Readers:
     @cached_property
     def _ends(self) -> Ints:
         """Place along axis 0 of the grid where each array ends."""
-        unit = self.chunk_shape[0]
-        ends: Ints = np.cumsum([-(-part.shape[0] // unit) for part in self.parts])
+        ends: Ints = np.cumsum(_grid_lengths(self.parts))
         return ends
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
@@ -244,6 +260,12 @@ class _Readers:
             part, which = self.parts[owner], np.flatnonzero(owners == owner)
             within = places[which]
             within[:, 0] -= self._ends[owner - 1] if owner else 0
-            lengths = part.shape[0] - within[:, 0] * self.chunk_shape[0]
+            unit = part.chunk_shape[0]
+            lengths = np.minimum(unit, part.shape[0] - within[:, 0] * unit)
             clipped = zip(which.tolist(), lengths.tolist(), strict=True)
             part.read_chunks(within, [outs[chunk][:length] for chunk, length in clipped])
+
+
+def _grid_lengths(parts: Sequence[Chunked]) -> Ints:
+    """Return the number of chunks of each array along axis 0."""
+    return np.array([-(-part.shape[0] // part.chunk_shape[0]) for part in parts])

@@ -28,12 +28,20 @@ from oocdata.testing import sample_array
 
 
 def joined(
-    lengths: list[int], row: tuple[int, ...], chunk: tuple[int, ...], axis: int = 0
+    lengths: list[int],
+    row: tuple[int, ...],
+    chunk: tuple[int, ...],
+    axis: int = 0,
+    steps: list[int] | None = None,
 ) -> tuple[NDArray[Any], list[CountingReader], Concat]:
-    """Return an array, the readers of its parts, and their concatenation."""
+    """Return an array, the readers of its parts, and their concatenation.
+
+    `steps` are the lengths of the parts' chunks along axis 0, if they differ.
+    """
     array = sample_array((sum(lengths), *row))
     parts = [np.moveaxis(part, 0, axis) for part in np.split(array, np.cumsum(lengths)[:-1])]
-    readers = [CountingReader(part, chunk) for part in parts]
+    shapes = [(step, *chunk[1:]) for step in steps or [chunk[0]] * len(parts)]
+    readers = [CountingReader(part, shape) for part, shape in zip(parts, shapes, strict=True)]
     source = Concat(tuple(Chunked(reader) for reader in readers), axis)
     return np.moveaxis(array, 0, axis), readers, source
 
@@ -52,7 +60,8 @@ def test_any_boxes(data: st.DataObject) -> None:
     row = data.draw(st.sampled_from([(3,), (2, 4)]))
     shape = min(lengths), *row
     chunk = tuple(data.draw(st.integers(1, length)) for length in shape)
-    array, readers, source = joined(lengths, row, chunk)
+    longer = st.tuples(*(st.integers(chunk[0], min(chunk[0] + 2, length)) for length in lengths))
+    array, readers, source = joined(lengths, row, chunk, steps=list(data.draw(longer)))
     extent = Extent.of(tuple(data.draw(st.integers(1, length)) for length in shape))
     limits = [n - span for n, span in zip(array.shape, extent.lengths, strict=True)]
     origins = np.array(
@@ -151,6 +160,24 @@ def test_rows_that_chunks_cut_are_gathered_from_blocks_of_all_arrays() -> None:
     cache.forget()
     assert_array_equal(columns.take(np.arange(200)), array[:, 2:4])
     assert decoded(readers) == [4] * 5
+
+
+@pytest.mark.parametrize("row", [(6, 6), (6, 2)], ids=["whole rows", "cut rows"])
+def test_chunks_of_different_lengths(row: tuple[int, int]) -> None:
+    """As h5py chooses them for arrays of different lengths."""
+    width, cut = row
+    array, readers, source = joined([50, 51, 52, 7], (width,), (10, cut), steps=[10, 11, 12, 7])
+    view = View.of(source)
+    rows = np.random.default_rng(0).permutation(160)
+    assert_array_equal(view.take(rows), array[rows])
+    pieces = width // cut
+    assert decoded(readers) == [5 * pieces, 5 * pieces, 5 * pieces, pieces]
+    windows = view.windows(3, 1)  # of both single and several rows: nothing is decoded again
+    x, y = windows.take(np.arange(len(windows)))
+    starts = np.arange(157)
+    assert_array_equal(x, array[starts[:, None] + np.arange(3)])
+    assert_array_equal(y.reshape(len(starts), width), array[starts + 3])
+    assert decoded(readers) == [0] * 4
 
 
 def test_arrays_opened_twice_and_pickled_ones_share_chunks() -> None:
