@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import CancelledError
 from contextlib import closing, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 from weakref import finalize
@@ -274,12 +275,12 @@ class _Threads:
         self._running[number] = None
         try:
             if self._closed:
-                return []
+                raise CancelledError
             run = self._pass.run(number)
             with nullcontext() if self._prefetch is None else self._prefetch.reading(number):
                 return self._finish(self._reader(run))
         except BaseException:
-            self._failed = True
+            self._failed |= not self._closed
             raise
         finally:
             del self._running[number]
@@ -289,7 +290,7 @@ class _Threads:
     def close(self, ahead: Sequence[Any]) -> None:
         # Without waiting: the garbage collector may close this object in any thread, also in one
         # of the pool's own threads, or in one that holds a lock which they need. Reads that have
-        # not begun return at once.
+        # not begun end at once.
         self._closed = True
         if self._prefetch is not None:
             self._prefetch.close()

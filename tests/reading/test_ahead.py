@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -125,6 +126,29 @@ def test_reads_of_a_pass_that_was_broken_off_take_the_room_of_the_next(memory: A
     while account().ending:
         time.sleep(0.001)
     assert len(list(loader.epoch(0, parallel=4))) == 64
+
+
+def test_a_run_that_was_not_begun_when_its_pass_was_closed_is_not_empty() -> None:
+    """A thread that still waits for it must not take it for a run without batches."""
+    begun, free = threading.Event(), threading.Event()
+
+    def wait(x: np.ndarray) -> np.ndarray:
+        begun.set()
+        assert free.wait(60)
+        return x
+
+    mapped = ooc.open(np.arange(8.0)).map(wait, spec=ooc.ArraySpec((), np.dtype("f8")))
+    loader = mapped.batches(1)
+    reader = Reader(loader, parallel=1, prefetch=2, runs_in_use=1)
+    runs = reader.begin(loader.pass_from(0))
+    runs._begin()
+    assert begun.wait(60)
+    not_begun = runs._ahead[1]
+    runs.close()
+    free.set()
+    with pytest.raises(CancelledError):
+        not_begun()
+    reader.close()
 
 
 def test_later_passes_are_read_by_the_same_threads() -> None:
