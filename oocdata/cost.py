@@ -56,7 +56,7 @@ def chunk_bytes(source: Source, storage: Storage) -> int:
 
 def cached_bytes(source: Source, storage: Storage) -> int:
     """Return the bytes of an array that the cache may hold."""
-    most = cache_share() // 2
+    most = cache_share()
     cached = min(most, sum(nbytes for nbytes in storage.cached_whole if nbytes <= most))
     if storage.chunks is not None:
         grid = [-(-n // chunk) for n, chunk in zip(source.shape, storage.chunks, strict=True)]

@@ -21,13 +21,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat
 from oocdata.engines.copying import read_to
@@ -42,7 +40,7 @@ from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import Relabelled
 from oocdata.memory import cache_share
 
-__all__ = ["CachedRows", "blocked", "fits"]
+__all__ = ["CachedRows", "blocked"]
 
 _SHORT = 4096
 """Bytes of a run up to which a read request costs more than an additional copy."""
@@ -223,7 +221,7 @@ class CachedRows(WithStorage):
             self._cached = source.in_blocks(chunk_shape)
         else:
             reading = storage.reading
-            if self._nbytes <= cache_share() // 2:
+            if self._nbytes <= cache_share() // 8 * 7:
                 reading = "small rows, in blocks that are each read once and cached"
             storage = replace(storage, reading=reading, cached_whole=(self._nbytes,))
             self._cached = _in_blocks(source, storage, chunk_shape)
@@ -247,7 +245,8 @@ class CachedRows(WithStorage):
         if self._cut_axes:
             nbytes = prod(self.chunk_shape) * self.dtype.itemsize
             return _MIN_CACHED_BLOCKS * nbytes <= cache_share()
-        return fits(self, self._nbytes)
+        assert isinstance(self._cached, Chunked)
+        return self._cached.fits_in_cache()
 
     def read(
         self,
@@ -284,19 +283,3 @@ class CachedRows(WithStorage):
         row = self._nbytes // self.shape[0]
         short = len(lengths) >= self._few and row * int(lengths.sum()) <= _SHORT * len(lengths)
         return self._cached if short and self._fits() else self.source
-
-
-_fitting: WeakKeyDictionary[Source, int] = WeakKeyDictionary()
-"""Arrays that are cached whole, with their bytes. If they exceeded the cache, they would evict one
-another."""
-
-
-def fits(source: Source, nbytes: int) -> bool:
-    """Return whether a whole array may be cached, beside the arrays that already are."""
-    if source in _fitting:
-        return True
-    with cache.lock:
-        if nbytes + sum(_fitting.values()) > cache_share() // 2:
-            return False
-        _fitting[source] = nbytes
-    return True

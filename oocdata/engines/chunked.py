@@ -170,6 +170,10 @@ class Chunked:
         """Whether the reader decodes in threads of its own."""
         return self.reader.own_threads
 
+    def fits_in_cache(self) -> bool:
+        """Return whether all chunks may stay in memory; see `Cache.keeps`."""
+        return cache.keeps(self._cache)
+
     def in_blocks(self, chunk_shape: tuple[int, ...]) -> Chunked:
         """Return the same array, which caches blocks of this shape in place of chunks."""
         return Chunked(self.reader, chunk_shape)

@@ -110,7 +110,7 @@ class Storage:
         `oocdata.engines.byte_rows.size_counts`. Empty for other rows.
     cached_whole : tuple of int
         Sizes in bytes of arrays that are cached besides `chunks`, each as a whole if it fits;
-        see `oocdata.engines.blocked.fits`.
+        see `oocdata.engines.cache.Cache.keeps`.
     scratch_bytes : int
         Bytes of scratch memory that a read takes besides `out`, where that is much.
     annotations : callable

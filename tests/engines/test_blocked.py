@@ -356,7 +356,7 @@ def test_small_arrays_together_stay_within_their_share(
     tmp_path: Path, lengths_read: list[int]
 ) -> None:
     array = sample_array((100_000, 7), "<i4")
-    set_memory(16 << 20)  # 4 MiB for small rows
+    set_memory(10 << 20)  # 5 MiB for small rows
     np.save(tmp_path / "b.npy", array + 1)
     first = View.of(saved(tmp_path, array))
     second = View.of(blocked(open_npy(str(tmp_path / "b.npy")), (0,)))
@@ -369,6 +369,29 @@ def test_small_arrays_together_stay_within_their_share(
     gc.collect()
     second.take(rows)  # there is room now
     assert sum(lengths_read) > 100 * 28
+
+
+def test_more_than_half_of_the_cache_is_used_only_while_nothing_else_is_cached(
+    tmp_path: Path, lengths_read: list[int]
+) -> None:
+    array = sample_array((100_000, 7), "<i4")
+    set_memory(8 << 20)  # 4 MiB are cached
+    small = View.of(saved(tmp_path, array))
+    rng = np.random.default_rng(0)
+    for _ in range(10):
+        rows = rng.integers(0, len(array), 1000)
+        assert_array_equal(small.take(rows), array[rows])
+    assert sum(lengths_read) == array.nbytes
+    large = sample_array((40, 1 << 16), "u1")
+    chunks, decoded = counted(large, 1, 1 << 16)
+    lengths_read.clear()
+    for row in [*range(40)] * 4:  # 2.5 MiB of chunks, which need the room
+        assert_array_equal(chunks.take([row])[0], large[row])
+        rows = rng.integers(0, len(array), 50)
+        assert_array_equal(small.take(rows), array[rows])
+    assert decoded.total() <= 2 * 40
+    assert sum(lengths_read) <= 4 * 40 * 50 * 28  # no block is read again, a MiB for a row
+    assert cache.nbytes <= 4 << 20
 
 
 def test_rows_with_other_bytes_between_them_are_not_cached(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from zarr.codecs import BytesCodec, Crc32cCodec, TransposeCodec, ZstdCodec
 
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines import blocked, many_files, runs
+from oocdata.engines import many_files, runs
+from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source
@@ -30,11 +31,13 @@ from oocdata.testing import SourceConformance, sample_array
 
 ARRAY = sample_array((20, 6, 5)) + 1
 
+_FITS = Chunked.fits_in_cache
+
 
 @pytest.fixture(autouse=True)
 def small_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunk_files, "_LARGE", 1)
-    monkeypatch.setattr(chunk_files, "fits", lambda source, nbytes: False)
+    monkeypatch.setattr(Chunked, "fits_in_cache", lambda self: False)
 
 
 def write(where: Path, array: NDArray[Any] = ARRAY, **options: Any) -> None:
@@ -96,7 +99,7 @@ def test_all_else_is_read_by_whole_chunks(tmp_path: Path, options: dict[str, Any
 
 
 def test_a_small_array_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(chunk_files, "fits", blocked.fits)
+    monkeypatch.setattr(Chunked, "fits_in_cache", _FITS)
     write(tmp_path / "a")
     source = opened(tmp_path / "a")
     _, bytes_of = count_bytes(monkeypatch)
@@ -104,8 +107,9 @@ def test_a_small_array_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert_array_equal(read(source, [19, 3, 3]), ARRAY[[19, 3, 3]])
     assert not bytes_of
     with monkeypatch.context() as patched:
-        patched.setattr(blocked, "cache_share", lambda: 0)
-        assert_array_equal(read(opened(tmp_path / "a"), [19, 3]), ARRAY[[19, 3]])
+        patched.setattr(cache, "budget", lambda: 0)
+        write(tmp_path / "b")
+        assert_array_equal(read(opened(tmp_path / "b"), [19, 3]), ARRAY[[19, 3]])
     assert bytes_of == [240]
 
 

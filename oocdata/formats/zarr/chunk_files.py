@@ -18,7 +18,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.blocked import fits
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, OpenFile, version_number
 from oocdata.engines.many_files import read_files
@@ -80,7 +79,7 @@ class ChunkFiles(Strided):
         self._files: dict[int, OpenFile] = {}
         # Small arrays are read whole and cached, instead of opening files again: 2.8 times as fast
         # by NumPy iteration, 1.7 times through `to_tf`.
-        self._chunks, self._nbytes = Chunked(reader), prod(metadata.shape) * stored.itemsize
+        self._chunks = Chunked(reader)
 
     def read(
         self,
@@ -90,7 +89,7 @@ class ChunkFiles(Strided):
         places: NDArray[np.int64] | None = None,
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
-        read = self._chunks.read if fits(self, self._nbytes) else super().read
+        read = self._chunks.read if self._chunks.fits_in_cache() else super().read
         read(origins, extent, out, places)
 
     read_to = read
