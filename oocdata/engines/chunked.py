@@ -33,6 +33,7 @@ from oocdata.engines.gather import (
     chunk_parts,
     plan_rows,
     suits_items,
+    take_boxes,
     take_rows,
 )
 from oocdata.engines.parts import JoinedParts
@@ -48,6 +49,9 @@ _MOST_CHUNKS = 1 << 62
 
 _TASK_BYTES = 1 << 18
 """Bytes of a block that one thread decodes at a time."""
+
+_FEW_CUT = 8
+"""Boxes of small rows are located as a whole if at most one in this many is cut by chunks."""
 
 _ITEMS = 1 << 14
 """Items gathered at a time: few enough that their places stay in the processor's cache."""
@@ -298,14 +302,17 @@ class Chunked:
         out: NDArray[Any],
         places: NDArray[np.int64] | None,
     ) -> None:
-        axes = len(plan.chunk)
-        points = origins[:, :axes]
+        points = origins[:, : len(plan.chunk)]
+        targets = places  # place of each point in `out`; None if they are in order
         if plan.steps is not None:
-            points = (points[:, None] + plan.steps).reshape(-1, axes)
-        targets = None  # place of each point in `out`; None if they are in order
-        if places is not None:
-            each = len(points) // len(origins)
-            targets = (places[:, None] * each + np.arange(each)).ravel()
+            cut = self._read_boxes(plan, points, out, places)
+            if not len(cut):
+                return
+            each, axes = plan.steps.shape
+            if places is not None or len(cut) < len(points):
+                boxes = cut if places is None else places[cut]
+                targets = (boxes[:, None] * each + np.arange(each)).ravel()
+            points = (points[cut, None] + plan.steps).reshape(-1, axes)
         numbers, rows = plan.located(points)
         if len(plan.columns) == 1:
             chunks = numbers + (plan.numbers + self._first)
@@ -318,6 +325,35 @@ class Chunked:
                     take_rows(plan, plan.columns, pin.memory, slots, None, rows, out, targets)
                 return
         self._read_columns(plan, numbers, rows, out, targets)
+
+    def _read_boxes(
+        self,
+        plan: RowPlan,
+        points: NDArray[np.int64],
+        out: NDArray[Any],
+        places: NDArray[np.int64] | None,
+    ) -> NDArray[np.int64]:
+        """Fill boxes of small rows; return the numbers of those that must be read point by point.
+
+        `points` holds the first point of each box. Boxes that chunks cut are filled too, with other
+        rows, if they are few: it takes less time than leaving them out.
+        """
+        every = np.arange(len(points))
+        if plan.steps is None or plan.offsets is None:
+            return every
+        numbers, rows = plan.located(points)
+        cut = np.flatnonzero(plan.located(points + plan.steps[-1])[0] != numbers)
+        if len(cut) > len(points) // _FEW_CUT:
+            return every
+        chunks = numbers + (plan.numbers + self._first)
+        pin = self._cache.find(chunks) or self._cache.find_or_load(
+            chunks, self._decode, self.own_threads
+        )
+        if pin is None:
+            return every
+        with pin:
+            take_boxes(plan, pin.memory, pin.slots * plan.rows + rows, out, places)
+        return cut
 
     def _read_columns(
         self,

@@ -1,0 +1,96 @@
+"""Boxes of small rows out of cached chunks: located and copied as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from counting import counted
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from oocdata.box import Extent
+from oocdata.engines import chunked, gather
+from oocdata.engines.cache import cache
+from oocdata.testing import boxes_of, sample_array
+
+
+@st.composite
+def cases(draw: Any) -> tuple[Any, ...]:
+    """Return an array, a shape of chunks that hold whole rows, boxes, and where they go."""
+    outer = draw(st.sampled_from([(300,), (5, 60), (40, 7)]))
+    inner = draw(st.sampled_from([(), (1,), (3,), (2, 5)]))
+    dtype = draw(st.sampled_from(["u1", "<i4", "<f8"]))
+    chunk = tuple(draw(st.integers(1, length)) for length in outer)
+    extent = []
+    for length in outer:
+        stride = draw(st.integers(1, 3))
+        extent.append((draw(st.integers(1, (length - 1) // stride + 1)), stride))
+    lengths, strides = zip(*extent, strict=True)
+    box = Extent((*lengths, *inner), (*strides, *(1 for _ in inner)))
+    seed = draw(st.integers(0, 99))
+    rng = np.random.default_rng(seed)
+    count = draw(st.integers(1, 40))
+    ends = [n - span + 1 for n, span in zip((*outer, *inner), box.spans, strict=True)]
+    origins = rng.integers(0, ends, (count, len(ends)))
+    return sample_array((*outer, *inner), dtype), chunk, box, origins, draw(st.booleans()), seed
+
+
+@pytest.mark.parametrize("few", [1, 8])
+@given(case=cases(), out_dtype=st.sampled_from([None, "f8"]), swapped=st.booleans())
+@settings(max_examples=150, deadline=None)
+def test_any_boxes(few: int, case: tuple[Any, ...], out_dtype: str | None, swapped: bool) -> None:
+    array, chunk, extent, origins, scattered, seed = case
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(chunked, "_FEW_CUT", few)  # 1: also if all are cut
+        patched.setattr(gather, "_POINTS_AT_ONCE", 50)
+        patched.setattr(gather, "_RUN_BYTES", 50)
+        source = counted(array, *chunk, *array.shape[len(chunk) :])[0].source
+        expected = boxes_of(array, origins, extent)
+        places = np.random.default_rng(seed).permutation(2 * len(origins))[: len(origins)]
+        shape = (2 * len(origins) if scattered else len(origins), *extent.lengths)
+        out = np.full(shape, 77, out_dtype or array.dtype)
+        if swapped and out.ndim > 1:
+            out = out.swapaxes(0, 1).copy().swapaxes(0, 1)
+        last = np.array(array.shape) - extent.spans  # its chunk is decoded first
+        source.read(last[None], extent, np.empty((1, *extent.lengths), array.dtype))
+        source.read(origins, extent, out, places if scattered else None)
+        assert_array_equal(out[places] if scattered else out, expected)
+        left = np.delete(out, places, axis=0) if scattered else np.empty(0)
+        assert (left == 77).all()
+
+
+@pytest.mark.parametrize(("dtype", "width"), [("u1", 2), ("f4", 17)])
+def test_windows_are_located_once_each(
+    monkeypatch: pytest.MonkeyPatch, dtype: str, width: int
+) -> None:
+    """Points are located one by one for those windows alone that two chunks share."""
+    array = sample_array((4000, width), dtype)
+    view, decoded = counted(array, 1000, width)
+    located: list[int] = []
+    real = gather.RowPlan.located
+
+    def counting(self: gather.RowPlan, points: np.ndarray) -> Any:
+        located.append(len(points))
+        return real(self, points)
+
+    monkeypatch.setattr(gather.RowPlan, "located", counting)
+    starts = np.random.default_rng(0).permutation(3936)[:1000]
+    got = view.windows(64).take(starts)
+    assert_array_equal(got, array[starts[:, None] + np.arange(64)])
+    cut = int((starts % 1000 > 1000 - 64).sum())
+    assert 20 < cut < 125
+    assert sum(located) == 2 * 1000 + cut * 64
+    assert decoded.total() == 4
+
+
+def test_more_chunks_than_may_be_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    array = sample_array((4000, 3), "<i4")
+    view, decoded = counted(array, 100, 3)
+    monkeypatch.setattr(cache, "budget", lambda: 20 * 1200)
+    cache.forget()
+    starts = np.random.default_rng(0).permutation(3990)[:500]
+    assert_array_equal(view.windows(4).take(starts), array[starts[:, None] + np.arange(4)])
+    assert decoded.total() == 40
