@@ -40,6 +40,9 @@ from benchmarks.results import Figure, Results, ratio
 from benchmarks.rounds import Plan, Process, run
 from benchmarks.section import Section
 from benchmarks.sections import SECTIONS
+from benchmarks.series import INPUTS, windows_of
+from benchmarks.series import WAYS as SERIES_WAYS
+from benchmarks.series import write as write_series
 from benchmarks.stores import CASES as STORE_CASES
 from benchmarks.stores import WAYS as STORE_WAYS
 from benchmarks.stores import first_batch, resident
@@ -485,6 +488,19 @@ def test_ways_of_rows_of_unequal_length(name: str, tmp_path: Path) -> None:
         assert sum(int(np.asarray(values).sum(dtype="i8")) for values in whole) == tokens
         if kind == "padded":
             assert {int(batch.shape[1]) for batch in found} == {1024}
+
+
+@pytest.mark.parametrize("name", SERIES_WAYS)
+def test_ways_of_windows(name: str, tmp_path: Path) -> None:
+    write_series(tmp_path, 150)
+    rows = np.load(tmp_path / "series.npy")
+    found = [tuple(map(np.asarray, batch)) for batch in SERIES_WAYS[name](tmp_path)()]
+    assert sum(map(windows_of, found)) == 150
+    inputs, targets = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    order = np.argsort(inputs[:, 0, 0])
+    starts = np.argsort(rows[:150, 0])
+    np.testing.assert_array_equal(inputs[order], rows[starts[:, None] + np.arange(INPUTS)])
+    np.testing.assert_array_equal(targets[order].reshape(150, -1), rows[starts + INPUTS])
 
 
 @pytest.fixture(scope="module")
