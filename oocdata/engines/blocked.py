@@ -109,9 +109,9 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
         # Gaps between several datasets are not read.
         if source.chunk_offsets is None and span > 2 * nbytes:
             step = min(source.strides[axis] for axis in axes if source.shape[axis] > 1)
-            if step > run + GAP or not source.storage().is_remote:
+            if step > (run + GAP if source.storage().is_remote else _SHORT):
                 return source
-            # A field of rows in a store: the gaps would be fetched too, so do that only once.
+            # A field of rows: the gaps are read too, so do that only once.
             block_bytes = block_bytes * nbytes // span
         return CachedRows(source, _block_shape(source, order, block_bytes))
     return _interleaved(source, axes, element)

@@ -394,10 +394,26 @@ def test_more_than_half_of_the_cache_is_used_only_while_nothing_else_is_cached(
     assert cache.nbytes <= 4 << 20
 
 
-def test_rows_with_other_bytes_between_them_are_not_cached(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", sample_array((1000, 10)))
+def test_rows_far_apart_are_not_cached(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", sample_array((1000, 10), "f8"))
     mapped = np.load(tmp_path / "a.npy", mmap_mode="r")
-    assert isinstance(blocked(open_array(mapped[::50]), (0,)), Strided)
+    assert isinstance(blocked(open_array(mapped[::50]), (0,)), CachedRows)  # 4,000 bytes
+    assert isinstance(blocked(open_array(mapped[::52]), (0,)), Strided)
+
+
+def test_each_row_of_a_field_is_read_once(tmp_path: Path, lengths_read: list[int]) -> None:
+    records = np.zeros(3000, [("image", "u1", (90,)), ("label", "<i4")])
+    records["label"] = sample_array((3000,), "<i4")
+    np.save(tmp_path / "a.npy", records)
+    labels, rng = ooc.open(tmp_path / "a.npy")["label"], np.random.default_rng(0)
+    lengths_read.clear()
+    for epoch in range(3):
+        rows = rng.permutation(3000)
+        assert_array_equal(labels.take(rows), records["label"][rows])
+        if not epoch:
+            assert 0 < sum(lengths_read) <= records.nbytes
+            lengths_read.clear()
+    assert not lengths_read
 
 
 def test_a_file_open_for_writing_is_never_cached(tmp_path: Path) -> None:
