@@ -217,7 +217,7 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     # for sparse rows, the arrays as stored.
     elements = ahead.together * loader.largest_batch
     reading = loader.input_bytes(ahead.together)
-    reading += loader.batch_bytes if loader.dataset.is_mapped else 0
+    reading += ahead.together * loader.batch_bytes if loader.dataset.is_mapped else 0
     if ahead.together > 1:  # `to_tf` copies what does not begin at aligned addresses
         reading += ahead.together * sum(n for n in loader.array_bytes if n % ALIGNMENT)
     reading += max(storage.scratch_bytes for storage in storages)

@@ -50,6 +50,11 @@ _COPIED_BYTES = 256 << 10
 """Arrays whose batches are not a multiple of the alignment are read several steps at a time, and
 copied to aligned memory, up to this size of a batch."""
 
+_MAPPED_STEPS, _MAPPED_BYTES = 16, 2 << 20
+"""Most steps of a run of mapped functions, and bytes of their arguments and results. Through
+`to_tf`, batches of 32 small pictures (100 KB as float32) come 3.4 times as fast as one by one, of
+500 KB 1.4 times. The memory of larger results, which is not recycled, would be mapped anew."""
+
 _RUNS_IN_A_WINDOW = 4
 """Runs of steps in a window of a block shuffle, at least: when a run ends in one window, the chunks
 of the window before it are no longer needed."""
@@ -208,8 +213,11 @@ class Loader(Epochs):
     @property
     def steps_together(self) -> int:
         """Number of steps that iteration reads at once; see `oocdata.runs`."""
-        if self.dataset.is_mapped:  # mapped functions are called with one batch at a time
-            return 1
+        if self.dataset.is_mapped:
+            nbytes = self.batch_bytes + self.input_bytes()
+            together = steps_together(len(self), nbytes, far=self.dataset.is_refetched)
+            together = min(together, _MAPPED_STEPS, max(1, _MAPPED_BYTES // max(1, nbytes)))
+            return 1 if self.workers else together  # slow functions: each process takes a step
         sparse = any(leaf.form == "sparse" for leaf in leaves(self.dataset.spec))
         if sparse and self.batch_bytes > _COPIED_BYTES:
             return 1  # TensorFlow would copy each of several steps that share an array
@@ -335,33 +343,45 @@ class Loader(Epochs):
 
     def requests(self, run: Run) -> tuple[ArrayRequest, ...]:
         """Return the boxes of the elements of a run; reads nothing."""
+        return self._requests(self.dataset, run)
+
+    def _requests(self, dataset: Dataset, run: Run) -> tuple[ArrayRequest, ...]:
         positions = np.concatenate(self.steps.run(run.start, run.stop, run.epoch))
         # No mapped function draws from it: all randomness here is keyed by position.
         draw = Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
-        return self.dataset.requests(positions, draw)
+        return dataset.requests(positions, draw)
 
     def read(self, run: Run) -> list[Batch]:
         """Read a run of steps whose bytes in stores have been requested; see `run`."""
-        if self.dataset.is_mapped:
-            batches = []
-            for step in range(run.start, run.stop):
-                positions = self.steps.positions(step, run.epoch)
-                draw = Draw(self.seed, run.epoch, step, self.steps.lane, positions)
-                batches.append(self.dataset.gather(positions, draw))
-            return batches
+        dataset = self.dataset
+        if not dataset.is_mapped:
+            return self._read(dataset, run)
+        numbers = range(run.start, run.stop)
+        each = [self.steps.positions(step, run.epoch) for step in numbers]
+        draws = [
+            Draw(self.seed, run.epoch, step, self.steps.lane, positions)
+            for step, positions in zip(numbers, each, strict=True)
+        ]
+        if len(each) > 1 and isinstance(dataset, Map) and not dataset.source.is_mapped:
+            return [*map(dataset.apply, self._read(dataset.source, run), draws)]
+        return [*map(dataset.gather, each, draws)]
+
+    def _read(self, dataset: Dataset, run: Run) -> list[Batch]:
+        """Read a run of steps of a dataset without mapped functions."""
         lengths = self.steps.lengths(run.start, run.stop)
         read = buffers.Read()
         # Room for a full run, although the last run of an epoch may be shorter.
         room = self.steps_together * self.batch_size // self.num_shards
-        columns = (request.read_parts(lengths, read, room) for request in self.requests(run))
-        return batches_of(columns, self.dataset.spec)
+        requests = self._requests(dataset, run)
+        columns = (request.read_parts(lengths, read, room) for request in requests)
+        return batches_of(columns, dataset.spec)
 
     def pass_from(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
         """Return the pass over `epochs` epochs that begins at step `start` of the first."""
         steps = len(self)
         return Pass(
             epoch * steps + start, epochs * steps - start, steps, self.steps_together,
-            grows=self.chunked or self.dataset.is_remote,
+            grows=self.chunked or self.dataset.is_remote or self.dataset.is_mapped,
             last_alone=bool(self.steps.used % self.batch_size),
         )  # fmt: skip
 

@@ -206,20 +206,48 @@ def test_shards_share_reads_too() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        lambda view: view.map(lambda x: x + 1).batches(16),
+        lambda view: view.map(lambda x: np.zeros((len(x), 100_000))).batches(16),
+        lambda view: view.map(lambda x: x + 1).batches(16, workers=1),
         lambda view: View.of(RecordingSource(np.zeros((3200, 10001)))).batches(15),
         lambda view: view[:100].batches(16),
     ],
-    ids=["a function gets its batches one by one", "large and unaligned", "a short epoch"],
+    ids=["large results of a function", "worker processes", "large and unaligned", "a short epoch"],
 )
 def test_steps_that_are_read_one_by_one(make: Any) -> None:
     source = RecordingSource(np.arange(3200.0))
     loader = make(View.of(source))
     assert loader.steps_together == 1
-    if loader.dataset.sources() == [source]:
+    if loader.dataset.sources() == [source] and not loader.workers:
         list(loader)
         # A map reads one more element, to infer its spec.
         assert len(source.reads) - len(loader) in (0, 1)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_function_gets_one_batch_at_a_time(nested: bool) -> None:
+    source = RecordingSource(np.arange(3200.0))
+    lengths: list[int] = []
+
+    def add_noise(x: Any, rng: np.random.Generator) -> Any:
+        lengths.append(len(x))
+        x += rng.random(len(x))  # in place: the batch is its own
+        return x
+
+    dataset: Any = View.of(source).map(add_noise, rng=True, spec=ooc.ArraySpec((), "f8"))
+    if nested:
+        dataset = ooc.zip(dataset, View.of(source)).map(lambda x, y: x + y)
+    loader = dataset.batches(15, shuffle=True, seed=3)
+    assert loader.steps_together == 16
+    expected = [loader.batch(step, 1) for step in range(len(loader))]
+    lengths.clear()
+    source.reads.clear()
+    found = list(loader.epoch(1))
+    for batch, alone in zip(found, expected, strict=True):
+        assert_array_equal(batch, alone)
+    assert sorted(lengths) == [5] + [15] * 213
+    # Arguments of a run are read at once, unless they are results of functions themselves.
+    assert len(source.reads) == (2 * 214 if nested else 17)
+    assert_array_equal(np.concatenate([*loader.to_tf(start=(1, 0))]), np.concatenate(expected))
 
 
 def test_a_run_reads_no_step_but_its_own() -> None:

@@ -123,7 +123,10 @@ class Map(Dataset):
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
     ) -> Batch:
         """Return the results of the function, checked against the spec."""
-        batch = self.source.assemble(arrays, positions, draw)
+        return self.apply(self.source.assemble(arrays, positions, draw), draw)
+
+    def apply(self, batch: Batch, draw: Draw) -> Batch:
+        """Return the results of the function on a batch of the source, checked against the spec."""
         length = len(next(leaves(batch)))
         if length == 0:  # don't call the function on an empty batch
             empty: Batch = map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
