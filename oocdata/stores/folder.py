@@ -33,7 +33,7 @@ from weakref import WeakSet, WeakValueDictionary
 from oocdata.engines.atomic import atomic_file
 from oocdata.engines.files import Descriptor
 from oocdata.errors import ArgumentError, CacheFolderWarning
-from oocdata.index import as_count
+from oocdata.index import as_count, as_path
 from oocdata.stores.cache_files import SECONDS_A_USE, read_header
 from oocdata.stores.entry import Entry
 
@@ -325,7 +325,7 @@ class CacheFolder:
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
-    return os.path.abspath(os.path.expanduser(os.fspath(path)))
+    return os.path.abspath(as_path("cache", path))
 
 
 def _header(path: str) -> dict[str, Any] | None:
