@@ -87,11 +87,15 @@ def as_flag(name: str, value: Any) -> bool:
     return bool(value)
 
 
-def as_path(name: str, value: Any) -> str:
-    """Return a local path as a str, with ``~`` expanded."""
+def as_path(name: str, value: Any, *, allows_url: bool = False) -> str:
+    """Return a local path as a str, with ``~`` expanded; raise if it is a URL, unless allowed."""
     if not isinstance(value, str | bytes | os.PathLike):
         raise ArgumentError(f"`{name}` must be a path; got {value!r}.")
-    return os.path.expanduser(os.fsdecode(value))
+    path = os.fsdecode(value)
+    if "://" in path and not allows_url:
+        scheme = path.partition("://")[0]  # the rest may hold a password
+        raise ArgumentError(f"`{name}` must be a path on this machine; got a URL, {scheme}://….")
+    return os.path.expanduser(path)
 
 
 def as_axes(axes: Iterable[Any], ndim: int) -> list[int] | None:

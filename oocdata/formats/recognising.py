@@ -141,8 +141,8 @@ def _format_at(url: str) -> Format:
     from oocdata.stores.files import StoredFile
     from oocdata.stores.versions import fetch_small, was_requested
 
+    address = Address.of(url)  # raises for a credential before any message can show it
     name = url.rstrip("/")
-    address = Address.of(name)  # raises for a credential before any message can show it
     _refuse_foreign(url, [name], at_url=True)
     is_file = was_requested((StoredFile, address))  # as one of several
     beginning = StoredFile.request_at(name)  # together with the objects below it
@@ -268,6 +268,8 @@ def _neighbours(path: str) -> str:
     import difflib
 
     folder = os.path.dirname(os.path.abspath(path))
+    if re.match(r"[A-Za-z0-9]{2,}:/", path):
+        return " Give a URL as text: a Path joins its two slashes."
     if not os.path.isdir(folder):
         return f" There is no folder '{folder}' either."
     near = difflib.get_close_matches(os.path.basename(path), os.listdir(folder), n=3)

@@ -83,13 +83,15 @@ class Address:
                 f"signature, and parts of the file are asked for; got one for {parts.hostname}. "
                 "Use the address of the object itself, with credentials from the environment."
             )
-        # Checked last: the message quotes the URL, which must hold no credential.
+        # Checked last: the messages quote the URL, which must hold no credential.
         if not is_user_store(url) and scheme not in _SCHEMES:
             raise UnknownFormatError(
                 f"a URL must start with {'://, '.join(_SCHEMES[:-1])}:// or https://; got "
                 f"{scheme}://. Open another store by fsspec or obstore: ooc.open(name, store=…).",
                 path=url,
             )
+        if not parts.netloc:
+            raise ArgumentError(f"`target` must name a bucket or a host; got {url!r}.")
         return cls(f"{scheme}://{parts.netloc}", unquote(parts.path.strip("/")))
 
     @property

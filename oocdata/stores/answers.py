@@ -29,8 +29,9 @@ FIRST_TRIES = 3
 _STATUS = re.compile(r"status code: (\d{3})")
 _PERMANENT = re.compile(
     "dns error|failed to lookup|kind: (Redirect|Builder)|BareRedirect|Generic LocalFileSystem error"
-    r"|source: (Header|NoContentRange|ParseContentRange)\b"
+    r"|source: (Header|NoContentRange|ParseContentRange)\b|InvalidCertificate"
 )
+_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _NOT_A_FOLDER = "kind: NotADirectory"
 _ADDRESS = re.compile(r"\S+://\S+")
 
@@ -78,6 +79,7 @@ def is_unanswered(error: Exception) -> bool:
 def to_source_error(error: Exception, url: str) -> SourceError:
     """Return an error of the client as one of this package, without headers and signatures."""
     name, status = type(error).__name__, _STATUS.search(str(error))
+    certificate = _CERTIFICATE.search(str(error))
     kind: type[SourceError] = SourceError
     if isinstance(error, FileNotFoundError) or _NOT_A_FOLDER in str(error):
         kind = MissingFileError
@@ -99,7 +101,7 @@ def to_source_error(error: Exception, url: str) -> SourceError:
     elif name == "NotSupportedError":
         message = (
             "the server must answer requests for parts of a file; it sends the whole file "
-            "whatever is asked for. Download the file, or use another server."
+            "whatever is asked for, or the file is empty. Download the file, or use another server."
         )
     elif isinstance(error, TimeoutError):
         message = "the server must answer; several requests had no answer in time. Is it reachable?"
@@ -107,6 +109,11 @@ def to_source_error(error: Exception, url: str) -> SourceError:
         message = (
             f"the server must send the bytes that are asked for as they are; {error}. Does it "
             "compress what it sends (Content-Encoding)? Have it not do so."
+        )
+    elif certificate is not None:
+        message = (
+            "the server's certificate must be one that this machine trusts; the client says: "
+            f"{certificate[1]}. For an authority of your own set SSL_CERT_FILE to its certificate."
         )
     elif status is not None and status[1] == "416":
         message = (

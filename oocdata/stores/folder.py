@@ -33,7 +33,7 @@ from weakref import WeakSet, WeakValueDictionary
 from oocdata.engines.atomic import atomic_file
 from oocdata.engines.files import Descriptor
 from oocdata.errors import ArgumentError, CacheFolderWarning
-from oocdata.index import as_count
+from oocdata.index import as_count, as_path
 from oocdata.stores.cache_files import SECONDS_A_USE, read_header
 from oocdata.stores.entry import Entry
 
@@ -126,13 +126,13 @@ class CacheFolder:
                 "`cache` must be on a file system where files may have holes, or each object takes "
                 f"all its space at once; at '{self.path}' they may not (FAT, exFAT?)."
             )
-        found = self._settings()
-        if found.get("form") != _FORM:
+        found = self._saved_limit()
+        if found is None:
             raise ArgumentError(
                 f"`cache` must be a folder of this version of oocdata; '{self.path}/{_SETTINGS}' "
-                "is of none. Choose another folder, or delete that one."
+                "is of another version, or damaged. Choose another folder, or delete that one."
             )
-        self._limit = int(found["limit"])
+        self._limit = found
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
         self._stopped = False
         self._reset()
@@ -158,11 +158,11 @@ class CacheFolder:
     def at(cls, path: str | os.PathLike[str]) -> CacheFolder:
         """Return the folder at a path, the same object for all calls in this process.
 
-        A folder that had to stop writing is opened again if possible.
+        A folder that had to stop writing, or was deleted, is opened again if possible.
         """
         place = _absolute(path)
         found = _by_path.get(place)
-        if found is None or found._stopped:
+        if found is None or found._stopped or not cls.is_at(place):
             try:
                 found = _by_path[place] = cls(place)
             except ArgumentError:
@@ -172,11 +172,14 @@ class CacheFolder:
 
     # Settings -----------------------------------------------------------------------------------
 
-    def _settings(self) -> dict[str, Any]:
-        path, found = os.path.join(self.path, _SETTINGS), None
+    def _saved_limit(self) -> int | None:
+        """Return the limit in the file of settings; None if this version did not write the file."""
+        path = os.path.join(self.path, _SETTINGS)
         with suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
-            found = json.load(file)
-        return found if isinstance(found, dict) else {}
+            match json.load(file):
+                case {"form": form, "limit": int(limit)} if form == _FORM:
+                    return limit
+        return None
 
     def _save(self, limit: int, *, replaces: bool = True) -> None:
         with atomic_file(os.path.join(self.path, _SETTINGS), replaces=replaces) as file:
@@ -185,7 +188,8 @@ class CacheFolder:
     @property
     def limit(self) -> int:
         """Bytes on the disk that objects may take."""
-        self._limit = int(self._settings().get("limit", self._limit))
+        saved = self._saved_limit()
+        self._limit = self._limit if saved is None else saved
         return self._limit
 
     def set_limit(self, nbytes: int) -> None:
@@ -321,7 +325,7 @@ class CacheFolder:
 
 
 def _absolute(path: str | os.PathLike[str]) -> str:
-    return os.path.abspath(os.path.expanduser(os.fspath(path)))
+    return os.path.abspath(as_path("cache", path))
 
 
 def _header(path: str) -> dict[str, Any] | None:

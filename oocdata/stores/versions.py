@@ -120,8 +120,7 @@ def shared_lookups(cache: str | os.PathLike[str] | None = None) -> Iterator[None
     """
     lookups, folder = _opening.get()
     if cache is not None:
-        folder = os.path.abspath(os.path.expanduser(os.fspath(cache)))
-        CacheFolder.at(folder)  # raises here if it can't be used
+        folder = CacheFolder.at(cache).path  # raises here if it can't be used
     token = _opening.set(({} if lookups is None else lookups, folder))
     try:
         yield

@@ -123,7 +123,7 @@ def create(
     (<View: 20 rows of (2, 3) float32>, array([[1., 1., 1.],
            [1., 1., 1.]], dtype=float32))
     """
-    name = local_path(as_path("path", path))
+    name = local_path(as_path("path", path, allows_url=True))
     if is_url(name):
         raise ArgumentError(
             f"a file written batch by batch must lie on a disk; got {name!r}. Write it there, "

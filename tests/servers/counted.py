@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 import threading
 from collections.abc import Callable
 from contextlib import aclosing, suppress
@@ -47,6 +48,8 @@ class CountedServer:
         Seconds before each answer. For benchmarks: a test asserts nothing about time.
     address
         The address to listen at. The port is one that is free; ``url`` has both.
+    tls
+        The certificate, for HTTPS.
 
     Raises
     ------
@@ -56,8 +59,15 @@ class CountedServer:
 
     url: str
 
-    def __init__(self, *, latency: float = 0.0, address: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        *,
+        latency: float = 0.0,
+        address: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._latency = latency
+        self._tls = tls
         self._address = address
         self._changed = threading.Condition()
         self._log: list[Record] = []
@@ -77,7 +87,7 @@ class CountedServer:
     def __enter__(self) -> Self:
         listening = socket.create_server((self._address, 0), backlog=1024)
         port = listening.getsockname()[1]
-        self.url = f"http://{self._address}:{port}"
+        self.url = f"{'https' if self._tls else 'http'}://{self._address}:{port}"
         ready = threading.Event()
         name = f"test-server-{port}"
         self._thread = threading.Thread(
@@ -103,7 +113,7 @@ class CountedServer:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         server = await self._loop.create_server(
-            lambda: Connection(self._serve, self._opened), sock=listening
+            lambda: Connection(self._serve, self._opened), sock=listening, ssl=self._tls
         )
         ready.set()
         await self._stop.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 from email.utils import formatdate
 from pathlib import Path
 from typing import Literal
@@ -29,7 +30,7 @@ class RangeServer(CountedServer):
     etag
         True for a strong ETag, "weak" for a weak one (``If-Match`` never matches it), False for
         none.
-    latency, address
+    latency, address, tls
         As of ``CountedServer``.
 
     Examples
@@ -52,8 +53,9 @@ class RangeServer(CountedServer):
         etag: bool | Literal["weak"] = True,
         latency: float = 0.0,
         address: str = "127.0.0.1",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
-        super().__init__(latency=latency, address=address)
+        super().__init__(latency=latency, address=address, tls=tls)
         self.folder = Path(folder).resolve()
         self._etag = etag
 

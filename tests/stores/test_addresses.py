@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import ssl
 import traceback
 from base64 import b64encode
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,11 @@ import obstore.store
 import pytest
 import typer.testing
 import zarr
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from numpy.testing import assert_array_equal
 from servers.faults import Refuse
 from servers.proxy import FaultProxy
@@ -374,6 +382,49 @@ def test_a_signature_of_the_environment_is_told_nowhere(
     assert told
     for text in told:
         assert SECRET not in text
+
+
+def certificate(folder: Path) -> Path:
+    """Write a certificate of 127.0.0.1, signed by its own key, and that key; return the path."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
+    hosts = x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))])
+    made = x509.CertificateBuilder().subject_name(name).issuer_name(name)
+    made = made.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    now = datetime.now(UTC)
+    made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=1))
+    signed = made.add_extension(hosts, critical=False).sign(key, hashes.SHA256())
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    (folder / "key.pem").write_bytes(private)
+    (folder / "certificate.pem").write_bytes(signed.public_bytes(Encoding.PEM))
+    return folder / "certificate.pem"
+
+
+def test_https(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate that is not trusted is told at once, and may be by the environment."""
+    np.save(tmp_path / "a.npy", ROWS)
+    path = certificate(tmp_path)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(path, tmp_path / "key.pem")
+    with RangeServer(tmp_path, tls=tls) as server:
+        before = link().traffic.again
+        with pytest.raises(SourceError, match=r"certificate.*UnknownIssuer.*SSL_CERT_FILE"):
+            ooc.open(f"{server.url}/a.npy")
+        assert link().traffic.again == before
+        monkeypatch.setenv("SSL_CERT_FILE", str(path))
+        client.cache_clear()
+        check(ooc.open(f"{server.url}/a.npy"))
+
+
+@pytest.mark.parametrize("url", ["s3://", "https:///a.npy"])
+def test_a_url_without_a_host(url: str) -> None:
+    with pytest.raises(ArgumentError, match=f"name a bucket or a host; got '{url}'"):
+        ooc.open(url)
+
+
+def test_a_url_as_a_path() -> None:
+    with pytest.raises(MissingFileError, match="Give a URL as text"):
+        ooc.open(Path("s3://bucket/a.npy"))
 
 
 def test_every_scheme_is_known() -> None:

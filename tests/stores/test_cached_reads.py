@@ -287,6 +287,24 @@ def test_nothing_is_kept_of_stores_that_were_opened_here(folder: Path, tmp_path:
     assert CacheFolder.at(tmp_path / "kept").show() == []
 
 
+def test_a_folder_is_no_url(
+    server: RangeServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder named "s3:" would be made here, and an object of the store be read in its place."""
+    monkeypatch.chdir(tmp_path)
+    view = ooc.open(f"{server.url}/a.npy")
+    for call in (
+        lambda: ooc.open(f"{server.url}/a.npy", cache="s3://bucket/kept"),
+        lambda: CacheFolder.at("s3://bucket/kept"),
+        lambda: view.cache("s3://bucket/kept"),
+        lambda: ooc.save_split("s3://bucket/split.json", view, view.split(0.5, 0.5)),
+        lambda: ooc.load_split("s3://bucket/split.json", view),
+    ):
+        with pytest.raises(ArgumentError, match=r"must be a path on this machine; got .* s3://"):
+            call()
+    assert not any(tmp_path.iterdir())
+
+
 def test_a_folder_is_for_urls(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="`cache` must be given for URLs only"):
         ooc.open(folder / "a.npy", cache=tmp_path / "kept")

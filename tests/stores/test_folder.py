@@ -246,7 +246,7 @@ def test_wrong_calls(folder: CacheFolder, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="`cache` must be a folder that can be written"):
         CacheFolder.at(tmp_path / "file")
     (tmp_path / "other").mkdir()
-    for text in ("", "[]", '{"form": 0}'):
+    for text in ("", "[]", '{"form": 0}', '{"form": 1}', '{"form": 1, "limit": "64G"}'):
         (tmp_path / "other" / "oocdata-cache.json").write_text(text)
         with pytest.raises(ArgumentError, match="`cache` must be a folder of this version"):
             CacheFolder.at(tmp_path / "other")
@@ -806,6 +806,22 @@ def test_a_folder_that_stopped_is_opened_anew(tmp_path: Path) -> None:
     assert again is not first
     again.entry("s3://bucket/a", "1", 70).write(0, bytes(70))
     assert again.nbytes > 0
+
+
+def test_a_folder_that_was_deleted_is_opened_anew(tmp_path: Path) -> None:
+    first = CacheFolder.at(tmp_path / "cache")
+    shutil.rmtree(tmp_path / "cache")
+    again = CacheFolder.at(tmp_path / "cache")
+    assert again is not first
+    again.entry("s3://bucket/a", "1", 70).write(0, bytes(70))
+    assert again.nbytes > 0
+
+
+def test_a_limit_that_is_damaged_while_the_folder_is_in_use(tmp_path: Path) -> None:
+    folder = small(tmp_path, limit=1 << 20)
+    for text in ('{"form": 1, "limit": "64G"}', '{"form": 1}', ""):
+        (tmp_path / "oocdata-cache.json").write_text(text)
+        assert folder.limit == 1 << 20
 
 
 def test_a_page_is_there_only_with_its_checksum(

@@ -99,7 +99,7 @@ def convert(
         )
     plan = plan_of(
         Opening.of(source, key).view(),
-        as_path("destination", destination),
+        as_path("destination", destination, allows_url=True),
         to_key=to_key,
         chunks=chunks,
         shards=shards,
