@@ -377,8 +377,8 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
     for number, part in enumerate(parts):
         if part.is_mapped or spec_text(part.spec) != order:
             continue
-        for at, source in enumerate(part.sources()):
-            meaning, hint = _meaning(source.storage())
+        for at, storage in enumerate(_storages(part)):
+            meaning, hint = _meaning(storage)
             known, expected = first.setdefault(at, (number, meaning)) if meaning else (0, "")
             if meaning != expected:
                 raise ArgumentError(
@@ -386,6 +386,16 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
                     f"delivered as stored; dataset {known} has {expected}, dataset {number} has "
                     f"{meaning}. {hint}"
                 )
+
+
+def _storages(dataset: Dataset) -> list[Storage]:
+    """Return the storage of each array; of parts one after the other, that of the first."""
+    if isinstance(dataset, Concat):
+        return _storages(dataset.parts[0])
+    if dataset._members:
+        return [storage for part in dataset._members for storage in _storages(part)]
+    whole = getattr(dataset, "storage", None)  # a View of stacked arrays is one array
+    return [whole] if whole is not None else [each.storage() for each in dataset.sources()]
 
 
 def _meaning(storage: Storage) -> tuple[str, str]:

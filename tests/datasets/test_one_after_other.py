@@ -259,6 +259,8 @@ def test_numbers_of_other_meaning(tmp_path: Path) -> None:
     decoded = [ooc.open(tmp_path / f"{number}.h5", "u", decode=True) for number in (0, 2)]
     assert_array_equal(ooc.concat(decoded).take([1, 5]), [0.5, 2])
     assert_array_equal(ooc.concat([one.map(twice_alone), other]).take([1, 5]), [2, 1])
+    nested = ooc.zip(ooc.concat([one[:2], alike[2:]]), other)  # read from three arrays
+    assert_array_equal(ooc.concat([nested, ooc.zip(one, other)]).take([3, 5])[1], [3, 1])
     swapped = [ooc.zip({"x": one, "y": other}), ooc.zip({"y": other, "x": one})]
     assert_array_equal(ooc.concat(swapped).take([1, 5])["y"], [1, 1])
     days = np.arange("2020-01-01", "2020-01-05", dtype="M8[D]")
