@@ -26,6 +26,7 @@ from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.shared_rows import StoredRows
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
 from oocdata.engines.buffers import empty
+from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, is_all, select, take
 from oocdata.threads import cached_property
@@ -322,8 +323,8 @@ def concat(datasets: Sequence[Dataset]) -> Concat:
     Raises
     ------
     oocdata.errors.ArgumentError
-        If there are no datasets, one is a mixture, or their specs differ; the message
-        names the first dataset that differs.
+        If there are no datasets, one is a mixture, or their specs differ, or categories, units of
+        dates, or the packing of numbers; the message names the first dataset that differs.
 
     Notes
     -----
@@ -361,7 +362,50 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
                 f"{spec_text(parts[0].spec)}, dataset {number} has "
                 f"{spec_text(part.spec)}. {_conversion_hint(parts[0], part)}"
             )
+    _check_same_meaning(caller, parts)
     return parts
+
+
+def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
+    """Raise if a number that is delivered as stored has another meaning in each of two datasets.
+
+    Results of functions, and arrays of which nothing is known, are taken as they are.
+    """
+    first: dict[int, tuple[int, str]] = {}
+    """Of each array of an element, the first dataset with a known meaning, and the meaning."""
+    order = spec_text(parts[0].spec)
+    for number, part in enumerate(parts):
+        if part.is_mapped or spec_text(part.spec) != order:
+            continue
+        for at, storage in enumerate(_storages(part)):
+            meaning, hint = _meaning(storage)
+            known, expected = first.setdefault(at, (number, meaning)) if meaning else (0, "")
+            if meaning != expected:
+                raise ArgumentError(
+                    f"`{caller}` must get datasets whose numbers mean the same, because they are "
+                    f"delivered as stored; dataset {known} has {expected}, dataset {number} has "
+                    f"{meaning}. {hint}"
+                )
+
+
+def _storages(dataset: Dataset) -> list[Storage]:
+    """Return the storage of each array; of parts one after the other, that of the first."""
+    if isinstance(dataset, Concat):
+        return _storages(dataset.parts[0])
+    if dataset._members:
+        return [storage for part in dataset._members for storage in _storages(part)]
+    whole = getattr(dataset, "storage", None)  # a View of stacked arrays is one array
+    return [whole] if whole is not None else [each.storage() for each in dataset.sources()]
+
+
+def _meaning(storage: Storage) -> tuple[str, str]:
+    """Return what stored numbers stand for, and how to bring others to that; empty if unknown."""
+    if storage.categorical:
+        names = storage.annotations().attributes.get("categories")
+        return f"the categories {names}", "Map the codes of one to those of the other by .map."
+    if storage.unit:
+        return storage.unit, "Bring the dates to one unit."
+    return storage.packed, "Open them with decode=True."
 
 
 def _conversion_hint(one: Dataset, other: Dataset) -> str:

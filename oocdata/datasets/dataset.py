@@ -45,8 +45,9 @@ _EQUIVALENTS = {
     "batch": ".batches(size)",
     "repeat": ".batches(size).to_tf(epochs=…); iterating again is the next epoch",
     "prefetch": ".batches(size).to_tf(prefetch=…)",
+    "windows": "View.windows: make windows of Views first, then zip, map, mix or concatenate them",
 }
-"""Methods of other libraries, with the equivalent in oocdata; named in error messages."""
+"""Methods that are tried from habit, with the equivalent in oocdata; named in error messages."""
 
 _READ = operator.methodcaller("read")
 

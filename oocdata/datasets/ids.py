@@ -45,7 +45,8 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
     if ids.dtype.kind == "S":
         ids = np.char.decode(ids, "utf-8")
     if ids.ndim != 1 or ids.dtype.kind not in kinds:
-        accepted = {"i": "numbers", "M": "dates (datetime64)", "U": "texts"}
+        numbers = "numbers" if "f" in kinds else "whole numbers"
+        accepted = {"i": numbers, "M": "dates (datetime64)", "U": "texts"}
         *others, last = [noun for kind, noun in accepted.items() if kind in kinds]
         raise ArgumentError(
             f"`{name}` must be {', '.join(others)} or {last} in one dimension; got {ids.dtype} "

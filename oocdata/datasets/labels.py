@@ -52,6 +52,7 @@ class FolderLabels(MemoryArray):
             codec="none",
             reading="from the paths, once",
             table_bytes=8 * self.view.source.shape[0],
+            categorical=True,
             annotations=partial(Annotations, {"categories": self.categories}),
         )
         super().__init__(numbers[self.view.parts.numbers], storage)

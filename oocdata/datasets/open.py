@@ -172,5 +172,7 @@ def open(  # noqa: A001  # the field's word, as in zarr.open; builtins.open is n
 
         return Ragged.of(source, axis)
     view = View.of(source, axis)
+    if view.storage.categorical and len(view.storage.parts) > 1:
+        _ = view.categories  # raises if one code has several meanings
     by_blocks = blocked(source, view.axes)
     return view if by_blocks is source else View.of(by_blocks, axis)

@@ -158,6 +158,7 @@ class Concat(WithStorage):
             parts_axis=self.axis,
             part_names=self.table.names,
             dimensions=_common_names([part.dimensions for part in stored]),
+            categorical=any(part.categorical for part in stored),
             files=tuple(dict.fromkeys(file for part in stored for file in part.files)),
             version="".join(part.version for part in stored),
             chunk_scratch=max(part.chunk_scratch for part in stored),

@@ -89,6 +89,8 @@ class Storage:
     unit : str
         ``"datetime64[ns]"`` where dates are delivered as the integers that are stored;
         ``array.view(unit)`` converts them to dates.
+    categorical : bool
+        Whether the integers are codes of names, which `annotations` reads.
     files : tuple of Version
         Versions of the files that are read, as of opening; empty for objects in memory.
     version : str
@@ -135,6 +137,7 @@ class Storage:
     dimensions: tuple[str, ...] = ()
     packed: str = ""
     unit: str = ""
+    categorical: bool = False
     files: tuple[Version, ...] = ()
     version: str = ""
     opened: Mapping[str, Any] | None = None

@@ -143,6 +143,7 @@ def _categories(group: Group) -> Source:
         key=group.key,
         layout=f"codes of categories, {codes.storage().layout}",
         opened=_described(group, codes.storage()).opened,
+        categorical=True,
         annotations=partial(_category_names, group.path, f"{group.key}/categories"),
     )
     return Relabelled(codes, storage)

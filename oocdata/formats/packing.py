@@ -1,7 +1,8 @@
 """Decode numbers and times that are packed by the CF conventions.
 
-The rules are xarray's (``xarray.coding.variables``: `CFMaskCoder`, `CFScaleOffsetCoder`), so that
-``ooc.open(path, name, decode=True)`` equals ``xarray.open_dataset(path)[name]``.
+The rules are xarray's (``xarray.coding.variables``: `CFMaskCoder`, `CFScaleOffsetCoder`,
+`BooleanCoder`), so that ``ooc.open(path, name, decode=True)`` equals
+``xarray.open_dataset(path)[name]``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ __all__ = ["decoded", "packing_of"]
 
 
 def decoded(source: Source) -> Source:
-    """Return a source that decodes packed numbers to floats, and times to dates.
+    """Return a source that decodes packed numbers to floats or bools, and times to dates.
 
     A source without attributes of packing is returned unchanged. Values outside the valid range
     (``valid_min`` etc.) are not masked.
@@ -59,9 +60,11 @@ def decoded(source: Source) -> Source:
                 f"({packing(attributes)}). Leave out decode=True, and scale what is delivered as "
                 "stored with `.map`."
             )
+    if coding.dtype == np.bool_:
+        removed["dtype"] = None
     if any(name in attributes for name in SCALED):
         removed |= dict.fromkeys(VALID)
-    return Decoded(source, coding, packing(attributes), removed)
+    return Decoded(source, coding, packing(attributes) or "bool", removed)
 
 
 def packing_of(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing | None:
@@ -93,7 +96,8 @@ def packing_of(dtype: np.dtype[Any], attributes: Mapping[str, Any]) -> Packing |
     )
     scaled = scale is not None or offset is not None
     if not scaled and not missing and packed == dtype:
-        return None
+        as_bool = dtype.kind in "iu" and as_text(attributes.get("dtype")) == "bool"
+        return Packing(packed, (), None, None, np.dtype(np.bool_)) if as_bool else None
     result = packed
     if scaled and (missing or not fills):
         result = _float_for(packed, scale, offset)

@@ -399,6 +399,9 @@ def test_methods_of_other_libraries_name_the_equivalent():
     for name in ("shuffle", "batch", "repeat", "prefetch"):
         with pytest.raises(AttributeError, match=r"oocdata's own is \.batches"):
             getattr(view, name)
+    for other in (ooc.zip(view, view), view.map(abs), view.windows(2)):
+        with pytest.raises(AttributeError, match=r"View\.windows: make windows of Views first"):
+            other.windows(2)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("mapped", [False, True])

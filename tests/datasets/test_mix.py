@@ -422,6 +422,11 @@ def test_invalid_labels(labels: Any) -> None:
         ooc.balanced(np.array(labels, dtype=object) if None in labels else labels)
 
 
+def test_labels_of_floats_are_told_that_classes_are_whole_numbers() -> None:
+    with pytest.raises(ArgumentError, match="whole numbers or texts in one dimension; got float64"):
+        ooc.balanced([1.0, 2.0])
+
+
 def test_a_user_defined_order_of_members_and_draws() -> None:
     one, two = numbers(30, 20)
     loader = ooc.mix({one: 1, two: 1}).batches(4, shuffle=ooc.Sequential())

@@ -246,6 +246,32 @@ def test_dicts_in_another_order_and_empty_parts() -> None:
     assert len(ooc.concat([one[:0], two[:0][:, :0]][:1])) == 0
 
 
+def test_numbers_of_other_meaning(tmp_path: Path) -> None:
+    for number, scale in enumerate((0.5, 0.5, 2.0)):
+        with h5py.File(tmp_path / f"{number}.h5", "w") as file:
+            file.create_dataset("u", data=np.arange(4, dtype="i2")).attrs["scale_factor"] = scale
+    one, alike, other = (ooc.open(tmp_path / f"{number}.h5", "u") for number in range(3))
+    assert_array_equal(ooc.concat([one, alike]).take([1, 5]), [1, 1])
+    message = r"dataset 0 has scale_factor 0\.5, dataset 1 has scale_factor 2\.0.*decode=True"
+    for parts in ([one, other], [ooc.zip({"x": view.windows(2)}) for view in (one, other)]):
+        with pytest.raises(ArgumentError, match=message):
+            ooc.concat(parts)
+    decoded = [ooc.open(tmp_path / f"{number}.h5", "u", decode=True) for number in (0, 2)]
+    assert_array_equal(ooc.concat(decoded).take([1, 5]), [0.5, 2])
+    assert_array_equal(ooc.concat([one.map(twice_alone), other]).take([1, 5]), [2, 1])
+    nested = ooc.zip(ooc.concat([one[:2], alike[2:]]), other)  # read from three arrays
+    assert_array_equal(ooc.concat([nested, ooc.zip(one, other)]).take([3, 5])[1], [3, 1])
+    swapped = [ooc.zip({"x": one, "y": other}), ooc.zip({"y": other, "x": one})]
+    assert_array_equal(ooc.concat(swapped).take([1, 5])["y"], [1, 1])
+    days = np.arange("2020-01-01", "2020-01-05", dtype="M8[D]")
+    with pytest.raises(ArgumentError, match=r"dataset 1 has datetime64\[h\].*to one unit"):
+        ooc.mix([(ooc.open(days), 1), (ooc.open(days.astype("M8[h]")), 1)])
+
+
+def twice_alone(x: np.ndarray) -> np.ndarray:
+    return x * 2
+
+
 # --- filters
 
 

@@ -173,7 +173,16 @@ def test_categories_that_differ_between_parts(tmp_path: Path) -> None:
         file["type_1/categories"][:2] = ["T cell", "B cell"]
     assert ooc.open(path, "type_1").categories == ("T cell", "B cell", CELL_TYPES[2])
     with pytest.raises(MismatchedPartsError, match="same in all parts"):
-        _ = ooc.open(path, "type_*").categories
+        ooc.open(path, "type_*")
+    codes = [ooc.open(path, f"type_{number}") for number in (0, 1)]
+    with pytest.raises(ArgumentError, match=r"dataset 1 has the categories .*'T cell', 'B cell'"):
+        ooc.concat([ooc.zip(part, ooc.open(np.zeros(3))) for part in codes])
+    with pytest.raises(ArgumentError, match="`mix`"):
+        ooc.mix(dict.fromkeys(codes, 0.5))
+    common = np.array([1, 0, 2], "i1")  # type_1's codes, by the names of type_0
+    for mapped in (codes[1].map(lambda batch: common[batch]), ooc.open(common)):
+        both = ooc.concat([codes[0], mapped])
+        assert_array_equal(both.take(range(6)), [0, 1, 2, 1, 0, 2])
 
 
 @pytest.mark.parametrize("suffix", ["h5ad", "zarr"])

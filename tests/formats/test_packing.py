@@ -45,6 +45,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
     "unsigned, scaled": ("i1", {"_Unsigned": "true", "scale_factor": F4(0.5)}),
     "signed": ("u1", {"_Unsigned": "false"}),
     "float64": ("f8", {"scale_factor": F8(0.1), "add_offset": F8(3)}),
+    "bool": ("i1", {"dtype": "bool"}),  # xarray writes bool variables so
+    "another dtype": ("i1", {"dtype": "int8"}),
     "nothing": ("f4", {"units": "K", "valid_max": F4(3)}),
 }
 

@@ -182,6 +182,7 @@ def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storag
         dimensions=names,
         packed=packing(attributes_of(dataset, attributes)),
         unit=unit_of(dataset.dtype),
+        categorical=h5py.check_enum_dtype(dataset.dtype) is not None,
     )
 
 
