@@ -225,7 +225,8 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
     if not all(map(_is_read_directly, loader.dataset.boxes(np.zeros(1, np.int64)))):
         reading += _COPIED_BYTES
     processes = max(1, loader.workers)
-    cached = min(cache_share(), sum(cached_bytes(*pair) for pair in stored))
+    # Worker processes divide the limit; each allows at least one chunk.
+    cached = min(cache_share() // processes, sum(cached_bytes(*pair) for pair in stored))
     decoding = _DECODING_BYTES if cached else 0
     if any(leaf.dtype.hasobject for leaf in leaves(loader.dataset.spec)):
         decoding += _RETAINED_RUNS * ahead.together * loader.batch_bytes
@@ -240,14 +241,14 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
         # Each thread has the stored bytes of a chunk, and the chunk between two filters.
         threads = cores() + ahead.reading
         most = max(2 * max(chunks), *(storage.chunk_scratch for _, storage in stored))
-        decoding += min(threads * most, max(scratch_share(), most))
+        decoding += min(threads * most, max(scratch_share() // processes, most))
     fetched = 0
     if loader.dataset.is_remote:
         # Answers not taken yet, and answers of runs that are being read; twice on the way into a
         # cache folder.
         copies = 2 if any(storage.cache for storage in storages) else 1
         run = ahead.together * loader.batch_bytes
-        fetched = _LINK_BYTES + scratch_share() + copies * ahead.reading * run
+        fetched = _LINK_BYTES + scratch_share() // processes + copies * ahead.reading * run
     per_process = _SCRATCH_BYTES + cached + decoding + tables + fetched + ahead.reading * reading
     workers = loader.workers * _PROCESS_BYTES
     return ahead.batches * loader.batch_bytes + processes * per_process + workers

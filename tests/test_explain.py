@@ -311,6 +311,29 @@ def test_worker_processes_are_counted() -> None:
     assert together[1] - together[0] > 30 << 20
 
 
+def test_worker_processes_divide_the_memory(tmp_path: Path) -> None:
+    """More memory is stated once for all processes, and each caches its share of that memory."""
+    view, stated = ooc.open(hdf5(tmp_path), "u"), dict[tuple[int, int], int]()
+    try:
+        for limit in (8 << 20, 16 << 20):
+            set_memory(limit)
+            for workers in (1, 2, 4):
+                loader = view.batches(64, workers=workers)
+                stated[limit, workers] = loader.explain(parallel=1).resident_bytes
+            loader = view.map(_with_cached_bytes).batches(64, workers=2)
+            most = max(int(cached.max()) for _, cached in loader.epoch(0))
+            assert limit // 8 < most <= limit // 4
+    finally:
+        set_memory(DEFAULT_MEMORY)
+    more = [stated[16 << 20, n] - stated[8 << 20, n] for n in (1, 2, 4)]
+    assert more[1] == pytest.approx(more[0], abs=1 << 20)
+    assert more[2] == pytest.approx(more[0], abs=1 << 20)
+
+
+def _with_cached_bytes(batch: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return batch, np.full(len(batch), cache.nbytes)
+
+
 def test_a_batch_has_at_most_all_elements() -> None:
     rows = ooc.open(np.zeros((100, 8))).map(np.negative)
     for options in ({}, {"shuffle": True}, {"workers": 2}):
