@@ -51,9 +51,11 @@ REQUESTS = 64
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 """Seconds before a retry, doubled each time and multiplied by a random factor of 0.5 to 1.5."""
 
-_TIMEOUT = 5.0
+_TIMEOUT, _LONGEST_TIMEOUT = 5.0, 40.0
 """Least timeout in seconds, until an answer begins, and then until it, or its next piece, has
-come; doubled for each retry, so that a slow link is not taken for a dead one for ever."""
+come; doubled for each retry, so that a slow link is not taken for a dead one for ever, but not
+beyond the longest: after four minutes a silent server is an error. (Until then Ctrl-C does not end
+a loop over `to_tf`, which waits in TensorFlow.)"""
 
 _TIMEOUT_FACTOR = 10
 """An answer may take this many times as long to begin as earlier ones."""
@@ -235,7 +237,8 @@ class Link(AnswerBudget):
                     raise final from None
             self.traffic.again += 1
             await asyncio.sleep(pause * random.uniform(0.5, 1.5))  # no cryptography
-            pause, timeout = min(2 * pause, _LONGEST_PAUSE), 2 * timeout
+            pause = min(2 * pause, _LONGEST_PAUSE)
+            timeout = max(timeout, min(2 * timeout, _LONGEST_TIMEOUT))
         raise AssertionError
 
     def _count(self, change: int) -> None:

@@ -437,6 +437,28 @@ def test_a_server_that_went_away(tmp_path: Path) -> None:
     assert link().held == 0
 
 
+def test_a_silent_server_is_an_error_after_four_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path)
+    timeouts: list[float] = []
+
+    async def silent(self: Any, address: Any, start: int, stop: Any, options: Any, t: float) -> Any:
+        timeouts.append(t)
+        raise TimeoutError
+
+    with RangeServer(tmp_path) as server:
+        view = opened(server, "npy")
+        monkeypatch.setattr(links, "_TIMEOUT", 5.0)
+        monkeypatch.setattr(links, "_LONGEST_PAUSE", 0.0)
+        monkeypatch.setattr(links, "_FIRST_PAUSE", 0.0)
+        monkeypatch.setattr(links.Link, "_ask", silent)
+        link()._mean_delay = 0.1
+        with pytest.raises(SourceError, match="answer"):
+            view.take([3])
+    assert timeouts == [5, 10, 20, *[40] * 5]
+
+
 def test_no_such_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(answers, "TRIES", 2)
     with pytest.raises(SourceError, match="reachable"):
