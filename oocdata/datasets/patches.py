@@ -61,7 +61,13 @@ def make_patches(
         )
     arrays = zip(leaves(dataset.spec), dataset._can_cut, strict=True)
     shapes = [leaf.shape for leaf, can_cut in arrays if can_cut]
-    chosen = _axes(axes, len(sizes), min(map(len, shapes)))
+    ndim = min(map(len, shapes))
+    if axes is None and len(sizes) > ndim:
+        raise ArgumentError(
+            f"`size` must have a number for each axis that is cut, at most {ndim} for an element "
+            f"with {ndim}; got {size!r}."
+        )
+    chosen = _axes(axes, len(sizes), ndim)
     lengths = {tuple(shape[axis] for axis in chosen) for shape in shapes}
     if len(lengths) > 1:
         raise ArgumentError(

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, covered_positions
 from oocdata.engines.copying import copy_boxes, read_through
 from oocdata.engines.source import RowSource, Storage, WithStorage
-from oocdata.errors import SourceError
+from oocdata.errors import ArgumentError, SourceError
 
 __all__ = ["RowReader", "Sliced", "regular_chunks"]
 
@@ -221,7 +221,12 @@ class RowReader:
     def __init__(self, rows: RowSource) -> None:
         self.rows = rows
         self.shape = tuple(int(length) for length in rows.shape)
-        self.dtype = np.dtype(rows.dtype)
+        try:
+            self.dtype = np.dtype(rows.dtype)
+        except TypeError as error:
+            raise ArgumentError(
+                f"`dtype` of {type(rows).__name__} must be a NumPy dtype; got {rows.dtype!r}."
+            ) from error
 
     def storage(self) -> Storage:
         """Return a description without a file."""

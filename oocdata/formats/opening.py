@@ -460,8 +460,13 @@ def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
         return memory.open_array(target, **accepted)
     if not isinstance(target, Source | RowSource):
         return memory.open_object(target, **accepted)
-    if not check_dtype(target.dtype).isnative:
+    source = target if isinstance(target, Source) else RowReader(target)
+    if not isinstance(source.dtype, np.dtype):
         raise ArgumentError(
-            f"a source must deliver native byte order; {kind} has {target.dtype.str}."
+            f"`dtype` of {kind} must be an instance of np.dtype; got {source.dtype!r}."
         )
-    return target if isinstance(target, Source) else RowReader(target)
+    if not check_dtype(source.dtype).isnative:
+        raise ArgumentError(
+            f"a source must deliver native byte order; {kind} has {source.dtype.str}."
+        )
+    return source

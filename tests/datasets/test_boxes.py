@@ -263,7 +263,8 @@ def test_patches_of_transposed_rows_and_of_chosen_windows():
     ("call", "message"),
     [
         (lambda v: v.patches((7, 3)), r"`size` must fit into an element; got \(7, 3\)"),
-        (lambda v: v.patches((1, 1, 1)), "3 different axes of an element that has 2"),
+        (lambda v: v.patches((1, 1, 1)), r"`size` must have .* at most 2 .* got \(1, 1, 1\)"),
+        (lambda v: v.patches((1, 1, 1), axes=(0, 1, 1)), r"`axes` must be 3 .* got \(0, 1, 1\)"),
         (lambda v: v.patches((2, 2), axes=(0, 0)), "different axes"),
         (lambda v: v.patches((2, 2), axes=(0, 5)), "different axes"),
         (lambda v: v.patches((2, 2), axes=("y", "x")), r"`axes` must be 2 .*numbers.*\('y', 'x'\)"),

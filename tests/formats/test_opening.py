@@ -111,6 +111,36 @@ def test_rows_of_ones_own():
     assert_array_equal(view[::-1, 1].take([2]), ARRAY[[-3], 1])
 
 
+@pytest.mark.parametrize("dtype", ["i4", np.int32, int])
+def test_rows_of_ones_own_with_the_name_of_a_dtype(dtype: Any):
+    class Mine:
+        shape = (5, 2)
+
+        def read_rows(self, rows: np.ndarray, out: np.ndarray) -> None:
+            out[...] = rows[:, None]
+
+    Mine.dtype = dtype
+    view = ooc.open(Mine())
+    assert view.dtype == np.dtype(dtype)
+    assert_array_equal(view[3], [3, 3])
+
+
+def test_a_source_of_ones_own_without_a_dtype():
+    class Boxes(RecordingSource):
+        dtype: Any = "f4"
+
+    with pytest.raises(ArgumentError, match=r"`dtype` of Boxes must be .* got 'f4'"):
+        ooc.open(Boxes(ARRAY))
+
+    class Mine:
+        shape, dtype = (5, 2), "nope"
+
+        def read_rows(self, rows: np.ndarray, out: np.ndarray) -> None: ...
+
+    with pytest.raises(ArgumentError, match=r"`dtype` of Mine must be a NumPy dtype; got 'nope'"):
+        ooc.open(Mine())
+
+
 def test_a_source_of_ones_own_with_a_dtype_that_batches_cannot_hold():
     with pytest.raises(UnsupportedDtypeError, match="elements must be"):
         ooc.open(RecordingSource(np.zeros(3, np.longdouble)))

@@ -469,6 +469,7 @@ def test_sparse_rows_are_asked_for_before_they_are_read(
     tmp_path: Path, name: str, options: dict[str, Any], sparse: bool, monkeypatch: Any
 ) -> None:
     monkeypatch.setattr(links, "_TIMEOUT", 600.0)
+    monkeypatch.setattr(link(), "_answers", REQUESTS)
     matrix = random_csr(1100, 2000, 0.5)
     write_file(tmp_path / name, matrix, **options)
     with RangeServer(tmp_path) as server:
