@@ -460,10 +460,12 @@ class Loader(Epochs):
         if lanes % shards:
             allowed = [number for number in range(1, lanes + 1) if lanes % number == 0]
             raise ArgumentError(
-                f"`num_shards` must be one of {allowed}, the divisors of the {lanes} lanes of "
-                f"this block shuffle; got {shards}. A batch size that is a multiple of a larger "
-                'power of two has more lanes, and shuffle="global" takes any divisor of the batch '
-                "size, but then every rank decodes nearly every chunk."
+                f"`num_shards` must be one of {allowed}, the divisors of this block shuffle's "
+                f"number of lanes, {lanes}; got {shards}. There are more lanes for a batch size "
+                "that is a multiple of a larger power of two, or, in an array of few blocks, with "
+                f"shorter ones: shuffle=ooc.BlockShuffle(length, blocks_mixed, lanes={shards}). "
+                'shuffle="global" takes any divisor of the batch size, but then every rank decodes '
+                "nearly every chunk."
             )
         sharded = replace(self, num_shards=shards, index=place)
         if len(sharded) == 0:
