@@ -362,9 +362,11 @@ class Loader(Epochs):
             Draw(self.seed, run.epoch, step, self.steps.lane, positions)
             for step, positions in zip(numbers, each, strict=True)
         ]
+        # No `map`: a function's StopIteration would end it silently.
         if len(each) > 1 and isinstance(dataset, Map) and not dataset.source.is_mapped:
-            return [*map(dataset.apply, self._read(dataset.source, run), draws)]
-        return [*map(dataset.gather, each, draws)]
+            batches = self._read(dataset.source, run)
+            return [dataset.apply(*pair) for pair in zip(batches, draws, strict=True)]
+        return [dataset.gather(*pair) for pair in zip(each, draws, strict=True)]
 
     def _read(self, dataset: Dataset, run: Run) -> list[Batch]:
         """Read a run of steps of a dataset without mapped functions."""

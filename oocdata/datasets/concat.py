@@ -390,7 +390,7 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
 
 def _storages(dataset: Dataset) -> list[Storage]:
     """Return the storage of each array; of parts one after the other, that of the first."""
-    if isinstance(dataset, Concat):
+    if type(dataset) is Concat:
         return _storages(dataset.parts[0])
     if dataset._members:
         return [storage for part in dataset._members for storage in _storages(part)]
