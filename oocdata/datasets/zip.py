@@ -147,9 +147,10 @@ def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as 
         parts = tuple(datasets[0])
     members = list(leaves(parts))
     if not members or not all(isinstance(member, Dataset) for member in members):
+        others = [member for member in members if not isinstance(member, Dataset)]
+        got = f"an object of type {type(others[0]).__name__}" if others else "none"
         raise ArgumentError(
-            f"`zip` must get datasets, or one dict of them; got {datasets!r}. Open arrays with "
-            "ooc.open."
+            f"`zip` must get datasets, or one dict of them; got {got}. Open arrays with ooc.open."
         )
     shapes = {member.sample_shape for member in members if len(member.sample_shape) > 1}
     if len(shapes) > 1:
