@@ -237,7 +237,7 @@ def test_a_function_gets_one_batch_at_a_time(nested: bool) -> None:
     if nested:
         dataset = ooc.zip(dataset, View.of(source)).map(lambda x, y: x + y)
     loader = dataset.batches(15, shuffle=True, seed=3)
-    assert loader.steps_together == 16
+    assert loader.steps_together == 8
     expected = [loader.batch(step, 1) for step in range(len(loader))]
     lengths.clear()
     source.reads.clear()
@@ -246,7 +246,7 @@ def test_a_function_gets_one_batch_at_a_time(nested: bool) -> None:
         assert_array_equal(batch, alone)
     assert sorted(lengths) == [5] + [15] * 213
     # Arguments of a run are read at once, unless they are results of functions themselves.
-    assert len(source.reads) == (2 * 214 if nested else 17)
+    assert len(source.reads) == (2 * 214 if nested else 29)
     assert_array_equal(np.concatenate([*loader.to_tf(start=(1, 0))]), np.concatenate(expected))
 
 

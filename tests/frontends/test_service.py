@@ -435,7 +435,7 @@ class TestKilled:
                 started.result()
             assert len(set(got)) == len(got)
             assert set(got) <= set(expected(loader, 0))
-            assert len(got) > 80
+            assert len(got) > 60  # lost are the runs of up to 8 batches that the worker had read
             assert drawn(dataset) == expected(loader, 1)
 
     def test_a_dispatcher_killed_and_started_again(
