@@ -40,9 +40,9 @@ _POINTS_PER_PIECE = 32
 """Points that a `numpy.take` copies in about the time of copying one piece."""
 
 _SMALL_ROW, _TINY_ROW = 1024, 32
-"""Bytes of a row. Boxes of small rows are located as a whole, not row by row: windows of 64 rows of
-68 bytes take 1 / 5 of the processor's time by NumPy iteration. Boxes of tiny rows are also copied
-as a whole: windows of 64 numbers of 8 bytes take 1 / 4."""
+"""Bytes of a row. Boxes of small rows are located as a whole, not row by row: epochs of windows of
+64 rows of 68 bytes are 2.8 times as fast by NumPy iteration. Boxes of tiny rows are also copied as
+a whole: windows of 128 numbers of 8 bytes are 1.3 times as fast so, of 2 bytes 2 times."""
 
 _POINTS_AT_ONCE, _RUN_BYTES = 1 << 14, 1 << 20
 """Rows of boxes that are located at a time, and bytes of boxes of tiny rows that are copied at a
