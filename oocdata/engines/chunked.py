@@ -13,7 +13,6 @@ A format supplies a `ChunkReader`: the grid of chunks, and a method that decodes
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from copy import copy
 from functools import partial
 from itertools import product
 from math import prod
@@ -23,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent, covered_positions, split_at_gaps
-from oocdata.engines.cache import Pin, cache
+from oocdata.engines.cache import ArrayCache, cache
 from oocdata.engines.copying import copy_reordered
 from oocdata.engines.decoding import run_tasks
 from oocdata.engines.gather import (
@@ -39,13 +38,14 @@ from oocdata.engines.gather import (
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import as_items, copy_runs, cut_runs
+from oocdata.engines.slots import Pin
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, UnknownFormatError
 from oocdata.threads import cores
 
 __all__ = ["ChunkReader", "Chunked"]
 
-_MOST_CHUNKS = 1 << 62
+_MOST_CHUNKS = 1 << 52
 
 _TASK_BYTES = 1 << 18
 """Bytes of a block that one thread decodes at a time."""
@@ -124,6 +124,10 @@ class Chunked:
         Shape of blocks that are cached in place of the reader's chunks, so that rows that chunks
         cut are whole. Along each axis the length of a chunk, or of the array. Each chunk is decoded
         into its place in a block.
+    slot_shape : tuple of int, optional
+        Shape of the memory for a chunk or block, longer than these along axis 0.
+    cached : ArrayCache, optional
+        Where chunks are cached, if not by reader.
 
     Raises
     ------
@@ -132,12 +136,18 @@ class Chunked:
     """
 
     __slots__ = (
-        "_cache", "_chunk", "_first", "_grid", "_joined", "_slot_shape", "_strides", "chunk_shape",
-        "dtype", "reader", "shape",
+        "_chunk", "_grid", "_joined", "_slot_shape", "_strides", "cached", "chunk_shape", "dtype",
+        "own_threads", "reader", "shape",
     )  # fmt: skip
 
-    def __init__(self, reader: ChunkReader, chunk_shape: tuple[int, ...] | None = None) -> None:
-        self.reader = reader
+    def __init__(
+        self,
+        reader: ChunkReader,
+        chunk_shape: tuple[int, ...] | None = None,
+        slot_shape: tuple[int, ...] | None = None,
+        cached: ArrayCache | None = None,
+    ) -> None:
+        self.reader, self.own_threads = reader, reader.own_threads
         self.shape = tuple(reader.shape)
         self.dtype = reader.dtype
         self.chunk_shape = tuple(chunk_shape or reader.chunk_shape)
@@ -156,42 +166,31 @@ class Chunked:
         axes = zip(self.chunk_shape, reader.chunk_shape, strict=True)
         counts = [-(-length // step) for length, step in axes]
         self._joined = np.indices(counts).reshape(len(counts), -1).T if chunk_shape else None
-        each = prod(reader.chunk_shape) * self.dtype.itemsize
-        self._cache = cache.array(
-            reader if chunk_shape is None else (reader, self.chunk_shape),
-            prod(self.chunk_shape) * self.dtype.itemsize,
+        self._slot_shape = slot_shape or self.chunk_shape
+        piece = prod(reader.chunk_shape) * self.dtype.itemsize
+        self.cached = cached or cache.array(
+            (reader, self.chunk_shape, self._slot_shape),
+            prod(self._slot_shape) * self.dtype.itemsize,
             prod(self._grid),
-            each * min(prod(counts), cores()),
+            piece * min(prod(counts), cores()),
         )
-        self._first = 0  # number of the first chunk in the cache
-        self._slot_shape = self.chunk_shape  # longer along axis 0 if others have longer chunks
 
     def __reduce__(self) -> Any:
-        return Chunked, (self.reader, None if self._joined is None else self.chunk_shape)
-
-    @property
-    def own_threads(self) -> bool:
-        """Whether the reader decodes in threads of its own."""
-        return self.reader.own_threads
+        blocks = None if self._joined is None else self.chunk_shape
+        return Chunked, (self.reader, blocks, self._slot_shape)
 
     def fits_in_cache(self) -> bool:
         """Return whether all chunks may stay in memory; see `Cache.keeps`."""
-        return cache.keeps(self._cache)
+        return cache.keeps(self.cached)
 
     def in_blocks(self, chunk_shape: tuple[int, ...]) -> Chunked:
         """Return the same array, which caches blocks of this shape in place of chunks."""
         return Chunked(self.reader, chunk_shape)
 
-    def share_cache(self, other: Chunked, start: int) -> Chunked:
-        """Return the same array, whose chunks are cached as those of another from `start` on.
-
-        `start` is a position along axis 0 of the other array, at which a chunk begins. Chunks of
-        the other array may be longer along this axis.
-        """
-        shared = copy(self)
-        shared._cache, shared._slot_shape = other._cache, other.chunk_shape
-        shared._first = start // other.chunk_shape[0] * int(self._strides[0])
-        return shared
+    def with_slots(self, shape: tuple[int, ...]) -> Chunked:
+        """Return the same array, with chunks in slots of a shape that is longer along axis 0."""
+        blocks = None if self._joined is None else self.chunk_shape
+        return self if shape == self._slot_shape else Chunked(self.reader, blocks, shape)
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
@@ -246,7 +245,7 @@ class Chunked:
         items, chunk_rows = as_items(out), self.chunk_shape[0]
         numbers, within, counts = cut_runs(starts, lengths, chunk_rows)
         targets = np.cumsum(counts) - counts
-        for chunks, runs, which in _chunk_groups(numbers, self._cache.most):
+        for chunks, runs, which in _chunk_groups(numbers, self.cached.most):
             with self._pin(chunks) as pin:
                 count = len(pin.memory) // items.itemsize
                 memory = np.ndarray(count, items.dtype, pin.memory)
@@ -274,7 +273,7 @@ class Chunked:
         fetches = getattr(self.reader, "fetches", None)
         if fetches is None:
             return []
-        missing = self._cache.missing(np.unique(numbers) + self._first) - self._first
+        missing = self.cached.missing(np.unique(numbers))
         places = self._places(missing)
         if self._joined is not None:
             places = (places[:, None] + self._joined).reshape(-1, len(self.shape))
@@ -315,10 +314,8 @@ class Chunked:
             points = (points[cut, None] + plan.steps).reshape(-1, axes)
         numbers, rows = plan.located(points)
         if len(plan.columns) == 1:
-            chunks = numbers + (plan.numbers + self._first)
-            pin = self._cache.find(chunks) or self._cache.find_or_load(
-                chunks, self._decode, self.own_threads
-            )
+            chunks = numbers + plan.numbers
+            pin = self.cached.find_or_load(chunks, self._decode, self.own_threads)
             if pin is not None:
                 with pin:
                     slots = pin.slots[None]
@@ -345,10 +342,8 @@ class Chunked:
         cut = np.flatnonzero(plan.located(points + plan.steps[-1])[0] != numbers)
         if len(cut) > len(points) // _FEW_CUT:
             return every
-        chunks = numbers + (plan.numbers + self._first)
-        pin = self._cache.find(chunks) or self._cache.find_or_load(
-            chunks, self._decode, self.own_threads
-        )
+        chunks = numbers + plan.numbers
+        pin = self.cached.find_or_load(chunks, self._decode, self.own_threads)
         if pin is None:
             return every
         with pin:
@@ -364,13 +359,12 @@ class Chunked:
         targets: NDArray[np.int64] | None,
     ) -> None:
         """Gather rows from several columns of chunks, some of which may not be cached."""
-        most = self._cache.most
+        most = self.cached.most
         few = min(len(plan.columns), most)
         # Begin where another thread reads now, to share the chunks that it decodes. If two threads
         # each read all chunks of a long array, an epoch takes 1 / 1.3 of the time.
-        reading = self._cache.reading - self._first
-        for group, points, which in _chunk_groups(numbers, most // few, reading):
-            self._cache.reading = int(group[0]) + self._first
+        for group, points, which in _chunk_groups(numbers, most // few, self.cached.reading):
+            self.cached.reading = int(group[0])
             places = None if isinstance(points, slice) else points
             if targets is not None:
                 places = targets[points]
@@ -403,7 +397,7 @@ class Chunked:
         lengths, chunk = extent.lengths[:axes], self.chunk_shape[:axes]
         items_of = BoxItems(origins, lengths, extent.strides[:axes], chunk, self._strides[:axes])
         chunks, which = np.unique(items_of.chunks, return_inverse=True)
-        if len(chunks) > self._cache.most:
+        if len(chunks) > self.cached.most:
             if len(origins) == 1:
                 self._read_pieces(origins, extent, out, places)
                 return
@@ -434,7 +428,7 @@ class Chunked:
         places: NDArray[np.int64] | None,
     ) -> None:
         """Copy the piece that each box and chunk share, for as many chunks at a time as fit."""
-        most = self._cache.most
+        most = self.cached.most
         first = (origins // self._chunk) @ self._strides
         pieces: dict[int, list[Any]] = {}  # by chunk
         targets = range(len(origins)) if places is None else places.tolist()
@@ -460,7 +454,7 @@ class Chunked:
 
     def _copy_pieces(self, pieces: dict[int, list[Any]], out: NDArray[Any]) -> None:
         with self._pin(np.array(list(pieces), np.int64)) as pin:
-            count = len(pin.memory) // self._cache.nbytes
+            count = len(pin.memory) // self.cached.nbytes
             chunks = np.ndarray((count, *self._slot_shape), self.dtype, pin.memory)
             for slot, of_chunk in zip(pin.slots.tolist(), pieces.values(), strict=True):
                 chunk = chunks[slot]
@@ -471,16 +465,15 @@ class Chunked:
 
     def _pin(self, numbers: NDArray[np.int64]) -> Pin:
         """Pin distinct chunks, after decoding those not cached."""
-        numbers = numbers + self._first
-        return self._cache.find(numbers) or self._cache.load(
+        return self.cached.find(numbers) or self.cached.load(
             numbers.tolist(), self._decode, self.own_threads
         )
 
     def _decode(self, numbers: list[int], slots: list[int], memory: NDArray[np.uint8]) -> None:
         """Decode chunks into slots, without the parts beyond the edge of the array."""
-        count = len(memory) // self._cache.nbytes
+        count = len(memory) // self.cached.nbytes
         chunks = np.ndarray((count, *self._slot_shape), self.dtype, memory)
-        places = self._places(np.array(numbers) - self._first)
+        places = self._places(np.array(numbers))
         inside = np.minimum(self._chunk, np.array(self.shape) - places * self._chunk).tolist()
         outs = [
             chunks[slot][tuple(map(slice, lengths))]
@@ -502,7 +495,7 @@ class Chunked:
             for begin in (joined * shape).tolist()
         ]
         few = max(1, _TASK_BYTES // (prod(shape) * self.dtype.itemsize))
-        few = len(joined) if self.reader.own_threads else few
+        few = len(joined) if self.own_threads else few
         run_tasks(
             [
                 partial(

@@ -2,23 +2,23 @@
 
 A data set is often many similar files: a thousand ``.npy`` files of a few samples each, or a file
 per year. A batch has one or two rows of each of many files. The runs of all these rows are computed
-with array arithmetic, and submitted to the kernel together. Chunks are numbered one file after
-another, and share one cache: they are decoded and gathered together, and a chunk of one file takes
-the memory of an evicted one of another.
+with array arithmetic, and submitted to the kernel together. Chunks of one size
+are cached side by side, whatever their files: they are decoded and gathered together.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.chunked import Chunked, ChunkReader
+from oocdata.engines.cache import ArrayCache
+from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import OpenFile
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.engines.source import Storage
@@ -164,7 +164,7 @@ class UniformChunks:
     Attributes
     ----------
     parts : tuple of Chunked
-        The same arrays, with their chunks in one cache.
+        The same arrays, with their chunks in slots of one shape.
     chunk_shape : tuple of int
         Shape of the longest chunk.
     """
@@ -174,12 +174,12 @@ class UniformChunks:
         self.chunk_shape = (int(self._units.max()), *parts[0].chunk_shape[1:])
         ends = self.chunk_shape[0] * np.cumsum(_grid_lengths(parts))
         self._starts = np.concatenate(([0], ends[:-1]))
-        readers = tuple(part.reader for part in parts)
+        self.parts = tuple(part.with_slots(self.chunk_shape) for part in parts)
         shape = (int(ends[-1]), *parts[0].shape[1:])
-        self._whole = Chunked(_Readers(readers, self.chunk_shape, shape, tuple(parts)))
+        readers = _Readers(self.chunk_shape, shape, self.parts)
+        cached = ArrayCache.joined([part.cached for part in self.parts])
+        self._whole = Chunked(readers, cached=cached)
         self._equal = bool((self._units == self._units[0]).all())
-        starts = zip(parts, self._starts.tolist(), strict=True)
-        self.parts = tuple(part.share_cache(self._whole, start) for part, start in starts)
 
     @classmethod
     def of(cls, parts: Sequence[object]) -> UniformChunks | None:
@@ -229,10 +229,9 @@ class _Readers:
     Each array begins with a new chunk.
     """
 
-    readers: tuple[ChunkReader, ...]
     chunk_shape: tuple[int, ...]
     shape: tuple[int, ...]
-    parts: tuple[Chunked, ...] = field(compare=False)
+    parts: tuple[Chunked, ...]
 
     @property
     def dtype(self) -> np.dtype[Any]:

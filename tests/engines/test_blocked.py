@@ -226,7 +226,7 @@ def test_rows_cut_by_chunks_that_exceed_a_part_of_the_cache(
     assert_array_equal(View.of(source).take(np.arange(100)[::-1]), array[::-1])
     assert decoded == {(block, part, 0): 1 for block in range(13) for part in (0, 1)}
     assert isinstance(source, CachedRows)
-    assert 26 - len(source.source._cache.missing(np.arange(26))) == alone  # type: ignore[union-attr]
+    assert 26 - len(source.source.cached.missing(np.arange(26))) == alone  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(

@@ -403,7 +403,7 @@ def test_an_interrupt_ends_the_wait_and_decoding_continues():
         assert ended.wait(30)
     assert_array_equal(view.take([3, 55]), array[[3, 55]])
     assert reader.count == {(0, 0): 1, (5, 0): 1}
-    assert view.source._cache.pinned() == set()  # type: ignore[attr-defined]
+    assert view.source.cached.slots.pinned() == set()  # type: ignore[attr-defined]
 
 
 def test_a_thread_in_hdf5_waits_for_no_other(monkeypatch: pytest.MonkeyPatch):
@@ -413,7 +413,7 @@ def test_a_thread_in_hdf5_waits_for_no_other(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "in_decoding_thread", None)
     assert_array_equal(view.take([3, 55]), array[[3, 55]])
     assert reader.count == {(0, 0): 1, (5, 0): 1}
-    assert view.source._cache.used_bytes == [0]  # type: ignore[attr-defined]
+    assert view.source.cached.used_bytes == 0  # type: ignore[attr-defined]
 
 
 def test_calls_of_a_warm_read():

@@ -23,6 +23,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.cache import ArrayCache, cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat
+from oocdata.engines.slots import Slots
 from oocdata.errors import SourceError
 from oocdata.testing import sample_array
 
@@ -138,7 +139,7 @@ def test_a_chunk_takes_the_memory_of_one_of_another_array(monkeypatch: pytest.Mo
     array, readers, source = joined([100] * 4, (64,), (10, 64))
     monkeypatch.setattr(cache, "budget", lambda: array.nbytes // 2)  # a half of the chunks
     returned: list[int] = []
-    monkeypatch.setattr(ArrayCache, "_give_back", lambda _, slot: returned.append(slot))
+    monkeypatch.setattr(Slots, "_give_back", lambda _, slot: returned.append(slot))
     cache.forget()
     returned.clear()
     view = View.of(source)
@@ -186,6 +187,20 @@ def test_arrays_opened_twice_and_pickled_ones_share_chunks() -> None:
     assert_array_equal(View.of(source).take(np.arange(50)), array)
     assert_array_equal(View.of(again).take(np.arange(50)), array)
     assert decoded(readers) == [2, 3]
+
+
+def test_an_array_alone_and_in_any_group_is_decoded_once() -> None:
+    array, readers, source = joined([20, 30, 40], (6,), (10, 6))
+    alone = Chunked(readers[1])
+    assert_array_equal(View.of(alone).take(np.arange(30)), array[20:50])
+    last = Concat((Chunked(readers[2]), Chunked(readers[1])), 0)
+    assert_array_equal(
+        View.of(last).take(np.arange(70)), np.concatenate([array[50:], array[20:50]])
+    )
+    twice = Concat((Chunked(readers[0]), Chunked(readers[0])), 0)
+    assert_array_equal(View.of(twice).take(np.arange(40)), np.tile(array[:20], (2, 1)))
+    assert_array_equal(View.of(source).take(np.arange(90)), array)
+    assert decoded(readers) == [2, 3, 4]
 
 
 def written(folder: Path, lengths: list[int]) -> tuple[NDArray[Any], list[Path]]:
