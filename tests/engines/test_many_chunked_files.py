@@ -198,6 +198,9 @@ def test_an_array_alone_and_in_any_group_is_decoded_once() -> None:
         View.of(last).take(np.arange(70)), np.concatenate([array[50:], array[20:50]])
     )
     twice = Concat((Chunked(readers[0]), Chunked(readers[0])), 0)
+    boxes = np.empty((4, 10, 4), array.dtype)
+    twice.read(np.array([[0, 1], [10, 1], [20, 1], [30, 1]]), Extent.of((10, 4)), boxes)
+    assert_array_equal(boxes.reshape(40, 4), np.tile(array[:20, 1:5], (2, 1)))
     assert_array_equal(View.of(twice).take(np.arange(40)), np.tile(array[:20], (2, 1)))
     assert_array_equal(View.of(source).take(np.arange(90)), array)
     assert decoded(readers) == [2, 3, 4]
