@@ -315,7 +315,9 @@ class Chunked:
         numbers, rows = plan.located(points)
         if len(plan.columns) == 1:
             chunks = numbers + plan.numbers
-            pin = self.cached.find_or_load(chunks, self._decode, self.own_threads)
+            pin = self.cached.find(chunks) or self.cached.find_or_load(
+                chunks, self._decode, self.own_threads
+            )
             if pin is not None:
                 with pin:
                     slots = pin.slots[None]
@@ -343,7 +345,9 @@ class Chunked:
         if len(cut) > len(points) // _FEW_CUT:
             return every
         chunks = numbers + plan.numbers
-        pin = self.cached.find_or_load(chunks, self._decode, self.own_threads)
+        pin = self.cached.find(chunks) or self.cached.find_or_load(
+            chunks, self._decode, self.own_threads
+        )
         if pin is None:
             return every
         with pin:

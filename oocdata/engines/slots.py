@@ -100,7 +100,11 @@ class Slots:
     used_bytes : int
         Bytes of the slots in use.
     last_used : ndarray of int64
-        When each slot was used last; 0 for free slots.
+        Time at which each slot was used last; 0 for free slots.
+    number : ndarray of int64
+        Number of the chunk in each slot; 0 until it is decoded.
+    table : ndarray of int64
+        Slot of the chunk decoded last, for each remainder of numbers; `mask` gives remainders.
     """
 
     def __init__(self, cache: Cache, nbytes: int) -> None:
@@ -122,8 +126,8 @@ class Slots:
         self._mapping = _reserve(capacity * self.nbytes) if capacity else None
         self.memory = np.frombuffer(self._mapping or b"", np.uint8)
         self._capacity, self.room = capacity, capacity * self.nbytes
-        self._last_used = np.zeros(capacity, np.int64)
-        self._number = np.zeros(max(1, capacity), np.int64)  # of the chunk, once it is decoded
+        self.last_used = np.zeros(capacity, np.int64)
+        self.number = np.zeros(max(1, capacity), np.int64)  # of the chunk, once it is decoded
         self._free: list[int] = []
         self._fresh = 0  # slots from here on were never used
         self._has_holes = False  # pages of evicted slots were returned
@@ -131,15 +135,14 @@ class Slots:
 
     def _make_table(self) -> None:
         """Make the table of the slot of the chunk decoded last, for each remainder of numbers."""
-        self._table = np.zeros(min(_TABLE, 1 << self._next_number.bit_length()), np.int64)
-        self._mask = len(self._table) - 1
-        decoded = np.flatnonzero(self._number[: self._fresh])
-        self._table[self._number[decoded] & self._mask] = decoded
+        self.table = np.zeros(min(_TABLE, 1 << self._next_number.bit_length()), np.int64)
+        self.mask = len(self.table) - 1
+        decoded = np.flatnonzero(self.number[: self._fresh])
+        self.table[self.number[decoded] & self.mask] = decoded
 
-    @property
-    def last_used(self) -> Ints:
-        """Time at which each slot was used last; 0 for free slots."""
-        return self._last_used[: self._fresh]
+    def in_use(self) -> Ints:
+        """Return the slots that are in use."""
+        return np.flatnonzero(self.last_used[: self._fresh])
 
     def new_numbers(self, chunks: int) -> range:
         """Return numbers for the chunks of another array, which no other chunk ever had."""
@@ -150,7 +153,7 @@ class Slots:
             first += (last.stop - first) % _TABLE
         numbers = self._arrays[first] = range(first, first + chunks)
         self._next_number = first + max(1, chunks)
-        if len(self._table) < min(_TABLE, 1 << self._next_number.bit_length()):
+        if len(self.table) < min(_TABLE, 1 << self._next_number.bit_length()):
             self._make_table()
         return numbers
 
@@ -165,24 +168,15 @@ class Slots:
 
     def filled(self, numbers: range) -> Ints:
         """Return the slots of decoded chunks."""
-        held = self._number[: self._fresh]
+        held = self.number[: self._fresh]
         return np.flatnonzero((held >= numbers.start) & (held < numbers.stop))
-
-    def find(self, numbers: Ints) -> Pin | None:
-        """Pin chunks if all of them are cached; see `ArrayCache.find`."""
-        with self.cache.lock:
-            slots = self._table[numbers & self._mask]
-            if (self._number[slots] != numbers).any():
-                return None
-            self._last_used[slots] = next(self.cache.clock)
-            return Pin(slots, self.memory, self)
 
     def absent(self, numbers: Ints) -> Ints:
         """Return the distinct numbers that `find` does not find; others are evicted last."""
         with self.cache.lock:
-            slots = self._table[numbers & self._mask]
-            cached = self._number[slots] == numbers
-            self._last_used[slots[cached]] = next(self.cache.clock)
+            slots = self.table[numbers & self.mask]
+            cached = self.number[slots] == numbers
+            self.last_used[slots[cached]] = next(self.cache.clock)
             return np.unique(numbers[~cached])
 
     def missing(self, numbers: Ints) -> list[bool]:
@@ -256,7 +250,7 @@ class Slots:
             others = {self._tasks[number] for number in numbers if number in self._tasks}
             own = [self._begin(group) for group in self._groups(missing, own_threads)]
             slots = np.array([self._slot_of[number] for number in numbers], np.int64)
-            self._last_used[slots] = next(cache.clock)
+            self.last_used[slots] = next(cache.clock)
             return Pin(slots, self.memory, self), own, others
 
     def _grow(self) -> None:
@@ -319,8 +313,8 @@ class Slots:
             for number, slot in zip(task.numbers, task.slots, strict=True):
                 if self._tasks.get(number) is task:  # `empty` was not called meanwhile
                     del self._tasks[number]
-                    self._number[slot] = number
-                    self._table[number & self._mask] = slot
+                    self.number[slot] = number
+                    self.table[number & self.mask] = slot
                     if task.failed:
                         self.evict(slot, give_back=True)
         task.ended.set()
@@ -331,8 +325,8 @@ class Slots:
 
     def evict(self, slot: int, *, give_back: bool) -> None:
         """Forget the chunk in a slot; return its pages to the system if `give_back`."""
-        del self._slot_of[int(self._number[slot])]
-        self._number[slot] = self._last_used[slot] = 0
+        del self._slot_of[int(self.number[slot])]
+        self.number[slot] = self.last_used[slot] = 0
         self.used_bytes -= self.nbytes
         self.cache.used_bytes -= self.nbytes
         self._free.append(slot)
@@ -346,9 +340,9 @@ class Slots:
             advise(self._mapping, "MADV_NOHUGEPAGE", 0, self.room)
         page, first, end = mmap.PAGESIZE, slot, slot + 1
         start, stop = slot * self.nbytes // page * page, -(-end * self.nbytes // page) * page
-        while first * self.nbytes > start and not self._last_used[first - 1]:
+        while first * self.nbytes > start and not self.last_used[first - 1]:
             first -= 1
-        while end * self.nbytes < stop and end < self._capacity and not self._last_used[end]:
+        while end * self.nbytes < stop and end < self._capacity and not self.last_used[end]:
             end += 1
         start = max(start, -(-first * self.nbytes // page) * page)
         stop = min(stop, end * self.nbytes // page * page)

@@ -256,7 +256,7 @@ def test_batches_are_recycled_in_the_unused_share_of_chunks(monkeypatch: pytest.
 
 def test_room_for_chunks_is_made_before_they_are_decoded(monkeypatch: pytest.MonkeyPatch):
     trimmed, pool = [], Pool()
-    monkeypatch.setattr("oocdata.engines.cache.trim", lambda: trimmed.append(len(decoded)))
+    monkeypatch.setattr("oocdata.engines.slots.trim", lambda: trimmed.append(len(decoded)))
     decoded: list[int] = []
     slots = Cache(lambda: 1 << 20).array(pool, nbytes=8, chunks=10)
     slots.load([3, 4], lambda numbers, *_: decoded.extend(numbers)).release()

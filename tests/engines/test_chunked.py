@@ -410,7 +410,7 @@ def test_a_thread_in_hdf5_waits_for_no_other(monkeypatch: pytest.MonkeyPatch):
     """In a callback of h5py, the thread that decodes the chunk may wait for HDF5's lock."""
     array, reader, view = counted((100, 6), (10, 6))
     monkeypatch.setattr(module, "holds_hdf5", lambda: True)
-    monkeypatch.setattr(module, "in_decoding_thread", None)
+    monkeypatch.setattr("oocdata.engines.slots.in_decoding_thread", None)
     assert_array_equal(view.take([3, 55]), array[[3, 55]])
     assert reader.count == {(0, 0): 1, (5, 0): 1}
     assert view.source.cached.used_bytes == 0  # type: ignore[attr-defined]
