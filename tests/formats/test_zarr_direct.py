@@ -256,7 +256,7 @@ def test_a_chunk_takes_what_is_stored_of_it_beside_its_place(
     array = np.random.default_rng(0).integers(0, 1 << 32, (32, 512, 512), np.uint32)
     write(tmp_path / "a.zarr", array, **V2, chunks=(1, 512, 512), compressors=numcodecs.Blosc())
     source = open_zarr(str(tmp_path / "a.zarr"))
-    view, slots, lock = View.of(source), source._cache, Lock()  # type: ignore[attr-defined]
+    view, slots, lock = View.of(source), source.cached.slots, Lock()  # type: ignore[attr-defined]
     decode, now, most = readers.decompress, [0], [0]
 
     def counting(codec: str, data: memoryview, out: NDArray[np.uint8]) -> Any:
