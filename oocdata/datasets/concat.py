@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, blocks_from_ids, join_blocks
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.multi_array import (
     join_requests,
     multi_array_requests,
@@ -100,18 +101,27 @@ class Concat(Dataset):
             shares.append((part, places, numbers[places] - (int(self.ends[owner]) - len(part))))
         return shares
 
+    @cached_property
+    def _sources(self) -> JoinedSources:
+        none = np.zeros(0, np.int64)
+        return JoinedSources(
+            request for part in self.parts for request in part.requests(none, Draw())
+        )
+
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return one request per array; in a mapped dataset, the requests of each part."""
         shares = self._positions_by_part(positions)
         by_part = [part.requests(positions, draw) for part, _, positions in shares]
         where = [places for _, places, _ in shares]
         if not self.is_mapped:
-            return tuple(join_requests(requests, where) for requests in zip(*by_part, strict=True))
+            columns = zip(*by_part, strict=True)
+            return tuple(join_requests(requests, where, self._sources) for requests in columns)
         composed = [
             multi_array_requests(part, requests, self.spec)
             for (part, _, _), requests in zip(shares, by_part, strict=True)
         ]
-        joined = [join_requests(requests, where) for requests in zip(*composed, strict=True)]
+        columns = zip(*composed, strict=True)
+        joined = [join_requests(requests, where, self._sources) for requests in columns]
         return (
             *joined,
             *[placeholder_if_multi_array(request) for requests in by_part for request in requests],

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.request import ArrayRequest, Composite, Request, of_sources
 from oocdata.datasets.spec import Spec, align, leaves, map_tree
 from oocdata.datasets.view import View
@@ -151,18 +152,17 @@ def placeholder_if_multi_array(request: ArrayRequest) -> ArrayRequest:
 
 
 def join_requests(
-    requests: Sequence[ArrayRequest], where: Sequence[NDArray[np.int64]]
+    requests: Sequence[ArrayRequest], where: Sequence[NDArray[np.int64]], sources: JoinedSources
 ) -> ArrayRequest:
     """Return one request for the elements of several, which each have some places of a batch."""
     first = requests[0]
-    if len(requests) == 1:
-        return first
-    shape, pairs = (sum(map(len, where)), *first.shape[1:]), zip(requests, where, strict=True)
+    shape = (sum(map(len, where)), *first.shape[1:])
     if not isinstance(first, MultiArrayRequest):
-        return Composite(tuple(pairs), shape, first.dtype)
+        joined = sources.join(requests, where)
+        return joined[0][0] if len(joined) == 1 else Composite(tuple(joined), shape, first.dtype)
     members = [
         (member, places[own])
-        for request, places in pairs
+        for request, places in zip(requests, where, strict=True)
         for member, own in request.members  # type: ignore[attr-defined]  # as the first
     ]
     return replace(first, members=tuple(members), shape=shape)

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.concat import Concat
+from oocdata.engines.concat import Concat, flatten
 from oocdata.engines.copying import read_to
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.mixed_shapes import PaddedArray
@@ -40,7 +40,7 @@ from oocdata.engines.strided import Strided
 from oocdata.engines.wrapped import Relabelled
 from oocdata.memory import cache_share
 
-__all__ = ["CachedRows", "blocked"]
+__all__ = ["CachedRows", "as_one", "blocked"]
 
 _SHORT = 4096
 """Bytes of a run up to which a read request costs more than an additional copy."""
@@ -115,6 +115,23 @@ def blocked(source: Source, axes: tuple[int, ...]) -> Source:
             block_bytes = block_bytes * nbytes // span
         return CachedRows(source, _block_shape(source, order, block_bytes))
     return _interleaved(source, axes, element)
+
+
+def as_one(sources: Sequence[Source]) -> Source | None:
+    """Return sources of equal shape besides axis 0 as one; None if it would not be read faster."""
+    if len(sources) == 1:
+        return sources[0]
+    rows = [source for source in sources if isinstance(source, CachedRows)]
+    if len(rows) == len(sources):
+        joined = as_one([each.source for each in rows])
+        blocks = {each.chunk_shape[1:] for each in rows}
+        along = any(0 in each._cut_axes for each in rows)
+        if not isinstance(joined, Concat) or not joined.chunk_shape or along or len(blocks) > 1:
+            return None
+        return CachedRows(joined, (joined.chunk_shape[0], *blocks.pop()))
+    parts, table = flatten(sources, 0)
+    whole = Concat(parts, 0, table)
+    return whole if whole.uniform is not None else None
 
 
 def _run_of_row(source: Strided, axes: tuple[int, ...]) -> int:

@@ -171,19 +171,25 @@ class Concat(WithStorage):
         )
         return replace(combined, **self._changes)
 
-    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
+    def read(
+        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
+    ) -> None:
+        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         if out.size == 0:
             return
         within_part, crossing = self._crossing(origins, extent)
         for boxes in crossing:
-            self._read_across(origins[boxes], extent, out, boxes)
+            targets = boxes if places is None else places[boxes]
+            self._read_across(origins[boxes], extent, out, targets)
         owners, part_origins = self._located(origins[within_part])
-        uniform = self._uniform if len(owners) else None
-        places = within_part if crossing else None
-        if uniform is None or not uniform.read(owners, part_origins, extent, out, places):
+        uniform = self.uniform if len(owners) else None
+        targets = within_part if places is None else places[within_part]
+        some = None if places is None and not crossing else targets
+        if uniform is None or not uniform.read(owners, part_origins, extent, out, some):
             for part, selected, share_origins in self._shares(owners, part_origins):
-                read_to(part, share_origins, extent, out, within_part[selected])
+                read_to(part, share_origins, extent, out, targets[selected])
+
+    read_to = read
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
         """Yield the boxes of the parts that are read for boxes of the whole."""
@@ -195,7 +201,7 @@ class Concat(WithStorage):
             yield part, within, extent
 
     @cached_property
-    def _uniform(self) -> UniformChunks | UniformFiles | None:
+    def uniform(self) -> UniformChunks | UniformFiles | None:
         """All sources as one reader, if they are of equal layout."""
         return self._chunks or UniformFiles.of(self.parts)
 
