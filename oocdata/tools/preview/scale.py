@@ -189,7 +189,7 @@ def panels_of(
     if over_rows:  # a single element, of which x is along the rows
         order = np.argsort(rows[:, 0], kind="stable")
         arrays = [array[order].transpose(3, 1, 2, 4, 0) for array in arrays]
-        x, labels, limits = (word, rows[order, 0].tolist()), [_label(word, np.unique(rows))], None
+        x, labels = (word, rows[order, 0].tolist()), [_label(word, np.unique(rows))]
     pair = comparable(parts) and not over_rows
     shared: list[Scale] = []
     of_one_view = isinstance(dataset, Windows) and dataset.view is not None and not over_rows
