@@ -6,20 +6,17 @@ has a process of its own; they take turns, an epoch each.
 
 from __future__ import annotations
 
-import argparse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from benchmarks.taking_turns import measured, serve, table
+from benchmarks.taking_turns import Batches, measured, parser, passes, serve, table
 
 __all__ = ["WAYS", "main"]
 
 _BATCH = 32
-
-Batches = Callable[[], Iterable[Any]]
 
 
 def _made(number: int, work: int) -> tuple[Any, int]:
@@ -35,7 +32,7 @@ def _scenes(count: int, work: int, num_shards: int = 1, index: int = 0) -> Itera
         yield _made(number, work)
 
 
-def _ours(count: int, work: int, workers: int = 2) -> Any:
+def _ours(count: int, work: int, workers: int) -> Any:
     import oocdata as ooc
 
     make = partial(_scenes, count, work)
@@ -43,25 +40,18 @@ def _ours(count: int, work: int, workers: int = 2) -> Any:
 
 
 def _numpy(count: int, work: int) -> Batches:
-    return _ours(count, work).__iter__
+    return _ours(count, work, 2).__iter__
 
 
-def _to_tf(count: int, work: int) -> Batches:
-    dataset = _ours(count, work).to_tf()
-    return lambda: dataset
-
-
-def _here(count: int, work: int) -> Batches:
-    dataset = _ours(count, work, workers=0).to_tf()
-    return lambda: dataset
+def _to_tf(count: int, work: int, workers: int = 2) -> Batches:
+    return passes(_ours(count, work, workers), to_tf=True)
 
 
 def _mapped(count: int, work: int) -> Batches:
     import oocdata as ooc
 
     numbers = ooc.open(np.arange(count)).map(partial(_made, work=work), batched=False)
-    dataset = numbers.batches(_BATCH, shuffle=True, workers=2).to_tf()
-    return lambda: dataset
+    return passes(numbers.batches(_BATCH, shuffle=True, workers=2), to_tf=True)
 
 
 def _from_generator(count: int, work: int) -> Batches:
@@ -99,7 +89,7 @@ def _keras(count: int, work: int, **options: Any) -> Batches:
 WAYS: dict[str, Callable[[int, int], Batches]] = {
     "oocdata to_tf": _to_tf,
     "oocdata NumPy": _numpy,
-    "oocdata, no worker": _here,
+    "oocdata, no worker": partial(_to_tf, workers=0),
     "oocdata, numbers mapped": _mapped,
     "from_generator": _from_generator,
     "PyDataset": _keras,
@@ -109,14 +99,9 @@ WAYS: dict[str, Callable[[int, int], Batches]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for; return 1 if a way does not deliver every element."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.generators", description=__doc__)
-    parser.add_argument("--count", type=int, default=6_400, help="elements of an epoch (6,400)")
-    parser.add_argument(
-        "--work", type=int, default=10_000, help="rounds of Python for each (10,000)"
-    )
-    parser.add_argument("--rounds", type=int, default=3, help="counted rounds (3)")
-    parser.add_argument("--way", help="serve this way (what the processes do)")
-    options = parser.parse_args(arguments)
+    line = parser("benchmarks.generators", __doc__, "elements of an epoch", 6_400, files=False)
+    line.add_argument("--work", type=int, default=10_000, help="rounds of Python for each (10,000)")
+    options = line.parse_args(arguments)
     if options.way:
         serve(WAYS[options.way](options.count, options.work), lambda batch: len(batch[1]))
         return 0

@@ -7,24 +7,22 @@ them in each epoch.
 
 from __future__ import annotations
 
-import argparse
 import importlib.util
 import io
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.taking_turns import measured, serve, table
+from benchmarks.taking_turns import Batches, measured, parser, passes, serve, table
 
 __all__ = ["WAYS", "main", "write"]
 
 _SHAPE = (375, 500, 3)
 _BATCH, _CLASSES, _DRAWN = 32, 10, 60
-
-Batches = Callable[[], Iterator[tuple[Any, Any]]]
 
 
 def write(folder: Path, count: int) -> None:
@@ -49,24 +47,15 @@ def write(folder: Path, count: int) -> None:
         path.write_bytes(drawn[number % len(drawn)])
 
 
-def _ours(folder: Path, size: tuple[int, int] | None) -> Any:
+def _ours(folder: Path, size: tuple[int, int] | None, *, to_tf: bool) -> Batches:
     import oocdata as ooc
     from oocdata.engines.cache import cache
 
     cache.budget = lambda: 64 << 20
     wanted = None if size is None else ooc.Pictures(size=size)
     images = ooc.open(f"{folder}/*/*.jpg", pictures=wanted)
-    return ooc.zip(images, ooc.folder_labels(images)).batches(_BATCH, shuffle=True)
-
-
-def _numpy(folder: Path, size: tuple[int, int] | None) -> Batches:
-    loader, epochs = _ours(folder, size), iter(range(1 << 30))
-    return lambda: iter(loader.epoch(next(epochs)))
-
-
-def _to_tf(folder: Path, size: tuple[int, int] | None) -> Batches:
-    dataset = _ours(folder, size).to_tf()
-    return lambda: iter(dataset)
+    loader = ooc.zip(images, ooc.folder_labels(images)).batches(_BATCH, shuffle=True)
+    return passes(loader, to_tf=to_tf)
 
 
 def _keras(folder: Path, size: tuple[int, int] | None) -> Batches:
@@ -75,7 +64,7 @@ def _keras(folder: Path, size: tuple[int, int] | None) -> Batches:
     dataset = keras.utils.image_dataset_from_directory(
         folder, image_size=size or _SHAPE[:2], batch_size=_BATCH, seed=1, verbose=0
     )
-    return lambda: iter(dataset.prefetch(2))
+    return lambda: dataset.prefetch(2)
 
 
 def _tf_data(folder: Path, size: tuple[int, int] | None) -> Batches:
@@ -90,7 +79,7 @@ def _tf_data(folder: Path, size: tuple[int, int] | None) -> Batches:
     paths = [str(path) for path in sorted(folder.glob("*/*.jpg"))]
     dataset = tf.data.Dataset.from_tensor_slices(paths).shuffle(len(paths))
     dataset = dataset.map(decoded, num_parallel_calls=tf.data.AUTOTUNE).batch(_BATCH).prefetch(2)
-    return lambda: iter(dataset)
+    return lambda: dataset
 
 
 def _torch(folder: Path, size: tuple[int, int] | None) -> Batches:
@@ -110,12 +99,12 @@ def _torch(folder: Path, size: tuple[int, int] | None) -> Batches:
                 return np.asarray(image.convert("RGB")), int(self.paths[at].parent.name[-1])
 
     loader = torch.utils.data.DataLoader(Files(), batch_size=_BATCH, shuffle=True, num_workers=2)
-    return lambda: iter(loader)
+    return lambda: loader
 
 
 WAYS: dict[str, Callable[[Path, tuple[int, int] | None], Batches]] = {
-    "oocdata NumPy": _numpy,
-    "oocdata to_tf": _to_tf,
+    "oocdata NumPy": partial(_ours, to_tf=False),
+    "oocdata to_tf": partial(_ours, to_tf=True),
     "Keras image_dataset_from_directory": _keras,
     "tf.data, read and decode": _tf_data,
     "PyTorch DataLoader, Pillow, 2 workers": _torch,
@@ -124,13 +113,9 @@ WAYS: dict[str, Callable[[Path, tuple[int, int] | None], Batches]] = {
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for; return 1 if a way does not deliver every picture."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pictures", description=__doc__)
-    parser.add_argument("--count", type=int, default=10_000, help="pictures (10,000)")
-    parser.add_argument("--rounds", type=int, default=3, help="counted rounds (3)")
-    parser.add_argument("--folder", type=Path, help="where they are, or are kept; else removed")
-    parser.add_argument("--size", type=int, nargs=2, metavar=("H", "W"), help="resize to this")
-    parser.add_argument("--way", help="serve this way (what the processes do)")
-    options = parser.parse_args(arguments)
+    line = parser("benchmarks.pictures", __doc__, "pictures", 10_000)
+    line.add_argument("--size", type=int, nargs=2, metavar=("H", "W"), help="resize to this")
+    options = line.parse_args(arguments)
     size = None if options.size is None else (options.size[0], options.size[1])
     if options.way:
         serve(WAYS[options.way](options.folder, size), lambda batch: len(batch[0]))

@@ -7,7 +7,6 @@ TensorFlow's ways read them from arrays in memory, by a generator or as a ragged
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,14 +15,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.taking_turns import measured, serve, table
+from benchmarks.taking_turns import Batches, measured, parser, passes, serve, table
 
 __all__ = ["WAYS", "main", "write"]
 
 _BATCH, _MEAN, _LONGEST = 64, 100, 1024
 _BOUNDS = (64, 128, 256, 512, _LONGEST)
-
-Batches = Callable[[], Iterator[Any]]
 
 
 def write(folder: Path, count: int) -> None:
@@ -40,25 +37,17 @@ def _rows(folder: Path) -> Any:
     return ooc.ragged(folder / "tokens.npy", folder / "offsets.npy")
 
 
-def _passes(loader: Any, *, to_tf: bool) -> Batches:
-    if to_tf:
-        dataset = loader.to_tf()
-        return lambda: iter(dataset)
-    epochs = iter(range(1 << 30))
-    return lambda: iter(loader.epoch(next(epochs)))
-
-
 def _ragged(folder: Path, *, shuffle: bool = True, to_tf: bool = True) -> Batches:
-    return _passes(_rows(folder).batches(_BATCH, shuffle=shuffle), to_tf=to_tf)
+    return passes(_rows(folder).batches(_BATCH, shuffle=shuffle), to_tf=to_tf)
 
 
 def _padded(folder: Path) -> Batches:
-    return _passes(_rows(folder).pad((_LONGEST,)).batches(_BATCH), to_tf=True)
+    return passes(_rows(folder).pad((_LONGEST,)).batches(_BATCH), to_tf=True)
 
 
 def _bucketed(folder: Path) -> Batches:
     rows = _rows(folder).pad(_BOUNDS)
-    return _passes(rows.batches(_BATCH, shuffle=True, bucket=_BOUNDS), to_tf=True)
+    return passes(rows.batches(_BATCH, shuffle=True, bucket=_BOUNDS), to_tf=True)
 
 
 def _generated(folder: Path) -> Any:
@@ -87,12 +76,12 @@ def _sliced(folder: Path) -> Any:
 
 def _tf_ragged(rows: Callable[[Path], Any], folder: Path) -> Batches:
     dataset = rows(folder).ragged_batch(_BATCH).prefetch(2)
-    return lambda: iter(dataset)
+    return lambda: dataset
 
 
 def _tf_padded(rows: Callable[[Path], Any], folder: Path) -> Batches:
     dataset = rows(folder).padded_batch(_BATCH, padded_shapes=[_LONGEST]).prefetch(2)
-    return lambda: iter(dataset)
+    return lambda: dataset
 
 
 def _tf_bucketed(rows: Callable[[Path], Any], folder: Path) -> Batches:
@@ -109,7 +98,7 @@ def _tf_bucketed(rows: Callable[[Path], Any], folder: Path) -> Batches:
         )
     )
     dataset = dataset.prefetch(2)
-    return lambda: iter(dataset)
+    return lambda: dataset
 
 
 WAYS: dict[str, tuple[str, Callable[[Path], Batches]]] = {
@@ -146,12 +135,7 @@ def rows_of(batch: Any) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for; return 1 if a way does not deliver every row."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.ragged", description=__doc__)
-    parser.add_argument("--count", type=int, default=200_000, help="rows (200,000)")
-    parser.add_argument("--rounds", type=int, default=3, help="counted rounds (3)")
-    parser.add_argument("--folder", type=Path, help="where they are, or are kept; else removed")
-    parser.add_argument("--way", help="serve this way (what the processes do)")
-    options = parser.parse_args(arguments)
+    options = parser("benchmarks.ragged", __doc__, "rows", 200_000).parse_args(arguments)
     if options.way:
         serve(WAYS[options.way][1](options.folder), rows_of)
         return 0

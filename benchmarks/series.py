@@ -7,15 +7,14 @@ page cache, and are shuffled.
 
 from __future__ import annotations
 
-import argparse
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.taking_turns import measured, serve, table
+from benchmarks.taking_turns import Batches, measured, parser, passes, serve, table
 
 __all__ = ["INPUTS", "WAYS", "main", "windows_of", "write"]
 
@@ -23,8 +22,6 @@ INPUTS = 64
 """Rows of a window."""
 
 _BATCH, _WIDTH = 64, 17
-
-Batches = Callable[[], Iterator[Any]]
 
 
 def write(folder: Path, count: int) -> None:
@@ -37,11 +34,7 @@ def _ours(folder: Path, *, to_tf: bool) -> Batches:
     import oocdata as ooc
 
     loader = ooc.open(folder / "series.npy").windows(INPUTS, 1).batches(_BATCH, shuffle=True)
-    if to_tf:
-        dataset = loader.to_tf()
-        return lambda: iter(dataset)
-    epochs = iter(range(1 << 30))
-    return lambda: iter(loader.epoch(next(epochs)))
+    return passes(loader, to_tf=to_tf)
 
 
 def _keras(folder: Path) -> Batches:
@@ -51,7 +44,7 @@ def _keras(folder: Path) -> Batches:
     dataset = keras.utils.timeseries_dataset_from_array(
         rows[:-1], rows[INPUTS:], INPUTS, batch_size=_BATCH, shuffle=True
     )
-    return lambda: iter(dataset)
+    return lambda: dataset
 
 
 def _py_dataset(folder: Path) -> Batches:
@@ -87,12 +80,7 @@ def windows_of(batch: Any) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run what the command line asks for; return 1 if a way does not deliver every window."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.series", description=__doc__)
-    parser.add_argument("--count", type=int, default=500_000, help="windows (500,000)")
-    parser.add_argument("--rounds", type=int, default=3, help="counted rounds (3)")
-    parser.add_argument("--folder", type=Path, help="where they are, or are kept; else removed")
-    parser.add_argument("--way", help="serve this way (what the processes do)")
-    options = parser.parse_args(arguments)
+    options = parser("benchmarks.series", __doc__, "windows", 500_000).parse_args(arguments)
     if options.way:
         serve(WAYS[options.way](options.folder), windows_of)
         return 0

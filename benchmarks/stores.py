@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.taking_turns import measured, serve
+from benchmarks.taking_turns import Batches, measured, passes, serve
 
 __all__ = ["CASES", "WAYS", "Case", "first_batch", "main", "resident", "write"]
 
@@ -33,8 +33,6 @@ _SECONDS = 3.0
 """After so many a rival's round ends with the batch that it is at."""
 
 _BYTES_OF_BATCH = 4 << 20
-
-Batches = Callable[[], Iterable[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +96,11 @@ def _loader(case: Case, place: str, cache: str | None = None) -> Any:
 def _ours(case: Case, place: str, cache: str | None = None, *, to_tf: bool = False) -> Batches:
     from oocdata.engines.cache import cache as decoded
 
-    loader, epochs = _loader(case, place, cache), iter(range(1 << 30))
-    dataset = loader.to_tf() if to_tf else None
+    epoch = passes(_loader(case, place, cache), to_tf=to_tf)
 
     def batches() -> Any:
         decoded.forget()
-        return loader.epoch(next(epochs)) if dataset is None else dataset
+        return epoch()
 
     return batches
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import itertools
 import json
 import os
 import statistics
@@ -9,11 +11,15 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import psutil
 
-__all__ = ["measured", "serve", "table"]
+__all__ = ["Batches", "measured", "parser", "passes", "serve", "table"]
+
+Batches = Callable[[], Iterable[Any]]
+"""A function that returns the batches of the next epoch."""
 
 _QUIET = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1"}
 
@@ -26,7 +32,29 @@ def _cpu_seconds() -> float:
     return ended + sum(each.user + each.system for each in times)
 
 
-def serve(batches: Callable[[], Iterable[Any]], elements: Callable[[Any], int]) -> None:
+def parser(
+    module: str, about: str | None, elements: str, count: int, *, files: bool = True
+) -> argparse.ArgumentParser:
+    """Return the command line of a module in which ways take turns; `count` is the default."""
+    made = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
+    made.add_argument("--count", type=int, default=count, help=f"{elements} ({count:,})")
+    made.add_argument("--rounds", type=int, default=3, help="counted rounds (3)")
+    made.add_argument("--way", help="serve this way (what the processes do)")
+    if files:
+        made.add_argument("--folder", type=Path, help="where they are, or are kept; else removed")
+    return made
+
+
+def passes(loader: Any, *, to_tf: bool) -> Batches:
+    """Return the epochs of a loader, by `to_tf` or by NumPy."""
+    if to_tf:
+        dataset = loader.to_tf()
+        return lambda: dataset
+    epochs = itertools.count()
+    return lambda: loader.epoch(next(epochs))
+
+
+def serve(batches: Batches, elements: Callable[[Any], int]) -> None:
     """Deliver an epoch for each line of standard input, and say what it took.
 
     Parameters

@@ -87,11 +87,7 @@ class Report:
 
     def to_json(self) -> dict[str, Any]:
         """Return all fields as dicts, lists, text and numbers, for ``json.dumps``."""
-        return _of_fields(self)
-
-
-def _of_fields(value: Any) -> dict[str, Any]:
-    return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        return {field.name: plain(getattr(self, field.name)) for field in fields(self)}  # type: ignore[arg-type]
 
 
 def plain(value: Any) -> Any:
@@ -105,7 +101,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Report):
         return value.to_json()
     if is_dataclass(value):
-        return _of_fields(value)
+        return Report.to_json(value)  # type: ignore[arg-type]
     if isinstance(value, dict):
         return {name: plain(item) for name, item in value.items()}
     if isinstance(value, range):

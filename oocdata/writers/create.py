@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from math import prod
 from typing import Any
 
-import numpy as np
 from numpy.typing import DTypeLike
 
 from oocdata.datasets.spec import as_dtype
@@ -16,21 +14,12 @@ from oocdata.errors import ArgumentError, UnsupportedDtypeError
 from oocdata.formats.opening import local_path
 from oocdata.formats.paths import is_url
 from oocdata.index import as_count, as_flag, as_path
-from oocdata.writers.chunking import (
-    LARGEST,
-    SHARD_BYTES,
-    default_chunks,
-    default_shards,
-    full_shape,
-)
-from oocdata.writers.codec import NONE, Codec, Format, Shuffled, as_codec
+from oocdata.writers.chunking import with_chunks
+from oocdata.writers.codec import Shuffled, as_codec
 from oocdata.writers.target import Target, can_hold, format_by_suffix, target_key
 from oocdata.writers.writer import Writer
 
-__all__ = ["chunks_and_shards", "create"]
-
-_MANY_ROWS = 1 << 62
-"""Rows of an array of which the number is not known yet, to choose its chunks."""
+__all__ = ["create"]
 
 
 def create(
@@ -112,7 +101,7 @@ def create(
 
     Examples
     --------
-    >>> import tempfile, oocdata as ooc
+    >>> import tempfile, numpy as np, oocdata as ooc
     >>> from oocdata.writers import create
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with create(f"{folder}/ds.zarr", element_shape=(2, 3), dtype="f4") as writer:
@@ -160,24 +149,19 @@ def create(
         raise ArgumentError(
             f"`fill_value` must be a number that {stored} can hold; got {fill_value!r}."
         )
-    chosen_codec = as_codec(codec, shuffle, kind)
-    chunk, shard = chunks_and_shards(
-        kind, array_shape, stored, chosen_codec, chunks, shards, growing=growing
-    )
     target = Target(
         format=kind,
         key=target_key(kind, key),
         shape=array_shape,
         dtype=stored,
-        chunks=chunk,
-        shards=shard,
-        codec=chosen_codec,
+        codec=as_codec(codec, shuffle, kind),
         fill_value=fill_value,
         attributes=tuple((attributes or {}).items()),
         dimension_names=tuple(dimension_names) if dimension_names is not None else None,
         growing=growing,
     )
-    return Writer(target, name, overwrite=as_flag("overwrite", overwrite))
+    whole = with_chunks(target, chunks, shards)
+    return Writer(whole, name, overwrite=as_flag("overwrite", overwrite))
 
 
 def _check_names(names: Any, axes: int) -> None:
@@ -199,64 +183,3 @@ def _check_attributes(attributes: Any) -> None:
     for name in attributes:
         if not isinstance(name, str) or not name or "\0" in name:
             raise ArgumentError(f"the name of an attribute must be a text; got {name!r}.")
-
-
-def chunks_and_shards(
-    kind: Format,
-    shape: tuple[int, ...],
-    dtype: np.dtype[Any],
-    codec: Codec,
-    chunks: int | Sequence[int] | None,
-    shards: int | Sequence[int] | None,
-    *,
-    growing: bool = False,
-    chunk_bytes: int = LARGEST,
-    shard_bytes: int = SHARD_BYTES,
-) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
-    """Return the shapes of chunks and shards: the requested ones, or the best for whole rows.
-
-    Each is None if the array has none.
-
-    Examples
-    --------
-    >>> chunks_and_shards("zarr", (1000, 64, 64), np.dtype("f4"), Codec("zstd", 3), None, None)
-    ((16, 64, 64), (1008, 64, 64))
-    """
-    if kind == "npy" and (chunks is not None or shards):
-        raise ArgumentError("`chunks` and `shards` must be left out for .npy, which has none.")
-    if kind == "hdf5" and shards:
-        raise ArgumentError("`shards` must be left out for HDF5, whose chunks are in one file.")
-    element = shape[1:]
-    contiguous = kind == "hdf5" and codec == NONE and chunks is None and not growing
-    if kind == "npy" or contiguous:
-        return None, None
-    if chunks is None:
-        requested = default_chunks(shape, dtype.itemsize, largest=chunk_bytes)
-    else:
-        requested = full_shape("chunks", chunks, element)
-    longest = (_MANY_ROWS if growing else shape[0], *element)
-    chunk = tuple(max(1, min(pair)) for pair in zip(requested, longest, strict=True))
-    if prod(chunk) * dtype.itemsize >= 1 << 31:
-        raise ArgumentError(
-            f"a chunk must be smaller than 2 GiB; got {chunk} of {dtype}. Give fewer rows, or a "
-            "length for each axis."
-        )
-    if kind == "hdf5" or shards == 0:
-        return chunk, None
-    if shards is None:
-        shard = default_shards(chunk, longest, dtype.itemsize, shard_bytes)
-    else:
-        whole_chunks = [-(-n // c) * c for n, c in zip(element, chunk[1:], strict=True)]
-        shard = full_shape("shards", shards, whole_chunks)
-        if chunks is not None:
-            # Along an axis where the requested chunk was cut to the array, a shard is one chunk.
-            lengths = zip(shard, chunk, requested, strict=True)
-            shard = tuple(
-                cut if cut < whole and length % whole == 0 else length
-                for length, cut, whole in lengths
-            )
-    if any(length % step for length, step in zip(shard, chunk, strict=True)):
-        raise ArgumentError(
-            f"`shards` must hold whole chunks of {chunk} along each axis; got {shard}."
-        )
-    return chunk, shard

@@ -84,11 +84,8 @@ def holds_other_data(path: str, key: str) -> bool:
     with open_file(path) as file:
         group: Any = file
         for part in key.strip("/").split("/"):
-            if len(group.attrs) or set(group) - {part}:
-                return True
-            if part not in group:
-                return False
-            if not isinstance(group.get(part, getlink=True), hdf5_library().HardLink):
+            is_own = isinstance(group.get(part, getlink=True), hdf5_library().HardLink)
+            if len(group.attrs) or set(group) != {part} or not is_own:
                 return True
             group = group[part]
             if not isinstance(group, hdf5_library().Group):

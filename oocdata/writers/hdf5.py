@@ -115,14 +115,13 @@ class Hdf5Storage:
         if self._target.growing and box[0].stop > self._open().shape[0]:
             self._open().resize(box[0].stop, axis=0)
 
-        chunks = self._target.chunks or ()
-
         def encode(cell: Box) -> tuple[tuple[int, ...], Any, int]:
-            chunk = pad_chunk(self._target, chunks, values[relative(cell, box)])
+            chunk = pad_chunk(self._target, values[relative(cell, box)])
             origin = tuple(part.start for part in cell)
             return origin, *encode_chunk(self._target.codec, chunk)
 
-        with closing(in_order(self._threads, encode, split_box(box, chunks))) as encoded:
+        cells = split_box(box, self._target.unit)
+        with closing(in_order(self._threads, encode, cells)) as encoded:
             for origin, data, skipped in encoded:
                 dataset = self._open()
                 with write_errors(self._path, self._target.key):

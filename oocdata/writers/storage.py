@@ -86,17 +86,17 @@ def relative(cell: Box, box: Box) -> Box:
     )
 
 
-def pad_chunk(target: Target, shape: tuple[int, ...], values: NDArray[Any]) -> NDArray[Any]:
+def pad_chunk(target: Target, values: NDArray[Any]) -> NDArray[Any]:
     """Return a whole C-contiguous chunk, with fill values beyond the end of the array.
 
     Examples
     --------
-    >>> target = Target(format="zarr", key=None, shape=(3,), dtype=np.dtype("i2"), fill_value=7)
-    >>> pad_chunk(target, (4,), np.array([1, 2], "i2"))
-    array([1, 2, 7, 7], dtype=int16)
+    >>> target = Target(format="zarr", key=None, shape=(3,), dtype=np.dtype("i2"), chunks=(4,))
+    >>> pad_chunk(target, np.array([1, 2], "i2"))
+    array([1, 2, 0, 0], dtype=int16)
     """
-    if values.shape == shape:
+    if values.shape == target.chunks:
         return np.ascontiguousarray(values)
-    chunk = np.full(shape, target.fill_value or 0, target.dtype)
+    chunk = np.full(target.chunks or (), target.fill_value or 0, target.dtype)
     chunk[tuple(slice(0, length) for length in values.shape)] = values
     return chunk

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from math import prod
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -221,13 +220,8 @@ class Writer:
         self._check_open()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if error is None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
             self.close()
         else:
             self.abandon()

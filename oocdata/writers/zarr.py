@@ -108,7 +108,7 @@ class ZarrStorage:
 
     def _encode(self, values: NDArray[Any]) -> Any:
         """Return a chunk's bytes, little-endian and compressed."""
-        chunk = pad_chunk(self._target, self._target.chunks or (), values)
+        chunk = pad_chunk(self._target, values)
         raw = chunk.astype(chunk.dtype.newbyteorder("<"), copy=False).reshape(-1).view(np.uint8)
         codec = self._target.codec
         if codec == NONE:

@@ -88,6 +88,15 @@ def test_decoded_numbers_are_not_decoded_again(
     assert done.plan.metadata.lost == ("valid_range",)
 
 
+def test_numbers_in_mappings_that_json_lacks_are_text(tmp_path: Path) -> None:
+    given = {"limits": {"low": -np.inf, "high": [None, np.nan]}}
+    zarr.create_array(tmp_path / "a.zarr", data=VALUES, attributes=given)
+    done = convert(tmp_path / "a.zarr", tmp_path / "b.zarr")
+    assert done.plan.metadata.lost == ()
+    wanted = {"limits": {"low": "-Infinity", "high": [None, "NaN"]}}
+    assert dict(zarr.open_array(tmp_path / "b.zarr").attrs) == wanted
+
+
 def test_names_of_what_is_left_of_a_decoded_array(source: Path) -> None:
     view = ooc.open(read(source).isel(lat=1), axis="lon")
     assert metadata_for(view, "zarr").dimension_names == ("lon", "time")

@@ -415,6 +415,12 @@ def test_a_table_has_a_scale_for_each_column() -> None:
     assert len(windows.scales) == 7
 
 
+@pytest.mark.parametrize("shape", [(40,), (40, 3), (40, 100)])
+def test_limits_are_the_heights_of_curves(shape: tuple[int, ...]) -> None:
+    found = preview(RNG.normal(size=shape), limits=(-9, 9), count=4)
+    assert {(scale.low, scale.high, scale.how) for scale in found.scales} == {(-9, 9, "as given")}
+
+
 def test_what_an_element_is_made_of_is_said_once() -> None:
     view = ooc.open(FRAMES)
     kind = f"of {FRAMES.shape[1:]} {FRAMES.dtype}"

@@ -100,11 +100,8 @@ class Bench(Report):
         limits = table(
             ["limit of the machine", "MB/s", "spread", "elements/s"],
             [
-                (
-                    *(LIMITS[limit.name], f"{limit.rate / 1e6:,.0f}"),
-                    *(_spread(limit), f"{limit.elements:,.0f}"),
-                )
-                for limit in self.limits
+                (LIMITS[one.name], f"{one.rate / 1e6:,.0f}", _spread(one), f"{one.elements:,.0f}")
+                for one in self.limits
             ],
         )
         bound = self.bound

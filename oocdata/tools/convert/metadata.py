@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import math
 import struct
 from contextlib import suppress
 from dataclasses import dataclass
@@ -99,7 +98,7 @@ def _as_dtypes(value: Any, through: set[np.dtype[Any]], dtype: np.dtype[Any]) ->
 
 
 def _as_json(name: str, value: Any) -> Any:
-    """Return an attribute for JSON; None if JSON can't hold it."""
+    """Return an attribute for JSON, NaN and infinities as text as in Zarr; None if it can't be."""
     if name == "_FillValue" and isinstance(value, np.inexact):
         # The encoding of xarray (xarray.backends.zarr.FillValueCoder).
         parts = (value.real, value.imag) if isinstance(value, np.complexfloating) else (value,)
@@ -110,29 +109,17 @@ def _as_json(name: str, value: Any) -> Any:
         value = value.item() if value.size == 1 else value.tolist()
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    try:
-        json.dumps(value, allow_nan=False)
-    except (TypeError, ValueError):
-        return _without_nan(value)
-    return value
-
-
-def _without_nan(value: Any) -> Any:
-    """Replace NaN and infinities by the strings that Zarr uses; None if JSON can't hold a value."""
-    if isinstance(value, list):
-        items = [_without_nan(item) for item in value]
-        return None if any(item is None for item in items) else items
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return value if isinstance(value, int | float | str) else None
+    with suppress(TypeError, ValueError):
+        return json.loads(json.dumps(value), parse_constant=str)
+    return None
 
 
 def _as_hdf5(value: Any) -> Any:
     """Return an attribute for HDF5; None if HDF5 can't hold it."""
     from oocdata.formats.hdf5.file import hdf5_library
 
-    if value is None or isinstance(value, dict):
-        return json.dumps(value) if isinstance(value, dict) else None
+    if isinstance(value, dict):
+        return json.dumps(value)
     with suppress(TypeError, ValueError, OSError, RuntimeError):
         array = np.asarray(value)
         if array.dtype.kind in "OSU":

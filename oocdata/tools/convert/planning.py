@@ -22,9 +22,14 @@ from oocdata.threads import cores
 from oocdata.tools.convert.metadata import Metadata, metadata_for, refuse_dtype
 from oocdata.tools.convert.steps import PIECE_BYTES, Steps, chunk_of, steps_of
 from oocdata.tools.report import Report, labelled
-from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks
+from oocdata.writers.chunking import (
+    CHUNK_BYTES,
+    LARGEST,
+    SHARD_BYTES,
+    default_chunks,
+    with_chunks,
+)
 from oocdata.writers.codec import NAMES, NONE, Shuffled, as_codec
-from oocdata.writers.create import chunks_and_shards
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
 from oocdata.writers.upload import Upload
@@ -188,30 +193,23 @@ def plan_of(
     # A chunk is needed for one box, or for two consecutive boxes if a border cuts it.
     row_chunks = chunk[0] * prod(view.shape[1:]) * view.source.dtype.itemsize
     reading = min(bound, max(_READING, 4 * max(decoded, row_chunks)))
-    target_codec = as_codec(codec, shuffle, kind)
     # Two blocks are in flight, one being read and one being written, and their encoded copies.
     block_bytes = bound // 4
-    chunk_shape, shard = chunks_and_shards(
-        kind,
-        view.shape,
-        view.dtype,
-        target_codec,
+    target = with_chunks(
+        Target(
+            format=kind,
+            key=key,
+            shape=view.shape,
+            dtype=view.dtype,
+            codec=as_codec(codec, shuffle, kind),
+            fill_value=metadata.fill_value,
+            attributes=metadata.attributes,
+            dimension_names=metadata.dimension_names,
+        ),
         chunks,
         shards,
         chunk_bytes=min(LARGEST, max(CHUNK_BYTES, bound // 16)),
         shard_bytes=min(SHARD_BYTES, block_bytes),
-    )
-    target = Target(
-        format=kind,
-        key=key,
-        shape=view.shape,
-        dtype=view.dtype,
-        chunks=chunk_shape,
-        shards=shard,
-        codec=target_codec,
-        fill_value=metadata.fill_value,
-        attributes=metadata.attributes,
-        dimension_names=metadata.dimension_names,
     )
     # Without chunks, a row may be written in pieces.
     itemsize = view.dtype.itemsize
@@ -220,7 +218,7 @@ def plan_of(
     steps = steps_of(view.shape, itemsize, chunk, unit, block_bytes)
     about = _identity(view)
     if about:
-        result = f"{kind} {key} {target.storage}, {target_codec}, {view.dtype} {view.shape}"
+        result = f"{kind} {key} {target.storage}, {target.codec}, {view.dtype} {view.shape}"
         about["the result"] = result
         about["the steps"] = f"{steps.blocks} {steps.tiles}"
         about["the file that it is added to"] = placement.existing_version or "none"

@@ -12,13 +12,14 @@ import numpy as np
 
 from oocdata.axes import Axes
 from oocdata.datasets.dataset import Dataset
+from oocdata.datasets.spec import leaves
 from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, EmptyError, SourceError
 from oocdata.index import as_count, as_positions
 from oocdata.threads import silent
 from oocdata.tools.libraries import PICTURES, check_picture
 from oocdata.tools.opening import OpenArguments, Opening
-from oocdata.tools.preview.parts import listed, named_leaves, parts_of, view_of
+from oocdata.tools.preview.parts import listed, parts_of, view_of
 from oocdata.tools.preview.reading import (
     MOST_ELEMENTS,
     Rows,
@@ -276,7 +277,7 @@ def _unit(view: View | None) -> tuple[str | None, list[str]]:
 
 def _array(dataset: Dataset) -> str:
     """Describe the shape and dtype of a dataset."""
-    arrays = [str(leaf) for _, leaf in named_leaves(dataset.spec)]
+    arrays = list(map(str, leaves(dataset.spec)))
     number, many = f"{len(dataset):,}", "s" * (len(dataset) > 1)
     if isinstance(dataset, View):
         if not dataset.element:

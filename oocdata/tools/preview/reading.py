@@ -92,12 +92,8 @@ def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
     if view is None or not view.element:
         return dataset
     axes = [*parts[0].places.values()][-len(view.element) :]  # without the time axis of windows
-    cut = view
-    for axis, places in enumerate(axes, 1):
-        if isinstance(places, range):
-            cut = cut[(*[slice(None)] * axis, slice(places.start, places.stop, places.step))]
-        else:
-            cut = cut[(*[slice(None)] * axis, list(places))]
+    cuts = (slice(at.start, at.stop, at.step) if isinstance(at, range) else list(at) for at in axes)
+    cut = view[:, *cuts]
     return replace(dataset, views=(cut,)) if isinstance(dataset, Windows) else cut
 
 

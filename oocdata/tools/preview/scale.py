@@ -183,31 +183,34 @@ def panels_of(
         rows = take(dataset.view.rows, dataset.rows(positions))
     word = "row" if isinstance(dataset, View | Windows) else "element"
     row_numbers = tuple(map(tuple, rows.tolist()))
-    if all(part.axes.kind in ("number", "table") for part in parts):
-        panels = _over_rows(parts, word, rows[:, 0], arrays)
-        label, scales = _label(word, np.unique(rows)), tuple(panel.scale for panel in panels)
-        return {"rows": row_numbers, "labels": (label,), "elements": (panels,), "scales": scales}
     labels = [_label(word, element_rows) for element_rows in rows]
+    x: tuple[str, Sequence[int]] | None = None
+    over_rows = all(part.axes.kind in ("number", "table") for part in parts)
+    if over_rows:  # a single element, of which x is along the rows
+        order = np.argsort(rows[:, 0], kind="stable")
+        arrays = [array[order].transpose(3, 1, 2, 4, 0) for array in arrays]
+        x, labels = (word, rows[order, 0].tolist()), [_label(word, np.unique(rows))]
+    pair = comparable(parts) and not over_rows
     shared: list[Scale] = []
-    of_one_view = isinstance(dataset, Windows) and dataset.view is not None
-    if comparable(parts) or (of_one_view and len(parts) == len(dataset.parts) == 2):
+    of_one_view = isinstance(dataset, Windows) and dataset.view is not None and not over_rows
+    if pair or (of_one_view and len(parts) == len(dataset.parts) == 2):
         shared = _scales(replace(parts[0], name=""), _by_channel(*arrays), limits, colormap)
     drawn: list[tuple[Part, Array, list[Scale]]] = []
     for part, array in zip(parts, arrays, strict=True):
-        if part.axes.kind == "number":
+        if part.axes.kind == "number" and not over_rows:
             values = array.ravel().tolist()
             labels = [f"{label}, {part.name} {value:.6g}"
                       for label, value in zip(labels, values, strict=True)]  # fmt: skip
         else:
             part_scales = shared or _scales(part, _by_channel(array), limits, colormap)
             drawn.append((part, array, part_scales))
-    if comparable(parts):
+    if pair:
         with np.errstate(invalid="ignore", over="ignore"):
             change = arrays[1] - arrays[0]
         part = replace(parts[0], name="|y| - |x|" if parts[0].dtype.kind == "c" else "y - x")
         drawn.append((part, change, _scales(part, _by_channel(change), signed=True)))
     elements = (
-        tuple(chain(*(_panels(part, array[number], scales) for part, array, scales in drawn)))
+        tuple(chain(*(_panels(part, array[number], scales, x) for part, array, scales in drawn)))
         for number in range(len(labels))
     )
     return {
@@ -254,9 +257,11 @@ def _scales(
     ]
 
 
-def _panels(part: Part, frames: Array, scales: Sequence[Scale]) -> list[Panel]:
+def _panels(
+    part: Part, frames: Array, scales: Sequence[Scale], x: tuple[str, Sequence[int]] | None
+) -> list[Panel]:
     """Return the panels of one element; frames have shape (slices, channels, height, width)."""
-    across = part.axes.name("W"), part.of_letter("W")
+    across = x or (part.axes.name("W"), part.of_letter("W"))
     down = part.axes.name("H"), part.of_letter("H")
     kind = "image" if part.axes.kind == "image" else "curve"
     slices = product(part.of_letter("T"), part.of_letter("D"))
@@ -271,27 +276,6 @@ def _panels(part: Part, frames: Array, scales: Sequence[Scale]) -> list[Panel]:
             text = part.words(C=channel, **place)
             panels.append(Panel(text, values, scale, kind, across, down))
     return panels
-
-
-def _over_rows(
-    parts: Sequence[Part],
-    word: str,
-    rows: NDArray[np.int64],
-    arrays: Sequence[Array],
-) -> tuple[Panel, ...]:
-    """Return a panel of each column, with the first row of each element as x."""
-    order = np.argsort(rows, kind="stable")
-    panels = []
-    for part, array in zip(parts, arrays, strict=True):
-        columns = array[order].reshape(len(order), -1).T
-        x = word, rows[order].tolist()
-        panels += [
-            Panel(part.words(C=channel), column[None], scale, "curve", x)
-            for channel, column, scale in zip(
-                part.of_letter("C"), columns, _scales(part, columns), strict=True
-            )
-        ]
-    return tuple(panels)
 
 
 def _label(word: str, rows: NDArray[Any]) -> str:
