@@ -702,7 +702,7 @@ def test_chunks_that_do_not_compress_keep_within_the_bound(
     monkeypatch.setattr(memory, "_memory", 4 << 20)
     zarr.create_array(tmp_path / "a.zarr", data=np.zeros((40, 1 << 16), "u1"), chunks=(1, 1 << 16))
     with RangeServer(tmp_path) as server:
-        objects = ooc.open(f"{server.url}/a.zarr").source.reader._stored._whole
+        objects = ooc.open(f"{server.url}/a.zarr").source.reader._whole
         server.hold()
         with objects.prefetch([Fetch(objects, range(40))]):
             server.wait_for(16)

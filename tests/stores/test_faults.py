@@ -333,13 +333,13 @@ def test_indices_of_shards_keep_within_the_memory(
     rows = numbers((12, 64, 64))
     zarr.create_array(proxy.folder / "fine.zarr", data=rows, chunks=(1, 8, 8), shards=(1, 64, 64))
     view = ooc.open(f"{proxy.url}/fine.zarr")
-    fetched = view.source.source.reader._stored
+    fetched = view.source.source.reader
     kept = []
     for few in ([0, 5, 9, 3, 7], range(12), [11]):
         assert_array_equal(view.take(list(few)), rows[list(few)])
         kept.append(sum(one.result()[1].nbytes for one in fetched._indices.values()))
     assert 0 < min(kept) <= max(kept) <= 4 << 10
-    assert fetched.table_bytes <= (4 << 10) + 8 * 12
+    assert fetched.storage().table_bytes <= (4 << 10) + 8 * 12
 
 
 @pytest.mark.parametrize("how", ["written anew", "deleted"])

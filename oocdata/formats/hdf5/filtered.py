@@ -81,16 +81,11 @@ class FilteredChunks:
                 out[...] = np.frombuffer(self.fill, self.decoder.stored)[0]
                 continue
             memory = buffer(nbytes)
-            self._read(opened, offset, memory, place)
             try:
+                opened.read_into(memory, offset)
                 decoder.decode(memory, skipped, out[(slice(None),) * self.table.axis + (length,)])
-            except (ValueError, RuntimeError) as error:
-                self.check()  # a file that has changed is reported as changed, not as damaged
-                raise self._error(
-                    DamagedChunkError,
-                    f"a chunk must decode; {error}. Its bytes are damaged: restore the file.",
-                    place,
-                ) from error
+            except (UnfinishedError, ValueError, RuntimeError) as error:
+                raise self._failure(error, opened, offset + nbytes, place) from error
 
     def _located(self, places: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
         """Return offsets, sizes and filter masks of chunks; see `ChunkTable.locate`."""
@@ -127,26 +122,24 @@ class FilteredChunks:
             whole = (*chunk[:axis], step, *chunk[axis + 1 :])
             yield ChunkDecoder(decoder.filters, decoder.stored, whole), slice(0, length)
 
-    def _read(
-        self, opened: Readable, offset: int, memory: memoryview, place: NDArray[np.int64]
-    ) -> None:
-        """Read a stored chunk into memory."""
-        try:
-            opened.read_into(memory, offset)
-        except UnfinishedError as error:
-            cause = error.cause
-            if isinstance(cause, SourceError):  # lacks only the rows
-                raise self._error(type(cause), cause.message, place) from cause
-            if cause is not None:
-                raise self._error(
-                    SourceError, f"a chunk must be readable; {cause}.", place
-                ) from cause
-            raise self._error(
-                TruncatedFileError,
-                f"the file must hold at least {offset + len(memory)} bytes; it ends at "
-                f"{opened.current_size}. It was cut short after it was opened.",
-                place,
-            ) from None
+    def _failure(
+        self, error: Exception, opened: Readable, end: int, place: NDArray[np.int64]
+    ) -> SourceError:
+        """Return the error for a chunk, stored before byte `end`, that can't be read or decoded."""
+        if not isinstance(error, UnfinishedError):
+            self.check()  # a file that has changed is reported as changed, not as damaged
+            message = f"a chunk must decode; {error}. Its bytes are damaged: restore the file."
+            return self._error(DamagedChunkError, message, place)
+        cause = error.cause
+        if isinstance(cause, SourceError):  # lacks only the rows
+            return self._error(type(cause), cause.message, place)
+        if cause is not None:
+            return self._error(SourceError, f"a chunk must be readable; {cause}.", place)
+        message = (
+            f"the file must hold at least {end} bytes; it ends at {opened.current_size}. It was "
+            "cut short after it was opened."
+        )
+        return self._error(TruncatedFileError, message, place)
 
     def _error(
         self, kind: type[SourceError], message: str, place: NDArray[np.int64]

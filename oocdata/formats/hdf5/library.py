@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.objects import Sliced
-from oocdata.engines.source import Storage
+from oocdata.engines.source import Keyed, Storage
 from oocdata.errors import (
     ArgumentError,
     DamagedChunkError,
@@ -51,7 +51,7 @@ _MOST_OPEN = 64
 """Most datasets that a process keeps open; the one opened first is closed to open another."""
 
 
-class ThroughLibrary(Sliced):
+class ThroughLibrary(Keyed, Sliced):
     """A dataset that HDF5 reads: by boxes, as a `Source`, or by whole chunks, as a `ChunkReader`.
 
     `chunk_shape` is that of the chunks that HDF5 decodes.
@@ -64,16 +64,10 @@ class ThroughLibrary(Sliced):
         self, target: OnDisk | UsersObject, chunk_shape: tuple[int, ...], storage: Storage
     ) -> None:
         super().__init__(target, storage, axis=target.rules.axis)
-        self.chunk_shape = chunk_shape
+        self.chunk_shape, self._key = chunk_shape, target
 
     def __reduce__(self) -> Any:
         return ThroughLibrary, (self.target, self.chunk_shape, self._storage)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ThroughLibrary) and self.target == other.target
-
-    def __hash__(self) -> int:
-        return hash(self.target)
 
     def check(self) -> None:
         """Raise if a file has changed since the dataset was opened."""

@@ -10,6 +10,7 @@ version 3.0.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +25,7 @@ from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.source import Annotations, Source, Storage
+from oocdata.engines.source import Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import (
     ArgumentError,
@@ -60,7 +61,7 @@ from oocdata.formats.hdf5.links import (
     group_attributes,
     list_names,
 )
-from oocdata.formats.hdf5.parts import JoinedDatasets
+from oocdata.formats.hdf5.parts import join_datasets, read_annotations
 from oocdata.formats.hdf5.storage import Rules, Stored, offset_of
 from oocdata.formats.hdf5.table import ChunkTable
 from oocdata.formats.hdf5.varying import (
@@ -161,8 +162,6 @@ def _open_one(file: Any, name: str, arguments: _Arguments) -> Source:
 def _open_several(names: NameResolver, key: Key, arguments: _Arguments) -> Source:
     """Open the datasets that a pattern matches, or several keys name, as one array."""
     path = absolute(names.file.filename)
-    open_one = partial(_open_one, names.file, arguments=arguments)
-    parts = JoinedDatasets(path, arguments.axis, fill=arguments.missing == "fill", alone=open_one)
 
     def look(name: str) -> Any:
         """Return a tuple of a dataset's identifier, empty if it is in another file."""
@@ -174,15 +173,22 @@ def _open_several(names: NameResolver, key: Key, arguments: _Arguments) -> Sourc
             return GROUP
         return () if opened is None else (opened,)
 
-    seen: set[object] = set()
-    for name, matched in find_datasets(key, names.below, look, path):
-        address = names.address(name)
-        # Of the names of one dataset that patterns match, only the first is used.
-        if matched is not None and address in seen:
-            continue
-        seen.add(address)
-        parts.add(name, *(matched or (names.opened(name),)))
-    return parts.source(key_label(key), arguments.opened(path, key))
+    def datasets() -> Iterator[tuple[str, Any]]:
+        seen: set[object] = set()
+        for name, matched in find_datasets(key, names.below, look, path):
+            address = names.address(name)
+            # Of the names of one dataset that patterns match, only the first is used.
+            if matched is None or address not in seen:
+                seen.add(address)
+                yield name, *(matched or (names.opened(name),))
+
+    return join_datasets(
+        datasets(), path, arguments.axis,
+        fill=arguments.missing == "fill",
+        alone=partial(_open_one, names.file, arguments=arguments),
+        key=key_label(key),
+        opened=arguments.opened(path, key),
+    )  # fmt: skip
 
 
 def from_dataset(
@@ -240,7 +246,7 @@ def _source(dataset: Any, version: Version | None, key: str, arguments: _Argumen
         opened=None if version is None else arguments.opened(path, key),
         annotations=partial(annotations_of, dataset)
         if version is None
-        else partial(_read_annotations, path, key),
+        else partial(read_annotations, path, (key,)),
     )
     if is_varying:
         return _varying(dataset, version, dtype, rules, stored, storage)
@@ -308,13 +314,6 @@ def _varying(
         table_bytes=4 * len(dataset),
     )
     return VaryingNumbers(target, references, described)
-
-
-def _read_annotations(path: str, key: str) -> Annotations:
-    """Return the attributes and the fill value of a dataset."""
-    with ExitStack() as opened, translate_errors(path, key):
-        file = opened.enter_context(open_file(path))
-        return annotations_of(find_dataset(file, key, False, opened)[0])
 
 
 def _direct(

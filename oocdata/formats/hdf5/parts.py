@@ -7,7 +7,7 @@ with dimension names) is opened on its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -42,7 +42,7 @@ from oocdata.formats.hdf5.links import find_dataset
 from oocdata.formats.hdf5.storage import filters_of, offset_of
 from oocdata.formats.hdf5.table import ChunkTable
 
-__all__ = ["JoinedDatasets"]
+__all__ = ["join_datasets", "read_annotations"]
 
 Kind: TypeAlias = tuple[Any, ...]
 """Properties that datasets must share to be read through one source."""
@@ -76,107 +76,95 @@ class _Part(NamedTuple):
     """Size as stored."""
 
 
-class JoinedDatasets:
-    """Builder of the source of several datasets of an open file.
+def join_datasets(
+    datasets: Iterable[tuple[str, Any]],
+    path: str,
+    axis: Any,
+    *,
+    fill: bool,
+    alone: Callable[[str], Source],
+    key: str,
+    opened: dict[str, Any],
+) -> Source:
+    """Concatenate several datasets of an open file along the first of `axis`.
 
-    Datasets are concatenated along the first of `axis`. With `fill`, missing chunks read as the
-    fill value. `alone` opens one dataset on its own by its name.
+    `datasets` are pairs of a name, and h5py's identifier of the dataset, or of a group that is one
+    array; None if there is none in this file. With `fill`, missing chunks read as the fill value.
+    `alone` opens one dataset on its own by its name. `key` and `opened`, the arguments that open
+    the datasets again, are for the storage. Raises the errors of opening each on its own.
     """
-
-    def __init__(self, path: str, axis: Any, *, fill: bool, alone: Callable[[str], Source]) -> None:
-        self._path, self._axis, self._fill, self._alone = path, axis, fill, alone
-        self._along = 0
-        self._descriptions: list[tuple[tuple[int, ...], np.dtype[Any], str, str]] = []
-        """Shape, dtype, path and name of each part."""
-        self._kinds: dict[Kind, tuple[Any, list[_Part]]] = {}
-        """Of each kind, the source of its first dataset, and the parts that share a source."""
-        self._others: dict[int, Source] = {}
-        """Sources of the other parts, by number."""
-        self._groups: dict[str, Callable[[], Annotations]] = {}
-        """Annotations of each group that is one array."""
-
-    def add(self, name: str, opened: Any) -> None:
-        """Add a dataset; raises the errors of opening it on its own.
-
-        `opened` is h5py's identifier of the dataset, or of a group that is one array; None if
-        there is none in this file.
-        """
-        number, source = len(self._descriptions), None
+    along = 0
+    described: list[tuple[tuple[int, ...], np.dtype[Any], str, str]] = []
+    kinds: dict[Kind, tuple[Any, list[_Part]]] = {}
+    """Of each kind, the source of its first dataset, and the parts that share a source."""
+    others: dict[int, Source] = {}
+    groups: list[Callable[[], Annotations]] = []
+    keys: list[str] = []
+    for number, (name, identifier) in enumerate(datasets):
+        source = None
         if not number:
-            source = self._alone(name)
-            (self._along,) = axis_numbers(self._axis, len(source.shape), source.storage())
-        if isinstance(opened, h5d.DatasetID) and not _is_special(opened):
-            inspected = _inspect(opened, self._along, self._fill, number)
-            if inspected is not None:
-                kind, part, shape = inspected
-                if kind not in self._kinds and 0 not in shape:
-                    self._kinds[kind] = source or self._alone(name), []
-                first, parts = self._kinds.get(kind, (None, []))
-                if _can_share(first, part, self._along):
-                    parts.append(part)
-                    self._descriptions.append((shape, first.dtype, self._path, name))
-                    return
-        source = source or self._alone(name)
-        if isinstance(opened, h5g.GroupID):
-            self._groups[name] = source.storage().annotations
-        self._others[number] = source
-        self._descriptions.append((source.shape, source.dtype, self._path, name))
-
-    def source(self, key: str, opened: dict[str, Any]) -> Source:
-        """Return the source of all datasets.
-
-        Its storage has the given `key`, and `opened`, the arguments that open the datasets again.
-        """
-        axis, path = self._along, self._path
-        check_same_shape(self._descriptions, axis)
-        keys = [name for *_, name in self._descriptions]
-        lengths = np.array([shape[axis] for shape, *_ in self._descriptions], np.int64)
-        shared: list[tuple[Source, Any, Any]] = []
-        """Sources, the origins of the parts in each, and the numbers of these parts."""
-        for first, parts in self._kinds.values():
-            for group in _group_by_grid(parts):
-                numbers = [part.number for part in group]
-                group_keys = [keys[number] for number in numbers]
-                shared.append((*_shared_source(first, group, axis, group_keys, key), numbers))
-        shared += [(other, 0, number) for number, other in self._others.items()]
-        check_same_packing([source for source, *_ in shared])
-        # Sources without rows are dropped, unless no source has any.
-        shared = [entry for entry in shared if entry[0].shape[axis]] or shared[:1]
-        layouts = list(dict.fromkeys(source.storage().layout for source, *_ in shared))
-        kinds = (
-            layouts[0] if len(layouts) == 1 else f"stored in {len(layouts)} ways: {layouts[0]}, …"
-        )
-        names = tuple((path, name) for name in keys)
-        changes = {
-            "path": path,
-            "key": key,
-            "layout": f"{len(names):,} datasets, {kinds}",
-            "opened": opened,
-            "part_names": names,
-            "episodes": True,
-            "annotations": partial(
-                _annotations,
-                path,
-                tuple(name for name in keys if name not in self._groups),
-                tuple(self._groups.values()),
-            ),
-        }
-        only = shared[0][0] if len(shared) == 1 else None
-        if isinstance(only, Strided) and isinstance(only.chunk_offsets, RowOffsets):
-            # For rows of 28 bytes 1.4 (batch 32) to 2.1 times (256) as fast as through a `Concat`.
-            begin = tuple((np.cumsum(lengths) - lengths).tolist())
-            return only.with_storage(**changes, parts=begin, parts_axis=axis)
-        owners, within = np.zeros((2, len(names)), np.int64)  # parts without rows stay at 0
-        for owner, (_, starts, numbers) in enumerate(shared):
-            owners[numbers], within[numbers] = owner, starts
-        table = PartTable(lengths, owners, within, names)
-        return Concat(tuple(source for source, *_ in shared), axis, table, changes)
+            source = alone(name)
+            (along,) = axis_numbers(axis, len(source.shape), source.storage())
+        inspected = _inspect(identifier, along, fill, number)
+        if inspected is not None:
+            kind, part, shape = inspected
+            if kind not in kinds and 0 not in shape:
+                kinds[kind] = source or alone(name), []
+            first, parts = kinds.get(kind, (None, []))
+            if _can_share(first, part, along):
+                parts.append(part)
+                keys.append(name)
+                described.append((shape, first.dtype, path, name))
+                continue
+        others[number] = source = source or alone(name)
+        described.append((source.shape, source.dtype, path, name))
+        if isinstance(identifier, h5g.GroupID):
+            groups.append(source.storage().annotations)
+        else:
+            keys.append(name)
+    check_same_shape(described, along)
+    names = tuple((path, name) for *_, name in described)
+    shared: list[tuple[Source, Any, Any]] = []
+    """Sources, the origins of the parts in each, and the numbers of these parts."""
+    for first, parts in kinds.values():
+        for group in _group_by_grid(parts):
+            numbers = [part.number for part in group]
+            group_keys = [names[number][1] for number in numbers]
+            shared.append((*_shared_source(first, group, along, group_keys, key), numbers))
+    shared += [(other, 0, number) for number, other in others.items()]
+    check_same_packing([source for source, *_ in shared])
+    # Sources without rows are dropped, unless no source has any.
+    shared = [entry for entry in shared if entry[0].shape[along]] or shared[:1]
+    layouts = list(dict.fromkeys(source.storage().layout for source, *_ in shared))
+    layout = layouts[0] if len(layouts) == 1 else f"stored in {len(layouts)} ways: {layouts[0]}, …"
+    changes = {
+        "path": path,
+        "key": key,
+        "layout": f"{len(names):,} datasets, {layout}",
+        "opened": opened,
+        "part_names": names,
+        "episodes": True,
+        "annotations": partial(read_annotations, path, tuple(keys), tuple(groups)),
+    }
+    lengths = np.array([shape[along] for shape, *_ in described], np.int64)
+    only = shared[0][0] if len(shared) == 1 else None
+    if isinstance(only, Strided) and isinstance(only.chunk_offsets, RowOffsets):
+        # For rows of 28 bytes 1.4 (batch 32) to 2.1 times (256) as fast as through a `Concat`.
+        begin = tuple((np.cumsum(lengths) - lengths).tolist())
+        return only.with_storage(**changes, parts=begin, parts_axis=along)
+    owners, within = np.zeros((2, len(names)), np.int64)  # parts without rows stay at 0
+    for owner, (_, starts, numbers) in enumerate(shared):
+        owners[numbers], within[numbers] = owner, starts
+    table = PartTable(lengths, owners, within, names)
+    return Concat(tuple(source for source, *_ in shared), along, table, changes)
 
 
 def _inspect(
     dataset: Any, along: int, fill: bool, number: int
 ) -> tuple[Kind, _Part, tuple[int, ...]] | None:
     """Return kind, part and shape of a dataset; None if it must be opened on its own."""
+    if not isinstance(dataset, h5d.DatasetID) or _is_special(dataset):
+        return None
     shape, offset = dataset.shape, offset_of(dataset)
     if len(shape) <= along:
         return None
@@ -310,13 +298,16 @@ def _shared_source(
     return Chunked(reader), parts.starts
 
 
-def _annotations(
-    path: str, keys: Sequence[str], groups: Sequence[Callable[[], Annotations]]
+def read_annotations(
+    path: str, keys: Sequence[str], groups: Sequence[Callable[[], Annotations]] = ()
 ) -> Annotations:
     """Return the annotations that all datasets, and groups that are one array, share."""
     annotations = [read() for read in groups]
-    with open_file(path) as file, translate_errors(path):
+    with open_file(path) as file:
         for key in keys:
-            with ExitStack() as opened:  # external links were checked on opening
+            with (
+                ExitStack() as opened,
+                translate_errors(path, key),
+            ):  # external links were checked on opening
                 annotations.append(annotations_of(find_dataset(file, key, True, opened)[0]))
     return common_annotations(annotations)

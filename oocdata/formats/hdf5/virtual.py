@@ -8,8 +8,7 @@ Virtual Dataset). So each mapping is checked here, down to the chunks of its sou
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from math import prod
 from typing import Any
@@ -67,9 +66,17 @@ def inspect_storage(dataset: Any, rules: Rules) -> Stored:
             continue
         at = (path, mapping.dset_name)
         if at not in shapes:
-            with _source(dataset, path, mapping, rules) as source:
-                if source is None:
-                    continue
+            with ExitStack() as opened:
+                file = dataset.file
+                if path != own_path:
+                    file = opened.enter_context(open_file(path))
+                try:
+                    source, _ = find_dataset(file, mapping.dset_name, rules.external, opened)
+                except MissingKeyError as error:
+                    if rules.fill:
+                        continue
+                    what = f"the source {mapping.dset_name!r} in {path!r} is not there: it was"
+                    raise missing_error(what, _rows(mapping, rules), dataset) from error
                 shapes[at] = source.shape or ()
                 home = source.file.filename  # differs from `path` after an external link
                 inner = replace(
@@ -108,23 +115,6 @@ def _source_path(own_path: str, mapping: Any, rules: Rules) -> str | None:
             rows=_rows(mapping, rules),
         )
     return path
-
-
-@contextmanager
-def _source(dataset: Any, path: str, mapping: Any, rules: Rules) -> Iterator[Any]:
-    """Open the source dataset of a mapping; None if it is missing and that is allowed."""
-    with ExitStack() as opened:
-        file = dataset.file
-        if path != file.filename:
-            file = opened.enter_context(open_file(path))
-        try:
-            source, _ = find_dataset(file, mapping.dset_name, rules.external, opened)
-        except MissingKeyError as error:
-            if not rules.fill:
-                what = f"the source {mapping.dset_name!r} in {path!r} is not there: it was"
-                raise missing_error(what, _rows(mapping, rules), dataset) from error
-            source = None
-        yield source
 
 
 def _is_itself(path: str, name: str) -> bool:

@@ -192,10 +192,10 @@ def decode_converted(data: bytes, options: Pictures, room: Room) -> NDArray[Any]
             with room(len(data) + _scratch_bytes(image, mode, options)):
                 if kind == "TIFF":
                     image = _undo_orientation(image, library)
-                if options.antialias:
-                    pixels = _resize(image, mode, options, library)
-                else:
-                    pixels = _interpolate(_pixels(image, mode, options, kind, data), options)
+                if mode != image.mode:
+                    stored, image = image, image.convert(mode)
+                    stored.close()
+                pixels = _resized(image, options, library)
                 image.close()  # frees its memory before other threads may use it
     except (SourceError, MissingDependencyError, MemoryError):
         raise
@@ -214,23 +214,15 @@ def _undo_orientation(image: Any, library: Any) -> Any:
     return stored
 
 
-def _resize(image: Any, mode: str, options: Pictures, library: Any) -> NDArray[Any]:
-    """Decode, convert and resize a picture, with Pillow's filters."""
-    if mode != image.mode:
-        stored, image = image, image.convert(mode)
-        stored.close()
+def _resized(image: Any, options: Pictures, library: Any) -> NDArray[Any]:
+    """Decode a picture, and resize it."""
+    if not options.antialias:
+        return _interpolate(np.asarray(image), options)
     if options.size is not None:
         height, width = options.size
         filter_ = getattr(library.Resampling, options.filter.upper())
         image = image.resize((width, height), filter_, _box(image.size, options))
     return np.asarray(image)
-
-
-def _pixels(image: Any, mode: str, options: Pictures, kind: str, data: bytes) -> NDArray[Any]:
-    """Decode and convert a picture that is not resized yet."""
-    if kind == "JPEG" and image.mode == mode == "RGB" and not options.reduced:
-        return decode_stored(kind, data, empty((image.height, image.width, 3), np.uint8))
-    return np.asarray(image if mode == image.mode else image.convert(mode))
 
 
 def _interpolate(pixels: NDArray[Any], options: Pictures) -> NDArray[Any]:
@@ -240,9 +232,7 @@ def _interpolate(pixels: NDArray[Any], options: Pictures) -> NDArray[Any]:
     is a tenth of the processor's time of all. Rows are mixed first, since they are contiguous.
 
     From 500 × 375 to 224 × 224 it takes as long as decoding a JPEG, 0.45 ms of the processor's
-    time; TensorFlow's own code 0.15. Alternatives: taking columns as pixels instead of numbers
-    0.65, as does taking the four neighbours before they are converted; `PIL.Image.transform`, which
-    cuts to whole numbers, 1.0, and band by band, as floats, 1.4; a product of matrices 1.2.
+    time; TensorFlow's own code 0.15, and `PIL.Image.transform`, which cuts to whole numbers, 1.0.
     """
     assert options.size is not None
     height, width = pixels.shape[:2]

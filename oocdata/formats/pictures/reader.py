@@ -48,28 +48,19 @@ _LARGE = 16 << 20
 
 @dataclass(frozen=True, eq=False)
 class PictureReader:
-    """Pictures of one shape as chunks; a `oocdata.engines.chunked.ChunkReader`.
-
-    Attributes
-    ----------
-    source : Source
-        Of the bytes of pictures: ``bytes`` objects or text of a fixed length, a picture each; or
-        uint8, with the bytes along the last axis. Bytes after the end of a picture are ignored,
-        since rows are as long as the longest.
-    options : Pictures or None
-        How pictures are resized and converted; None to leave them as stored.
-    element : tuple of int
-        Shape of a picture.
-    dtype : numpy.dtype
-    kind : str
-        Format of the first picture.
-    """
+    """Pictures of one shape as chunks; a `oocdata.engines.chunked.ChunkReader`."""
 
     source: Source
+    """Of the bytes of pictures: ``bytes`` objects or text of a fixed length, a picture each; or
+    uint8, with the bytes along the last axis. Bytes after the end of a picture are ignored, since
+    rows are as long as the longest."""
     options: Pictures | None
+    """How pictures are resized and converted; None to leave them as stored."""
     element: tuple[int, ...]
+    """Shape of a picture."""
     dtype: np.dtype[Any]
     kind: str
+    """Format of the first picture."""
 
     own_threads = False
 
@@ -223,39 +214,9 @@ def _trim() -> None:
 
 
 def open_picture_rows(source: Source, options: Pictures | None, *, axis: int | str = 0) -> Chunked:
-    """Open rows of bytes as the pictures that they encode.
+    """Open rows of bytes, see `PictureReader`, as the pictures that they encode.
 
-    Parameters
-    ----------
-    source : Source
-        See `PictureReader`.
-    options : Pictures
-    axis : int or str
-
-    Raises
-    ------
-    oocdata.errors.UnsupportedDtypeError
-        If rows are not bytes.
-    oocdata.errors.SourceError
-        If the first picture, which gives the shape of all, can't be decoded. Others are checked
-        when they are read.
-    oocdata.errors.EmptyError
-        If there are no pictures.
-
-    Examples
-    --------
-    >>> import io, h5py, tempfile, oocdata as ooc
-    >>> from PIL import Image
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with h5py.File(f"{folder}/a.h5", "w") as file:
-    ...         rows = file.create_dataset("images", (3,), h5py.vlen_dtype(np.uint8))
-    ...         for number in range(3):
-    ...             encoded = io.BytesIO()
-    ...             Image.new("RGB", (6, 4), (number, 0, 0)).save(encoded, "PNG")
-    ...             rows[number] = np.frombuffer(encoded.getvalue(), np.uint8)
-    ...     pictures = ooc.open(f"{folder}/a.h5", "images", pictures=ooc.Pictures())
-    ...     pictures, pictures[2][0, 0].tolist()
-    (<View: 3 rows of (4, 6, 3) uint8>, [2, 0, 0])
+    The first picture is decoded, and gives the shape of all; others are checked when they are read.
     """
     storage, dtype = source.storage(), source.dtype
     if not (dtype.kind in "OS" or (dtype == np.uint8 and len(source.shape) > 1)):

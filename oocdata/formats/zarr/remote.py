@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from itertools import chain
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -101,50 +102,59 @@ class Remote(Store):
         return [name for name, is_folder in list_names(self.address / key) if is_folder]
 
 
-class _StoredChunks:
-    """The stored chunks of an array in a `Remote`: requests and answers."""
+class RemoteReader(ZarrReader):
+    """Reader of chunks in a store; each object must stay the version that was read first."""
 
-    def __init__(self, objects: Objects) -> None:
-        self.objects = objects
-        metadata = objects.metadata
-        assert isinstance(objects.store, Remote)
-        self.store = objects.store
-        self._index = index = metadata.codecs.shard_index if metadata.indexed else None
-        self._axes = [] if index is None else list(index.axes)
-        address = Address.of(objects.store.path) / objects.key
+    def __init__(
+        self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
+    ) -> None:
+        super().__init__(objects, missing, opened)
+        self._index = objects.metadata.codecs.shard_index if objects.metadata.indexed else None
+        self._begin()
+        tables = self._versions.nbytes + self._whole.nbytes
+        if self._index is not None:
+            tables += min(objects.count, self._most_indices) * self._index.nbytes
+        self._storage = replace(self._storage, table_bytes=tables)
+
+    def _begin(self) -> None:
+        """Make what each process has of its own: versions, indices and objects in flight."""
+        objects, metadata, store = self.objects, self.objects.metadata, self.objects.store
+        assert isinstance(store, Remote)
+        address = Address.of(store.path) / objects.key
         ANSWERED.add(address.root)
 
         def address_of(number: int) -> Address:  # without `self`: no reference cycle
             return address / metadata.name(objects.place(number))
 
         self._address = address_of
-        self._indices: dict[int, Future[tuple[StoredFile, Ints] | None]] = {}
-        whole = self._index is None
-        # Of all shards, also of those whose indices were evicted.
-        self._versions = VersionTable(0 if whole else objects.count)
         self._lock = threading.Lock()
-        nbytes = int(np.prod(metadata.object_shape)) * metadata.dtype.itemsize
+        self._indices: dict[int, Future[tuple[StoredFile, Ints] | None]] = {}
+        # Of all shards, also of those whose indices were evicted.
+        self._versions = VersionTable(0 if self._index is None else objects.count)
         self._whole = StoredObjects(
             address_of,
-            objects.count if whole else 0,
-            nbytes,  # uncompressed, an upper limit: else answers could exceed the bound
-            self.store.cache,
+            objects.count if self._index is None else 0,
+            # Uncompressed, an upper limit: else answers could exceed the bound.
+            prod(metadata.object_shape) * metadata.dtype.itemsize,
+            store.cache,
         )
 
-    def __reduce__(self) -> tuple[type[_StoredChunks], tuple[Objects]]:
-        return _StoredChunks, (self.objects,)
+    def __getstate__(self) -> dict[str, Any]:
+        own = ("_address", "_lock", "_indices", "_versions", "_whole")
+        return {name: value for name, value in super().__getstate__().items() if name not in own}
 
-    @property
-    def table_bytes(self) -> int:
-        """Bytes of the tables of versions and indices, once all objects were read."""
-        indices = min(self.objects.count, self._most_indices) * getattr(self._index, "nbytes", 0)
-        return self._versions.nbytes + self._whole.nbytes + indices
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin()
 
     @property
     def _most_indices(self) -> int:
         """Largest number of shard indices that are cached, or read at a time."""
         nbytes = 1 if self._index is None else self._index.nbytes
         return max(1, min(_MOST_INDICES, scratch_share() // 4 // nbytes))
+
+    def check(self) -> None:
+        """Do nothing: the version of each object is compared on arrival."""
 
     def fetches(self, places: Ints) -> list[Fetch]:
         """Describe the objects or ranges that decoding chunks will read."""
@@ -156,7 +166,11 @@ class _StoredChunks:
             for one in file.fetches(offsets, sizes)
         ]
 
-    def take(self, places: Ints) -> list[Any]:
+    def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
+        """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
+        self._write(places, outs, self._stored(places).__getitem__)
+
+    def _stored(self, places: Ints) -> list[Any]:
         """Return the stored bytes of chunks; None for absent ones."""
         if self._index is None:
             try:
@@ -184,7 +198,8 @@ class _StoredChunks:
 
     def _locate(self, places: Ints) -> Iterator[tuple[StoredFile, Ints, Ints, Ints]]:
         """Yield for each shard its file, and the chunks in it: positions, offsets and sizes."""
-        per = np.array(self.objects.metadata.chunks_per_object)
+        assert self._index is not None
+        per, axes = np.array(self.objects.metadata.chunks_per_object), list(self._index.axes)
         unique, inverse = np.unique(self.objects.object_numbers(places), return_inverse=True)
         shards, most = unique.tolist(), self._most_indices
         parts = (self._indices_of(shards[at : at + most]) for at in range(0, len(shards), most))
@@ -193,7 +208,7 @@ class _StoredChunks:
                 continue
             file, addresses = index
             chunks = np.flatnonzero(inverse == number)
-            offsets, sizes = addresses[(*(places[chunks] % per).T[self._axes],)].T
+            offsets, sizes = addresses[(*(places[chunks] % per).T[axes],)].T
             exists = offsets >= 0
             if exists.any():
                 yield file, chunks[exists], offsets[exists], sizes[exists]
@@ -224,12 +239,13 @@ class _StoredChunks:
 
     async def _index_of(self, shard: int) -> tuple[StoredFile, Ints] | None:
         """Fetch the index of a shard; return its file and chunk addresses, None if absent."""
-        index, address = self._index, self._address(shard)
+        index, address, store = self._index, self._address(shard), self.objects.store
         assert index is not None
+        assert isinstance(store, Remote)
         answer = await link().get(address, *index.part, missing_ok=True)
         found: tuple[StoredFile, Ints] | None = None
         if answer is not None:
-            file = file_of_version(ObjectVersion.of(address, answer, self.store.cache))
+            file = file_of_version(ObjectVersion.of(address, answer, store.cache))
             try:
                 found = file, index.addresses(bytes(answer.data), file.version.nbytes)
             except ValueError as error:
@@ -239,25 +255,3 @@ class _StoredChunks:
                 ) from error
         self._versions.check(shard, address, answer)
         return found
-
-
-class RemoteReader(ZarrReader):
-    """Reader of chunks in a store; each object must stay the version that was read first."""
-
-    def __init__(
-        self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
-    ) -> None:
-        super().__init__(objects, missing, opened)
-        self._stored = _StoredChunks(objects)
-        self._storage = replace(self._storage, table_bytes=self._stored.table_bytes)
-
-    def check(self) -> None:
-        """Do nothing: the version of each object is compared on arrival."""
-
-    def fetches(self, places: Ints) -> list[Fetch]:
-        """Describe the objects or ranges that decoding chunks will read."""
-        return self._stored.fetches(places)
-
-    def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
-        """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
-        self._write(places, outs, self._stored.take(places).__getitem__)
