@@ -88,8 +88,10 @@ def _as_dtype(value: Any, dtype: np.dtype[Any]) -> Any:
     if not isinstance(value, bool | int | float | complex | list):
         return value
     array = np.asarray(value)
-    fits = array.dtype.kind in _KINDS.get(dtype.kind, "")
-    return np.asarray(value, dtype) if fits else array
+    if array.dtype.kind in _KINDS.get(dtype.kind, ""):
+        with suppress(OverflowError):  # reported as another dtype
+            return np.asarray(value, dtype)
+    return array
 
 
 def as_yielded(value: Any) -> Any:

@@ -559,12 +559,12 @@ class View(Dataset):
         np.float32(2.0)
         """
         target = as_dtype(dtype).newbyteorder("=")
-        check_dtype(self.dtype)
-        if self.dtype.kind in "SU":
+        if self.dtype.kind in "SUO":
             raise ArgumentError(
-                f"`dtype` must be left as it is for text; got {target} for {self.dtype}. Parse it "
-                "in `.map`."
+                f"`dtype` must be left as it is for text and bytes; got {target} for {self!r}. "
+                "Parse it in `.map`."
             )
+        check_dtype(self.dtype)
         if self.dtype.kind == "c" and target.kind != "c":
             raise ArgumentError(
                 f"`dtype` must be complex for complex rows; got {target}. Choose a part in `.map`."

@@ -15,12 +15,27 @@ import numpy as np
 
 from oocdata.box import Extent
 from oocdata.engines.ragged_rows import inner_shape, is_ragged, locate
-from oocdata.errors import MissingChunkError
+from oocdata.errors import (
+    ChecksumError,
+    DamagedChunkError,
+    MismatchedPartsError,
+    MissingChunkError,
+    MissingFileError,
+    TruncatedFileError,
+    UnknownFormatError,
+    UnsupportedDtypeError,
+)
 
 if TYPE_CHECKING:
     from oocdata.engines.source import Source
 
 __all__ = ["content", "digest", "exact_content"]
+
+_DAMAGED = (
+    ChecksumError, DamagedChunkError, MismatchedPartsError, MissingChunkError, MissingFileError,
+    TruncatedFileError, UnknownFormatError, UnsupportedDtypeError,
+)  # fmt: skip
+"""Errors of rows that can't be read now or later, which a dataset may have left out."""
 
 _BOXES = 16
 """Number of boxes that are sampled, spread over the array, including the first and the last."""
@@ -47,7 +62,7 @@ def digest(*parts: str | bytes) -> str:
 
 
 def content(source: Source) -> str:
-    """Return a digest of a sample of an array's numbers; an absent chunk counts as one."""
+    """Return a digest of a sample of an array's numbers; all damage counts as one number."""
     shape, storage = source.shape, source.storage()
     parts: list[bytes] = []
     if storage.episodes:  # names and lengths of the datasets, on which windows depend
@@ -77,7 +92,7 @@ def content(source: Source) -> str:
     for origin in np.minimum(places * lengths, np.array(shape) - lengths):
         try:
             source.read(origin[None], Extent.of(lengths), out)
-        except MissingChunkError:
+        except _DAMAGED:
             parts.append(b"missing")
         else:
             if is_object:
@@ -93,7 +108,10 @@ def _of_rows(source: Source) -> tuple[bytes, bytes]:
     located = locate(source, rows)
     counts = np.minimum(located.lengths, max(1, _BOX_BYTES // source.dtype.itemsize))
     values = np.empty((int(counts.sum()), *inner_shape(source)), source.dtype)
-    located.read(np.zeros_like(counts), counts, values, np.cumsum(counts) - counts)
+    try:
+        located.read(np.zeros_like(counts), counts, values, np.cumsum(counts) - counts)
+    except _DAMAGED:
+        values = values[:0]
     little_endian = values.astype(source.dtype.newbyteorder("<"))
     return located.lengths.astype("<i8").tobytes(), little_endian.tobytes()
 

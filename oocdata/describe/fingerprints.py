@@ -10,6 +10,8 @@ import dis
 import json
 from collections.abc import Iterator, Mapping
 from functools import partial
+from inspect import getattr_static
+from itertools import pairwise
 from logging import Logger
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
@@ -38,6 +40,12 @@ _SHORT = 13
 
 _IRRELEVANT = ("shuffle", "reason", "workers", "num_shards", "index")
 """Fields of a loader that change no global batch."""
+
+_CONSTANTS = (bool, int, float, complex, str, bytes, tuple, np.ndarray, np.generic, FunctionType)
+"""Kinds of globals that count by value."""
+
+_CONTAINERS = (list, dict, set, frozenset)
+"""Kinds of globals that may change as a program runs: they count where a number may not differ."""
 
 
 def fingerprint(loader: Loader | Stream, **more: str) -> str:
@@ -216,7 +224,8 @@ class _Digests(Encoder):
             local = "<lambda>" in name or "<locals>" in name
             if not local and (not self._exact or _is_installed(value)):
                 return f"{value.__module__}:{name}"
-            context = self.encode(_context(value), f"{place}.around")
+            kinds = _CONSTANTS + (_CONTAINERS if self._exact else ())
+            context = self.encode(_context(value, kinds), f"{place}.around")
             return digest(*_bytes_of(value.__code__), json.dumps(context, sort_keys=True))
         try:
             return import_path(value)
@@ -257,24 +266,36 @@ def _array(array: np.ndarray[Any, Any] | np.generic) -> str:
     return digest(kind, str(shape), text)
 
 
-def _context(function: FunctionType) -> list[Any]:
+def _context(function: FunctionType, kinds: tuple[type, ...]) -> list[Any]:
     """Return the values that a function's code refers to: its closure, defaults and globals.
 
-    Numbers, text, arrays and functions among globals count, because a notebook has in globals what
-    a script has in closures; other globals count by name only.
+    Globals of these kinds count, because a notebook has in globals what a script has in closures;
+    other globals count by name only.
     """
     closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     cells = {name: cell.cell_contents for name, cell in closure if _filled(cell)}
-    scope = function.__globals__
-    names = {
-        instruction.argval
-        for code in _codes(function.__code__)
-        for instruction in dis.get_instructions(code)
-        if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-    }
-    kinds = (bool, int, float, complex, str, bytes, tuple, np.ndarray, np.generic, FunctionType)
-    used = {name: scope[name] for name in sorted(names) if isinstance(scope.get(name), kinds)}
+    used = {name: value for name, value in _globals_of(function) if isinstance(value, kinds)}
     return [cells, function.__defaults__, function.__kwdefaults__, used]
+
+
+def _globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """Yield the globals that a function reads, and attributes of them (``module.function``).
+
+    A list to which the code only appends, such as a log, has no influence on what it returns.
+    """
+    for code in _codes(function.__code__):
+        name, value = "", None
+        for instruction, following in pairwise(dis.get_instructions(code)):
+            if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME"):
+                name = instruction.argval
+                value = function.__globals__.get(name)
+            elif name and instruction.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+                name = f"{name}.{instruction.argval}"
+                value = getattr_static(value, instruction.argval, None)
+            elif instruction.opname != "EXTENDED_ARG":
+                name = ""
+            if name and following.argval != "append":
+                yield name, value
 
 
 def _filled(cell: Any) -> bool:

@@ -149,7 +149,7 @@ class Concat(WithStorage):
         tables = PartTable.BYTES * len(self.table.lengths) if len(stored) < len(self._ends) else 0
         combined = replace(
             stored[0],
-            path=f"{stored[0].path or 'memory'} and {files - 1} more",
+            path=f"{self.table.names[0][0] or 'memory'} and {files - 1} more",
             stored_bytes=None if None in sizes else sum(size or 0 for size in sizes),
             chunks=tuple(map(max, zip(*chunks, strict=True))) if chunks else None,
             chunk_bytes=max((part.chunk_bytes or 0 for part in stored), default=0) or None,

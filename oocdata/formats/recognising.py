@@ -121,7 +121,7 @@ def format_of(path: str) -> Format:
     if picture_format(head):
         return "picture"
     is_text = path.lower().removesuffix(".gz" if gzipped else "").endswith(TEXT_ENDS)
-    if not (gzipped and is_text):
+    if head and not (gzipped and is_text):
         _refuse_foreign(path, [path], head)
     if is_text:
         return "text"

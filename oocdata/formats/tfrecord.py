@@ -102,9 +102,11 @@ def _record_starts(version: FileVersion) -> Iterator[Ints]:
                 heads.append(head)
             _check_heads(heads, row, version)
             if not ends or place > version.nbytes:
+                last = [begin, *ends[:-1]][-1]
                 raise TruncatedFileError(
                     f"the file must end with a whole record; it ends after {version.nbytes} bytes, "
-                    "within one. Its writer is not done, or it was cut short.",
+                    "within one. Its writer is not done, or it was cut short. To leave out the "
+                    f"record, if nothing writes any more: os.truncate(path, {last}).",
                     path=version.path,
                     rows=[row + max(0, len(ends) - 1)],
                 )

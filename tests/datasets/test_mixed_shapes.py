@@ -253,6 +253,11 @@ def test_widths_become_ragged(tmp_path: Path, way: Callable[..., dict[str, Any]]
     assert_array_equal(tiles.batches(999).batch(0), expected.reshape(-1, 3))
 
 
+def test_the_name_counts_each_file_once(tmp_path: Path) -> None:
+    view = ooc.open(**as_files(tmp_path, made([(2, 5), (2, 3), (2, 5), (2, 7)])))
+    assert str(view).endswith("0.npy and 3 more")
+
+
 def test_ragged_loaders(tmp_path: Path) -> None:
     arrays = made([(n, 1 + n % 5, 2) for n in range(1, 12)])
     rows = {int(row[0, 0]): row for array in arrays for row in array}

@@ -18,15 +18,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 from other_loaders import OTHERS, rows_of, usual
+from PIL import Image
 from stored_layouts import KINDS, write_kinds
 
 import oocdata as ooc
 from oocdata.describe import check_fingerprint, differences, fingerprint
 from oocdata.describe.fingerprints import dataset_fingerprint
-from oocdata.errors import RestoreError
+from oocdata.errors import RestoreError, SourceError
 from oocdata.testing import RecordingSource
 
 SPEC = ooc.ArraySpec((8,), np.dtype("f8"))
@@ -122,6 +125,54 @@ def test_few_chunks_are_decoded(tmp_path: Path) -> None:
     source = RecordingSource(np.zeros((100_000, 9)), chunks=100)
     fingerprint(ooc.View.of(source).batches(10))
     assert len(source.reads) <= 16
+
+
+def _pictures(path: Path) -> ooc.View:
+    for number in range(20):
+        Image.new("RGB", (4, 4), (number, 0, 0)).save(path / f"{number}.png")
+    (path / "19.png").write_bytes((path / "19.png").read_bytes()[:40])
+    return ooc.open(path / "*.png")
+
+
+def _damage(path: Path, stored: bytes) -> None:
+    data = path.read_bytes()
+    assert data.count(stored) == 1
+    path.write_bytes(data.replace(stored, bytes(len(stored))))
+
+
+def _records(path: Path) -> ooc.View:
+    with tf.io.TFRecordWriter(str(path / "a.tfrecord")) as writer:
+        for number in range(20):
+            writer.write(b"record %02d" % number)
+    _damage(path / "a.tfrecord", b"record 19")
+    return ooc.open(path / "a.tfrecord")
+
+
+def _chunks(path: Path, name: str, values: np.ndarray) -> ooc.View:
+    with h5py.File(path / "a.h5", "w") as file:
+        stored = file.create_dataset(name, data=values, chunks=(len(values) // 20,), compression=1)
+        chunk = stored.id.read_direct_chunk((len(values) - len(values) // 20,))[1]
+    _damage(path / "a.h5", chunk)
+    return ooc.open(path / "a.h5", name)
+
+
+def _chunked(path: Path) -> ooc.View:
+    return _chunks(path, "x", np.arange(20))
+
+
+def _ragged(path: Path) -> ooc.View:
+    return ooc.ragged(_chunks(path, "values", np.arange(60)), lengths=[3] * 20)
+
+
+@pytest.mark.parametrize("make", [_pictures, _records, _chunked, _ragged])
+def test_damaged_rows_that_are_left_out(tmp_path: Path, make: Callable[[Path], ooc.View]) -> None:
+    view = make(tmp_path)
+    with pytest.raises(SourceError):
+        view[19]
+    readable = view.filter(np.arange(20) < 19)
+    assert fingerprint(readable.batches(5)) == fingerprint(readable.batches(5))
+    assert sum(len(batch) for batch in readable.batches(5)) == 19
+    _ = readable.batches(5).to_tf()
 
 
 # ---- functions ----

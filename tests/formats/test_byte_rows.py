@@ -611,6 +611,20 @@ class TestRecords:
             ooc.open(path)
         assert raised.value.rows == (1,)
 
+    @pytest.mark.parametrize("row", range(6))
+    @pytest.mark.parametrize("rest", [1, 12, 14])
+    def test_cutting_off_a_record_as_the_error_advises(
+        self, tmp_path: Path, row: int, rest: int
+    ) -> None:
+        path = tmp_path / "a.tfrecord"
+        write_records(path, ROWS)
+        start = sum(16 + len(record) for record in ROWS[:row])
+        os.truncate(path, start + rest)
+        with pytest.raises(TruncatedFileError, match=rf"os\.truncate\(path, {start}\)"):
+            ooc.open(path)
+        os.truncate(path, start)
+        assert np.asarray(ooc.open(path)).tolist() == ROWS[:row]
+
     def test_a_length_that_is_damaged(self, tmp_path: Path) -> None:
         path = tmp_path / "a.tfrecord"
         write_records(path, ROWS)

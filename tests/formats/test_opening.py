@@ -229,6 +229,12 @@ def test_files_of_no_known_format(tmp_path: Path, content: bytes):
         ooc.open(tmp_path / "a.npy")
 
 
+def test_an_empty_file_is_not_refused_by_its_name(tmp_path: Path):
+    (tmp_path / "a.txt.gz").touch()
+    with pytest.raises(UnknownFormatError, match="it is empty"):
+        ooc.open(tmp_path / "a.txt.gz")
+
+
 def test_object_arrays(tmp_path: Path):
     np.save(tmp_path / "a.npy", np.array([{}, 1], object), allow_pickle=True)
     with pytest.raises(UnsupportedDtypeError, match="pickle"):

@@ -174,8 +174,9 @@ def test_much_text_is_read_by_row(
 
 def test_what_text_is_not_made_of() -> None:
     view = ooc.open(NAMES)
-    with pytest.raises(ArgumentError, match="left as it is for text; got float32"):
-        view.astype("f4")
+    for text in (view, ooc.open(__file__, format="text")):
+        with pytest.raises(ArgumentError, match="left as it is for text and bytes; got float32"):
+            text.astype("f4")
     with pytest.raises(UnsupportedDtypeError, match="one of numbers; got"):
         ooc.open(np.arange(3)).astype("S3")
     with pytest.raises(ArgumentError, match="one dtype"):

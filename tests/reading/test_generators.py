@@ -293,6 +293,12 @@ def test_elements_that_differ_from_the_spec(yielded: Any, message: str) -> None:
         list(ooc.generate(lambda: iter([yielded]), spec, workers=0).batches(1))
 
 
+def test_a_number_that_the_dtype_does_not_hold() -> None:
+    spec = ooc.ArraySpec((), np.dtype("u1"))
+    with pytest.raises(MapError, match=r"spec says, \(\) uint8; it yielded \(\) int64"):
+        list(ooc.generate(lambda: iter([7, -1]), spec, workers=0).batches(1))
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

@@ -27,6 +27,8 @@ pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 
 CALLS: list[int] = []
 
+remaining_calls = iter(range(0))
+
 
 @dataclass(frozen=True)
 class Times:
@@ -166,7 +168,7 @@ seen = 0
 def slow(x):
     global seen
     seen += len(x)
-    if seen > int(sys.argv[2]):
+    if seen > int(os.environ["MOST"]):
         os.kill(os.getpid(), 9)
     return -x
 os.chdir(sys.argv[1])
@@ -177,8 +179,8 @@ print(seen)
 
 
 def run(folder: Path, most: int) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", SCRIPT, str(folder), str(most)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
+    command, env = [sys.executable, "-c", SCRIPT, str(folder)], {**os.environ, "MOST": str(most)}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env)
 
 
 def test_a_killed_run_is_continued(frames: ooc.View, tmp_path: Path) -> None:
@@ -193,9 +195,8 @@ def test_a_killed_run_is_continued(frames: ooc.View, tmp_path: Path) -> None:
 
 
 def until_killed(x: np.ndarray) -> np.ndarray:
-    """Compute as many elements as the first element of `calls` allows."""
-    CALLS.append(len(x))
-    if sum(CALLS[1:]) > CALLS[0]:
+    """Compute as many batches as `remaining_calls` allows."""
+    if next(remaining_calls, None) is None:
         raise TimeoutError
     return -x
 
@@ -208,7 +209,8 @@ def test_begun_anew_and_killed(
     monkeypatch.setattr(cache_module, "_SAVED_BYTES", 160)
 
     def cached(most: int) -> Any:
-        CALLS[:] = [most]
+        global remaining_calls
+        remaining_calls = iter(range(most))
         spec = ooc.ArraySpec((3,), np.dtype("f8"))
         return frames.map(until_killed, spec=spec).cache(tmp_path / "cache")
 
@@ -217,7 +219,7 @@ def test_begun_anew_and_killed(
     for name in ("whole", "0.npy"):  # as left by an interrupted deletion
         (place / name).unlink()
     with pytest.raises(TimeoutError):
-        cached(4)
+        cached(1)
     assert_array_equal(cached(10**6).take(np.arange(40)), -np.asarray(frames))
 
 
@@ -313,9 +315,51 @@ def test_functions_that_were_edited(
     del sys.modules["edited_since"]
 
 
+GLOBALS = """
+import edited_since
+
+FACTORS = {"by": [2]}
+LOG = []
+
+def inner(x):
+    return x * 2
+
+class Scale:
+    by = 2
+    def run(self, x):
+        return x * 2
+
+SCALE = Scale()
+
+def contained(x):
+    LOG.append(len(x))
+    return x * FACTORS["by"][0]
+
+def of_a_module(x):
+    return edited_since.inner(x)
+
+def method(x):
+    return SCALE.run(x)
+
+def attribute(x):
+    return x * SCALE.by
+"""
+
+
+@pytest.mark.parametrize("name", ["contained", "of_a_module", "method", "attribute"])
+def test_globals_that_were_edited(name: str, frames: ooc.View, tmp_path: Path) -> None:
+    for factor in (2, 6, 2):
+        fn = getattr(module(GLOBALS.replace("2", str(factor))), name)
+        for _ in range(2):  # the second time, the function has appended to its log
+            cached = frames.map(fn).cache(tmp_path / "cache")
+            assert cached[7].tolist() == [21 * factor, 22 * factor, 23 * factor]
+    assert len(os.listdir(tmp_path / "cache")) == 2
+    del sys.modules["edited_since"]
+
+
 def test_several_processes_at_once(frames: ooc.View, tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SCRIPT, str(tmp_path), "1000"]
-    each = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    command, env = [sys.executable, "-c", SCRIPT, str(tmp_path)], {**os.environ, "MOST": "1000"}
+    each = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) for _ in range(3)]
     computed = [int(one.communicate()[0]) for one in each]
     assert sum(computed) == 40
 
