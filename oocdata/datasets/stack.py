@@ -155,6 +155,12 @@ def _with_common_dtype(name: str, arguments: list[Any]) -> list[Part]:
             f"`{name}` must get parts of one dtype, or one of theirs must hold the numbers of all; "
             f"got {', '.join(str(part.dtype) for part in parts)}. Convert some with .astype."
         )
+    units = dict.fromkeys(part.unit or "none" for part in arguments if isinstance(part, View))
+    if len(units) > 1 and common == np.int64:  # dates as stored
+        raise ArgumentError(
+            f"`{name}` must get dates of one unit; got {', '.join(units)}. Keep them side by side, "
+            "ooc.zip(…), or save them in one unit."
+        )
     return [part.astype(common) for part in parts]
 
 

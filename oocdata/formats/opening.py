@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -39,14 +39,14 @@ from oocdata.formats.patterns import (
     natural_key,
 )
 from oocdata.formats.recognising import Format, format_of, picture_format, refuse_stream
-from oocdata.index import as_flag, as_path
+from oocdata.index import as_count, as_flag, as_path
 
 if TYPE_CHECKING:
     from oocdata.formats.pictures import Pictures
 
 __all__ = [
-    "Axis", "Format", "Missing", "files_matching", "format_of", "list_datasets", "local_path",
-    "match_datasets", "open_source", "refuse_arguments",
+    "Axis", "Format", "Missing", "attributes_of_group", "files_matching", "format_of",
+    "list_datasets", "local_path", "match_datasets", "open_source", "refuse_arguments",
 ]  # fmt: skip
 
 
@@ -417,6 +417,19 @@ def list_datasets(path: str) -> list[str | None]:
     return list(zarr.list_zarr(path))
 
 
+def attributes_of_group(path: str, key: str) -> Mapping[str, Any]:
+    """Return the attributes of a group in HDF5 (AnnData's) or Zarr; empty if there is no group."""
+    if format_of(path) == "hdf5":
+        from oocdata.formats.hdf5.file import open_file, translate_errors
+        from oocdata.formats.hdf5.links import group_attributes
+
+        with open_file(path) as file, translate_errors(path):
+            return group_attributes(file, key) or {}
+    from oocdata.formats.zarr import hierarchy, store
+
+    return hierarchy.group_attributes(store.store_of(path), key.strip("/")) or {}
+
+
 def match_datasets(path: str, key: Key) -> list[str]:
     """Return the keys of the datasets in a file that `key` matches or lists."""
     return matching_keys(key, [name for name in list_datasets(path) if name], path)
@@ -460,6 +473,18 @@ def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
         return memory.open_array(target, **accepted)
     if not isinstance(target, Source | RowSource):
         return memory.open_object(target, **accepted)
+    read = "read" if isinstance(target, Source) else "read_rows"
+    if not callable(getattr(target, read)):
+        raise ArgumentError(
+            f"`{read}` of {kind} must be a function; got {getattr(target, read)!r}."
+        )
+    try:
+        _ = [as_count("shape", length, at_least=0) for length in target.shape]
+    except (ArgumentError, TypeError) as error:
+        raise ArgumentError(
+            f"`shape` of {kind} must be whole numbers of at least 0, such as (100, 3); got "
+            f"{target.shape!r}."
+        ) from error
     source = target if isinstance(target, Source) else RowReader(target)
     if not isinstance(source.dtype, np.dtype):
         raise ArgumentError(

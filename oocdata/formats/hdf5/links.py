@@ -22,7 +22,7 @@ from oocdata.errors import (
 )
 from oocdata.formats.anndata import merge_groups
 from oocdata.formats.dimensions import Named, choose_key, data_variables, quoted
-from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
+from oocdata.formats.hdf5.description import dimension_names, is_dimension_only, with_times
 from oocdata.formats.hdf5.file import find_external_file, open_file
 
 __all__ = ["NameResolver", "choose_dataset", "find_dataset", "group_attributes", "list_names"]
@@ -128,7 +128,8 @@ def list_names(file: Any, below: str = "") -> list[str]:
     """Return the sorted absolute names of all datasets in an open file, or below a group.
 
     Soft links to datasets are listed, and so are external links, without following them. Each
-    group is visited once, so cycles end. NetCDF dimensions without values are left out.
+    group is visited once, so cycles end. NetCDF dimensions without values are left out, and so are
+    PyTables' indices of tables.
     """
     names = NameResolver(file)
     listing: list[str] = []
@@ -146,7 +147,8 @@ def list_names(file: Any, below: str = "") -> list[str]:
             # A group's datasets are listed under its own name, not under a soft link to it.
             elif kind == h5g.GROUP and end == name and names.address(name) not in seen:
                 seen.add(names.address(name))
-                groups.append(name)
+                if not ("/_i_" in name and file[end].attrs.get("CLASS") == b"TINDEX"):
+                    groups.append(name)
     listing = merge_groups(listing, lambda group: group_attributes(file, group))
     return [name or "/" for name in listing]
 
@@ -157,7 +159,7 @@ def group_attributes(file: Any, name: str) -> dict[str, Any] | None:
     if not isinstance(group, h5g.GroupID):
         return None
     attributes = h5py.Group(group).attrs
-    known = ("encoding-type", "encoding-version", "shape", "ordered")
+    known = ("encoding-type", "encoding-version", "shape", "ordered", "_index")
     legacy = ("h5sparse_format", "h5sparse_shape")
     return {key: attributes[key] for key in (*known, *legacy) if key in attributes}
 
@@ -221,7 +223,7 @@ def find_dataset(
         return find_dataset(other, external_target[1], external, opened, links + 1)
     target = file[end or "/"]
     if isinstance(target, h5py.Dataset) and not is_dimension_only(target):
-        return target, name
+        return with_times(target), name
     what = "is a type"
     if isinstance(target, h5py.Dataset):
         what = "is a netCDF dimension, which has a length and no values"

@@ -34,7 +34,7 @@ from oocdata.errors import (
     error_location,
     location_text,
 )
-from oocdata.formats.anndata import Group, is_one_array, open_group
+from oocdata.formats.anndata import Group, column_names, is_one_array, open_group
 from oocdata.formats.dimensions import decoding_hint
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
@@ -243,6 +243,7 @@ def _source(dataset: Any, version: Version | None, key: str, arguments: _Argumen
     storage = replace(
         describe(dataset, path, key, stored),
         files=() if version is None else (version, *outside),
+        columns=None if version is None else column_names(path, key),
         opened=None if version is None else arguments.opened(path, key),
         annotations=partial(annotations_of, dataset)
         if version is None
