@@ -399,7 +399,7 @@ def side_by_side(arrays: Sequence[NDArray[Any]]) -> NDArray[Any] | None:
     adjacent = (
         first.nbytes % ALIGNMENT == 0
         and any(array() is first for array in following)  # advances to the array after `first`
-        and all(array is after() for array, after in zip(arrays[1:], following, strict=False))
+        and all(array is next(following, lambda: None)() for array in arrays[1:])
         and arrays[-1].shape == first.shape
     )
     return np.asarray(_Neighbours(arrays)) if adjacent else None

@@ -238,7 +238,7 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
         if not self._begun:
             raise ArgumentError(
                 "`fit` must be given the dataset of this callback's `to_tf`; it was given another "
-                "one."
+                "one. Write fit(resume.to_tf(), callbacks=[resume])."
             )
         steps = len(self.loader)
         # With `steps_per_execution`, the last execution of an epoch may have fewer steps.

@@ -17,7 +17,7 @@ from numpy.testing import assert_array_equal
 
 from oocdata.datasets.view import View
 from oocdata.engines import buffers
-from oocdata.engines.buffers import ALIGNMENT, Pool, Read, empty, side_by_side
+from oocdata.engines.buffers import ALIGNMENT, Pool, Read, empty, empty_parts, side_by_side
 from oocdata.engines.cache import Cache
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.memory import DEFAULT_MEMORY, account, set_memory
@@ -320,6 +320,13 @@ def test_a_whole_array_is_memory_for_a_tensor():
     assert side_by_side([empty((0, 3), "f4")]) is None
     mapping = mmap.mmap(-1, mmap.PAGESIZE)
     assert side_by_side([np.frombuffer(mapping, "u1")]) is None
+
+
+def test_arrays_of_separate_blocks_are_not_joined():
+    """Even if each is the last array of its block."""
+    for counts in ([1, 1], [2, 1], [1, 2]):
+        blocks = [empty_parts([(16,)] * count, "f4")[1] for count in counts]
+        assert side_by_side([blocks[0][-1], blocks[1][0]]) is None
 
 
 def test_arrays_side_by_side_are_joined():

@@ -488,6 +488,12 @@ WRONG: dict[str, tuple[bytes, type[Exception], str]] = {
 }
 
 
+def test_the_reason_has_no_address_in_memory(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(PNG[:30])
+    with pytest.raises(DamagedChunkError, match=r"; cannot identify image file\. It was"):
+        ooc.open(tmp_path / "a.png", pictures=ooc.Pictures(size=(4, 4)))
+
+
 @pytest.mark.parametrize("case", WRONG)
 def test_a_file_that_is_wrong(folder: Path, expected: NDArray[np.uint8], case: str) -> None:
     data, kind, rule = WRONG[case]

@@ -504,6 +504,11 @@ class TestRefuses:
         with pytest.raises(ArgumentError, match="`every`"):
             ooc.Resume(tmp_path, loader_of(), every=0)
 
+    def test_the_dataset_of_the_loader_itself(self, tmp_path: Path) -> None:
+        resume = ooc.Resume(tmp_path, loader_of())
+        with pytest.raises(ArgumentError, match=r"Write fit\(resume\.to_tf\(\)"):
+            new_model().fit(loader_of().to_tf(), verbose=0, shuffle=False, callbacks=[resume])
+
     def test_an_argument_that_is_no_loader(self, tmp_path: Path) -> None:
         made: Any = ooc.generate(lambda: iter([1]), workers=0).batches(2)
         for given in (loader_of().dataset, made):

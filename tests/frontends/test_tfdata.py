@@ -553,3 +553,13 @@ def test_the_process_exits(code: str) -> None:
     _, err = process.communicate(timeout=120)
     assert process.returncode == 0, err
     assert "Fatal" not in err
+
+
+@pytest.mark.parametrize("size", [8, 16, 20])
+def test_rows_zipped_with_mapped_rows(size: int) -> None:
+    """Whose steps are read one by one, each into memory of its own."""
+    numbers = ooc.open(np.arange(400))
+    loader = ooc.zip(numbers, numbers.map(np.negative)).batches(size, shuffle=True, seed=1)
+    for given, (x, y) in zip(loader.epoch(0), loader.to_tf(), strict=True):
+        assert_array_equal(x, given[0])
+        assert_array_equal(y, -given[0])

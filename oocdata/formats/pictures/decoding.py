@@ -109,8 +109,9 @@ def decode_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> ND
 
 def damaged(kind: str, error: Exception) -> DamagedChunkError:
     """Return the error for a picture that does not decode."""
+    reason = str(error).partition(" <_io.")[0]  # Pillow names the object that holds the bytes
     return DamagedChunkError(
-        f"a row must decode as {kind}; {error}. It was cut short or damaged after it was "
+        f"a row must decode as {kind}; {reason}. It was cut short or damaged after it was "
         "written. Copy it again from where it came from, or leave its row out: `filter`."
     )
 
