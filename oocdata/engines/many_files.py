@@ -170,9 +170,11 @@ class UniformChunks:
     """
 
     def __init__(self, parts: Sequence[Chunked]) -> None:
-        self._units = np.array([part.chunk_shape[0] for part in parts])
-        self.chunk_shape = (int(self._units.max()), *parts[0].chunk_shape[1:])
-        ends = self.chunk_shape[0] * np.cumsum(_grid_lengths(parts))
+        units, counts = np.array([part.chunk_shape[0] for part in parts]), _grid_lengths(parts)
+        self.chunk_shape = (int(units.max()), *parts[0].chunk_shape[1:])
+        # A single chunk, as of a short last file, may be shorter: no box crosses its end.
+        self._units = np.where(counts == 1, units.max(), units)
+        ends = self.chunk_shape[0] * np.cumsum(counts)
         self._starts = np.concatenate(([0], ends[:-1]))
         self.parts = tuple(part.with_slots(self.chunk_shape) for part in parts)
         shape = (int(ends[-1]), *parts[0].shape[1:])

@@ -189,6 +189,17 @@ def test_arrays_opened_twice_and_pickled_ones_share_chunks() -> None:
     assert decoded(readers) == [2, 3]
 
 
+def test_windows_over_a_short_last_array_are_read_at_once(loads: list[int]) -> None:
+    array, readers, source = joined([40] * 20 + [7], (6,), (10, 6), steps=[10] * 20 + [7])
+    windows = View.of(source).windows(4, 1)
+    starts = np.append(np.arange(3, 800, 40), 802)
+    x, y = windows.take(starts)
+    assert_array_equal(x, array[starts[:, None] + np.arange(4)])
+    assert_array_equal(y[:, 0] if y.ndim > 2 else y, array[starts + 4])
+    assert decoded(readers) == [1] * 21
+    assert len(loads) == 1
+
+
 def test_an_array_alone_and_in_any_group_is_decoded_once() -> None:
     array, readers, source = joined([20, 30, 40], (6,), (10, 6))
     alone = Chunked(readers[1])
