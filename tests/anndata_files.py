@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,11 +49,20 @@ def write_categories(parent: Any, name: str, codes: np.ndarray) -> None:
     """Write a column of categories."""
     group = _encoded(parent, name, "categorical", ordered=False)
     _put(group, "codes", codes)
-    if isinstance(parent, h5py.Group):
-        group.create_dataset("categories", data=CELL_TYPES, dtype=h5py.string_dtype())
+    _put_texts(group, "categories", CELL_TYPES)
+
+
+def write_genes(parent: Any, genes: Sequence[str], index: str = "_index") -> None:
+    """Write the group `var`, with the names of genes as its index."""
+    var = _encoded(parent, "var", "dataframe", **{"_index": index, "column-order": []})
+    _put_texts(var, index, genes)
+
+
+def _put_texts(group: Any, name: str, texts: Sequence[str]) -> None:
+    if isinstance(group, h5py.Group):
+        group.create_dataset(name, data=list(texts), dtype=h5py.string_dtype())
     else:
-        names = group.create_array("categories", shape=(len(CELL_TYPES),), dtype=str)
-        names[:] = np.array(CELL_TYPES)
+        group.create_array(name, shape=(len(texts),), dtype=str)[:] = np.array(texts)
 
 
 def write_file(path: Path, matrix: sp.csr_matrix, **options: Any) -> str:

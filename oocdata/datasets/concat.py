@@ -25,7 +25,10 @@ from oocdata.datasets.multi_array import (
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.shared_rows import StoredRows
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
+from oocdata.datasets.view import View
 from oocdata.engines.buffers import empty
+from oocdata.engines.columns import selected_names
+from oocdata.engines.concat import different_columns
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, is_all, select, take
@@ -324,7 +327,8 @@ def concat(datasets: Sequence[Dataset]) -> Concat:
     ------
     oocdata.errors.ArgumentError
         If there are no datasets, one is a mixture, or their specs differ, or categories, units of
-        dates, or the packing of numbers; the message names the first dataset that differs.
+        dates, the packing of numbers, or the columns (genes); the message names the first that
+        differs.
 
     Notes
     -----
@@ -373,11 +377,13 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
     """
     first: dict[int, tuple[int, str]] = {}
     """Of each array of an element, the first dataset with a known meaning, and the meaning."""
+    arrays: dict[int, list[Storage]] = {}
     order = spec_text(parts[0].spec)
     for number, part in enumerate(parts):
         if part.is_mapped or spec_text(part.spec) != order:
             continue
         for at, storage in enumerate(_storages(part)):
+            arrays.setdefault(at, []).append(storage)
             meaning, hint = _meaning(storage)
             known, expected = first.setdefault(at, (number, meaning)) if meaning else (0, "")
             if meaning != expected:
@@ -386,6 +392,10 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
                     f"delivered as stored; dataset {known} has {expected}, dataset {number} has "
                     f"{meaning}. {hint}"
                 )
+    for difference in filter(None, map(different_columns, arrays.values())):
+        raise ArgumentError(
+            f"`{caller}` must get datasets with the same columns in one order; {difference}"
+        )
 
 
 def _storages(dataset: Dataset) -> list[Storage]:
@@ -394,8 +404,12 @@ def _storages(dataset: Dataset) -> list[Storage]:
         return _storages(dataset.parts[0])
     if dataset._members:
         return [storage for part in dataset._members for storage in _storages(part)]
-    whole = getattr(dataset, "storage", None)  # a View of stacked arrays is one array
-    return [whole] if whole is not None else [each.storage() for each in dataset.sources()]
+    if not isinstance(dataset, View):
+        return [each.storage() for each in dataset.sources()]
+    whole, places = dataset.storage, dataset.cuts[-1]  # of stacked arrays, it is one array
+    if len(dataset.cuts) != 2 or dataset.axes != (0,):
+        return [replace(whole, columns=None)]
+    return [selected_names(whole, [places] if isinstance(places, int) else places)]
 
 
 def _meaning(storage: Storage) -> tuple[str, str]:

@@ -95,6 +95,7 @@ class AxisView(WithStorage):
             parts=parts,
             parts_axis=parts_axis,
             dimensions=tuple(names) if any(names) else (),
+            columns=None,
             opened=None,
         )
 

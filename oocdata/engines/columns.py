@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,7 +21,7 @@ from oocdata.threads import cached_property
 
 __all__ = [
     "Columns", "entry_bytes", "is_sparse", "most_entries", "read_entries", "reorder_entries",
-    "select_columns",
+    "select_columns", "selected_names",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -46,7 +46,7 @@ class Columns(Wrapped):
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
-        return replace(self.inner.storage(), opened=None)
+        return selected_names(replace(self.inner.storage(), opened=None), self.places)
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
@@ -63,6 +63,16 @@ def is_sparse(source: Source) -> bool:
     if isinstance(source, Concat):
         return source.axis == 0 and all(map(is_sparse, source.parts))
     return isinstance(source, SparseRows | Columns)
+
+
+def selected_names(storage: Storage, places: Iterable[int]) -> Storage:
+    """Return the storage of an array with the names of its columns at these places."""
+
+    def names() -> list[Any] | None:
+        stored = storage.columns and storage.columns()
+        return stored and [stored[place] for place in places]
+
+    return replace(storage, columns=storage.columns and names)
 
 
 def _with_columns(source: Source, places: Ints) -> Source:

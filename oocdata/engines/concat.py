@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, TypeAlias
@@ -27,8 +27,9 @@ from oocdata.errors import MismatchedPartsError, SourceError
 from oocdata.threads import cached_property
 
 __all__ = [
-    "Concat", "PartTable", "check_same_packing", "check_same_shape", "combined_open_arguments",
-    "common_annotations", "concatenate", "flatten", "have_key_list",
+    "Concat", "PartTable", "check_same_columns", "check_same_packing", "check_same_shape",
+    "combined_open_arguments", "common_annotations", "concatenate", "different_columns", "flatten",
+    "have_key_list",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
@@ -159,6 +160,7 @@ class Concat(WithStorage):
             part_names=self.table.names,
             dimensions=_common_names([part.dimensions for part in stored]),
             categorical=any(part.categorical for part in stored),
+            columns=None if self.axis == 1 else stored[0].columns,
             files=tuple(dict.fromkeys(file for part in stored for file in part.files)),
             version="".join(part.version for part in stored),
             chunk_scratch=max(part.chunk_scratch for part in stored),
@@ -371,8 +373,8 @@ def concatenate(
     Raises
     ------
     oocdata.errors.MismatchedPartsError
-        If dtypes, shapes besides the axis, or the packing of numbers differ; the message lists the
-        shapes, with the number of parts that have each.
+        If dtypes, shapes besides the axis (the message lists them, with the number of parts that
+        have each), the packing of numbers, or the names of columns differ.
     """
     first = sources[0]
     if len(sources) == 1 and not changes:
@@ -383,6 +385,7 @@ def concatenate(
         [(part.shape, part.dtype, stored.path, stored.key) for part, stored in pairs], axis
     )
     check_same_packing(sources)
+    check_same_columns(storages, axis)
     # Parts packed alike are decoded together: four gzip files take 1 / 1.2 of the time. Not dates,
     # because their errors name the file.
     packed = [part for part in sources if isinstance(part, Decoded)]
@@ -447,6 +450,38 @@ def check_same_packing(sources: Sequence[Source]) -> None:
                 path=storage.path,
                 key=storage.key,
             )
+
+
+def check_same_columns(arrays: Iterable[Storage], axis: int) -> None:
+    """Raise if arrays that are joined along an axis have other columns, or in another order."""
+    difference = "" if axis == 1 else different_columns(arrays)
+    if difference:
+        raise MismatchedPartsError(f"parts must have the same columns in one order; {difference}")
+
+
+def different_columns(arrays: Iterable[Storage]) -> str:
+    """Return where columns have other names than those of the first array; empty if nowhere.
+
+    Arrays without names match all others; if the first has none, no others are read.
+    """
+    first, expected = None, list[Any]()
+    for array in arrays:
+        names = (array.columns and array.columns()) or []
+        if first is None and array.columns is not None:
+            first, expected = array, names
+        if first is not None and not expected:
+            break
+        for place, (name, other) in enumerate(zip(expected, names, strict=False)):
+            if name != other:
+                assert first is not None
+                return (
+                    f"column {place} is {name!r} in '{first.path}' ({first.key}) and {other!r} in "
+                    f"'{array.path}' ({array.key}). Open each by itself, choose its columns in one "
+                    "order, and join them by ooc.concat: view[:, order], or of dense rows "
+                    "view.map(lambda rows: rows[:, order]). The names are in `var`: "
+                    "ooc.read_names(path, 'var/_index')."
+                )
+    return ""
 
 
 def check_same_shape(

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.concat import (
     Concat,
+    check_same_columns,
     check_same_packing,
     check_same_shape,
     combined_open_arguments,
@@ -73,6 +74,7 @@ def join_parts(
     if len(set(map(len, row_shapes))) > 1 or not differing or (pad is None and not ragged):
         return concatenate(sources, axis, changes)
     check_same_packing(parts)
+    check_same_columns([part.storage() for part in parts], axis)
     make: Callable[[Source], Source] = RaggedPart
     if pad is not None:
         make = partial(_padded, axis=axis, lengths=list(map(max, lengths)), value=pad)
@@ -150,6 +152,7 @@ class PaddedArray(Wrapped):
             stored,
             reading=f"{stored.reading}; filled up with {self.value}",
             strides=None,
+            columns=None,
             opened=stored.opened and {**stored.opened, "pad": self.value},
         )
 

@@ -91,6 +91,8 @@ class Storage:
         ``array.view(unit)`` converts them to dates.
     categorical : bool
         Whether the integers are codes of names, which `annotations` reads.
+    columns : callable or None
+        Reads the names of the positions along axis 1, such as genes; None if there are none.
     files : tuple of Version
         Versions of the files that are read, as of opening; empty for objects in memory.
     version : str
@@ -138,6 +140,7 @@ class Storage:
     packed: str = ""
     unit: str = ""
     categorical: bool = False
+    columns: Callable[[], list[Any] | None] | None = field(default=None, compare=False, repr=False)
     files: tuple[Version, ...] = ()
     version: str = ""
     opened: Mapping[str, Any] | None = None

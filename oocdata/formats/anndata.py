@@ -21,9 +21,9 @@ from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import ArgumentError, UnknownFormatError, error_location
 from oocdata.formats.dimensions import as_text
 from oocdata.formats.names import all_values
-from oocdata.formats.opening import open_source
+from oocdata.formats.opening import attributes_of_group, open_source
 
-__all__ = ["Group", "is_one_array", "merge_groups", "open_group"]
+__all__ = ["Group", "column_names", "is_one_array", "merge_groups", "open_group"]
 
 _MEMBERS = {"csr_matrix": "indptr", "categorical": "codes"}
 """Encodings of groups that are opened as one array, with an array that such a group contains."""
@@ -98,6 +98,31 @@ def open_group(group: Group, axis: Any) -> Source:
         return _categories(group) if kind == "categorical" else _sparse(group, axis)
 
 
+def column_names(path: str, key: str) -> Callable[[], list[Any] | None] | None:
+    """Return a function that reads the names of the columns of `X` or a layer, as in `Storage`.
+
+    None for an array of another name.
+    """
+    if not key:  # a Zarr array that was opened by its own path
+        path, _, key = path.rpartition("/")
+    group, _, name = key.strip("/").rpartition("/")
+    if name != "X":
+        group, _, name = group.rpartition("/")
+    return partial(_index, path, f"{group}/var") if name in ("X", "layers") else None
+
+
+def _index(path: str, table: str) -> list[Any] | None:
+    """Return the index of a data frame; None if there is none at this name."""
+    name = as_text(attributes_of_group(path, table).get("_index"))
+    if not name:
+        return None
+    try:
+        index = open_source(path, f"{table}/{name}")
+    except UnknownFormatError:  # texts with a mask
+        index = open_source(path, f"{table}/{name}/values")
+    return all_values(index)
+
+
 def _encoding(attributes: Mapping[str, Any]) -> str:
     """Return the encoding of a group; AnnData before 0.7 used the attributes of h5sparse."""
     legacy = as_text(attributes.get("h5sparse_format"))
@@ -126,6 +151,7 @@ def _sparse(group: Group, axis: Any) -> Source:
         files=tuple(dict.fromkeys(file for storage in storages for file in storage.files)),
         version="".join(storage.version for storage in storages),
         annotations=partial(Annotations, {}, 0),
+        columns=column_names(group.path, group.key),
     )
     if axis_numbers(axis, 2, storage)[0] != 0:
         raise ArgumentError(

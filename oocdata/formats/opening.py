@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from oocdata.formats.pictures import Pictures
 
 __all__ = [
-    "Axis", "Format", "Missing", "files_matching", "format_of", "list_datasets", "local_path",
-    "match_datasets", "open_source", "refuse_arguments",
+    "Axis", "Format", "Missing", "attributes_of_group", "files_matching", "format_of",
+    "list_datasets", "local_path", "match_datasets", "open_source", "refuse_arguments",
 ]  # fmt: skip
 
 
@@ -415,6 +415,17 @@ def list_datasets(path: str) -> list[str | None]:
     from oocdata.formats import zarr
 
     return list(zarr.list_zarr(path))
+
+
+def attributes_of_group(path: str, key: str) -> Mapping[str, Any]:
+    """Return the attributes of a group in HDF5 (AnnData's) or Zarr; empty if there is no group."""
+    if format_of(path) == "hdf5":
+        from oocdata.formats.hdf5 import opening as hdf5
+
+        return hdf5.attributes_of_group(path, key)
+    from oocdata.formats import zarr
+
+    return zarr.attributes_of_group(path, key)
 
 
 def match_datasets(path: str, key: Key) -> list[str]:

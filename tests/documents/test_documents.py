@@ -18,7 +18,7 @@ import h5py
 import numpy as np
 import pytest
 import xarray as xr
-from anndata_files import random_csr, write_file
+from anndata_files import random_csr, write_file, write_genes
 from PIL import Image
 from ports import lasting_ports
 from servers.ranges import RangeServer
@@ -112,6 +112,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "dates.npy", np.arange("2020-01-01", "2020-02-01", dtype="M8[D]").astype("M8[s]")
     )
     write_file(folder / "cells.h5ad", random_csr(400, 60), chunks=(300,), compression="gzip")
+    for name, genes in {"a": "ABCDEF", "b": "CABXYF"}.items():
+        path = write_file(folder / f"{name}.h5ad", random_csr(30, 6))
+        with h5py.File(path, "a") as file:
+            write_genes(file, genes)
     write_pictures(folder, random)
     hours = xr.DataArray(
         random.random((24, 5, 6)),

@@ -157,7 +157,7 @@ def group_attributes(file: Any, name: str) -> dict[str, Any] | None:
     if not isinstance(group, h5g.GroupID):
         return None
     attributes = h5py.Group(group).attrs
-    known = ("encoding-type", "encoding-version", "shape", "ordered")
+    known = ("encoding-type", "encoding-version", "shape", "ordered", "_index")
     legacy = ("h5sparse_format", "h5sparse_shape")
     return {key: attributes[key] for key in (*known, *legacy) if key in attributes}
 

@@ -33,7 +33,7 @@ from oocdata.errors import (
     error_location,
     location_text,
 )
-from oocdata.formats.anndata import Group, is_one_array, open_group
+from oocdata.formats.anndata import Group, column_names, is_one_array, open_group
 from oocdata.formats.dimensions import decoding_hint
 from oocdata.formats.hdf5.decode import ChunkDecoder, can_decode
 from oocdata.formats.hdf5.description import (
@@ -75,7 +75,7 @@ from oocdata.formats.hdf5.virtual import inspect_storage
 from oocdata.formats.paths import absolute, file_of, is_url
 from oocdata.formats.patterns import GROUP, Axis, Key, Missing, find_datasets, is_pattern, key_label
 
-__all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
+__all__ = ["attributes_of_group", "from_dataset", "list_hdf5", "open_hdf5"]
 
 _FETCHED_WHOLE = 1 << 20
 """Largest unfiltered chunk, in bytes, that is fetched whole over a link and cached, if chunks cut
@@ -107,6 +107,12 @@ def list_hdf5(path: str) -> list[str]:
     """Return the absolute name of every dataset in a file; see `links.list_names`."""
     with open_file(path) as file, translate_errors(path):
         return list_names(file)
+
+
+def attributes_of_group(path: str, key: str) -> dict[str, Any]:
+    """Return AnnData's attributes of a group; empty if there is no such group."""
+    with open_file(path) as file, translate_errors(path):
+        return group_attributes(file, key) or {}
 
 
 def open_hdf5(
@@ -237,6 +243,7 @@ def _source(dataset: Any, version: Version | None, key: str, arguments: _Argumen
     storage = replace(
         describe(dataset, path, key, stored),
         files=() if version is None else (version, *outside),
+        columns=None if version is None else column_names(path, key),
         opened=None if version is None else arguments.opened(path, key),
         annotations=partial(annotations_of, dataset)
         if version is None

@@ -25,13 +25,15 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import (
     Concat,
     PartTable,
+    check_same_columns,
     check_same_packing,
     check_same_shape,
     common_annotations,
 )
 from oocdata.engines.parts import JoinedParts, RowOffsets
-from oocdata.engines.source import Annotations, Source
+from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
+from oocdata.formats.anndata import column_names
 from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.dimensions import PACKING, TIME, as_text, is_time
 from oocdata.formats.hdf5.decode import can_decode
@@ -140,6 +142,8 @@ class JoinedDatasets:
                 shared.append((*_shared_source(first, group, axis, group_keys, key), numbers))
         shared += [(other, 0, number) for number, other in self._others.items()]
         check_same_packing([source for source, *_ in shared])
+        each = (Storage("HDF5", path, name, columns=column_names(path, name)) for name in keys)
+        check_same_columns(each, axis)
         # Sources without rows are dropped, unless no source has any.
         shared = [entry for entry in shared if entry[0].shape[axis]] or shared[:1]
         layouts = list(dict.fromkeys(source.storage().layout for source, *_ in shared))

@@ -29,6 +29,7 @@ from oocdata.errors import (
     SourceError,
     UnknownFormatError,
 )
+from oocdata.formats.anndata import column_names
 from oocdata.formats.codecs import ReadBuffer, decompress, write_chunk
 from oocdata.formats.dimensions import decoding_hint, packing
 from oocdata.formats.patterns import Missing
@@ -89,6 +90,7 @@ class ZarrReader(Keyed, WithStorage):
             files=() if self.file is None else (self.file,),
             version=objects.digest().hex() if surveyed else "",
             table_bytes=0 if objects.versions is None else objects.versions.nbytes,
+            columns=None if opened is None else column_names(objects.store.path, objects.key),
             opened=opened,
             # Shards without an index are read and decoded whole.
             chunk_scratch=0
