@@ -429,7 +429,8 @@ def test_a_type_that_numpy_lacks_is_named(tmp_path: Path) -> None:
         file.create_dataset("u0", data=np.zeros((4, 3), "f4"), chunks=(2, 3))
         plist, space = h5py.h5p.create(h5py.h5p.DATASET_CREATE), h5py.h5s.create_simple((4, 3))
         plist.set_chunk((2, 3))
-        h5py.h5d.create(file.id, b"u1", h5py.h5t.UNIX_D32LE, space, plist)
+        times = h5py.h5t.vlen_create(h5py.h5t.UNIX_D32LE)
+        h5py.h5d.create(file.id, b"u1", times, space, plist)
     with pytest.raises(UnsupportedDtypeError, match=r"no dtype for these.*u1"):
         ooc.open(tmp_path / "a.h5", "u*", missing="fill")
 

@@ -22,7 +22,12 @@ from oocdata.errors import (
 )
 from oocdata.formats.anndata import merge_groups
 from oocdata.formats.dimensions import Named, choose_key, data_variables, quoted
-from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
+from oocdata.formats.hdf5.description import (
+    TimeDataset,
+    dimension_names,
+    has_times,
+    is_dimension_only,
+)
 from oocdata.formats.hdf5.file import find_external_file, open_file
 
 __all__ = ["NameResolver", "choose_dataset", "find_dataset", "group_attributes", "list_names"]
@@ -128,7 +133,8 @@ def list_names(file: Any, below: str = "") -> list[str]:
     """Return the sorted absolute names of all datasets in an open file, or below a group.
 
     Soft links to datasets are listed, and so are external links, without following them. Each
-    group is visited once, so cycles end. NetCDF dimensions without values are left out.
+    group is visited once, so cycles end. NetCDF dimensions without values are left out, and so are
+    PyTables' indices of tables.
     """
     names = NameResolver(file)
     listing: list[str] = []
@@ -146,7 +152,8 @@ def list_names(file: Any, below: str = "") -> list[str]:
             # A group's datasets are listed under its own name, not under a soft link to it.
             elif kind == h5g.GROUP and end == name and names.address(name) not in seen:
                 seen.add(names.address(name))
-                groups.append(name)
+                if not ("/_i_" in name and file[end].attrs.get("CLASS") == b"TINDEX"):
+                    groups.append(name)
     listing = merge_groups(listing, lambda group: group_attributes(file, group))
     return [name or "/" for name in listing]
 
@@ -221,7 +228,7 @@ def find_dataset(
         return find_dataset(other, external_target[1], external, opened, links + 1)
     target = file[end or "/"]
     if isinstance(target, h5py.Dataset) and not is_dimension_only(target):
-        return target, name
+        return TimeDataset(target.id) if has_times(target) else target, name
     what = "is a type"
     if isinstance(target, h5py.Dataset):
         what = "is a netCDF dimension, which has a length and no values"
