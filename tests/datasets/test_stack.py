@@ -386,3 +386,15 @@ def test_storage_and_explain(files: ooc.View, tmp_path: Path) -> None:
     assert "u.npy and 1 more" in str(files.batches(4).explain())
     assert isinstance(files.source, Source)
     assert not isinstance(files.source, Chunked)
+
+
+@pytest.mark.parametrize("call", [ooc.stack, ooc.concatenate], ids=["stack", "concatenate"])
+def test_dates_of_several_units(call: Any) -> None:
+    hours = np.arange("2020-01-01", "2020-01-03", dtype="M8[h]").reshape(12, 4)
+    dates = [ooc.open(hours.astype(unit)) for unit in ("M8[s]", "M8[s]", "M8[h]")]
+    assert call(dates[:2]).unit == "datetime64[s]"
+    message = r"dates of one unit; got datetime64\[s\], datetime64\[h\]\. .*ooc\.zip"
+    with pytest.raises(ArgumentError, match=message):
+        call(dates[1:])
+    with pytest.raises(ArgumentError, match=r"got datetime64\[s\], none"):
+        call([dates[0], ooc.open(np.zeros((12, 4), "i8"))])
