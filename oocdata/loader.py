@@ -279,15 +279,16 @@ class Loader(Epochs):
     def _checked(self, step: int, epoch: int, last: int, name: str) -> tuple[int, int]:
         """Return a step and an epoch as Python integers, which do not overflow as NumPy's do."""
         try:
-            step_number, epoch_number = operator.index(step), operator.index(epoch)
+            step, epoch = operator.index(step), operator.index(epoch)
+            is_valid = 0 <= step <= last and epoch >= 0
         except TypeError:
-            step_number, epoch_number = -1, -1
-        if not 0 <= step_number <= last or epoch_number < 0:
+            is_valid = False
+        if not is_valid:
             raise PositionError(
-                f"`{name}` must lie within [0, {last + 1}) and `epoch` must not be negative; got "
-                f"step {step} of epoch {epoch}."
+                f"`{name}` must be a whole number from 0 to {last}, and `epoch` of at least 0; got "
+                f"`{name}` {step!r} and `epoch` {epoch!r}."
             )
-        return step_number, epoch_number
+        return step, epoch
 
     def batch(self, step: int, epoch: int = 0) -> Batch:
         """Read one batch: a pure function of (step, epoch).

@@ -107,6 +107,10 @@ UNEQUAL = [[1, 2], [3]]
         (lambda v: v.split(0.5, 0.5, by=UNEQUAL), "`by` must be an array"),
         (lambda v: v.folds(2, stratify=UNEQUAL), "`stratify` must be an array"),
         (lambda v: v.split_at(3, coordinate=UNEQUAL), "`coordinate` must be an array"),
+        (lambda v: v.split_at("2020"), "`coordinate` must be given"),
+        (lambda v: v.windows(2)["x"], "int array or a bool mask; got 'x'. Only a View of records"),
+        (lambda v: ooc.zip({"x": v})["x"], "got 'x'. Only a View of records"),
+        (lambda v: v["x"], "got 'x'. Only a View of records has fields"),
         (lambda v: v.filter(UNEQUAL), "`mask` must be an array"),
         (lambda v: v.batches(2, shuffle=True, weights=UNEQUAL), "`weights` must be an array"),
         (lambda v: ooc.balanced(UNEQUAL), "`labels` must be an array"),
@@ -202,6 +206,30 @@ FLAGS = ["cut", "decode", "external", "time_axis", "shuffle_parts", "overwrite",
 def test_a_word_is_no_flag(name):
     with pytest.raises(errors.ArgumentError, match=f"`{name}` must be True or False; got 'no'"):
         CALLS[name]("no")
+
+
+@pytest.mark.parametrize(
+    ("call", "got"),
+    [
+        (lambda loader: loader.epoch("0"), "got `start` 0 and `epoch` '0'"),
+        (lambda loader: loader.epoch(0, start=1.5), "got `start` 1.5 and `epoch` 0"),
+        (lambda loader: loader.batch("1"), "got `step` '1' and `epoch` 0"),
+        (lambda loader: loader.batch(5, np.int64(0)), "got `step` 5 and `epoch` 0"),
+    ],
+)
+def test_steps_and_epochs_are_whole_numbers(call, got):
+    with pytest.raises(
+        errors.PositionError, match=r"must be a whole number from 0 to [45]"
+    ) as raised:
+        call(LOADER)
+    assert got in str(raised.value)
+
+
+def test_windows_of_windows_say_where_windows_are_made():
+    with pytest.raises(
+        AttributeError, match=r"Windows has no method `windows`.*of Views first, once"
+    ):
+        VIEW.windows(3).windows(2)
 
 
 def test_what_was_split_must_be_a_dataset(tmp_path):

@@ -45,7 +45,7 @@ _EQUIVALENTS = {
     "batch": ".batches(size)",
     "repeat": ".batches(size).to_tf(epochs=…); iterating again is the next epoch",
     "prefetch": ".batches(size).to_tf(prefetch=…)",
-    "windows": "View.windows: make windows of Views first, then zip, map, mix or concatenate them",
+    "windows": "View.windows: make windows of Views first, once; then zip, map, mix or concat them",
 }
 """Methods that are tried from habit, with the equivalent in oocdata; named in error messages."""
 
@@ -301,9 +301,10 @@ class Dataset(Described, Splitting, ABC):
             return self._select(slice_range(range(len(self)), key))
         if isinstance(key, range) and key and all(0 <= at < len(self) for at in (key[0], key[-1])):
             return self._select(key)
-        if isinstance(key, bool | np.bool_ | tuple):
+        if isinstance(key, bool | np.bool_ | tuple | str):
+            hint = " Only a View of records has fields by name." if isinstance(key, str) else ""
             raise ArgumentError(
-                f"an index must be an int, a slice, an int array or a bool mask; got {key!r}."
+                f"an index must be an int, a slice, an int array or a bool mask; got {key!r}.{hint}"
             )
         try:
             position = operator.index(key)

@@ -39,7 +39,7 @@ from oocdata.formats.patterns import (
     natural_key,
 )
 from oocdata.formats.recognising import Format, format_of, picture_format, refuse_stream
-from oocdata.index import as_flag, as_path
+from oocdata.index import as_count, as_flag, as_path
 
 if TYPE_CHECKING:
     from oocdata.formats.pictures import Pictures
@@ -471,6 +471,18 @@ def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
         return memory.open_array(target, **accepted)
     if not isinstance(target, Source | RowSource):
         return memory.open_object(target, **accepted)
+    read = "read" if isinstance(target, Source) else "read_rows"
+    if not callable(getattr(target, read)):
+        raise ArgumentError(
+            f"`{read}` of {kind} must be a function; got {getattr(target, read)!r}."
+        )
+    try:
+        _ = [as_count("shape", length, at_least=0) for length in target.shape]
+    except (ArgumentError, TypeError) as error:
+        raise ArgumentError(
+            f"`shape` of {kind} must be whole numbers of at least 0, such as (100, 3); got "
+            f"{target.shape!r}."
+        ) from error
     source = target if isinstance(target, Source) else RowReader(target)
     if not isinstance(source.dtype, np.dtype):
         raise ArgumentError(

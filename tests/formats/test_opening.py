@@ -141,6 +141,30 @@ def test_a_source_of_ones_own_without_a_dtype():
         ooc.open(Mine())
 
 
+@pytest.mark.parametrize("shape", [(-5, 2), (5, -2), 5, None, "ab"])
+def test_a_source_of_ones_own_without_a_shape(shape: Any):
+    class Boxes(RecordingSource):
+        pass
+
+    class Mine:
+        dtype = np.dtype("f4")
+
+        def read_rows(self, rows: np.ndarray, out: np.ndarray) -> None: ...
+
+    Boxes.shape = Mine.shape = shape
+    for made in (Boxes(ARRAY), Mine()):
+        with pytest.raises(ArgumentError, match=r"`shape` of (Boxes|Mine) must be whole numbers"):
+            ooc.open(made)
+
+
+def test_a_source_of_ones_own_without_a_function():
+    class Mine:
+        shape, dtype, read_rows = (5, 2), np.dtype("f4"), 7
+
+    with pytest.raises(ArgumentError, match="`read_rows` of Mine must be a function; got 7"):
+        ooc.open(Mine())
+
+
 def test_a_source_of_ones_own_with_a_dtype_that_batches_cannot_hold():
     with pytest.raises(UnsupportedDtypeError, match="elements must be"):
         ooc.open(RecordingSource(np.zeros(3, np.longdouble)))
