@@ -420,12 +420,14 @@ def list_datasets(path: str) -> list[str | None]:
 def attributes_of_group(path: str, key: str) -> Mapping[str, Any]:
     """Return the attributes of a group in HDF5 (AnnData's) or Zarr; empty if there is no group."""
     if format_of(path) == "hdf5":
-        from oocdata.formats.hdf5 import opening as hdf5
+        from oocdata.formats.hdf5.file import open_file, translate_errors
+        from oocdata.formats.hdf5.links import group_attributes
 
-        return hdf5.attributes_of_group(path, key)
-    from oocdata.formats import zarr
+        with open_file(path) as file, translate_errors(path):
+            return group_attributes(file, key) or {}
+    from oocdata.formats.zarr import hierarchy, store
 
-    return zarr.attributes_of_group(path, key)
+    return hierarchy.group_attributes(store.store_of(path), key.strip("/")) or {}
 
 
 def match_datasets(path: str, key: Key) -> list[str]:

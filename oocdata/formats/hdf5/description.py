@@ -22,15 +22,14 @@ from oocdata.formats.hdf5.storage import Stored, codec_name
 __all__ = [
     "EMPTY",
     "READING",
-    "TimeDataset",
     "annotations_of",
     "attributes_of",
     "describe",
     "dimension_names",
-    "has_times",
     "is_dimension_only",
     "is_plain",
     "stored_dtype",
+    "with_times",
 ]
 
 READING = {
@@ -91,9 +90,9 @@ class TimeDataset(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
         return _dtype_with_times(self.id.get_type())
 
 
-def has_times(dataset: Any) -> bool:
-    """Return whether a dataset, or a field of it, has HDF5's class of times."""
-    return bool(dataset.id.get_type().detect_class(_TIME))
+def with_times(dataset: Any) -> Any:
+    """Return a dataset as a `TimeDataset` if it, or a field of it, has HDF5's class of times."""
+    return TimeDataset(dataset.id) if dataset.id.get_type().detect_class(_TIME) else dataset
 
 
 def _dtype_with_times(kind: Any) -> np.dtype[Any]:

@@ -75,7 +75,7 @@ from oocdata.formats.hdf5.virtual import inspect_storage
 from oocdata.formats.paths import absolute, file_of, is_url
 from oocdata.formats.patterns import GROUP, Axis, Key, Missing, find_datasets, is_pattern, key_label
 
-__all__ = ["attributes_of_group", "from_dataset", "list_hdf5", "open_hdf5"]
+__all__ = ["from_dataset", "list_hdf5", "open_hdf5"]
 
 _FETCHED_WHOLE = 1 << 20
 """Largest unfiltered chunk, in bytes, that is fetched whole over a link and cached, if chunks cut
@@ -107,12 +107,6 @@ def list_hdf5(path: str) -> list[str]:
     """Return the absolute name of every dataset in a file; see `links.list_names`."""
     with open_file(path) as file, translate_errors(path):
         return list_names(file)
-
-
-def attributes_of_group(path: str, key: str) -> dict[str, Any]:
-    """Return AnnData's attributes of a group; empty if there is no such group."""
-    with open_file(path) as file, translate_errors(path):
-        return group_attributes(file, key) or {}
 
 
 def open_hdf5(

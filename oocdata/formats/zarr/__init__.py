@@ -6,6 +6,6 @@ its ``metadata`` and ``codecs``; ``objects`` knows which chunks exist and whethe
 object stores; ``chunk_files`` reads rows of uncompressed chunks.
 """
 
-from oocdata.formats.zarr.opening import attributes_of_group, from_array, list_zarr, open_zarr
+from oocdata.formats.zarr.opening import from_array, list_zarr, open_zarr
 
-__all__ = ["attributes_of_group", "from_array", "list_zarr", "open_zarr"]
+__all__ = ["from_array", "list_zarr", "open_zarr"]

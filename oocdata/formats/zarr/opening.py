@@ -35,7 +35,7 @@ from oocdata.formats.zarr.store import Store, join, store_of
 if TYPE_CHECKING:
     import zarr
 
-__all__ = ["attributes_of_group", "from_array", "list_zarr", "open_zarr"]
+__all__ = ["from_array", "list_zarr", "open_zarr"]
 
 
 def open_zarr(
@@ -121,11 +121,6 @@ def from_array(
     with error_location(store.path, array.path or None):
         metadata = parse_array(load_json(text), array.metadata.zarr_format, attributes)
     return _open(store, array.path, metadata, axis, missing, None)
-
-
-def attributes_of_group(path: str, key: str) -> dict[str, Any]:
-    """Return the attributes of a group; empty if there is no such group."""
-    return group_attributes(store_of(path), key.strip("/")) or {}
 
 
 def list_zarr(path: str) -> list[str]:
