@@ -191,9 +191,9 @@ def axes_of(
     return Axes(letters, sizes, labels, certain, reason)
 
 
-def row_axes(view: View, layout: str = "auto") -> Axes:
+def row_axes(view: View) -> Axes:
     """Assign a letter to each axis of a view's rows, by the names in its file."""
-    return axes_of(view.element, layout, view.names[len(view.axes) :])
+    return axes_of(view.element, names=view.names[len(view.axes) :])
 
 
 def trajectory_axes(

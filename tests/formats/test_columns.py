@@ -70,12 +70,18 @@ def write(
     return str(path)
 
 
-@pytest.mark.parametrize("key", ["X", "layers/counts", "raw/X", "mod/rna/X"])
-@pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 @pytest.mark.parametrize(
-    ("suffix", "options"),
-    [("h5ad", {}), ("zarr", {"zarr_format": 2}), ("zarr", {"zarr_format": 3})],
-    ids=["h5ad", "Zarr v2", "Zarr v3"],
+    ("suffix", "options", "key", "dense"),
+    [
+        ("h5ad", {}, "X", True),
+        ("h5ad", {}, "X", False),
+        ("h5ad", {}, "layers/counts", True),
+        ("h5ad", {}, "mod/rna/X", False),
+        ("zarr", {"zarr_format": 2}, "X", False),
+        ("zarr", {"zarr_format": 2}, "raw/X", True),
+        ("zarr", {"zarr_format": 3}, "X", True),
+        ("zarr", {"zarr_format": 3}, "layers/counts", False),
+    ],
 )
 def test_files_of_other_columns_are_refused(
     tmp_path: Path, reads: list[str], key: str, dense: bool, suffix: str, options: dict[str, Any]
