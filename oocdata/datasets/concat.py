@@ -435,6 +435,8 @@ def _conversion_hint(one: Dataset, other: Dataset) -> str:
         return "Use `.astype`, or cut the rows."
     if "sparse" in forms:
         return "`.sparse()` makes rows of a sparse matrix sparse: call it on all, or on none."
+    if any(leaf.dtype.kind in "SU" for leaf in leaves(one.spec)):
+        return "Open the files as one array, which gives texts one length; or use `.map`."
     return "Use `.astype`, cut the rows, or `.map` to make them alike."
 
 

@@ -143,12 +143,6 @@ def _with_common_dtype(name: str, arguments: list[Any]) -> list[Part]:
         raise ArgumentError(
             f"`{name}` must get at least one View, which has rows; got {arguments!r}."
         )
-    units = dict.fromkeys(part.unit or "none" for part in arguments if isinstance(part, View))
-    if len(units) > 1:
-        raise ArgumentError(
-            f"`{name}` must get dates of one unit; got {', '.join(units)}. Keep them side by side, "
-            "ooc.zip(…), or save them in one unit."
-        )
     is_scalar = [type(part) in (int, float) for part in arguments]  # these adopt the others' dtype
     parts = [part if isinstance(part, View) else constant(part) for part in arguments]
     for part in parts:
@@ -160,6 +154,12 @@ def _with_common_dtype(name: str, arguments: list[Any]) -> list[Part]:
         raise ArgumentError(
             f"`{name}` must get parts of one dtype, or one of theirs must hold the numbers of all; "
             f"got {', '.join(str(part.dtype) for part in parts)}. Convert some with .astype."
+        )
+    units = dict.fromkeys(part.unit or "none" for part in arguments if isinstance(part, View))
+    if len(units) > 1 and common == np.int64:  # dates as stored
+        raise ArgumentError(
+            f"`{name}` must get dates of one unit; got {', '.join(units)}. Keep them side by side, "
+            "ooc.zip(…), or save them in one unit."
         )
     return [part.astype(common) for part in parts]
 

@@ -268,6 +268,15 @@ def test_numbers_of_other_meaning(tmp_path: Path) -> None:
         ooc.mix([(ooc.open(days), 1), (ooc.open(days.astype("M8[h]")), 1)])
 
 
+def test_texts_of_several_lengths(tmp_path: Path) -> None:
+    for name, texts in {"a": [b"ab", b"c"], "b": [b"longer"]}.items():
+        np.save(tmp_path / f"{name}.npy", np.array(texts))
+    paths = sorted(tmp_path.glob("*.npy"))
+    with pytest.raises(ArgumentError, match=r"S2, dataset 1 has \(\) \|S6\. Open the files as one"):
+        ooc.concat([ooc.open(path) for path in paths])
+    assert ooc.open(paths).take([2, 0]).tolist() == [b"longer", b"ab"]
+
+
 def twice_alone(x: np.ndarray) -> np.ndarray:
     return x * 2
 

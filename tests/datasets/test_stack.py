@@ -398,3 +398,5 @@ def test_dates_of_several_units(call: Any) -> None:
         call(dates[1:])
     with pytest.raises(ArgumentError, match=r"got datetime64\[s\], none"):
         call([dates[0], ooc.open(np.zeros((12, 4), "i8"))])
+    as_numbers = call([dates[0].astype("f8"), ooc.open(np.zeros((12, 4)))])
+    assert as_numbers.take([3]).reshape(-1).max() == hours[3, 3].astype("M8[s]").astype("f8")
