@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -67,12 +68,12 @@ def is_sparse(source: Source) -> bool:
 
 def selected_names(storage: Storage, places: Iterable[int]) -> Storage:
     """Return the storage of an array with the names of its columns at these places."""
+    return replace(storage, columns=storage.columns and partial(_names, storage.columns, places))
 
-    def names() -> list[Any] | None:
-        stored = storage.columns and storage.columns()
-        return stored and [stored[place] for place in places]
 
-    return replace(storage, columns=storage.columns and names)
+def _names(columns: Callable[[], list[Any] | None], places: Iterable[int]) -> list[Any] | None:
+    names = columns()
+    return names and [names[place] for place in places]
 
 
 def _with_columns(source: Source, places: Ints) -> Source:
