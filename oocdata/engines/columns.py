@@ -71,9 +71,11 @@ def selected_names(storage: Storage, places: Iterable[int]) -> Storage:
     return replace(storage, columns=storage.columns and partial(_names, storage.columns, places))
 
 
-def _names(columns: Callable[[], list[Any] | None], places: Iterable[int]) -> list[Any] | None:
+def _names(
+    columns: Callable[[], NDArray[Any] | None], places: Iterable[int]
+) -> NDArray[Any] | None:
     names = columns()
-    return names and [names[place] for place in places]
+    return None if names is None else names[np.fromiter(places, np.int64)]
 
 
 def _with_columns(source: Source, places: Ints) -> Source:

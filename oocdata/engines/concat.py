@@ -464,23 +464,29 @@ def different_columns(arrays: Iterable[Storage]) -> str:
 
     Arrays without names match all others; if the first has none, no others are read.
     """
-    first, expected = None, list[Any]()
-    for array in arrays:
-        names = (array.columns and array.columns()) or []
-        if first is None and array.columns is not None:
-            first, expected = array, names
-        if first is not None and not expected:
-            break
-        for place, (name, other) in enumerate(zip(expected, names, strict=False)):
-            if name != other:
-                assert first is not None
-                return (
-                    f"column {place} is {name!r} in '{first.path}' ({first.key}) and {other!r} in "
-                    f"'{array.path}' ({array.key}). Open each by itself, choose its columns in one "
-                    "order, and join them by ooc.concat: view[:, order], or of dense rows "
-                    "view.map(lambda rows: rows[:, order]). The names are in `var`: "
-                    "ooc.read_names(path, 'var/_index')."
-                )
+    named = [(array, array.columns) for array in arrays if array.columns is not None]
+    expected = named[0][1]() if len(named) > 1 else None
+    if expected is None:
+        return ""
+    for array, columns in named[1:]:
+        names = columns()
+        if names is None:
+            continue
+        both = slice(min(len(expected), len(names)))
+        differing = np.flatnonzero(expected[both] != names[both])
+        if len(differing):
+            place, first = int(differing[0]), named[0][0]
+            one, other = (
+                text.decode() if isinstance(text, bytes) else text
+                for text in (expected[place], names[place])
+            )
+            return (
+                f"column {place} is {one!r} in '{first.path}' ({first.key}) and {other!r} in "
+                f"'{array.path}' ({array.key}). Open each by itself, choose its columns in one "
+                "order, and join them by ooc.concat: view[:, order], or of dense rows "
+                "view.map(lambda rows: rows[:, order]). The names are in `var`: "
+                "ooc.read_names(path, 'var/_index')."
+            )
     return ""
 
 

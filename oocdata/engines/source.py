@@ -140,7 +140,9 @@ class Storage:
     packed: str = ""
     unit: str = ""
     categorical: bool = False
-    columns: Callable[[], list[Any] | None] | None = field(default=None, compare=False, repr=False)
+    columns: Callable[[], NDArray[Any] | None] | None = field(
+        default=None, compare=False, repr=False
+    )
     files: tuple[Version, ...] = ()
     version: str = ""
     opened: Mapping[str, Any] | None = None

@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.source import Annotations, Source, Storage
@@ -20,7 +21,7 @@ from oocdata.engines.sparse import SparseRows
 from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import ArgumentError, UnknownFormatError, error_location
 from oocdata.formats.dimensions import as_text
-from oocdata.formats.names import all_values
+from oocdata.formats.names import all_values, read_all
 from oocdata.formats.opening import attributes_of_group, open_source
 
 __all__ = ["Group", "column_names", "is_one_array", "merge_groups", "open_group"]
@@ -98,7 +99,7 @@ def open_group(group: Group, axis: Any) -> Source:
         return _categories(group) if kind == "categorical" else _sparse(group, axis)
 
 
-def column_names(path: str, key: str) -> Callable[[], list[Any] | None] | None:
+def column_names(path: str, key: str) -> Callable[[], NDArray[Any] | None] | None:
     """Return a function that reads the names of the columns of `X` or a layer, as in `Storage`.
 
     None for an array of another name.
@@ -111,7 +112,7 @@ def column_names(path: str, key: str) -> Callable[[], list[Any] | None] | None:
     return partial(_index, path, f"{group}/var") if name in ("X", "layers") else None
 
 
-def _index(path: str, table: str) -> list[Any] | None:
+def _index(path: str, table: str) -> NDArray[Any] | None:
     """Return the index of a data frame; None if there is none at this name."""
     name = as_text(attributes_of_group(path, table).get("_index"))
     if not name:
@@ -120,7 +121,8 @@ def _index(path: str, table: str) -> list[Any] | None:
         index = open_source(path, f"{table}/{name}")
     except UnknownFormatError:  # texts with a mask
         index = open_source(path, f"{table}/{name}/values")
-    return all_values(index)
+    names = read_all(index)
+    return np.char.encode(names, "utf-8") if names.dtype.kind == "U" else names
 
 
 def _encoding(attributes: Mapping[str, Any]) -> str:

@@ -6,13 +6,14 @@ import os
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.source import Source
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.opening import open_source
 
-__all__ = ["all_values", "read_names"]
+__all__ = ["all_values", "read_all", "read_names"]
 
 
 def read_names(path: str | os.PathLike[str], key: str) -> list[str]:
@@ -58,6 +59,12 @@ def read_names(path: str | os.PathLike[str], key: str) -> list[str]:
 
 def all_values(source: Source) -> list[Any]:
     """Return all values of a source as Python objects, with texts as ``str``."""
-    found = np.empty((1, *source.shape), source.dtype)
-    source.read(np.zeros((1, found.ndim - 1), np.int64), Extent.of(source.shape), found)
-    return [value.decode() if isinstance(value, bytes) else value for value in found[0].tolist()]
+    values = read_all(source).tolist()
+    return [value.decode() if isinstance(value, bytes) else value for value in values]
+
+
+def read_all(source: Source) -> NDArray[Any]:
+    """Read a source as one array."""
+    found: NDArray[Any] = np.empty(source.shape, source.dtype)
+    source.read(np.zeros((1, found.ndim), np.int64), Extent.of(source.shape), found[None])
+    return found
