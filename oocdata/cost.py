@@ -134,8 +134,8 @@ def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> flo
 
     def followed_run(number: int) -> tuple[int, Chunks]:
         """Return the number of elements of a run of the first epoch, and the chunks it needs."""
-        _, start, stop = run = pass_.run(number)
-        elements = sum(loader.steps.lengths(start, stop))
+        run = pass_.run(number)
+        elements = sum(loader.steps.lengths(run.start, run.stop))
         return elements, chunks_of(loader.requests(run))
 
     def read(run: int, chunks: Chunks) -> int:

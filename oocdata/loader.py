@@ -374,7 +374,7 @@ class Loader(Epochs):
         lengths = self.steps.lengths(run.start, run.stop)
         read = buffers.Read()
         # Room for a full run, although the last run of an epoch may be shorter.
-        room = self.steps_together * self.batch_size // self.num_shards
+        room = (run.most or self.steps_together) * self.batch_size // self.num_shards
         requests = self._requests(dataset, run)
         columns = (request.read_parts(lengths, read, room) for request in requests)
         return batches_of(columns, dataset.spec)

@@ -76,8 +76,9 @@ def set_memory(nbytes: int) -> None:
     ----------
     nbytes : int
         At least 1 MiB. A quarter is for batches in flight, a half for decoded chunks, the rest for
-        tables and scratch. Batches may use the share of chunks while no chunk is cached. Worker
-        processes divide the limit equally.
+        tables and scratch. Batches may use the share of chunks while no chunk is cached. Loaders
+        alive at the same time share it; each may always read one batch while another is in use.
+        The worker processes of a loader divide the limit equally once more.
 
     Examples
     --------
@@ -115,7 +116,8 @@ class Account:
     """Bytes of batches in flight, of all iterations; thread-safe.
 
     The total stays within `batch_share`, except that each iteration may always read one run of
-    steps while another is in use.
+    steps while another is in use. A run takes at most a quarter of the `room` that is left when its
+    iteration begins, or is one step long.
 
     Attributes
     ----------
@@ -147,6 +149,10 @@ class Account:
         """Bytes of the chunks' share that batches use."""
         uncached = sum(nbytes for nbytes, cached in list(self._taken.values()) if not cached)
         return max(0, uncached - batch_share())
+
+    def room(self, *, cached: bool) -> int:
+        """Return the bytes that iterations may still take; see `take`."""
+        return batch_share(cached=cached or self.cached() > 0) - self.nbytes - self.ending
 
     def take(self, owner: int, nbytes: int, *, always: bool = False, cached: bool = True) -> bool:
         """Add bytes to an owner if they fit, or if `always`; return whether they were added.

@@ -10,20 +10,20 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.spec import Batch
 from oocdata.engines.buffers import ALIGNMENT
-from oocdata.memory import batch_share
+from oocdata.memory import account, batch_share
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.stream import Stream
 
 __all__ = [
-    "MOST_WORKERS", "Ahead", "Epochs", "Pass", "Passes", "Run", "plan_ahead", "run_bytes",
+    "MOST_WORKERS", "Ahead", "Epochs", "Pass", "Passes", "Run", "fitted", "plan_ahead", "run_bytes",
     "steps_together",
 ]  # fmt: skip
 
@@ -160,12 +160,27 @@ def plan_ahead(
     return Ahead(together, reading, max(0, min(prefetch // together, most - reading)))
 
 
+def fitted(loader: Loader, pass_: Pass) -> Pass:
+    """Return a pass whose runs fit into the memory that other iterations leave now.
+
+    As in `steps_together`, a run takes a quarter of it: so the next iterations find room too.
+    """
+    step = run_bytes(loader, 1) + loader.input_bytes()
+    together = account().room(cached=loader.cached) // (_RUNS * max(1, step))
+    return replace(pass_, together=max(1, min(pass_.together, together)))
+
+
 class Run(NamedTuple):
-    """Steps ``start`` to ``stop - 1`` of one epoch."""
+    """Steps ``start`` to ``stop - 1`` of one epoch.
+
+    `most` is the number of steps of the longest runs, which reuse the memory of this one; 0 for the
+    loader's `steps_together`.
+    """
 
     epoch: int
     start: int
     stop: int
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,11 +209,11 @@ class Pass:
     Examples
     --------
     >>> pass_ = Pass(first=7, length=8, steps=10, together=2)
-    >>> [tuple(pass_.run(number)) for number in range(len(pass_))]
+    >>> [pass_.run(number)[:3] for number in range(len(pass_))]
     [(0, 7, 8), (0, 8, 10), (1, 0, 2), (1, 2, 4), (1, 4, 5)]
-    >>> [tuple(Pass(0, 40, 40, 20, grows=True).run(number)) for number in range(4)]
+    >>> [Pass(0, 40, 40, 20, grows=True).run(number)[:3] for number in range(4)]
     [(0, 0, 1), (0, 1, 9), (0, 9, 20), (0, 20, 40)]
-    >>> [tuple(Pass(0, 10, 5, 3, last_alone=True).run(number)) for number in range(3)]
+    >>> [Pass(0, 10, 5, 3, last_alone=True).run(number)[:3] for number in range(3)]
     [(0, 0, 3), (0, 3, 4), (0, 4, 5)]
     """
 
@@ -238,7 +253,7 @@ class Pass:
         start = min(at * self.together, full)
         end = min(full if start < full else self.steps, self.first + self.length - begins)
         stop, start = min(start + self.together, end), max(start, first - begins)
-        return Run(epoch, start, min(stop, start + most))
+        return Run(epoch, start, min(stop, start + most), self.together)
 
     @property
     def _runs(self) -> int:

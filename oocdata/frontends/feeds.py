@@ -97,6 +97,7 @@ class Feed:
     def _enter(self, pass_: Pass, number: int) -> tuple[NDArray[np.int64], ReadAhead | Merged]:
         """Return a new position for an iterator, and its runs from `number` on."""
         key, runs = next(self._keys), self.reader.begin(pass_, number)
+        pass_ = runs.pass_  # may have shorter runs
         position = empty((5,), np.dtype(np.int64))
         position[:] = pass_.first, pass_.length, pass_.together, len(pass_), key
         finalize(position, runs.close).atexit = False

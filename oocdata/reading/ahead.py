@@ -19,7 +19,7 @@ from oocdata.loader import Loader
 from oocdata.memory import account
 from oocdata.reading.merged import Merged
 from oocdata.reading.prefetcher import Prefetcher
-from oocdata.runs import Pass, run_bytes
+from oocdata.runs import Pass, fitted, run_bytes
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -98,9 +98,13 @@ class Reader:
     def begin(self, pass_: Pass, number: int = 0) -> ReadAhead | Merged:
         """Begin to read the runs of a pass from `number` on, and return them.
 
+        Where other iterations leave little memory, threads read shorter runs from the first one on.
+
         Raises RestoreError if `number` is not 0 for a stream: generators can't start in the middle.
         """
         if isinstance(self._loader, Loader):
+            if not number and not self._loader.workers:  # a pool keeps its slots, of one size
+                pass_ = fitted(self._loader, pass_)
             return self._runs(pass_, number, self._finish)
         if number:
             raise RestoreError(

@@ -230,6 +230,20 @@ def test_unused_sizes_do_not_keep_new_ones_from_being_recycled():
     assert idle(pool) <= 8 * mmap.PAGESIZE
 
 
+def test_idle_blocks_of_another_size_make_room_for_new_ones():
+    """Idle blocks of 8 MiB had stayed beside the small ones of the next loader."""
+    pool = Pool(64 * mmap.PAGESIZE)
+    large = [pool.empty((32 * mmap.PAGESIZE,), "u1") for _ in range(2)]
+    del large
+    assert idle(pool) == 64 * mmap.PAGESIZE
+    small = []
+    for count in range(1, 101):
+        small.append(pool.empty((mmap.PAGESIZE,), "u1"))
+        assert idle(pool) + count * mmap.PAGESIZE <= max(64, count) * mmap.PAGESIZE
+    del small
+    assert idle(pool) == 64 * mmap.PAGESIZE  # and are recycled in turn
+
+
 def test_batches_are_recycled_in_the_unused_share_of_chunks(monkeypatch: pytest.MonkeyPatch):
     """Otherwise each large batch would be fresh memory."""
     monkeypatch.setattr(account(), "cached", lambda: chunks)

@@ -23,6 +23,7 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata import memory as memory_module
+from oocdata.engines import buffers
 from oocdata.engines.cache import cache
 from oocdata.errors import DatasetGoneError
 from oocdata.memory import Account, account, batch_share, cache_share
@@ -206,6 +207,34 @@ def test_all_iterations_share_the_memory(memory: Any) -> None:
     assert 4 << 20 < account().nbytes <= batch_share(cached=False)
     second.close()
     assert account().nbytes == 0
+
+
+@pytest.mark.parametrize("way", ["NumPy", "tf.data"])
+def test_many_loaders_share_the_memory(
+    memory: Any, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Runs get shorter: each had read two of 64 steps, however many loaders were alive."""
+    allocate, allocated = buffers._pool._allocate, set[int]()
+
+    def noted(nbytes: int, *rest: Any) -> Any:
+        allocated.add(nbytes)
+        return allocate(nbytes, *rest)
+
+    monkeypatch.setattr(buffers._pool, "_allocate", noted)
+    memory(8)  # 2 MiB for batches, beside chunks; runs of 512 KiB for one loader
+    view = ooc.open(np.arange(4096.0)[:, None] + np.zeros(512))
+    loaders = [view.batches(1, shuffle=True, seed=seed) for seed in range(16)]
+    assert loaders[0].steps_together == 64
+    account().cached = lambda: 1
+    datasets = [loader.to_tf() for loader in loaders] if way == "tf.data" else loaders
+    iterators = [iter(dataset) for dataset in datasets]
+    most = 0
+    for step in range(200):
+        for loader, iterator in zip(loaders, iterators, strict=True):
+            assert_array_equal(next(iterator), loader.batch(step))
+            most = max(most, account().nbytes)
+    assert batch_share() // 4 < most <= batch_share() + 16 * 2 * loaders[0].batch_bytes
+    assert 2 * loaders[0].batch_bytes in allocated  # no room for a run of 64 steps
 
 
 def test_inputs_of_functions_are_counted(memory: Any) -> None:
