@@ -263,6 +263,16 @@ class Cache:
                 for slot in set(np.flatnonzero(array.last_used).tolist()) - array.pinned():
                     array.evict(slot, give_back=True)
 
+    def listed(self) -> dict[tuple[int, int], int]:
+        """Return the bytes of each decoded chunk by the array's id and number, the oldest first."""
+        with self.lock:
+            entries = [(slot, array()) for _, slot, array in reversed(self._listed_by_age())]
+            return {
+                (id(array), array.number(slot)): array.nbytes
+                for slot, array in entries
+                if array is not None
+            }
+
     def _listed_by_age(self) -> list[tuple[int, int, ref[ArrayCache]]]:
         """Return the time of last use, the slot and the array of each chunk, the oldest last."""
         entries: list[tuple[int, int, ref[ArrayCache]]] = []
@@ -362,6 +372,10 @@ class ArrayCache:
             return None
         with self.load(absent.tolist(), decode, own_threads):
             return self.find(numbers)
+
+    def number(self, slot: int) -> int:
+        """Return the number of the chunk in a slot; -1 until it is decoded."""
+        return int(self._number[slot])
 
     def missing(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the numbers of those chunks that are neither cached nor being decoded."""

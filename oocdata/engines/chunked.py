@@ -37,6 +37,7 @@ from oocdata.engines.gather import (
     take_rows,
 )
 from oocdata.engines.parts import JoinedParts
+from oocdata.engines.planned import missing_chunks
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import as_items, copy_runs, cut_runs
 from oocdata.engines.source import Storage
@@ -274,7 +275,7 @@ class Chunked:
         fetches = getattr(self.reader, "fetches", None)
         if fetches is None:
             return []
-        missing = self._cache.missing(np.unique(numbers) + self._first) - self._first
+        missing = missing_chunks(self._cache, np.unique(numbers) + self._first) - self._first
         places = self._places(missing)
         if self._joined is not None:
             places = (places[:, None] + self._joined).reshape(-1, len(self.shape))
