@@ -6,10 +6,8 @@ read.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from itertools import chain
+from dataclasses import dataclass
 from math import inf, prod
 from typing import TYPE_CHECKING
 
@@ -19,14 +17,17 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, split_at_gaps, split_into_points
 from oocdata.datasets.chunking import chunks_along
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.request import ArrayRequest, Request, of_sources
-from oocdata.engines.prefetch import Cost, Fetch, cost_of, fetches
+from oocdata.datasets.request import ArrayRequest, Request, of_sources, stored_reads
+from oocdata.engines.cache import cache
+from oocdata.engines.planned import PlannedCache
+from oocdata.engines.prefetch import Cost, Planned, cost_of
 from oocdata.engines.source import Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order.order import order_with_lanes
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
+    from oocdata.runs import Pass, Run
 
 __all__ = [
     "Chunks", "Fetching", "amplification", "cached_bytes", "chunk_bytes", "chunk_numbers",
@@ -38,8 +39,8 @@ _MOST_ELEMENTS = 1 << 18  # elements that are followed
 _MOST_POINTS = 1 << 18  # parts of boxes that are compared to find bytes shared by elements
 _NEIGHBOURS = 2048  # consecutive elements that are compared
 
-_COUNTED_RUNS = 4
-"""Runs of an epoch whose requests are counted."""
+_MOST_INDICES = 512
+"""Indices of shards that are fetched to plan the reads of an epoch."""
 
 Chunks = dict[tuple[int, int], int]
 """Bytes of each chunk, by (source, number)."""
@@ -121,60 +122,46 @@ def amplification(loader: Loader) -> float:
     return max(1.0, (_decoded(loader) + addressed) / (chunked + addressed))
 
 
-def _decoded(loader: Loader, budget: int | None = None, readers: int = 1) -> float:
-    """Return the bytes decoded per element, over some steps of an epoch.
-
-    Chunks are cached within a budget, by default the cache's. Several `readers` take turns at the
-    runs; they divide the budget, and share no chunks.
-    """
-    pass_, share = loader.pass_from(0), loader.batch_size // loader.num_shards
-    caches: list[OrderedDict[tuple[int, int], int]] = [OrderedDict() for _ in range(readers)]
-    budget = (cache_share() if budget is None else budget) // readers
-    cached = [0] * readers
-
-    def followed_run(number: int) -> tuple[int, Chunks]:
-        """Return the number of elements of a run of the first epoch, and the chunks it needs."""
-        run = pass_.run(number)
-        elements = sum(loader.steps.lengths(run.start, run.stop))
-        return elements, chunks_of(loader.requests(run))
-
-    def read(run: int, chunks: Chunks) -> int:
-        """Return the bytes decoded for a run; evict the least recently used chunks, except one."""
-        reader, decoded = run % readers, 0
-        cache = caches[reader]
-        for chunk, nbytes in chunks.items():
-            if chunk in cache:
-                cache.move_to_end(chunk)
-                continue
-            decoded += nbytes
-            cache[chunk] = nbytes
-            cached[reader] += nbytes
-            while cached[reader] > budget and len(cache) > 1:
-                cached[reader] -= cache.popitem(last=False)[1]
-        return decoded
-
-    touched = len(followed_run(0)[1])
-    most = min(_MOST_TOUCHES // max(1, touched), _MOST_ELEMENTS // (share * pass_.together))
-    runs, most = len(pass_), max(4, most)
-    followed = range(runs)
-    if runs > most:
-        # Runs from the middle of the epoch, after filling the cache as it would be by then.
-        followed = range(runs // 2, runs // 2 + most // 2)
-        span = most // 2
-        order = order_with_lanes(loader.order)
-        if order is not None:
-            mixed = order.elements_mixed(len(loader.dataset)) // loader.num_shards
-            span = max(span, 2 * mixed // (share * pass_.together))
-        begin, end = max(0, followed.start - span), followed.start
-        before = np.linspace(begin, end, most // 2, endpoint=False)
-        for run in np.unique(before.astype(np.int64)).tolist():
-            read(run, followed_run(run)[1])
+def _decoded(loader: Loader) -> float:
+    """Return the bytes decoded per element, over some steps of an epoch."""
+    planned, pass_ = PlannedCache(cache_share()), loader.pass_from(0)
+    before, followed = _runs_to_follow(loader, pass_)
     decoded = elements = 0
-    for run in followed:
-        count, chunks = followed_run(run)
-        elements += count
-        decoded += read(run, chunks)
+    for number in [*before, *followed]:
+        run = pass_.run(number)
+        loaded = planned.loaded
+        planned.load(chunks_of(loader.requests(run)))
+        if number in followed:
+            decoded += planned.loaded - loaded
+            elements += _elements(loader, run)
     return decoded / max(1, elements)
+
+
+def _elements(loader: Loader, run: Run) -> int:
+    return sum(loader.steps.lengths(run.start, run.stop))
+
+
+def _runs_to_follow(loader: Loader, pass_: Pass, part: int = 1) -> tuple[Sequence[int], range]:
+    """Return runs that fill the cache, and the runs after them to follow: all, or some of many.
+
+    Follow one `part` of the elements and chunks that may be followed at most.
+    """
+    first, share = pass_.run(0), loader.batch_size // loader.num_shards
+    steps = _MOST_TOUCHES * (first.stop - first.start)
+    steps //= max(1, len(chunks_of(loader.requests(first))))
+    most = max(4, min(steps, _MOST_ELEMENTS // share) // part // pass_.together)
+    runs = len(pass_)
+    if runs <= most:
+        return (), range(runs)
+    followed = range(runs // 2, runs // 2 + most // 2)
+    span = most // 2
+    order = order_with_lanes(loader.order)
+    if order is not None:
+        mixed = order.elements_mixed(len(loader.dataset)) // loader.num_shards
+        span = max(span, 2 * mixed // (share * pass_.together))
+    begin, end = max(0, followed.start - span), followed.start
+    before = np.linspace(begin, end, most // 2, endpoint=False)
+    return np.unique(before.astype(np.int64)).tolist(), followed
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +175,7 @@ class Fetching:
     trips : int
         Consecutive round trips of that read.
     epoch : Cost
-        Cost of an epoch, estimated from its first reads.
+        Cost of the first epoch; of a long one, estimated from some of its reads.
     """
 
     first: Cost
@@ -199,72 +186,73 @@ class Fetching:
 def fetching(loader: Loader) -> Fetching | None:
     """Return the requests that a loader sends to stores; None if all data is on disk or in memory.
 
-    Fetches no data; only the indices of the shards of a sharded Zarr array that the first reads
-    need, and where rows of sparse matrices begin.
+    Plans the reads of an epoch, or of some of its runs, as its readers will. Fetches no data; only
+    the indices of shards of a sharded Zarr array, and where rows of sparse matrices begin.
     """
     if not loader.dataset.is_remote or not len(loader):
         return None
-    from oocdata.stores.link import REQUESTS  # not for `import oocdata`
+    from oocdata.stores.link import REQUESTS, link  # not for `import oocdata`
 
-    dataset, pass_, steps = loader.dataset, loader.pass_from(0), len(loader)
-    first = cost_of(chain.from_iterable(_store_reads(loader.requests(pass_.run(0)))))
-    pass_ = replace(pass_, grows=False)  # with runs of the usual length
-    costs = list[list[Cost]]()
-    chunks, elements, followed = 0, 0, 0
-    for run in map(pass_.run, range(min(len(pass_), _COUNTED_RUNS))):
-        requests, followed = loader.requests(run), run.stop
-        costs.append([cost_of(reads) for reads in _store_reads(requests)])
-        chunks += sum(chunks_of(requests).values())
-        elements += sum(loader.steps.lengths(run.start, followed))
-    chunked, blocked, addressed = map(_sum, zip(*costs, strict=True))
-    in_folder = not dataset.is_refetched
+    dataset, pass_ = loader.dataset, loader.pass_from(0)
+    first = cost_of(stored_reads(loader.requests(pass_.run(0))))
+    trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
+    in_folder = not dataset.is_refetched  # what memory evicts stays there
     # Each worker process fetches its own bytes, unless the processes share a cache folder.
     readers = 1 if in_folder else max(1, loader.workers)
-    once, share, most = 1.0, 1.0, inf
-    used = _used(dataset) if chunks or in_folder else (0.0, 0.0)
-    if chunks:
-        # Chunks that several reads share are fetched once, as long as they stay in memory or in a
-        # folder. Chunks cached before the steps that are followed were fetched, too.
-        decoded = _decoded(loader, 1 << 62 if in_folder else None, readers)
-        once = min(1.0, max(decoded, used[0]) * elements / chunks)
-    if in_folder:
-        most = used[1] * loader.steps.length
-    if blocked.nbytes:  # blocks of small rows stay in memory; enough positions to touch all blocks
-        count = min(len(dataset), _MOST_TOUCHES)
-        positions = np.linspace(0, len(dataset) - 1, count).astype(np.int64)
-        blocks = _store_reads(dataset.boxes(positions))[1]
-        share = cost_of(blocks).nbytes / blocked.nbytes * readers
-    times = steps / followed
-    share = min(share, times)
-    parts = _times(chunked, times * once), _times(blocked, share), _times(addressed, times, most)
-    epoch = _sum(parts)
-    if followed < steps or chunks or in_folder:
-        epoch = epoch._replace(exact=False)
-    trips = max(-(-first.requests // REQUESTS), -(-first.nbytes // scratch_share()))
-    return Fetching(first, trips, epoch)
+    budget = inf if in_folder else cache_share() // readers
+    cached = {} if loader.workers else cache.listed()
+    planned = [PlannedCache(budget, cached) for _ in range(readers)]
+    # Planning a read takes eight times as long as finding its chunks.
+    before, followed = _runs_to_follow(loader, pass_, part=8)
+    once = None
+    if len(followed) < len(pass_):
+        once = PlannedCache(inf, cached)
+        number = min(len(dataset), _MOST_TOUCHES)  # enough to touch all blocks of small rows
+        with once.used(reads=False):
+            stored_reads(dataset.boxes(np.linspace(0, len(dataset) - 1, number).astype(np.int64)))
+        if once.loaded <= budget:
+            before, followed = (), range(len(followed))
+    pages: Planned = {}
+    loaded = 0
+    chunks, others, elements = list[Cost](), list[Cost](), 0
+    sent = [link().traffic.requests]
+    for number in [*before, *followed]:
+        run, reader = pass_.run(number), planned[number % readers]
+        loaded -= reader.loaded
+        with reader.used(reads=number in followed):
+            reads = stored_reads(loader.requests(run))
+        loaded += reader.loaded
+        if number not in followed:
+            loaded = 0
+        else:
+            chunks.append(cost_of([one for one in reads if one.cached], pages))
+            others.append(cost_of([one for one in reads if not one.cached], pages))
+            elements += _elements(loader, run)
+            sent.append(link().traffic.requests)  # for indices of shards
+            if sent[-1] - sent[0] > _MOST_INDICES:
+                break
+    times = share = loader.steps.length / elements
+    most = inf
+    if times > 1:
+        if once is not None and once.loaded <= budget:  # each reader fetches a chunk once, at most
+            share = min(times, readers * once.loaded / max(1, loaded))
+        elif readers == 1 and (rate := _decoded(loader)):  # followed for longer
+            share = rate * loader.steps.length / max(1, loaded)
+        if in_folder:
+            most = _used(dataset)[1] * loader.steps.length
+    parts = _scaled(chunks, share), _scaled(others, times, most)
+    requests, nbytes, exact = zip(*parts, strict=True)
+    # Indices of shards that the rest of the epoch needs; those needed so far are in memory.
+    indices = round(2 * (sent[-1] - sent[len(sent) // 2]) * (times - 1))
+    is_exact = times == 1 and all(exact) and not (in_folder or any(one.loaded for one in planned))
+    return Fetching(first, trips, Cost(sum(requests) + indices, sum(nbytes), is_exact))
 
 
-def _store_reads(requests: Iterable[ArrayRequest]) -> tuple[list[Fetch], list[Fetch], list[Fetch]]:
-    """Return what requests read from stores: chunks, blocks of small rows, and others."""
-    chunks, blocks, others = list[Fetch](), list[Fetch](), list[Fetch]()
-    for request in of_sources(requests):
-        cached = blocks if request.source.storage().chunks is None else chunks
-        for read in fetches(request.source, request.origins, request.extent):
-            (cached if read.cached else others).append(read)
-    return chunks, blocks, others
-
-
-def _sum(costs: Iterable[Cost]) -> Cost:
-    """Return the sum of costs."""
+def _scaled(costs: Sequence[Cost], times: float, most: float = inf) -> Cost:
+    """Return the sum of costs, multiplied by a factor, limited to `most` bytes."""
     requests, nbytes, exact = zip(*costs, strict=True)
-    return Cost(sum(requests), sum(nbytes), all(exact))
-
-
-def _times(cost: Cost, times: float, most: float = inf) -> Cost:
-    """Return a cost multiplied by a factor, limited to `most` bytes."""
-    requests, nbytes, exact = cost
-    times = min(times, most / max(1, nbytes))
-    return Cost(round(requests * times), round(nbytes * times), exact)
+    times = min(times, most / max(1, sum(nbytes)))
+    return Cost(round(sum(requests) * times), round(sum(nbytes) * times), all(exact))
 
 
 def _used(dataset: Dataset) -> tuple[float, float]:

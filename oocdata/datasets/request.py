@@ -19,12 +19,15 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.buffers import Read, empty, empty_parts
 from oocdata.engines.copying import read_to
-from oocdata.engines.prefetch import Link, fetches, prefetched
+from oocdata.engines.prefetch import Fetch, Link, fetches, prefetched
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
-__all__ = ["ArrayRequest", "Composite", "Placement", "Request", "of_sources", "prefetching"]
+__all__ = [
+    "ArrayRequest", "Composite", "Placement", "Request", "of_sources", "prefetching",
+    "stored_reads",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -246,11 +249,16 @@ class Composite(ArrayRequest):
 
 def prefetching(requests: Iterable[ArrayRequest]) -> AbstractContextManager[Sequence[Link]]:
     """Return a context in which the bytes that requests need from stores are being fetched."""
-    return prefetched(
+    return prefetched(stored_reads(requests))
+
+
+def stored_reads(requests: Iterable[ArrayRequest]) -> list[Fetch]:
+    """Return what requests read from stores."""
+    return [
         fetch
         for request in of_sources(requests)
         for fetch in fetches(request.source, request.origins, request.extent)
-    )
+    ]
 
 
 def of_sources(requests: Iterable[ArrayRequest]) -> list[Request]:

@@ -36,6 +36,7 @@ from oocdata.engines.gather import (
     take_rows,
 )
 from oocdata.engines.parts import JoinedParts
+from oocdata.engines.planned import missing_chunks
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import as_items, copy_runs, cut_runs
 from oocdata.engines.slots import Pin
@@ -273,7 +274,7 @@ class Chunked:
         fetches = getattr(self.reader, "fetches", None)
         if fetches is None:
             return []
-        missing = self.cached.missing(np.unique(numbers))
+        missing = missing_chunks(self.cached, np.unique(numbers))
         places = self._places(missing)
         if self._joined is not None:
             places = (places[:, None] + self._joined).reshape(-1, len(self.shape))

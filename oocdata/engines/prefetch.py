@@ -21,6 +21,7 @@ __all__ = [
     "Cost",
     "Fetch",
     "Link",
+    "Planned",
     "RemoteFile",
     "by_file",
     "cost_of",
@@ -30,6 +31,9 @@ __all__ = [
 
 GAP = 32 << 10
 """Largest gap, in bytes, between two ranges that is cheaper to fetch than a second request."""
+
+Planned = dict[Any, NDArray[np.bool_]]
+"""The pages that a cache folder will hold, by file."""
 
 
 class Cost(NamedTuple):
@@ -68,8 +72,8 @@ class RemoteFile(Hashable, Protocol):
         """Fetch bytes in the background during a block; provide the link."""
         ...
 
-    def cost(self, requests: Sequence[Fetch]) -> Cost:
-        """Return the cost of requests."""
+    def cost(self, requests: Sequence[Fetch], planned: Planned) -> Cost:
+        """Return the cost of requests, which are noted as planned."""
         ...
 
     def fetch_all(self, requests: Sequence[Fetch]) -> int:
@@ -136,15 +140,18 @@ def by_file(fetches: Iterable[Fetch]) -> dict[RemoteFile, list[Fetch]]:
     return files
 
 
-def cost_of(fetches: Iterable[Fetch]) -> Cost:
+def cost_of(fetches: Iterable[Fetch], planned: Planned | None = None) -> Cost:
     """Return the cost of fetching bytes together, as `prefetched` does.
+
+    Bytes that earlier calls with the same `planned` fetch into a cache folder cost nothing.
 
     Examples
     --------
     >>> cost_of([])
     Cost(requests=0, nbytes=0, exact=True)
     """
-    costs = [file.cost(requests) for file, requests in by_file(fetches).items()]
+    planned = {} if planned is None else planned
+    costs = [file.cost(requests, planned) for file, requests in by_file(fetches).items()]
     return Cost(
         sum(cost.requests for cost in costs),
         sum(cost.nbytes for cost in costs),

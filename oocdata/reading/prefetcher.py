@@ -19,6 +19,10 @@ from concurrent.futures import CancelledError, Future
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+from oocdata.engines.cache import cache
+from oocdata.engines.planned import PlannedCache
+from oocdata.memory import cache_share
+
 if TYPE_CHECKING:
     from oocdata.engines.prefetch import Link
     from oocdata.loader import Loader
@@ -46,6 +50,7 @@ class Prefetcher:
         self._lookups, self._finished = 0, list[ExitStack]()
         self._links: Sequence[Link] = ()
         self._closed = False
+        self._planned = PlannedCache(cache_share(), cache.listed())
 
     def continues(self, pass_: Pass, number: int) -> bool:
         """Return whether run `number` of a pass is one that is read next here."""
@@ -103,7 +108,9 @@ class Prefetcher:
                 request = self._requested[number] = Future()
             stack = ExitStack()
             try:
-                self._links = stack.enter_context(self._loader.prefetched(self._pass.run(number)))
+                with self._planned.used():
+                    requests = self._loader.prefetched(self._pass.run(number))
+                    self._links = stack.enter_context(requests)
                 if not any(link.is_cold() for link in self._links):
                     self._may_run_ahead.set()
                 request.set_result(stack)

@@ -84,6 +84,15 @@ def to_source_error(error: Exception, url: str) -> SourceError:
     if isinstance(error, FileNotFoundError) or _NOT_A_FOLDER in str(error):
         kind = MissingFileError
         message = "the object must exist; the store has none of this name."
+    elif url.startswith("http") and name in ("PermissionDeniedError", "UnauthenticatedError"):
+        forbids = name == "PermissionDeniedError"
+        kind = ForbiddenError if forbids else SourceError
+        message = (
+            "the server must let anyone read the file; it answered "
+            f"{'403 (forbidden)' if forbids else '401 (unauthorised)'}. No credentials are sent to "
+            "a plain web server. Where a login is needed, open the file through a store that has "
+            "it: ooc.open(name, store=…)."
+        )
     elif name == "PermissionDeniedError":
         kind = ForbiddenError
         message = (

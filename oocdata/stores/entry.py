@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.files import Descriptor, FileVersion, OpenFile
+from oocdata.engines.prefetch import Planned
 from oocdata.engines.ragged import cut_runs
 from oocdata.engines.runs import UnfinishedError
 from oocdata.errors import MissingFileError, SourceError
@@ -68,8 +69,12 @@ class Entry(OpenFile):
 
     # Missing pages ------------------------------------------------------------------------------
 
-    def missing(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
+    def missing(
+        self, starts: Ints, lengths: Ints, planned: Planned | None = None
+    ) -> tuple[Ints, Ints]:
         """Return starts and lengths of the parts of ranges that are missing or damaged.
+
+        Those that are `planned` to be written count as written; see `plan`.
 
         Fetch them, and pass them to `write`. They ascend, don't touch, and begin and end at borders
         of pages, except for the end of the object.
@@ -88,8 +93,17 @@ class Entry(OpenFile):
         if not self._is_present[pages].all():
             pages = np.unique(pages)
             self._check(pages)
-        first, past = ranges_of(pages[~self._is_present[pages]])
+        absent = pages[~self._is_present[pages]]
+        if planned is not None and self in planned:
+            absent = absent[~planned[self][absent]]
+        first, past = ranges_of(absent)
         return first * self._page, np.minimum(past * self._page, self.nbytes) - first * self._page
+
+    def plan(self, starts: Ints, stops: Ints, planned: Planned) -> None:
+        """Note that ranges will be fetched, and written."""
+        will_be_present = planned.setdefault(self, np.zeros_like(self._is_present))
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            will_be_present[start // self._page : -(-stop // self._page)] = True
 
     def _check(self, pages: Ints) -> None:
         """Set the flags of the pages whose bytes have their recorded checksum."""

@@ -21,7 +21,8 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.engines.prefetch import Cost, Fetch
+from oocdata.engines.planned import PlannedCache, current_plan
+from oocdata.engines.prefetch import Cost, Fetch, Planned
 from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.errors import SourceError
 from oocdata.stores.address import Address
@@ -49,6 +50,7 @@ class RangeRequests:
     starts: Ints
     stops: Ints
     each: list[Request[Answer]]  #: by range
+    plan: PlannedCache | None
 
 
 class StoredFile:
@@ -167,25 +169,31 @@ class StoredFile:
     @contextmanager
     def prefetch(self, wanted: Sequence[Fetch]) -> Iterator[Link]:
         """Keep requests for runs in flight during a block; see `oocdata.engines.prefetch`."""
-        runs, entry = self._runs(wanted), self.entry
+        runs, entry, plan = self._runs(wanted), self.entry, current_plan()
         if entry is not None and not len(_to_fetch(runs, entry)[0]):
             yield link()
             return
         # Cached runs, once read, are in the chunk cache or in the folder, for all readers.
         is_cached = np.array([one.cached or entry is not None for one in wanted])[runs.runs]
-        cached, uncached = _unique(runs.take(is_cached)), runs.take(~is_cached)
+        cached, uncached = runs.take(is_cached), runs.take(~is_cached)
+        if plan is None:  # one chunk may be wanted twice, and is read once
+            cached = _unique(cached)
         with ExitStack() as stack:
             with self.lock:  # of two threads that need a range, only one requests it
                 # Ranges stay listed after they were read until no thread looks: see `Prefetcher`.
                 for other in list(self.requests):
-                    cached, ranges = cached.cut(other.starts, other.stops)
-                    cached = cached.take(ranges < 0)
+                    # A run of the same plan that needs a chunk again finds it evicted.
+                    if entry is not None or other.plan is None or other.plan is not plan:
+                        cached, ranges = cached.cut(other.starts, other.stops)
+                        cached = cached.take(ranges < 0)
                 stack.enter_context(self._requested(cached.concat(uncached), entry))
             yield link()
 
-    def cost(self, wanted: Sequence[Fetch]) -> Cost:
+    def cost(self, wanted: Sequence[Fetch], planned: Planned) -> Cost:
         """Return the cost of fetching runs of bytes; cached runs cost nothing."""
-        starts, stops = _to_fetch(self._runs(wanted), self.entry)
+        starts, stops = _to_fetch(self._runs(wanted), self.entry, planned)
+        if self.entry is not None:
+            self.entry.plan(starts, stops, planned)
         return Cost(len(starts), int((stops - starts).sum()))
 
     def fetch_all(self, wanted: Sequence[Fetch]) -> int:
@@ -222,7 +230,7 @@ class StoredFile:
             for start, stop, left in zip(starts.tolist(), stops.tolist(), used, strict=True)
         ]  # fmt: skip
         order = np.argsort(first_run, kind="stable").tolist()
-        found = RangeRequests(starts, stops, each)
+        found = RangeRequests(starts, stops, each, current_plan())
         with link().requested([each[number] for number in order], at_once=at_once):
             try:
                 if not at_once:
@@ -317,10 +325,12 @@ def file_of_version(version: ObjectVersion) -> StoredFile:
     return found
 
 
-def _to_fetch(runs: Pieces, folder: Entry | None) -> tuple[Ints, Ints]:
+def _to_fetch(
+    runs: Pieces, folder: Entry | None, planned: Planned | None = None
+) -> tuple[Ints, Ints]:
     """Return starts and stops of the ranges to fetch for runs that are not in the folder."""
     each = runs.offsets, runs.counts
-    return merge_runs(*(each if folder is None else folder.missing(*each)))
+    return merge_runs(*(each if folder is None else folder.missing(*each, planned)))
 
 
 def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:

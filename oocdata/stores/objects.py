@@ -7,10 +7,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from oocdata.engines.prefetch import Cost, Fetch
+from oocdata.engines.planned import PlannedCache, current_plan
+from oocdata.engines.prefetch import Cost, Fetch, Planned
 from oocdata.errors import MissingFileError
 from oocdata.stores.address import Address
 from oocdata.stores.answers import Answer
@@ -21,6 +23,14 @@ from oocdata.stores.link import Link, link
 from oocdata.stores.versions import VersionTable, version_number
 
 __all__ = ["StoredObjects"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ObjectRequests:
+    """Requests for objects, by number."""
+
+    each: dict[int, Request[Answer | None]]
+    plan: PlannedCache | None
 
 
 class StoredObjects:
@@ -38,7 +48,7 @@ class StoredObjects:
         self._mean_length = float(nbytes)
         self._lock = threading.Lock()
         self._versions = VersionTable(count)
-        self._requests: dict[int, Request[Answer | None]] = {}
+        self._requests: list[ObjectRequests] = []
 
     @property
     def nbytes(self) -> int:
@@ -51,19 +61,26 @@ class StoredObjects:
         with ExitStack() as stack:
             with self._lock:
                 # Objects that were taken stay listed: their chunks are being decoded, or cached.
-                numbers = [
-                    number for number in self._to_fetch(wanted) if number not in self._requests
+                # A run of the same plan that needs one again finds its chunk evicted.
+                others = [
+                    other.each
+                    for other in list(self._requests)
+                    if self._folder or other.plan is None or other.plan is not current_plan()
                 ]
-                if numbers:
-                    requests = self._new_requests(numbers)
-                    stack.enter_context(link().requested([*requests.values()]))
-                    stack.callback(self._forget, numbers)
-                    self._requests.update(requests)
+                numbers = self._to_fetch(wanted)
+                new = self._new_requests(
+                    [one for one in numbers if not any(one in other for other in others)]
+                )
+                if new:
+                    stack.enter_context(link().requested([*new.values()]))
+                    found = ObjectRequests(new, current_plan())
+                    stack.callback(self._forget, found)
+                    self._requests.append(found)
             yield link()
 
-    def _forget(self, numbers: Sequence[int]) -> None:
-        for number in numbers:  # no lock: the garbage collector may call this in any thread
-            self._requests.pop(number, None)
+    def _forget(self, requests: ObjectRequests) -> None:
+        with suppress(ValueError):  # no lock: the garbage collector may call this in any thread
+            self._requests.remove(requests)
 
     def _new_requests(self, numbers: Sequence[int]) -> dict[int, Request[Answer | None]]:
         size, to_folder = int(self._mean_length), self._folder is not None
@@ -72,7 +89,7 @@ class StoredObjects:
             for one in numbers
         }
 
-    def cost(self, wanted: Sequence[Fetch]) -> Cost:
+    def cost(self, wanted: Sequence[Fetch], planned: Planned) -> Cost:
         """Return the cost of fetching objects; cached objects cost nothing.
 
         A cached object that must be revalidated costs a request and no bytes.
@@ -97,10 +114,11 @@ class StoredObjects:
         found: dict[int, Any] = {}
         for number in numbers:
             with self._lock:  # a thread may be making the request
-                request = self._requests.get(number)
-            if request is not None:
-                with suppress(CancelledError):
-                    found[number] = _take(request)
+                listed = [one.each[number] for one in self._requests if number in one.each]
+            for request in listed:
+                if number not in found:
+                    with suppress(CancelledError):
+                        found[number] = _take(request)
         # Cached objects are read in this thread: through the link, each would take 0.3 ms more.
         for number in numbers:
             if number not in found and self._folder and (version := self._versions.get(number)):

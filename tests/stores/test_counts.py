@@ -591,16 +591,38 @@ SAID: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("shuffle", [False, "global"])
+@pytest.mark.parametrize("mebibytes", [8, 64])
+@pytest.mark.parametrize("shuffle", [False, "block", "global"])
 @pytest.mark.parametrize("way", SAID)
-def test_what_an_epoch_fetches_is_said_before(server: RangeServer, way: str, shuffle: Any) -> None:
+def test_what_an_epoch_fetches_is_said_before(
+    server: RangeServer, way: str, shuffle: Any, mebibytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also of a second one, with chunks that the first has left in memory."""
+    monkeypatch.setattr(memory, "_memory", mebibytes << 20)
     loader = SAID[way](server).batches(16, shuffle=shuffle)
-    said = loader.explain().fetching.epoch
-    server.reset()
-    list(loader.epoch(0))
-    assert said.nbytes == pytest.approx(server.nbytes, rel=0.1)
-    # What is joined depends on the order; and the first batch comes alone.
-    assert 0.3 <= said.requests / server.requests <= 1.1
+    for _ in range(2):
+        said = loader.explain().fetching.epoch
+        server.reset()
+        list(loader.epoch(0))
+        # Two caches share the answers for these, which may be dropped before the second reads them.
+        more = 0.5 if way == "shards twice" else 0.1
+        assert said.nbytes == pytest.approx(server.nbytes, rel=more)
+        assert said.requests == pytest.approx(server.requests, rel=more, abs=3)
+
+
+@pytest.mark.parametrize("kind", ["gzip", "shards", "zarr"])
+def test_chunks_that_will_be_evicted_are_asked_for_with_others(
+    server: RangeServer, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Chunks that an epoch leaves in memory are evicted by the next before it comes to them."""
+    monkeypatch.setattr(memory, "_memory", 8 << 20)
+    loader = opened(server, kind).batches(32, shuffle=False)
+    loader.explain()  # fetches the table of chunks
+    for epoch in range(3):
+        server.reset()
+        list(loader.epoch(epoch))
+        chunks = [one for one in fetched(server) if one[1] is None or one[1] >= 0]
+        assert len(chunks) == (64 if kind == "zarr" else 16)
 
 
 @pytest.mark.parametrize("way", [one for one in SAID if one not in ("rows twice", "a part")])
@@ -608,8 +630,8 @@ def test_what_a_long_epoch_fetches_is_said_by_some_of_it(
     server: RangeServer, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The epoch starts in its middle, from where memory may hold all steps."""
-    monkeypatch.setattr(cost, "_MOST_TOUCHES", 600)
-    monkeypatch.setattr(cost, "_MOST_ELEMENTS", 600)
+    monkeypatch.setattr(cost, "_MOST_TOUCHES", 4800)
+    monkeypatch.setattr(cost, "_MOST_ELEMENTS", 4800)
     loader = SAID[way](server).batches(4, shuffle="global")
     said = loader.explain().fetching.epoch
     server.reset()

@@ -138,6 +138,17 @@ def test_what_passes_is_asked_again(proxy: FaultProxy, kind: str, fault: Fault) 
     assert any(record.fault for record in proxy.log)
 
 
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_plain_web_server_has_no_buckets(proxy: FaultProxy, status: int) -> None:
+    """No credentials are sent to it: the settings of clouds change nothing."""
+    proxy.plan = lambda *_: Refuse(status)
+    with pytest.raises(
+        SourceError, match=f"let anyone read the file; it answered {status}"
+    ) as told:
+        opened(proxy, "npy")
+    assert "SIGNATURE" not in str(told.value)
+
+
 @pytest.mark.parametrize("fault", PASS, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_opening_asks_again(proxy: FaultProxy, kind: str, fault: Fault) -> None:

@@ -1,0 +1,104 @@
+"""Follow which chunks will be cached when a later run is read, before it is read.
+
+What a run must fetch is planned long before its chunks are needed. Chunks that are cached now may
+be evicted until then: of a cyclic read through more chunks than fit, those left by the last epoch.
+Asked for one by one when they are missed, each would take a round trip. So plans follow the least
+recently used chunks through the runs before; `explain` counts requests by the same plan.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from oocdata.engines.cache import ArrayCache
+
+__all__ = ["PlannedCache", "current_plan", "missing_chunks"]
+
+Ints = NDArray[np.int64]
+
+
+class PlannedCache:
+    """The chunks that will be cached, within a budget in bytes: least recently used go first.
+
+    Parameters
+    ----------
+    budget : float
+    cached : mapping
+        Bytes of the chunks that are cached at the beginning, the oldest first; of chunks of the
+        cache as `Cache.listed` gives them.
+
+    Attributes
+    ----------
+    loaded : int
+        Bytes of the chunks that were not cached when they were needed.
+
+    Examples
+    --------
+    >>> planned = PlannedCache(200)
+    >>> [planned.load({number: 100 for number in numbers}) for numbers in ([1, 2], [2, 3], [1])]
+    [[1, 2], [3], [1]]
+    >>> planned.loaded
+    400
+    """
+
+    def __init__(self, budget: float, cached: Mapping[Any, int] = MappingProxyType({})) -> None:
+        self._budget, self.loaded = budget, 0
+        self._cached = OrderedDict(cached)
+        self._nbytes = sum(cached.values())
+        self._lock = threading.Lock()
+
+    def load(self, chunks: Mapping[Any, int]) -> list[Any]:
+        """Use chunks, given with their bytes; return those that were not cached."""
+        missing = []
+        with self._lock:
+            for chunk, nbytes in chunks.items():
+                if chunk in self._cached:
+                    self._cached.move_to_end(chunk)
+                    continue
+                missing.append(chunk)
+                self._cached[chunk] = nbytes
+                self._nbytes += nbytes
+                self.loaded += nbytes
+                while self._nbytes > self._budget and len(self._cached) > 1:
+                    self._nbytes -= self._cached.popitem(last=False)[1]
+        return missing
+
+    @contextmanager
+    def used(self, *, reads: bool = True) -> Iterator[None]:
+        """Let plans in this thread ask for these chunks, not for the cache's, during a block.
+
+        Without `reads`, no chunk is reported as missing: nothing is looked up to plan its read.
+        """
+        token = _plan.set((self, reads))
+        try:
+            yield
+        finally:
+            _plan.reset(token)
+
+
+_plan: ContextVar[tuple[PlannedCache | None, bool]] = ContextVar("plan", default=(None, True))
+
+
+def current_plan() -> PlannedCache | None:
+    """Return the chunks that plans in this thread ask for."""
+    return _plan.get()[0]
+
+
+def missing_chunks(array: ArrayCache, chunks: Ints) -> Ints:
+    """Return those chunks of an array that a plan must fetch."""
+    planned, reads = _plan.get()
+    if planned is None:
+        return array.missing(chunks)
+    numbers, slots = array.to_slots(chunks).tolist(), id(array.slots)
+    missing = planned.load({(slots, number): array.nbytes for number in numbers})
+    return array.from_slots(np.array([number for _, number in missing if reads], np.int64))
