@@ -147,9 +147,9 @@ def _runs_to_follow(loader: Loader, pass_: Pass, part: int = 1) -> tuple[Sequenc
     Follow one `part` of the elements and chunks that may be followed at most.
     """
     first, share = pass_.run(0), loader.batch_size // loader.num_shards
-    steps = _MOST_TOUCHES * (first.stop - first.start)
-    steps //= max(1, len(chunks_of(loader.requests(first))))
-    most = max(4, min(steps, _MOST_ELEMENTS // share) // part // pass_.together)
+    touched = max(1, len(chunks_of(loader.requests(first))))
+    most = min(_MOST_TOUCHES // touched, _MOST_ELEMENTS // (share * pass_.together))
+    most = max(4, most // part)
     runs = len(pass_)
     if runs <= most:
         return (), range(runs)

