@@ -42,6 +42,9 @@ _NEIGHBOURS = 2048  # consecutive elements that are compared
 _MOST_INDICES = 512
 """Indices of shards that are fetched to plan the reads of an epoch."""
 
+_GROWING_RUNS = 8
+"""Runs until all have the usual length; see `oocdata.runs.Pass`."""
+
 Chunks = dict[tuple[int, int], int]
 """Bytes of each chunk, by (source, number)."""
 
@@ -211,48 +214,52 @@ def fetching(loader: Loader) -> Fetching | None:
         with once.used(reads=False):
             stored_reads(dataset.boxes(np.linspace(0, len(dataset) - 1, number).astype(np.int64)))
         if once.loaded <= budget:
-            before, followed = (), range(len(followed))
+            before, followed = (), range(min(len(pass_), max(_GROWING_RUNS, len(followed))))
     pages: Planned = {}
-    loaded = 0
-    chunks, others, elements = list[Cost](), list[Cost](), 0
+    chunks, others, loaded, elements = list[Cost](), list[Cost](), list[int](), list[int]()
     sent = [link().traffic.requests]
     for number in [*before, *followed]:
         run, reader = pass_.run(number), planned[number % readers]
-        loaded -= reader.loaded
+        before_run = reader.loaded
         with reader.used(reads=number in followed):
             reads = stored_reads(loader.requests(run))
-        loaded += reader.loaded
-        if number not in followed:
-            loaded = 0
-        else:
+        if number in followed:
+            loaded.append(reader.loaded - before_run)
             chunks.append(cost_of([one for one in reads if one.cached], pages))
             others.append(cost_of([one for one in reads if not one.cached], pages))
-            elements += _elements(loader, run)
+            elements.append(_elements(loader, run))
             sent.append(link().traffic.requests)  # for indices of shards
             if sent[-1] - sent[0] > _MOST_INDICES:
                 break
-    times = share = loader.steps.length / elements
+    # The rest of the epoch costs as much as the last of these runs: the first are shorter.
+    last = slice(0 if before else len(elements) // 2, None)
+    total = loader.steps.length
+    times = share = (total - sum(elements)) / max(1, sum(elements[last]))
     most = inf
-    if times > 1:
+    if times:
+        to_load = times * sum(loaded[last])
         if once is not None and once.loaded <= budget:  # each reader fetches a chunk once, at most
-            share = min(times, readers * once.loaded / max(1, loaded))
+            to_load = min(to_load, readers * once.loaded - sum(loaded))
         elif readers == 1 and (rate := _decoded(loader)):  # followed for longer
-            share = rate * loader.steps.length / max(1, loaded)
+            to_load = rate * total - sum(loaded)
+        share = max(0, to_load) / max(1, sum(loaded[last]))
         if in_folder:
-            most = _used(dataset)[1] * loader.steps.length
-    parts = _scaled(chunks, share), _scaled(others, times, most)
+            most = _used(dataset)[1] * total
+    parts = _extended(chunks, last, share), _extended(others, last, times, most)
     requests, nbytes, exact = zip(*parts, strict=True)
     # Indices of shards that the rest of the epoch needs; those needed so far are in memory.
-    indices = round(2 * (sent[-1] - sent[len(sent) // 2]) * (times - 1))
-    is_exact = times == 1 and all(exact) and not (in_folder or any(one.loaded for one in planned))
+    indices = round(2 * (sent[-1] - sent[len(sent) // 2]) * times)
+    is_exact = not times and all(exact) and not (in_folder or any(one.loaded for one in planned))
     return Fetching(first, trips, Cost(sum(requests) + indices, sum(nbytes), is_exact))
 
 
-def _scaled(costs: Sequence[Cost], times: float, most: float = inf) -> Cost:
-    """Return the sum of costs, multiplied by a factor, limited to `most` bytes."""
+def _extended(costs: Sequence[Cost], last: slice, times: float, most: float = inf) -> Cost:
+    """Return the sum of costs, with the last ones added several times, of at most `most` bytes."""
     requests, nbytes, exact = zip(*costs, strict=True)
-    times = min(times, most / max(1, sum(nbytes)))
-    return Cost(round(sum(requests) * times), round(sum(nbytes) * times), all(exact))
+    all_requests = sum(requests) + times * sum(requests[last])
+    all_bytes = sum(nbytes) + times * sum(nbytes[last])
+    part = min(1, most / max(1, all_bytes))
+    return Cost(round(all_requests * part), round(all_bytes * part), all(exact))
 
 
 def _used(dataset: Dataset) -> tuple[float, float]:

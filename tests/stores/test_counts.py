@@ -640,6 +640,25 @@ def test_what_a_long_epoch_fetches_is_said_by_some_of_it(
     assert said.nbytes == pytest.approx(server.nbytes, rel=0.2)
 
 
+@pytest.mark.parametrize("shuffle", [False, "global"])
+def test_the_short_first_reads_of_a_long_epoch_are_said(
+    tmp_path: Path, shuffle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They fetch few chunks each; in a shuffle they need nearly all that the epoch fetches."""
+    with h5py.File(tmp_path / "long.h5", "w") as file:
+        rows = np.random.default_rng(0).integers(0, 99, (32768, 64)).astype("f4")
+        file.create_dataset("x", data=rows, chunks=(8, 64), compression="gzip")
+    with RangeServer(tmp_path) as server:
+        loader = ooc.open(f"{server.url}/long.h5", "x").batches(16, shuffle=shuffle)
+        loader.explain()  # fetches the table of chunks
+        monkeypatch.setattr(cost, "_MOST_ELEMENTS", 8192)
+        said = loader.explain().fetching.epoch
+        server.reset()
+        list(loader.epoch(0, parallel=1))
+        assert said.requests == pytest.approx(server.requests, rel=0.1)
+        assert said.nbytes == pytest.approx(server.nbytes, rel=0.1)
+
+
 @pytest.mark.parametrize("mebibytes", [8, 64])
 @pytest.mark.parametrize("shuffle", [False, "global"])
 @pytest.mark.parametrize("kind", [*KINDS, "small"])
