@@ -23,6 +23,7 @@ from hypothesis import settings
 
 from oocdata import memory as process_memory
 from oocdata.engines import files
+from oocdata.engines.cache import ArrayCache
 from oocdata.engines.cache import cache as chunk_cache
 
 # Or each process compiles this package, and these tests with pytest's assertions, anew: 20 seconds.
@@ -173,6 +174,20 @@ def close_files() -> None:
             file._descriptor = None
     files._opened.clear()
     chunk_cache.forget()
+
+
+@pytest.fixture
+def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which each search for missing chunks adds their number."""
+    found: list[int] = []
+    load = ArrayCache.load
+
+    def counting(self: ArrayCache, numbers: Any, *arguments: Any) -> Any:
+        found.append(len(numbers))
+        return load(self, numbers, *arguments)
+
+    monkeypatch.setattr(ArrayCache, "load", counting)
+    return found
 
 
 @cache

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import oocdata as ooc
 from oocdata.datasets.view import View
-from oocdata.engines.cache import ArrayCache, cache
+from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.errors import SourceError
 
@@ -25,20 +25,6 @@ from oocdata.errors import SourceError
 def arrays(lengths: list[int], row: tuple[int, ...] = (4, 6)) -> list[NDArray[Any]]:
     rows = np.arange(sum(lengths) * int(np.prod(row)), dtype="f4").reshape(-1, *row)
     return np.split(rows, np.cumsum(lengths)[:-1])
-
-
-@pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which each search for missing chunks adds their number."""
-    found: list[int] = []
-    load = ArrayCache.load
-
-    def counting(self: ArrayCache, numbers: Any, *arguments: Any) -> Any:
-        found.append(len(numbers))
-        return load(self, numbers, *arguments)
-
-    monkeypatch.setattr(ArrayCache, "load", counting)
-    return found
 
 
 @given(st.data())

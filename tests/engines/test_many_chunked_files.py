@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines.cache import ArrayCache, cache
+from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat
 from oocdata.engines.slots import Slots
@@ -91,20 +91,6 @@ def test_arrays_along_any_axis(axis: int) -> None:
     view = View.of(source)
     assert_array_equal(view.take(np.arange(len(view))[::-1]), array[::-1])
     assert all(set(reader.count.values()) == {1} for reader in readers)
-
-
-@pytest.fixture
-def loads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return a list to which each search for missing chunks adds their number."""
-    found: list[int] = []
-    load = ArrayCache.load
-
-    def counting(self: ArrayCache, numbers: Any, *arguments: Any) -> Any:
-        found.append(len(numbers))
-        return load(self, numbers, *arguments)
-
-    monkeypatch.setattr(ArrayCache, "load", counting)
-    return found
 
 
 def test_a_batch_is_decoded_at_once_whatever_the_number_of_arrays(loads: list[int]) -> None:
