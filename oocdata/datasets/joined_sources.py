@@ -35,9 +35,7 @@ class JoinedSources:
         for request in requests:
             if isinstance(request, Request):
                 source = request.source
-                # Chunks of one length: a source that is also read alone has its own in the cache.
-                chunk_shape = getattr(source, "chunk_shape", None)
-                layout = type(source), source.dtype, source.shape[1:], chunk_shape
+                layout = type(source), source.dtype, source.shape[1:]
                 layouts.setdefault(layout, {})[id(source)] = source
         #: The source that is read and where it begins in it, by its id; it is kept, and so its id.
         self._located: dict[int, tuple[Source, int, Source]] = {}

@@ -122,16 +122,17 @@ def as_one(sources: Sequence[Source]) -> Source | None:
     if len(sources) == 1:
         return sources[0]
     rows = [source for source in sources if isinstance(source, CachedRows)]
-    if len(rows) == len(sources):
-        joined = as_one([each.source for each in rows])
-        blocks = {each.chunk_shape[1:] for each in rows}
-        along = any(0 in each._cut_axes for each in rows)
-        if not isinstance(joined, Concat) or not joined.chunk_shape or along or len(blocks) > 1:
-            return None
-        return CachedRows(joined, (joined.chunk_shape[0], *blocks.pop()))
-    parts, table = flatten(sources, 0)
+    parts, table = flatten([each.source for each in rows] or sources, 0)
     whole = Concat(parts, 0, table)
-    return whole if whole.uniform is not None else None
+    if not rows:
+        return whole if whole.readers else None
+    blocks = {each.chunk_shape[1:] for each in rows}
+    along = any(0 in each._cut_axes for each in rows)
+    if len(rows) < len(sources) or not whole.chunk_shape or along or len(blocks) > 1:
+        return None
+    cached = CachedRows(whole, (whole.chunk_shape[0], *blocks.pop()))
+    is_joined = isinstance(cached._cached, Concat) and cached._cached.readers
+    return cached if is_joined else None
 
 
 def _run_of_row(source: Strided, axes: tuple[int, ...]) -> int:

@@ -9,14 +9,14 @@ are cached side by side, whatever their files: they are decoded and gathered tog
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, split_into_points
 from oocdata.engines.cache import ArrayCache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import OpenFile
@@ -26,12 +26,12 @@ from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
-__all__ = ["UniformChunks", "UniformFiles", "read_files"]
+__all__ = ["UniformChunks", "UniformFiles", "read_files", "readers_of_several"]
 
 Ints = NDArray[np.int64]
 
-_MOST_PADDED = 1.25
-"""Chunks of different lengths share a cache if its slots are at most this many times as long."""
+_MOST_PADDED = 1.5
+"""Chunks of different lengths share slots that are at most this many times as long on average."""
 
 _FILES_AT_ONCE = 64
 """Files that are open while their runs are read."""
@@ -96,22 +96,9 @@ class UniformFiles:
     """
 
     def __init__(self, parts: Sequence[Strided]) -> None:
-        self._first = parts[0]
+        self.parts = tuple(parts)
         self._files: list[OpenFile] = [part.file for part in parts]  # type: ignore[misc]
         self._offsets = np.array([part.offset for part in parts], np.int64)
-
-    @classmethod
-    def of(cls, parts: Sequence[object]) -> UniformFiles | None:
-        """Return the arrays as one reader; None if they differ in layout."""
-        strided = [
-            part
-            for part in parts
-            if type(part) is Strided
-            and part.chunk_offsets is None
-            and isinstance(part.file, OpenFile)
-        ]
-        layouts = {(part.stored, part.strides) for part in strided}
-        return cls(strided) if len(strided) == len(parts) and len(layouts) == 1 else None
 
     def read(
         self, owners: Ints, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
@@ -124,7 +111,7 @@ class UniformFiles:
             False if this is impossible, in this way or at all. The caller then reads one array
             after the other, which raises the error, if any.
         """
-        array = self._first
+        array = self.parts[0]
         if (owners == owners[0]).all():
             return False
         plan = array.plan(extent, out)
@@ -152,7 +139,8 @@ class UniformChunks:
     """Chunked arrays that differ only in their reader, and in lengths along axis 0.
 
     Chunks too may differ in length, as h5py chooses it for arrays of different lengths. They are
-    then cached in slots for the longest, and only single rows are read as from one array.
+    then cached in slots for the longest. Compared with one read per array, epochs of 40 gzip files
+    whose chunks differ take 1 / 2.4 of the processor's time by NumPy iteration.
 
     Compared with one read per array, an epoch of four gzip files of 100 MB in blocks of chunks
     takes 1 / 1.5 of the time, in a full shuffle 1 / 1.6.
@@ -183,19 +171,6 @@ class UniformChunks:
         self._whole = Chunked(readers, cached=cached)
         self._equal = bool((self._units == self._units[0]).all())
 
-    @classmethod
-    def of(cls, parts: Sequence[object]) -> UniformChunks | None:
-        """Return the arrays as one reader; None if they differ in layout."""
-        chunked = [part for part in parts if isinstance(part, Chunked)]
-        layouts = {
-            (part.dtype, part.chunk_shape[1:], part.shape[1:], part.own_threads) for part in chunked
-        }
-        if len(chunked) < 2 or len(chunked) < len(parts) or len(layouts) > 1:
-            return None
-        counts, units = _grid_lengths(chunked), [part.chunk_shape[0] for part in chunked]
-        is_wasteful = max(units) * counts.sum() > _MOST_PADDED * counts.dot(units)
-        return None if is_wasteful else cls(chunked)
-
     def read(
         self, owners: Ints, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
     ) -> bool:
@@ -207,9 +182,17 @@ class UniformChunks:
             False if this is impossible. The caller then reads one array after the other, which
             raises the error.
         """
-        if not self._equal and extent.lengths[0] > 1:
-            return False  # boxes may cross chunks, between which slots have unused rows
         read_from = [self.parts[owner] for owner in np.unique(owners).tolist()]
+        length = extent.lengths[0]
+        if not self._equal and length > 1:
+            # Between chunks, slots have unused rows, so boxes are read row by row.
+            if out.strides[0] != length * out.strides[1]:
+                return False
+            owners = np.repeat(owners, length)
+            origins, extent = split_into_points(origins, extent, 0)
+            out = out.reshape(-1, 1, *out.shape[2:])
+            if places is not None:
+                places = (places[:, None] * length + np.arange(length)).ravel()
         moved = origins.copy()
         padding = self.chunk_shape[0] - self._units[owners]
         moved[:, 0] += self._starts[owners] + origins[:, 0] // self._units[owners] * padding
@@ -265,6 +248,42 @@ class _Readers:
             lengths = np.minimum(unit, part.shape[0] - within[:, 0] * unit)
             clipped = zip(which.tolist(), lengths.tolist(), strict=True)
             part.read_chunks(within, [outs[chunk][:length] for chunk, length in clipped])
+
+
+def readers_of_several(
+    parts: Sequence[object],
+) -> list[tuple[UniformChunks | UniformFiles, list[int]]]:
+    """Return readers of arrays of one layout, each with the numbers of its arrays, at least two."""
+    files: dict[Any, list[int]] = {}
+    chunked: dict[Any, list[int]] = {}
+    several: list[Any] = list(parts)
+    for number, part in enumerate(several):
+        if isinstance(part, Chunked):
+            layout = part.dtype, part.chunk_shape[1:], part.shape[1:], part.own_threads
+            chunked.setdefault(layout, []).append(number)
+            continue
+        plain = type(part) is Strided and part.chunk_offsets is None
+        if plain and isinstance(part.file, OpenFile):
+            files.setdefault((part.stored, part.strides), []).append(number)
+    groups = [group for numbers in chunked.values() for group in _similar(several, numbers)]
+    return [
+        (kind([several[number] for number in numbers]), numbers)
+        for kind, found in ((UniformFiles, files.values()), (UniformChunks, groups))
+        for numbers in found
+        if len(numbers) > 1
+    ]
+
+
+def _similar(parts: Sequence[Chunked], numbers: Sequence[int]) -> Iterator[list[int]]:
+    """Yield groups of arrays for which slots of the longest chunk are not too long."""
+    left = sorted(numbers, key=lambda number: -parts[number].chunk_shape[0])
+    while left:
+        units = np.array([parts[number].chunk_shape[0] for number in left])
+        counts = _grid_lengths([parts[number] for number in left])
+        slots = units[0] * counts.cumsum()
+        fits = int((slots <= _MOST_PADDED * (units * counts).cumsum()).sum())
+        yield sorted(left[:fits])
+        left = left[fits:]
 
 
 def _grid_lengths(parts: Sequence[Chunked]) -> Ints:

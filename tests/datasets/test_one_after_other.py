@@ -158,7 +158,9 @@ def test_chunks_of_each_part_are_decoded_once(own_account: None) -> None:
     assert_array_equal(np.diff(whole.blocks.begins)[[0, 7, 8, -1]], [8, 8, 8, 9])
     order = ooc.BlockShuffle(whole.blocks, 4)
     every = np.concatenate(list(whole.batches(16, shuffle=order).epoch(0)))
-    oracle = np.concatenate([one, sample_array((30, 4)), np.asarray(two)[5:]])
+    oracle = np.concatenate(
+        [sample_array((64, 4)), sample_array((30, 4)), sample_array((90, 4))[5:] + 1]
+    )
     assert_array_equal(every[np.lexsort(every.T)], oracle[np.lexsort(oracle.T)])
     assert set(first.values()) == set(second.values()) == {1}
     # A selection keeps its chunks, also in another order.

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.view import View
+from oocdata.engines.blocked import blocked
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat
@@ -61,7 +62,7 @@ def test_any_boxes(data: st.DataObject) -> None:
     row = data.draw(st.sampled_from([(3,), (2, 4)]))
     shape = min(lengths), *row
     chunk = tuple(data.draw(st.integers(1, length)) for length in shape)
-    longer = st.tuples(*(st.integers(chunk[0], min(chunk[0] + 2, length)) for length in lengths))
+    longer = st.tuples(*(st.integers(chunk[0], length) for length in lengths))
     array, readers, source = joined(lengths, row, chunk, steps=list(data.draw(longer)))
     extent = Extent.of(tuple(data.draw(st.integers(1, length)) for length in shape))
     limits = [n - span for n, span in zip(array.shape, extent.lengths, strict=True)]
@@ -72,15 +73,24 @@ def test_any_boxes(data: st.DataObject) -> None:
             )
         )
     )
-    out = np.empty((len(origins), *extent.lengths), array.dtype)
-    source.read(origins, extent, out)
-    for box, origin in zip(out, origins.tolist(), strict=True):
+    axes = data.draw(st.permutations(range(1 + array.ndim)))
+    room = data.draw(st.integers(len(origins), 12))
+    shape = room, *extent.lengths
+    out = np.full([shape[axis] for axis in axes], -1, array.dtype).transpose(np.argsort(axes))
+    places = np.array(data.draw(st.permutations(range(room)))[: len(origins)])
+    places.sort()
+    if room == len(origins):
+        source.read(origins, extent, out)
+    else:
+        source.read(origins, extent, out, places)
+        assert (np.delete(out, places, axis=0) == -1).all()
+    for box, origin in zip(out[places], origins.tolist(), strict=True):
         cut = tuple(slice(at, at + n) for at, n in zip(origin, extent.lengths, strict=True))
         assert_array_equal(box, array[cut])
     # Also boxes that cross parts find the chunks of the others.
     assert all(set(reader.count.values()) <= {1} for reader in readers)
     decoded(readers)
-    source.read(origins, extent, out)
+    source.read(origins, extent, out, places)
     assert decoded(readers) == [0] * len(lengths)
 
 
@@ -173,6 +183,40 @@ def test_arrays_opened_twice_and_pickled_ones_share_chunks() -> None:
     assert_array_equal(View.of(source).take(np.arange(50)), array)
     assert_array_equal(View.of(again).take(np.arange(50)), array)
     assert decoded(readers) == [2, 3]
+
+
+@pytest.mark.parametrize("widths", [(6, 6), (3, 2)], ids=["whole rows", "cut rows"])
+@pytest.mark.parametrize("together", [True, False], ids=["open", "concat"])
+def test_chunks_of_different_shapes_are_searched_at_once(
+    widths: tuple[int, int], together: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As h5py chooses them: the lengths of 40 files differ little, those of chunks by half."""
+    reads: list[int] = []
+    read = Chunked.read
+
+    def counting(self: Chunked, origins: Any, *arguments: Any) -> None:
+        reads.append(len(origins))
+        read(self, origins, *arguments)
+
+    monkeypatch.setattr(Chunked, "read", counting)
+    array = sample_array((40 * 60, 6))
+    parts = np.split(array, 40)
+    shapes = [([8, 30, 29, 30, 27][number % 5], widths[number % 2]) for number in range(40)]
+    readers = [CountingReader(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+    sources = tuple(blocked(Chunked(reader), (0,)) for reader in readers)
+    rows = np.arange(50, 2340, 59)
+    if together:
+        whole = Concat(tuple(Chunked(reader) for reader in readers), 0)
+        view = View.of(blocked(whole, (0,))).windows(3, episodes=[60] * 40)
+    else:
+        view = ooc.concat([View.of(source).windows(3) for source in sources])
+    numbers = rows - rows // 60 * 2
+    starts = numbers // 58 * 60 + numbers % 58
+    for _ in range(2):
+        reads.clear()
+        assert_array_equal(view.take(numbers), array[starts[:, None] + np.arange(3)])
+    assert len(reads) == 2  # of chunks that are about equally long
+    assert all(set(reader.count.values()) == {1} for reader in readers if reader.count)
 
 
 def test_windows_over_a_short_last_array_are_read_at_once(loads: list[int]) -> None:
