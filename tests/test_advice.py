@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -80,9 +81,30 @@ def test_chunks_that_are_decoded_again() -> None:
     again = replace(CHUNKED, amplification=3.0)
     set_memory(1 << 20)
     try:
-        text = told(again)["chunks"].text
-        assert "Each is decoded 3.0 times, because only 512.0 KiB" in text
+        text = told(again)["memory"].text
+        assert "Each chunk is decoded 3.0 times, because only 512.0 KiB" in text
+        assert "shuffle=ooc.BlockShuffle(dataset.blocks, 10) mixes" in text
+        assert "BlockShuffle" not in told(replace(again, row_bytes=1 << 20))["memory"].text
+        assert told(replace(again, order="sequential"))["memory"]
         assert advise(replace(again, amplification=1.1)) == ()
+    finally:
+        set_memory(DEFAULT_MEMORY)
+
+
+def test_the_advised_number_of_blocks_fits(tmp_path: Path, own_account: None) -> None:
+    """Also of chunks that cut rows, as h5py's own do."""
+    array = np.arange(2000 * 512, dtype="f4").reshape(2000, 512)
+    with h5py.File(tmp_path / "sim.h5", "w") as file:
+        file.create_dataset("u", data=array, chunks=(20, 128), compression="gzip")
+    dataset = ooc.open(tmp_path / "sim.h5", "u")
+    set_memory(1 << 20)
+    try:
+        loader = dataset.batches(32, shuffle=ooc.BlockShuffle(dataset.blocks, 80))
+        text = {one.kind: one for one in advise(reading_of(loader))}["memory"].text
+        (few,) = map(int, re.findall(r"dataset\.blocks, (\d+)\)", text))
+        loader = dataset.batches(32, shuffle=ooc.BlockShuffle(dataset.blocks, few))
+        assert few > 1
+        assert amplification(loader) < 1.1
     finally:
         set_memory(DEFAULT_MEMORY)
 

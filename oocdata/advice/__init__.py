@@ -50,7 +50,8 @@ _SCATTERED = 6
 class Advice:
     """A change that is advised."""
 
-    kind: str  # "layout", "order", "chunks", "map", "codec", "disk", "link", "metadata" or "batch"
+    #: "layout", "order", "chunks", "memory", "map", "codec", "disk", "link", "metadata" or "batch".
+    kind: str
     text: str  # whole sentences, with figures
     command: str | None = None  # a shell command that makes the change
 
@@ -98,6 +99,7 @@ def advise(reading: Reading, measured: Measured | None = None) -> tuple[Advice, 
     measured = measured or Measured()
     found = (
         *_of_order(reading, measured),
+        *_of_memory(reading),
         *_of_store(reading, measured),
         *_of_limits(reading, measured),
     )
@@ -180,13 +182,10 @@ def _of_chunk_rows(reading: Reading) -> Iterator[Advice]:
     """Yield advice to shorten chunks or to mix more of them, if the order needs it."""
     rows, mixing = reading.fitting_rows, reading.mixing
     costly = reading.order == "full shuffle" and reading.full_amplification >= _LONG
-    decodings = 1.0  # of each chunk, in an order that should decode it once
-    if reading.block_length > 1 and reading.order != "full shuffle":
-        decodings = reading.amplification / max(1.0, reading.crop_amplification)
     mixes_poorly = mixing is not None and mixing_share(mixing) < POOR_MIXING
     if mixes_poorly and reading.block_length < 2 * rows:
         yield Advice("order", "Batches hold neighbours: shuffle=True mixes more blocks.")
-    if reading.block_length < 2 * rows or not (costly or decodings >= _MUCH or mixes_poorly):
+    if reading.block_length < 2 * rows or not (costly or mixes_poorly):
         return
     text = f"Chunks of {reading.block_length:,} rows are long for shuffling."
     if costly:
@@ -195,11 +194,6 @@ def _of_chunk_rows(reading: Reading) -> Iterator[Advice]:
             f" With {rows:,} rows a full shuffle would decode about {_bytes(fewer)} for each byte "
             f"used, not {reading.full_amplification:,.0f}."
         )
-    if decodings >= _MUCH:
-        text += (
-            f" Each is decoded {decodings:.1f} times, because only {size(cache_share())} of "
-            "decoded chunks are cached: ooc.set_memory sets the limit."
-        )
     if mixes_poorly and mixing is not None:
         text += (
             f" Batches hold neighbours ({mixing.entropy:.1f} bits of batch entropy, "
@@ -207,6 +201,24 @@ def _of_chunk_rows(reading: Reading) -> Iterator[Advice]:
             "would be mixed."
         )
     yield Advice("chunks", text, reading.convert(chunks=rows))
+
+
+def _of_memory(reading: Reading) -> Iterator[Advice]:
+    """Yield advice to cache more chunks, or to mix fewer, if they are decoded more than once."""
+    decodings = reading.amplification / max(1.0, reading.crop_amplification)
+    if reading.order == "full shuffle" or reading.block_length < 2 or decodings < _MUCH:
+        return
+    text = (
+        f"Each chunk is decoded {decodings:.1f} times, because only {size(cache_share())} of "
+        "decoded chunks are cached. ooc.set_memory raises the limit"
+    )
+    # A half, because the next blocks are decoded while others are in use.
+    few = cache_share() // 2 // (reading.block_length * reading.row_bytes)
+    if few and reading.order == "block shuffle":
+        text += (
+            f"; shuffle=ooc.BlockShuffle(dataset.blocks, {few}) mixes so few blocks that they fit"
+        )
+    yield Advice("memory", f"{text}.")
 
 
 def _of_store(reading: Reading, measured: Measured) -> Iterator[Advice]:

@@ -243,7 +243,7 @@ class Concat(WithStorage):
 
     def _by_reader(self, owners: Ints) -> Iterator[tuple[Any, Ints | slice]]:
         """Yield each reader of several parts, or None for others, with the numbers of its boxes."""
-        if self._one_reader:
+        if self._one_reader and len(owners):
             yield self.readers[0][0], slice(None)
             return
         numbers = self._reader_of[owners]
