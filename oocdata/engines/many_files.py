@@ -140,7 +140,8 @@ class UniformChunks:
 
     Chunks too may differ in length, as h5py chooses it for arrays of different lengths. They are
     then cached in slots for the longest. Compared with one read per array, epochs of 40 gzip files
-    whose chunks differ take 1 / 2.4 of the processor's time by NumPy iteration.
+    whose chunks differ take 1 / 2.4 of the processor's time by NumPy iteration, windows of 3,000
+    files that are an episode each, 1 / 7.
 
     Compared with one read per array, an epoch of four gzip files of 100 MB in blocks of chunks
     takes 1 / 1.5 of the time, in a full shuffle 1 / 1.6.
