@@ -30,7 +30,7 @@ __all__ = ["UniformChunks", "UniformFiles", "read_files", "readers_of_several"]
 
 Ints = NDArray[np.int64]
 
-_MOST_PADDED = 1.5
+_MOST_PADDED = 1.25
 """Chunks of different lengths share slots that are at most this many times as long on average."""
 
 _FILES_AT_ONCE = 64
