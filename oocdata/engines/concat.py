@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +34,6 @@ __all__ = [
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
-
-Share: TypeAlias = tuple[Source, Ints, Extent, tuple[slice, ...]]
-"""A part, boxes in it, and the region of each requested box that these fill."""
 
 _FEW_CROSSING = 8
 """Boxes that cross parts are few if there are at most one in this many others. To leave out their
@@ -199,36 +196,45 @@ class Concat(WithStorage):
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         if out.size == 0:
             return
-        within_part, crossing = self._crossing(origins, extent)
-        begins = origins[within_part] if crossing else origins
-        if 0 < len(origins) - len(within_part) <= len(within_part) // _FEW_CROSSING:
-            begins = origins.copy()  # another box is read to the places of those that cross
-            begins[np.concatenate(crossing)] = origins[within_part[0]]
-            within_part = np.arange(len(origins))
-        targets = within_part if places is None else places[within_part]
-        owners, begins = self._located(begins)
-        in_order = places is None and len(within_part) == len(origins)
-        for reader, which in self._by_reader(owners):
-            part_owners, part_begins, part_targets = owners[which], begins[which], targets[which]
-            some = None if in_order and isinstance(which, slice) else part_targets
-            members = self._members[part_owners]
-            if reader is None or not reader.read(members, part_begins, extent, out, some):
-                for part, selected, share_begins in self._shares(part_owners, part_begins):
-                    read_to(part, share_begins, extent, out, part_targets[selected])
-        for boxes in crossing:
-            targets = boxes if places is None else places[boxes]
-            self._read_across(origins[boxes], extent, out, targets)
+        for boxes, start, stop in self._pieces(origins, extent):
+            others = len(origins) - len(boxes)
+            is_whole = stop - start == extent.lengths[self.axis]
+            begins = origins[boxes]
+            if is_whole and 0 < others <= len(boxes) // _FEW_CROSSING:
+                begins = origins.copy()  # another box is read to the places of those that cross
+                begins[np.delete(np.arange(len(origins)), boxes)] = origins[boxes[0]]
+                boxes, others = np.arange(len(origins)), 0
+            begins, cut, region = slice_boxes(begins, extent, self.axis, start, stop)
+            if places is not None:
+                boxes = places[boxes]
+            self._read_within_parts(begins, cut, out[region], boxes, places is None and not others)
 
     read_to = read
 
     def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
         """Yield the boxes of the parts that are read for boxes of the whole."""
-        within_part, crossing = self._crossing(origins, extent)
-        for boxes in crossing:
-            for part, within, part_extent, _ in self._cut(origins[boxes], extent):
-                yield part, within, part_extent
-        for part, _, within in self.shares(origins[within_part]):
-            yield part, within, extent
+        for boxes, start, stop in self._pieces(origins, extent):
+            begins, cut, _ = slice_boxes(origins[boxes], extent, self.axis, start, stop)
+            for part, _, within in self.shares(begins):
+                yield part, within, cut
+
+    def _pieces(self, origins: Ints, extent: Extent) -> Iterator[tuple[Ints, int, int]]:
+        """Yield boxes with a range of their places along the axis that is in one part.
+
+        Boxes of which this is the same range are together; whole boxes come first.
+        """
+        length, stride = extent.lengths[self.axis], extent.strides[self.axis]
+        pending = [(np.arange(len(origins)), 0)]
+        while pending:
+            boxes, start = pending.pop()
+            begins = origins[boxes, self.axis] + start * stride
+            remaining = self._ends[self._part_of(begins)] - begins
+            counts = np.minimum(-(-remaining // stride), length - start)
+            for count in np.unique(counts)[::-1].tolist():
+                same, stop = boxes[counts == count], start + count
+                yield same, start, stop
+                if stop < length:
+                    pending.append((same, stop))
 
     def shares(self, origins: Ints) -> Iterator[tuple[Source, Ints, Ints]]:
         """Yield each part with the numbers of the boxes that begin in it and their origins."""
@@ -240,6 +246,19 @@ class Concat(WithStorage):
         within = origins.copy()
         within[:, self.axis] += self._shift[numbers]
         return self.table.owners[numbers], within
+
+    def _read_within_parts(
+        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints, in_order: bool
+    ) -> None:
+        """Write boxes to ``out[places[i]]``; those `in_order` are all boxes, at their places."""
+        owners, begins = self._located(origins)
+        for reader, which in self._by_reader(owners):
+            part_owners, part_begins, part_places = owners[which], begins[which], places[which]
+            some = None if in_order and isinstance(which, slice) else part_places
+            members = self._members[part_owners]
+            if reader is None or not reader.read(members, part_begins, extent, out, some):
+                for part, selected, share_begins in self._shares(part_owners, part_begins):
+                    read_to(part, share_begins, extent, out, part_places[selected])
 
     def _by_reader(self, owners: Ints) -> Iterator[tuple[Any, Ints | slice]]:
         """Yield each reader of several parts, or None for others, with the numbers of its boxes."""
@@ -305,39 +324,6 @@ class Concat(WithStorage):
             which = np.flatnonzero(owners == owner)
             part_starts = begins[which] + self._shift[parts[which]]
             yield self.parts[owner], begins[which], part_starts, cut[which], targets[which]
-
-    def _crossing(self, origins: Ints, extent: Extent) -> tuple[Ints, list[Ints]]:
-        """Return the boxes within one part, and groups of boxes that cross parts.
-
-        Boxes of a group begin at the same position along the axis.
-        """
-        first, span = origins[:, self.axis], extent.spans[self.axis]
-        if span == 1:
-            return np.arange(len(origins)), []
-        crosses = first + span > self._ends[self._part_of(first)]
-        # Boxes of the same start are read together: the whole batch, if parts are channels.
-        starts = np.unique(first[crosses]).tolist()
-        groups = [(crosses & (first == start)).nonzero()[0] for start in starts]
-        return (~crosses).nonzero()[0], groups
-
-    def _read_across(self, origins: Ints, extent: Extent, out: NDArray[Any], boxes: Ints) -> None:
-        """Read boxes of the same start that cross parts, one part at a time."""
-        for part, part_origins, part_extent, region in self._cut(origins, extent):
-            read_to(part, part_origins, part_extent, out[region], boxes)
-
-    def _cut(self, origins: Ints, extent: Extent) -> Iterator[Share]:
-        """Yield the share of each part in boxes that have the same start along the axis."""
-        length, stride = extent.lengths[self.axis], extent.strides[self.axis]
-        done = 0
-        while done < length:
-            position = int(origins[0, self.axis]) + done * stride
-            number = int(self._ends.searchsorted(position, side="right"))
-            remaining = -(-(int(self._ends[number]) - position) // stride)
-            stop = min(length, done + remaining)
-            part_origins, part_extent, region = slice_boxes(origins, extent, self.axis, done, stop)
-            part_origins[:, self.axis] += self._shift[number]
-            yield self.parts[int(self.table.owners[number])], part_origins, part_extent, region
-            done = stop
 
 
 def combined_open_arguments(arguments: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:

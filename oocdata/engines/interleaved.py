@@ -15,11 +15,11 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, slice_boxes
 from oocdata.engines.axis_views import AxisView
 from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat
-from oocdata.engines.copying import blocks, read_to
+from oocdata.engines.copying import blocks
 from oocdata.engines.source import Source
 from oocdata.threads import cached_property
 
@@ -46,18 +46,28 @@ class Interleaved(Concat):
     def _wholes(self) -> _Wholes:
         return _wholes(cast(Iterable[AxisView], self.parts), self.axis)
 
-    def _read_across(self, origins: Ints, extent: Extent, out: NDArray[Any], boxes: Ints) -> None:
+    def read(
+        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
+    ) -> None:
+        """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         groups: dict[AxisView | None, list[Any]] = defaultdict(list)
-        for share in self._cut(origins, extent):
-            whole, place = self._wholes.get(share[0], (None, ()))
-            groups[whole if len(boxes) == len(out) else None].append((share, place))
+        for boxes, start, stop in self._pieces(origins, extent):
+            begins, cut, region = slice_boxes(origins, extent, self.axis, start, stop)
+            (part, _, within), *others = self.shares(begins)
+            if places is not None or others or len(boxes) < len(origins):
+                super().read(origins, extent, out, places)
+                return
+            whole, place = self._wholes.get(part, (None, ()))
+            groups[whole].append(((part, within, cut, region), place))
         for whole, shares in groups.items():
             if whole is None or len(shares) == 1:
-                for (part, part_origins, part_extent, region), _ in shares:
-                    read_to(part, part_origins, part_extent, out[region], boxes)
+                for (part, within, cut, region), _ in shares:
+                    part.read(within, cut, out[region])
             else:
-                places = [(region[-1], place) for (*_, region), place in shares]
-                self._read_places(whole, places, origins, extent, out)
+                regions = [(region[-1], place) for (*_, region), place in shares]
+                self._read_places(whole, regions, origins, extent, out)
+
+    read_to = read
 
     def _read_places(
         self,
