@@ -35,6 +35,10 @@ __all__ = ["Explanation", "explain"]
 _SCRATCH_BYTES = 20 << 20
 """Memory for rearranging and converting, the stacks of threads, and what allocators keep."""
 
+_CHUNK_BYTES, _PLAN_BYTES = 150, 250
+"""Python objects for each chunk that is cached, and, of a store, for each that will be. With chunks
+of 512 bytes these take as much as the chunks."""
+
 _COPIED_BYTES = 4 << 20
 """Scratch memory of a thread that reads boxes which are rearranged, converted or not whole rows.
 Eight threads took 37 MiB for rows of 6 bytes out of 784, and the bound was 35 without these."""
@@ -226,7 +230,12 @@ def _resident_bytes(loader: Loader, ahead: Ahead) -> int:
         reading += _COPIED_BYTES
     processes = max(1, loader.workers)
     # Worker processes divide the limit; each allows at least one chunk.
-    cached = min(cache_share() // processes, sum(cached_bytes(*pair) for pair in stored))
+    sizes = [min(cache_share() // processes, cached_bytes(*pair)) for pair in stored]
+    cached = min(cache_share() // processes, sum(sizes))
+    if any(chunks):
+        each = [nbytes // chunk for nbytes, chunk in zip(sizes, chunks, strict=True) if chunk]
+        number = min(sum(each), cached // min(filter(None, chunks)))
+        tables += number * (_CHUNK_BYTES + _PLAN_BYTES * loader.dataset.is_remote)
     decoding = _DECODING_BYTES if cached else 0
     if any(leaf.dtype.hasobject for leaf in leaves(loader.dataset.spec)):
         decoding += _RETAINED_RUNS * ahead.together * loader.batch_bytes

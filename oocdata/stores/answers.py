@@ -9,6 +9,7 @@ from typing import Any
 from oocdata.errors import MissingFileError, SourceError
 
 __all__ = [
+    "CHANGED",
     "FIRST_TRIES",
     "TRIES",
     "Answer",
@@ -26,14 +27,22 @@ TRIES = 8
 FIRST_TRIES = 3
 """Largest number for a store that has never answered: its address is more likely wrong."""
 
-_STATUS = re.compile(r"status code: (\d{3})")
+_STATUS = re.compile(r"status code: ((\d{3})[ \w-]*)")
+_TEMPORARY = re.compile("408|429|5(?!01|05)")
+"""Beginnings of the statuses of answers that may differ next time."""
+
+_REDIRECT = re.compile("kind: Redirect|BareRedirect|status code: 30[1278]")
+_NO_RANGES = re.compile("RangeNotSupported|source: NotPartial")
 _PERMANENT = re.compile(
-    "dns error|failed to lookup|kind: (Redirect|Builder)|BareRedirect|Generic LocalFileSystem error"
-    r"|source: (Header|NoContentRange|ParseContentRange)\b|InvalidCertificate"
+    "dns error|failed to lookup|kind: Builder|Generic LocalFileSystem error|InvalidCertificate"
+    rf"|source: (Header|NoContentRange|ParseContentRange)\b|{_REDIRECT.pattern}"
+    f"|{_NO_RANGES.pattern}"
 )
 _CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _NOT_A_FOLDER = "kind: NotADirectory"
 _ADDRESS = re.compile(r"\S+://\S+")
+
+CHANGED = "the object must be as it was when it was opened; it has changed. Open it again."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +77,7 @@ def is_temporary(error: Exception) -> bool:
         return False
     status = _STATUS.search(str(error))
     # Without a status, there was no answer or half of it.
-    return status is None or status[1] in ("408", "429") or status[1][0] == "5"
+    return status is None or _TEMPORARY.match(status[1]) is not None
 
 
 def is_unanswered(error: Exception) -> bool:
@@ -76,25 +85,27 @@ def is_unanswered(error: Exception) -> bool:
     return isinstance(error, TimeoutError) or "kind: Connect," in str(error)
 
 
-def to_source_error(error: Exception, url: str) -> SourceError:
-    """Return an error of the client as one of this package, without headers and signatures."""
-    name, status = type(error).__name__, _STATUS.search(str(error))
+def to_source_error(error: Exception, url: str, tag: str = "") -> SourceError:
+    """Return an error of the client as one of this package, without headers and signatures.
+
+    `tag` is the version that was asked for, if any.
+    """
+    name, found = type(error).__name__, _STATUS.search(str(error))
+    status, code = (found[1].replace(" ", " (", 1) + ")", found[2]) if found else ("", "")
     certificate = _CERTIFICATE.search(str(error))
-    kind: type[SourceError] = SourceError
-    if isinstance(error, FileNotFoundError) or _NOT_A_FOLDER in str(error):
+    kind: type[SourceError] = ForbiddenError if name == "PermissionDeniedError" else SourceError
+    # The client calls 405 of a web server "not found" too: then a chunk would count as absent.
+    is_missing = isinstance(error, FileNotFoundError) and code in ("", "404")
+    if is_missing or _NOT_A_FOLDER in str(error):
         kind = MissingFileError
         message = "the object must exist; the store has none of this name."
-    elif url.startswith("http") and name in ("PermissionDeniedError", "UnauthenticatedError"):
-        forbids = name == "PermissionDeniedError"
-        kind = ForbiddenError if forbids else SourceError
+    elif code in ("401", "403") and url.startswith("http"):
         message = (
-            "the server must let anyone read the file; it answered "
-            f"{'403 (forbidden)' if forbids else '401 (unauthorised)'}. No credentials are sent to "
-            "a plain web server. Where a login is needed, open the file through a store that has "
-            "it: ooc.open(name, store=…)."
+            f"the server must let anyone read the file; it answered {status}. No credentials are "
+            "sent to a plain web server. Where a login is needed, open the file through a store "
+            "that has it: ooc.open(name, store=…)."
         )
     elif name == "PermissionDeniedError":
-        kind = ForbiddenError
         message = (
             "the store must allow the object to be read; it answered 403 (forbidden). Are the "
             "credentials those of this bucket? For one that is public: AWS_SKIP_SIGNATURE=true, "
@@ -105,9 +116,9 @@ def to_source_error(error: Exception, url: str) -> SourceError:
             "the store must know who asks; it answered 401 (unauthorised). Give credentials as for "
             "the store's own command-line tool."
         )
-    elif name == "PreconditionError":
-        kind, message = ChangedError, "the object has changed"
-    elif name == "NotSupportedError":
+    elif name == "PreconditionError" and tag:
+        kind, message = ChangedError, CHANGED
+    elif _NO_RANGES.search(str(error)):
         message = (
             "the server must answer requests for parts of a file; it sends the whole file "
             "whatever is asked for, or the file is empty. Download the file, or use another server."
@@ -124,13 +135,21 @@ def to_source_error(error: Exception, url: str) -> SourceError:
             "the server's certificate must be one that this machine trusts; the client says: "
             f"{certificate[1]}. For an authority of your own set SSL_CERT_FILE to its certificate."
         )
-    elif status is not None and status[1] == "416":
+    elif code == "416":
         message = (
             "the object must have the bytes that are asked for; it is empty, or was cut short."
         )
-    elif status is not None:
-        hint = " Try again later." if is_temporary(error) else ""
-        message = f"the server must send the object; it answered {status[1]}.{hint}"
+    elif _REDIRECT.search(str(error)):
+        hint = "Set AWS_REGION to the region of the bucket."
+        hint = hint if url.startswith("s3") else "Give the address that it leads to."
+        message = (
+            "the server must send the object; it answered with a redirect that can't be followed. "
+            f"{hint}"
+        )
+    elif code:
+        hint = "Is this the address of the file itself, and not of a page or a service?"
+        hint = "Try again later." if is_temporary(error) else hint
+        message = f"the server must send the object; it answered {status}. {hint}"
     else:
         text = _ADDRESS.sub("…", str(error).split("\n")[0])  # an address may have a signature
         message = (

@@ -24,6 +24,9 @@ __all__ = ["AnswerBudget", "Request"]
 
 Result = TypeVar("Result")
 
+_OBJECT_BYTES = 2 << 10
+"""Bytes of a request and its answer besides the bytes that were asked for."""
+
 
 @dataclass(slots=True, eq=False)
 class Request(Generic[Result]):
@@ -205,4 +208,5 @@ class AnswerBudget:
 
     def has_room(self) -> bool:
         """Return whether a request that is made now need not wait for room."""
-        return sum(request.nbytes for request in list(self._requested)) < scratch_share()
+        each = list(self._requested)
+        return sum(one.nbytes for one in each) + _OBJECT_BYTES * len(each) < scratch_share()

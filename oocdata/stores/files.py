@@ -26,7 +26,7 @@ from oocdata.engines.prefetch import Cost, Fetch, Planned
 from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.errors import SourceError
 from oocdata.stores.address import Address
-from oocdata.stores.answers import Answer, ChangedError
+from oocdata.stores.answers import CHANGED, Answer, ChangedError
 from oocdata.stores.blocks import BEGINNING, BLOCK, cache_piece, cached_piece, forget
 from oocdata.stores.budget import Request
 from oocdata.stores.folder import CacheFolder
@@ -246,10 +246,7 @@ class StoredFile:
         answer = await link().get(self.address, start, stop, tag=self.version.tag)
         assert answer is not None
         if ObjectVersion.of(self.address, answer) != self.version:
-            raise ChangedError(
-                "the object must be as it was when it was opened; it has changed. Open it again.",
-                path=self.version.path,
-            )
+            raise ChangedError(CHANGED, path=self.version.path)
         if folder is not None:
             await asyncio.to_thread(folder.write, start, answer.data)
         return answer

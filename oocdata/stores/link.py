@@ -28,6 +28,7 @@ from oocdata.errors import MissingFileError, SourceError
 from oocdata.stores import answers
 from oocdata.stores.address import obstore
 from oocdata.stores.answers import (
+    CHANGED,
     Answer,
     ChangedError,
     IncompleteAnswerError,
@@ -218,7 +219,7 @@ class Link(AnswerBudget):
                 if len(answer.data) != expected:
                     raise IncompleteAnswerError(f"{len(answer.data)} bytes came of {expected}")
                 if tag and answer.tag and answer.tag != tag:
-                    raise ChangedError("it has changed", path=address.url)
+                    raise ChangedError(CHANGED, path=address.url)
                 return answer
             except Exception as error:
                 name = type(error).__name__
@@ -231,7 +232,7 @@ class Link(AnswerBudget):
                     ANSWERED.add(address.root)
                 most = answers.TRIES if address.root in ANSWERED else answers.FIRST_TRIES
                 if tries >= most or not is_temporary(error):
-                    final = to_source_error(error, address.url)
+                    final = to_source_error(error, address.url, tag)
                     if missing_ok and isinstance(final, MissingFileError):
                         return None
                     raise final from None

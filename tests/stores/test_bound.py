@@ -9,8 +9,10 @@ from __future__ import annotations
 import gc
 import signal
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from stored_layouts import KINDS, numbers, write_kinds
 
 import oocdata as ooc
 from oocdata.engines.cache import cache as chunk_cache
+from oocdata.engines.planned import PlannedCache
 from oocdata.engines.prefetch import Fetch
 from oocdata.memory import DEFAULT_MEMORY, lowered_limit, scratch_share
 from oocdata.stores import blocks
@@ -281,7 +284,42 @@ def test_what_is_on_its_way_into_a_folder_is_not_given_up() -> None:
         assert room.held == 0
 
 
-async def never(request: object) -> None:
+def test_small_requests_count_with_their_objects() -> None:
+    """However little each asks for, a thread that requests ahead makes no more than fit."""
+    with lowered_limit(4 * MEBI):
+        room, made = Noting(), list[Request[Any]]()
+        tracemalloc.start()
+        before, _ = tracemalloc.get_traced_memory()
+        with ExitStack() as stack:
+            while room.has_room() and len(made) < 2000:
+                made.append(Request(partial(never, 1, 2, 3), 1, 1))
+                stack.enter_context(room.requested(made[-1:]))
+            taken = tracemalloc.get_traced_memory()[0] - before
+        tracemalloc.stop()
+        assert len(made) > 64
+        assert taken < 2 * scratch_share()  # with those of `ExitStack`
+
+
+def test_memory_for_many_small_chunks_is_stated(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).integers(0, 9, (20_000, 16))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        for name, each in (("few", 200), ("many", 1)):
+            file.create_dataset(name, data=rows, chunks=(each, 16), compression="gzip")
+    tracemalloc.start()
+    planned = PlannedCache(1e9)
+    planned.load({(id(planned), number): 128 for number in range(len(rows))})
+    taken, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    with RangeServer(tmp_path) as server:
+        few, many = (
+            ooc.open(f"{server.url}/a.h5", name).batches(16, shuffle=False).explain()
+            for name in ("few", "many")
+        )
+    assert taken > 100 * len(rows)
+    assert many.resident_bytes - few.resident_bytes > taken
+
+
+async def never(*_: object) -> None:
     raise AssertionError
 
 

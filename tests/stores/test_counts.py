@@ -604,10 +604,9 @@ def test_what_an_epoch_fetches_is_said_before(
         said = loader.explain().fetching.epoch
         server.reset()
         list(loader.epoch(0))
-        # Two caches share the answers for these, which may be dropped before the second reads them.
-        more = 0.5 if way == "shards twice" else 0.1
-        assert said.nbytes == pytest.approx(server.nbytes, rel=more)
-        assert said.requests == pytest.approx(server.requests, rel=more, abs=3)
+        # Two threads use chunks in another order than planned: up to 1.12 times as many are sent.
+        assert said.nbytes == pytest.approx(server.nbytes, rel=0.15)
+        assert said.requests == pytest.approx(server.requests, rel=0.15, abs=3)
 
 
 @pytest.mark.parametrize("kind", ["gzip", "shards", "zarr"])

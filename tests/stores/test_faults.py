@@ -8,6 +8,7 @@ import os
 import pickle
 import threading
 import zipfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from servers.faults import (
     WrongLength,
     WrongRange,
 )
-from servers.http import Answer, whole
+from servers.http import Answer, refusal, whole
 from servers.proxy import FaultProxy
 from servers.ranges import RangeServer
 from stored_layouts import KINDS, numbers, write_kinds
@@ -149,6 +150,45 @@ def test_a_plain_web_server_has_no_buckets(proxy: FaultProxy, status: int) -> No
     assert "SIGNATURE" not in str(told.value)
 
 
+async def circle(exchange: Exchange) -> Answer:
+    """Redirect to the address that was asked for."""
+    return refusal(302, Location=exchange.request.target)
+
+
+REFUSALS = [
+    (Refuse(302), r"answered with a redirect that can't be followed\. Give the address"),
+    (circle, r"answered with a redirect that can't be followed\. Give the address"),
+    (Refuse(405), r"answered 405 \(Method Not Allowed\)\. Is this the address of the file itself"),
+    (Refuse(412), r"answered 412 \(Precondition Failed\)\. Is this the address of the file itself"),
+    (Refuse(501), r"answered 501 \(Not Implemented\)\. Is this the address of the file itself"),
+]
+
+
+@pytest.mark.parametrize(("fault", "words"), REFUSALS, ids=lambda one: getattr(one, "status", ""))
+@pytest.mark.parametrize("name", ["a.npy", "a.zarr"])
+def test_what_a_server_refuses_to_open_is_told_at_once(
+    proxy: FaultProxy, name: str, fault: Fault, words: str
+) -> None:
+    proxy.plan = lambda *_: fault
+    with pytest.raises(SourceError, match=words) as caught:
+        ooc.open(f"{proxy.url}/{name}")
+    assert type(caught.value) is SourceError
+    if fault is not circle:
+        assert max(Counter(record.path for record in proxy.log).values()) == 1
+
+
+@pytest.mark.parametrize("shards", [None, (40, 4, 6)])
+def test_a_chunk_whose_request_is_refused_is_not_absent(proxy: FaultProxy, shards: Any) -> None:
+    """Absent chunks hold the fill value; 404 alone says that one is absent."""
+    zarr.create_array(proxy.folder / "z", data=ROWS, chunks=(8, 4, 6), shards=shards)
+    view = ooc.open(f"{proxy.url}/z")
+    proxy.plan = lambda *_: Refuse(405)
+    with pytest.raises(SourceError, match="405") as caught:
+        view[3]
+    assert caught.value.rows is not None
+    assert 3 in caught.value.rows
+
+
 @pytest.mark.parametrize("fault", PASS, ids=repr)
 @pytest.mark.parametrize("kind", KINDS)
 def test_opening_asks_again(proxy: FaultProxy, kind: str, fault: Fault) -> None:
@@ -205,6 +245,8 @@ STAY = {
     "forbidden": (Refuse(403), "403", SourceError),
     "unknown": (Refuse(401), "401", SourceError),
     "bad": (Refuse(400), "400", SourceError),
+    "no such method": (Refuse(405), "405", SourceError),
+    "not implemented": (Refuse(501), "501", SourceError),
     "whole": (Whole(), "parts of a file", SourceError),
 }
 

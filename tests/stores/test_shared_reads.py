@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import threading
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 from numpy.testing import assert_array_equal
 from servers.ranges import RangeServer
 from stored_layouts import hdf5_compact
@@ -60,6 +62,23 @@ def test_an_hdf5_file_that_was_opened_twice_is_read_when_one_is_gone(tmp_path: P
         gc.collect()
         chunk_cache.forget()
         assert_array_equal(first.take([2, 5]), layout.array[[2, 5]])
+
+
+@pytest.mark.parametrize("shards", [None, (20, 30)])
+def test_a_zarr_array_that_was_opened_twice_is_fetched_once(tmp_path: Path, shards: Any) -> None:
+    rows = np.random.default_rng(1).integers(0, 500, (40, 30))
+    array = zarr.create_array(tmp_path / "a", data=rows, chunks=(10, 30), shards=shards)
+    with RangeServer(tmp_path) as server:
+        first, second = (ooc.open(f"{server.url}/a") for _ in range(2))
+        server.reset()
+        for x, y in ooc.zip(first, second).batches(10, shuffle=False):
+            assert_array_equal(x, y)
+        chunks = Counter((one.path, one.start) for one in server.log)
+        assert set(chunks.values()) == {1}
+
+        array[10:20] = -rows[10:20]  # the metadata stay
+        assert_array_equal(ooc.open(f"{server.url}/a")[10:20], -rows[10:20])
+        assert_array_equal(second[10:20], rows[10:20])  # cached
 
 
 def test_objects_that_two_batches_need(tmp_path: Path) -> None:

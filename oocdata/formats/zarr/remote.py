@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain
 from math import prod
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +36,7 @@ from oocdata.stores.objects import StoredObjects
 from oocdata.stores.user_stores import check_sendable, is_user_store
 from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder, fetch_small
 
-__all__ = ["Remote", "RemoteReader"]
+__all__ = ["Remote", "RemoteReader", "remote_reader"]
 
 _MOST_INDICES = 4096
 """Largest number of cached shard indices, within a quarter of the memory for tables."""
@@ -121,6 +122,7 @@ class RemoteReader(ZarrReader):
         objects, metadata, store = self.objects, self.objects.metadata, self.objects.store
         assert isinstance(store, Remote)
         address = Address.of(store.path) / objects.key
+        self._array = store.path, store.cache, objects.key, objects.axis, self.missing, self.file
         ANSWERED.add(address.root)
 
         def address_of(number: int) -> Address:  # without `self`: no reference cycle
@@ -158,6 +160,7 @@ class RemoteReader(ZarrReader):
 
     def fetches(self, places: Ints) -> list[Fetch]:
         """Describe the objects or ranges that decoding chunks will read."""
+        self._end_sharing()
         if self._index is None:
             return [Fetch(self._whole, self.objects.object_numbers(places))]
         return [
@@ -168,7 +171,13 @@ class RemoteReader(ZarrReader):
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
+        self._end_sharing()
         self._write(places, outs, self._stored(places).__getitem__)
+
+    def _end_sharing(self) -> None:
+        """Have arrays that are opened from now on read by another reader; see `remote_reader`."""
+        if _unread.get(self._array) is self:
+            _unread.pop(self._array, None)
 
     def _stored(self, places: Ints) -> list[Any]:
         """Return the stored bytes of chunks; None for absent ones."""
@@ -255,3 +264,20 @@ class RemoteReader(ZarrReader):
                 ) from error
         self._versions.check(shard, address, answer)
         return found
+
+
+_unread: WeakValueDictionary[tuple[Any, ...], RemoteReader] = WeakValueDictionary()
+"""The readers that have read no object yet."""
+
+
+def remote_reader(
+    objects: Objects, missing: Missing | None, opened: dict[str, Any] | None
+) -> RemoteReader:
+    """Return the reader of an array, the same one each time until it reads an object.
+
+    So an array that is opened twice is fetched and cached once. Whoever opens it later expects the
+    objects as they are then; others may have been read, and cached, before.
+    """
+    reader = RemoteReader(objects, missing, opened)
+    found = _unread.setdefault(reader._array, reader)
+    return found if found.objects.metadata == objects.metadata else reader

@@ -130,7 +130,7 @@ def reader_of(
 ) -> ZarrReader:
     """Return the reader for an array: of a store, of shards, or of whole objects."""
     if objects.store.is_remote:
-        from oocdata.formats.zarr.remote import RemoteReader  # not for `import oocdata`
+        from oocdata.formats.zarr.remote import remote_reader  # not for `import oocdata`
 
-        return RemoteReader(objects, missing, opened)
+        return remote_reader(objects, missing, opened)
     return (ShardReader if objects.metadata.indexed else ZarrReader)(objects, missing, opened)
