@@ -183,8 +183,7 @@ class Windows(Dataset):
     @cached_property
     def spec(self) -> Spec:
         """Shapes and dtypes of the arrays and masks of an element."""
-        spec: Spec = map_tree(lambda leaf: leaf.spec, self.layout)
-        return spec
+        return map_tree(lambda leaf: leaf.spec, self.layout)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
