@@ -204,6 +204,13 @@ def compose_ranges(old: range, new: range) -> range:
     return range(start, start + len(new) * step, step)
 
 
+def ascends(selection: Selection) -> bool:
+    """Return whether each number is larger than the one before it."""
+    if isinstance(selection, range):
+        return selection.step > 0 or len(selection) < 2
+    return bool((selection[1:] > selection[:-1]).all())
+
+
 def select(selection: Selection, places: Selection) -> Selection:
     """Select checked places of a selection; a range of a range is a range."""
     if not isinstance(places, range):

@@ -38,8 +38,7 @@ class Cached(Dataset):
     @property
     def spec(self) -> Spec:
         """Shapes and dtypes of an element's arrays."""
-        spec: Spec = map_tree(lambda view: view.spec, self.stored)
-        return spec
+        return map_tree(lambda view: view.spec, self.stored)
 
     @property
     def _split_members(self) -> tuple[Dataset]:

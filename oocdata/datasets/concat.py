@@ -24,7 +24,7 @@ from oocdata.datasets.multi_array import (
     placeholder_if_multi_array,
 )
 from oocdata.datasets.request import ArrayRequest
-from oocdata.datasets.shared_rows import StoredRows
+from oocdata.datasets.shared_rows import StoredRows, check_direction
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import empty
@@ -32,7 +32,7 @@ from oocdata.engines.columns import selected_names
 from oocdata.engines.concat import different_columns
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, is_all, select, take
+from oocdata.index import Selection, ascends, is_all, select, take
 from oocdata.threads import cached_property
 
 __all__ = ["Concat", "checked_parts", "concat"]
@@ -254,7 +254,7 @@ class Concat(Dataset):
 
     def _by_parts(self, chosen: Selection) -> tuple[Dataset, ...] | None:
         """Return the selected elements of each part, or None if the selection does not ascend."""
-        if not _ascends(chosen):
+        if not ascends(chosen):
             return None
         if isinstance(chosen, range) and len(chosen) < 2:  # the step may be negative
             chosen = range(chosen.start, chosen.start + len(chosen))
@@ -296,11 +296,7 @@ class Concat(Dataset):
         return all_rows
 
     def _positions_to_drop(self, gap: int) -> int:
-        if not _ascends(self.chosen) and not _ascends(self.chosen[::-1]):
-            raise ArgumentError(
-                "elements must be in ascending or descending order to be split without sharing a "
-                "row; these were selected in another order. Split first, then select."
-            )
+        check_direction("elements", self.chosen)
         return super()._positions_to_drop(gap)
 
     @property
@@ -448,12 +444,6 @@ def _conversion_hint(one: Dataset, other: Dataset) -> str:
     if any(leaf.dtype.kind in "SU" for leaf in leaves(one.spec)):
         return "Open the files as one array, which gives texts one length; or use `.map`."
     return "Use `.astype`, cut the rows, or `.map` to make them alike."
-
-
-def _ascends(chosen: Selection) -> bool:
-    if isinstance(chosen, range):
-        return chosen.step > 0 or len(chosen) < 2
-    return bool((chosen[1:] > chosen[:-1]).all())
 
 
 def _within(chosen: Selection, start: int, stop: int) -> Selection:

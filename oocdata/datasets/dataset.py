@@ -155,10 +155,9 @@ class Dataset(Described, Splitting, ABC):
     ) -> Batch:
         """Return the batch made of the arrays of `requests`, in the same order."""
         spec = self.spec
-        batch: Batch = (
-            next(arrays) if isinstance(spec, ArraySpec) else map_tree(lambda _: next(arrays), spec)
-        )
-        return batch
+        if isinstance(spec, ArraySpec):
+            return next(arrays)
+        return map_tree(lambda _: next(arrays), spec)
 
     @property
     def blocks(self) -> AnyBlocks:

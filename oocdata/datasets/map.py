@@ -96,8 +96,7 @@ class Map(Dataset):
                 return leaf
             return ArraySpec(leaf.shape, check_dtype(leaf.dtype).newbyteorder("="))
 
-        checked: Spec = map_tree(native, spec)
-        return checked
+        return map_tree(native, spec)
 
     is_mapped = True
 
@@ -129,8 +128,7 @@ class Map(Dataset):
         """Return the results of the function on a batch of the source, checked against the spec."""
         length = len(next(leaves(batch)))
         if length == 0:  # don't call the function on an empty batch
-            empty: Batch = map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
-            return empty
+            return map_tree(lambda leaf: np.empty((0, *leaf.shape), leaf.dtype), self.spec)
         return self._check_result(self._apply(batch, draw, length))
 
     def _apply(self, batch: Batch, draw: Draw, length: int) -> Batch:
@@ -140,8 +138,7 @@ class Map(Dataset):
                 rng = draw.rng_of(place) if self.rng else None
                 element = self._call(map_tree(itemgetter(place), batch), rng)
                 elements.append(map_tree(as_leaf, element))
-            stacked: Batch = self._stack(elements)
-            return stacked
+            return self._stack(elements)
         result: Batch = map_tree(as_leaf, self._call(batch, draw.rng if self.rng else None))
         for array in leaves(result):
             if array.ndim == 0 and array.dtype.kind not in "biufc":
@@ -167,7 +164,7 @@ class Map(Dataset):
             )
         return tuple(result) if isinstance(result, list) else result
 
-    def _stack(self, elements: list[Any]) -> Any:
+    def _stack(self, elements: list[Any]) -> Batch:
         try:
             columns = [list(leaves(align(element, elements[0]))) for element in elements]
             stacked = iter([np.stack(column) for column in zip(*columns, strict=True)])
@@ -186,8 +183,7 @@ class Map(Dataset):
                 f"{self._name} returned {spec_text(actual)}. Convert with `.astype(...)` in the "
                 "function, or give `spec`."
             )
-        aligned: Batch = align(result, self.spec)
-        return aligned
+        return align(result, self.spec)
 
     @property
     def _name(self) -> str:

@@ -163,8 +163,7 @@ class Patches(Dataset):
                 shape[axis] = length
             return ArraySpec(tuple(shape), leaf.dtype)
 
-        spec: Spec = map_tree(cut, self.dataset.spec)
-        return spec
+        return map_tree(cut, self.dataset.spec)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

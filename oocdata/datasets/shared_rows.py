@@ -21,13 +21,16 @@ from numpy.typing import NDArray
 
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_range, first_repeat, is_all, select, take
+from oocdata.index import Selection, as_range, ascends, first_repeat, is_all, select, take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
-__all__ = ["StoredRows", "arrays_of", "parts_share_rows", "sharing_distance", "stored_rows"]
+__all__ = [
+    "StoredRows", "arrays_of", "check_direction", "parts_share_rows", "sharing_distance",
+    "stored_rows",
+]  # fmt: skip
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -103,6 +106,15 @@ class StoredRows:
             "files and along the same axes, to be split without sharing a row; "
             f"{self.view.storage.path or 'an array in memory'} is not. Split first, then put the "
             "parts together."
+        )
+
+
+def check_direction(elements: str, chosen: Selection) -> None:
+    """Raise ArgumentError if chosen elements neither ascend nor descend, so that none lie apart."""
+    if not ascends(chosen) and not ascends(chosen[::-1]):
+        raise ArgumentError(
+            f"{elements} must be in ascending or descending order to be split without sharing a "
+            "row; these were selected in another order. Split first, then select."
         )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import prod
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -79,7 +79,11 @@ Batch: TypeAlias = NDArray[Any] | tuple["Batch", ...] | dict[str, "Batch"]
 """A tree of arrays with the structure of a `Spec`."""
 
 
-def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
+_Leaf = TypeVar("_Leaf")
+_Tree: TypeAlias = _Leaf | tuple["_Tree[_Leaf]", ...] | dict[str, "_Tree[_Leaf]"]
+
+
+def map_tree(function: Callable[[Any], _Leaf], tree: Any) -> _Tree[_Leaf]:
     """Return a tree of tuples and dicts with a function applied to each leaf."""
     if isinstance(tree, tuple):
         return tuple(map_tree(function, part) for part in tree)
@@ -88,7 +92,7 @@ def map_tree(function: Callable[[Any], Any], tree: Any) -> Any:
     return function(tree)
 
 
-def align(tree: Any, pattern: Any) -> Any:
+def align(tree: _Tree[_Leaf], pattern: Any) -> _Tree[_Leaf]:
     """Return a tree with dicts in the order of a pattern's; raise ValueError if they differ."""
     if isinstance(pattern, tuple) and isinstance(tree, tuple):
         return tuple(align(one, other) for one, other in zip(tree, pattern, strict=True))
@@ -174,14 +178,12 @@ def as_spec(tree: Any) -> Spec:
                 f"{value!r}. Write ooc.ArraySpec((3, 4), np.dtype('f4'))."
             ) from error
 
-    result: Spec = map_tree(leaf, tree)
-    return result
+    return map_tree(leaf, tree)
 
 
 def batched_spec(spec: Spec, length: int | None) -> Spec:
     """Return the spec of batches of a length, which is None if it varies."""
-    batched: Spec = map_tree(lambda leaf: replace(leaf, shape=(length, *leaf.shape)), spec)
-    return batched
+    return map_tree(lambda leaf: replace(leaf, shape=(length, *leaf.shape)), spec)
 
 
 def as_leaf(value: Any) -> NDArray[Any]:
@@ -204,8 +206,7 @@ def as_leaf(value: Any) -> NDArray[Any]:
 
 def spec_of(tree: Any, axes: int = 0) -> Spec:
     """Return the spec of a tree of arrays, without their first `axes` axes."""
-    spec: Spec = map_tree(lambda array: ArraySpec(array.shape[axes:], array.dtype), tree)
-    return spec
+    return map_tree(lambda array: ArraySpec(array.shape[axes:], array.dtype), tree)
 
 
 def as_dtype(argument: DTypeLike) -> np.dtype[Any]:

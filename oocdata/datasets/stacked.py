@@ -7,7 +7,7 @@ then the axes of an element. `oocdata.datasets.stack` makes a `View` of the sour
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -19,7 +19,8 @@ from oocdata.datasets.view import View
 from oocdata.engines.axis_views import AxisMap, AxisView
 from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.source import Boxes, Source, Storage, WithStorage
+from oocdata.engines.source import Source, Storage, WithStorage
+from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_ranges, select, take
 from oocdata.threads import cached_property
@@ -90,7 +91,7 @@ Part: TypeAlias = View | Constant
 
 
 @dataclass(frozen=True, eq=False)
-class Stacked(WithStorage, Described):
+class Stacked(WithStorage, Wrapped, Described):
     """Several parts combined into one array, sample axes first; a `oocdata.engines.source.Source`.
 
     Attributes
@@ -106,6 +107,10 @@ class Stacked(WithStorage, Described):
     parts: tuple[Part, ...]
     axis: int
     new: bool
+    source: Interleaved = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "source", self._joined())
 
     @cached_property
     def rows(self) -> View:
@@ -113,36 +118,18 @@ class Stacked(WithStorage, Described):
         return max(self.views, key=lambda view: len(view.axes))
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Lengths of the sample axes, then of the element's axes."""
-        return self._joined.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of all parts."""
-        return self._joined.dtype
-
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``, one part after the other."""
-        self._joined.read(origins, extent, out)
-
-    @property
     def below(self) -> tuple[Source, ...]:
         """The parts, seen along the axes of the whole array."""
-        return self._joined.parts
-
-    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
-        """Yield the boxes that are read of each part; see `oocdata.engines.prefetch.fetches`."""
-        return self._joined.read_boxes(origins, extent)
+        return self.source.parts
 
     @cached_property
     def _storage(self) -> Storage:
         """Combined storage of the parts."""
-        each = [part.storage() for part in self._joined.parts]
+        each = [part.storage() for part in self.source.parts]
         paths = list(dict.fromkeys(storage.path for storage in each if storage.path is not None))
         keys = list(dict.fromkeys(storage.key for storage in each if storage.key is not None))
         more = f" and {len(paths) - 1} more" if len(paths) > 1 else ""
-        combined = self._joined.storage()
+        combined = self.source.storage()
         # Prefer the borders of files along the rows to the borders of channels.
         in_files = next((storage for storage in each if len(storage.parts) > 1), combined)
         _check_episodes(each)
@@ -199,8 +186,8 @@ class Stacked(WithStorage, Described):
             f"NumPy's rules; got {shapes}. Cut or transpose them first."
         )
 
-    @cached_property
     def _joined(self) -> Interleaved:
+        """Return the parts as one array, sample axes first."""
         placed = tuple(map(self._placed, self.parts))
         axis = len(self.rows.axes) + self.axis
         filled = tuple(part for part in placed if part.shape[axis])

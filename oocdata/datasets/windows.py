@@ -20,7 +20,7 @@ from oocdata.datasets.chunking import MOST_IDS, chunk_ids
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.offsets import LARGEST_OFFSET, as_offsets, as_rows, is_listed
 from oocdata.datasets.request import Request
-from oocdata.datasets.shared_rows import StoredRows, stored_rows
+from oocdata.datasets.shared_rows import StoredRows, check_direction, stored_rows
 from oocdata.datasets.spec import Spec, leaves, map_tree
 from oocdata.datasets.window_arrays import Mask, Part, WindowArray, with_masks
 from oocdata.errors import ArgumentError, EmptyError
@@ -183,8 +183,7 @@ class Windows(Dataset):
     @cached_property
     def spec(self) -> Spec:
         """Shapes and dtypes of the arrays and masks of an element."""
-        spec: Spec = map_tree(lambda leaf: leaf.spec, self.layout)
-        return spec
+        return map_tree(lambda leaf: leaf.spec, self.layout)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -378,15 +377,9 @@ class Windows(Dataset):
             low, high = min(low, 0), max(high, 0)
         # A window at a uses rows up to a + high; the next one kept, at b, rows from b + low on.
         span = high - low + 1
+        check_direction("windows", chosen)
         if isinstance(chosen, range):
             step *= abs(chosen.step)
-        else:
-            steps = np.diff(chosen)
-            if not (np.all(steps > 0) or np.all(steps < 0)):
-                raise ArgumentError(
-                    "windows must be in ascending or descending order to be split without sharing "
-                    "a row; these were selected in another order. Split first, then select."
-                )
         dropped = max(0, -(-(span + gap) // step) - 1)
         if len(self.ends) == 1 or gap == 0:
             return dropped

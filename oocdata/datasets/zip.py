@@ -45,8 +45,7 @@ class Zip(Dataset):
     @property
     def spec(self) -> Spec:
         """Specs of the parts, in the same tuple or dict."""
-        spec: Spec = map_tree(lambda part: part.spec, self.parts)
-        return spec
+        return map_tree(lambda part: part.spec, self.parts)
 
     def _as_sparse(self) -> Dataset | None:
         pairs = [(part, part._as_sparse()) for part in self._members]
@@ -111,8 +110,7 @@ class Zip(Dataset):
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
     ) -> Batch:
         """Return the parts' batches in the same tuple or dict."""
-        batch: Batch = map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
-        return batch
+        return map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
 
 
 def zip(*datasets: Dataset | Mapping[str, Dataset]) -> Zip:  # noqa: A001  # as in tf.data and Grain

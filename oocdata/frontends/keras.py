@@ -71,8 +71,7 @@ class _OrderedBatches(keras.utils.PyDataset):  # type: ignore[misc]  # Keras has
             with self._lock:
                 batch = self._batch(step)
             arrays = iter(without_aliases(leaves(batch)))
-            distinct: Batch = map_tree(lambda _: next(arrays), batch)
-            return distinct
+            return map_tree(lambda _: next(arrays), batch)
         except BaseException as error:
             # Keras ends no epoch in which a read failed, and the exception may keep this object.
             self._ahead, self._in_epoch = None, False

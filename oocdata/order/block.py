@@ -96,13 +96,9 @@ class BlockShuffle(IndexedOrder):
         blocks = self.blocks
         if isinstance(blocks, Blocks):
             visits: RegularVisits | TableVisits = RegularVisits(blocks, count, seed, epoch)
-        elif blocks.count == count:
-            visits = TableVisits(blocks, seed, epoch)
         else:
-            raise ArgumentError(
-                f"`count` must be the {blocks.count} positions whose blocks the order knows; "
-                f'got {count}. Make the order for this dataset: shuffle="block".'
-            )
+            self._check_count(count, blocks.count, "positions whose blocks the order knows")
+            visits = TableVisits(blocks, seed, epoch)
         ends = self.borders(count) if borders is None else borders
         lanes = len(ends) - 1
         width = max(1, min(self.blocks_mixed, visits.number) // lanes)

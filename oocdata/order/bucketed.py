@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds
-from oocdata.errors import ArgumentError
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of
 from oocdata.order.permutation import epoch_key, forward
 
@@ -60,11 +59,7 @@ class Bucketed(IndexedOrder):
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
         """Return the order of one epoch."""
-        if count != self.blocks.count:
-            raise ArgumentError(
-                f"`count` must be the {self.blocks.count} positions whose bucket is known; got "
-                f"{count}."
-            )
+        self._check_count(count, self.blocks.count, "positions whose bucket is known")
         begins = self.blocks.starts(np.arange(len(self.orders) + 1))
         counts = np.diff(begins).tolist()
         # The seeds differ, so that buckets of equal length are not shuffled equally.

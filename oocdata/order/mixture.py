@@ -26,7 +26,6 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of, order_with_lanes
 from oocdata.threads import cached_property
@@ -100,10 +99,7 @@ class Mixture(IndexedOrder):
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
         """Return the order of one epoch."""
-        if count != sum(self.counts):
-            raise ArgumentError(
-                f"`count` must be the {sum(self.counts)} positions of the members; got {count}."
-            )
+        self._check_count(count, sum(self.counts), "positions of the members")
         lanes = self.lanes or 1
         each = self.length // lanes
         epochs = lru_cache(_MOST_EPOCHS)(partial(self._member_epoch, seed))

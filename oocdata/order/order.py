@@ -105,6 +105,15 @@ class IndexedOrder(ABC):
         """Return how many elements are mixed at a time, on average."""
         return count
 
+    @staticmethod
+    def _check_count(count: int, known: int, those: str) -> None:
+        """Raise ArgumentError if an order made for `known` positions gets another number."""
+        if count != known:
+            raise ArgumentError(
+                f"`count` must be the {known} {those}; got {count}. Make the order for this "
+                "dataset."
+            )
+
     def positions(
         self, count: int, start: int, stop: int, *, seed: int, epoch: int
     ) -> NDArray[np.int64]:

@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import BlockRuns
-from oocdata.errors import ArgumentError
 from oocdata.order.block import BlockShuffle
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, Shuffle, epoch_order_of
 from oocdata.order.permutation import epoch_key
@@ -115,10 +114,7 @@ class Weighted(IndexedOrder):
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
         """Return the order of one epoch."""
-        if count != len(self.sums):
-            raise ArgumentError(
-                f"`count` must be the {len(self.sums)} elements that have weights; got {count}."
-            )
+        self._check_count(count, len(self.sums), "elements that have weights")
         unit = int(self.sums[-1]) // count  # from one draw to the next
         begin = int(epoch_key(seed, epoch, "weights")[0]) % unit
         inner = self.order

@@ -53,7 +53,7 @@ def test_positions_from_a_table() -> None:
 class TestStacked(SourceConformance):
     def make(self, folder: Path, array: np.ndarray) -> Source:
         if array.ndim == 1:
-            return Stacked((ooc.open(array[:, None]),), 0, False)._joined.parts[0]
+            return Stacked((ooc.open(array[:, None]),), 0, False).source.parts[0]
         parts = []
         for number in range(array.shape[-1]):
             path = folder / f"{number}.h5"
