@@ -22,7 +22,7 @@ import oocdata as ooc
 from oocdata.advice import Advice, Measured, Reading, advise, reading_of
 from oocdata.cost import amplification
 from oocdata.engines.source import Storage
-from oocdata.memory import DEFAULT_MEMORY, set_memory
+from oocdata.memory import DEFAULT_MEMORY, lowered_limit, set_memory
 from oocdata.order.mixing import Mixing
 
 HDF5 = Storage("HDF5", "sim.h5", "/u", "chunks of (100, 64)", "gzip 4", chunks=(100, 64),
@@ -53,6 +53,22 @@ def test_a_full_shuffle_of_chunks(full: float, kinds: list[str]) -> None:
         assert "With 32 rows a full shuffle would decode about 3 bytes" in found["chunks"].text
         command = "oocdata convert sim.h5 sim-new.h5 --key /u --chunks 32"
         assert found["chunks"].command == command
+
+
+def test_a_block_shuffle_that_decodes_as_often_is_not_advised(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        rows = np.zeros((1600, 3000))
+        file.create_dataset("x", data=rows, chunks=(16, 3000), compression="gzip")
+    view = ooc.open(tmp_path / "x.h5", "x")
+    with lowered_limit(4 << 20):
+        chosen = view.batches(32, shuffle=True).explain()
+    assert chosen.order == "full shuffle"
+    assert chosen.amplification > 8
+    (order,) = (advice.text for advice in chosen.advice if advice.kind == "order")
+    assert order.endswith(
+        "because only 2.0 MiB of decoded chunks are cached: ooc.set_memory sets the limit."
+    )
+    assert "block shuffle" not in order
 
 
 @pytest.mark.parametrize(("block", "slow"), [(1000.0, True), (120.0, False)])

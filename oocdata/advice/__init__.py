@@ -155,6 +155,9 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
         if full and block >= _MUCH * full:
             text += f" and reaches {full:,.0f} elements/s; a block shuffle (shuffle=True) is "
             yield Advice("order", f"{text}{block / full:,.1f} times as fast.")
+        elif reading.block_amplification * _MUCH > amplification:
+            text += f", because only {size(cache_share())} of decoded chunks are cached: "
+            yield Advice("order", f"{text}ooc.set_memory sets the limit.")
         elif reading.order == "full shuffle" or (block and not full):
             # If only the block shuffle was measured, the full shuffle may have been too slow.
             text += "; a block shuffle (shuffle=True) decodes each chunk once."

@@ -70,6 +70,7 @@ class Reading:
     block_length: int = 1  # neighbouring elements that are decoded together
     amplification: float = 1.0  # bytes decoded per byte used
     full_amplification: float = 1.0  # the same for a full shuffle
+    block_amplification: float = 1.0  # the same for shuffle=True; 1 if not a full shuffle
     crop_amplification: float = 1.0  # bytes of chunks per byte of the elements cropped from them
     chunks_per_row: int = 1  # chunks over which each row is divided
     chunk_rows: int = 1  # rows of which a chunk holds the whole or a piece
@@ -153,19 +154,23 @@ def reading_of(loader: Loader) -> Reading:
         order_mixing = mixing(loader.positions, len(loader), blocks, count)
     shuffled = "full shuffle" if order_with_lanes(order) is None else "block shuffle"
     is_sequential = all(isinstance(each, Sequential) for each in orders)
-    full_amplification = 1.0
+    name = "sequential" if is_sequential else shuffled
+    full_amplification = block_amplification = 1.0
     if loader.chunked and dataset.blocks.number(count) < count:
         full_amplification = amplification(dataset.batches(loader.batch_size, shuffle="global"))
+        if name == "full shuffle":
+            block_amplification = amplification(dataset.batches(loader.batch_size, shuffle=True))
     return Reading(
         storage=storage,
         axes=axes,
-        order="sequential" if is_sequential else shuffled,
+        order=name,
         batch_size=loader.batch_size,
         workers=loader.workers,
         row_bytes=prod(lengths[~is_sample_axis].tolist()) * itemsize,
         block_length=typical_length(dataset.blocks, count),
         amplification=amplification(loader),
         full_amplification=full_amplification,
+        block_amplification=block_amplification,
         crop_amplification=crop_amplification,
         chunks_per_row=chunks_per_row,
         chunk_rows=chunk_rows,
