@@ -343,10 +343,52 @@ def method(x):
 
 def attribute(x):
     return x * SCALE.by
+
+class Others:
+    by = 2
+    def run(self, x):
+        return x * self.by
+    def __call__(self, x):
+        return self.run(x)
+    @staticmethod
+    def static(x):
+        return x * 2
+    @classmethod
+    def of_class(cls, x):
+        return cls.static(x)
+
+class Derived(Others):
+    pass
+
+def made_here(x):
+    return Others().run(x)
+
+def derived(x):
+    return Derived().run(x)
+
+def static(x):
+    return Others.static(x)
+
+def of_class(x):
+    return Derived.of_class(x)
+
+instance = Others()
+
+def in_closure():
+    kind = Derived
+    return lambda x: kind.static(x)
+
+closure = in_closure()
 """
 
 
-@pytest.mark.parametrize("name", ["contained", "of_a_module", "method", "attribute"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "contained", "of_a_module", "method", "attribute", "made_here", "derived", "static",
+        "of_class", "instance", "closure",
+    ],
+)  # fmt: skip
 def test_globals_that_were_edited(name: str, frames: ooc.View, tmp_path: Path) -> None:
     for factor in (2, 6, 2):
         fn = getattr(module(GLOBALS.replace("2", str(factor))), name)
