@@ -120,6 +120,12 @@ def format_of(path: str) -> Format:
         return "tfrecord"
     if picture_format(head):
         return "picture"
+    if head and path.lower().endswith(".gz") and not gzipped:
+        raise UnknownFormatError(
+            f"a file named .gz must begin as gzip's do; its first bytes are {head[:8]!r}. If it is "
+            "not compressed, rename it without .gz.",
+            path=path,
+        )
     is_text = path.lower().removesuffix(".gz" if gzipped else "").endswith(TEXT_ENDS)
     if head and not (gzipped and is_text):
         _refuse_foreign(path, [path], head)

@@ -66,9 +66,12 @@ def cache(dataset: Dataset, folder: str | os.PathLike[str] | None, workers: int)
                 array[start : start + len(part)] = part
         views = [_in_memory(array) for array in arrays]
     else:
-        own_folder = os.path.join(as_path("folder", folder), _name(dataset))
+        folder = as_path("folder", folder)
+        if os.path.exists(folder) and not os.path.isdir(folder):
+            raise ArgumentError(f"`folder` must be a folder; '{folder}' is a file.")
+        own_folder = os.path.join(folder, _name(dataset))
         paths = [os.path.join(own_folder, f"{number}.npy") for number in range(len(specs))]
-        if not os.path.exists(os.path.join(own_folder, "whole")):
+        if not _is_whole(own_folder, paths):
             _fill(dataset, own_folder, paths, specs, workers)
         views = [View.of(_open_array(*pair)) for pair in zip(paths, specs, strict=True)]
     remaining = iter(views)
@@ -137,19 +140,25 @@ def _batches(dataset: Dataset, start: int, workers: int) -> Iterator[tuple[int, 
         start += len(next(leaves(batch)))
 
 
+def _is_whole(folder: str, paths: list[str]) -> bool:
+    """Return whether a cache holds every element, and no array was deleted from it since."""
+    return all(map(os.path.exists, [os.path.join(folder, "whole"), *paths]))
+
+
 def _fill(
     dataset: Dataset, folder: str, paths: list[str], specs: list[ArraySpec], workers: int
 ) -> None:
     """Write the arrays of a cache, continuing after the rows that an earlier process saved."""
     with _locked(folder):
-        if os.path.exists(os.path.join(folder, "whole")):
+        if _is_whole(folder, paths):
             return  # the process that held the lock before has written it
         done, count = 0, len(dataset)
         if all(map(os.path.exists, paths)):
             done = int(_read_text(folder, "rows") or 0)
-        if not done:  # an old count may belong to arrays that were deleted
-            with suppress(FileNotFoundError):
-                os.unlink(os.path.join(folder, "rows"))
+        if not done:  # these files may belong to arrays that were deleted
+            for name in ("whole", "rows"):
+                with suppress(FileNotFoundError):
+                    os.unlink(os.path.join(folder, name))
         targets = [
             Target(format="npy", key=None, shape=(count, *_shape(leaf)), dtype=leaf.dtype)
             for leaf in specs

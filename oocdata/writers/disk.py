@@ -22,6 +22,10 @@ __all__ = [
 ]
 
 
+_NOT_OF_SPACE = (FileExistsError, FileNotFoundError, NotADirectoryError, PermissionError)
+"""Errors that do not come from a full disk."""
+
+
 @contextmanager
 def write_errors(path: str, key: str | None = None) -> Iterator[None]:
     """Raise write errors, such as those of a full disk, as `SourceError`; also those of HDF5."""
@@ -30,8 +34,9 @@ def write_errors(path: str, key: str | None = None) -> Iterator[None]:
     except SourceError:
         raise
     except (OSError, RuntimeError) as error:
+        hint = "" if isinstance(error, _NOT_OF_SPACE) else " Is the disk full?"
         raise SourceError(
-            f"the file must be writable; the system says: {error_text(error)}. Is the disk full?",
+            f"the file must be writable; the system says: {error_text(error)}.{hint}",
             path=path,
             key=key,
         ) from error

@@ -483,3 +483,9 @@ def test_hdf5_behind_a_user_block(tmp_path: Path):
         assert_array_equal(np.asarray(ooc.open(path)), ARRAY)
     with RangeServer(tmp_path) as server:
         assert_array_equal(np.asarray(ooc.open(f"{server.url}/{1 << 17}.h5")), ARRAY)
+
+
+def test_text_that_only_its_name_calls_compressed(tmp_path: Path) -> None:
+    (tmp_path / "lines.txt.gz").write_bytes(b"a\nb\n")
+    with pytest.raises(UnknownFormatError, match=r"first bytes are b'a.nb.n'.* rename it without"):
+        ooc.open(tmp_path / "lines.txt.gz")

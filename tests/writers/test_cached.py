@@ -343,10 +343,52 @@ def method(x):
 
 def attribute(x):
     return x * SCALE.by
+
+class Others:
+    by = 2
+    def run(self, x):
+        return x * self.by
+    def __call__(self, x):
+        return self.run(x)
+    @staticmethod
+    def static(x):
+        return x * 2
+    @classmethod
+    def of_class(cls, x):
+        return cls.static(x)
+
+class Derived(Others):
+    pass
+
+def made_here(x):
+    return Others().run(x)
+
+def derived(x):
+    return Derived().run(x)
+
+def static(x):
+    return Others.static(x)
+
+def of_class(x):
+    return Derived.of_class(x)
+
+instance = Others()
+
+def in_closure():
+    kind = Derived
+    return lambda x: kind.static(x)
+
+closure = in_closure()
 """
 
 
-@pytest.mark.parametrize("name", ["contained", "of_a_module", "method", "attribute"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "contained", "of_a_module", "method", "attribute", "made_here", "derived", "static",
+        "of_class", "instance", "closure",
+    ],
+)  # fmt: skip
 def test_globals_that_were_edited(name: str, frames: ooc.View, tmp_path: Path) -> None:
     for factor in (2, 6, 2):
         fn = getattr(module(GLOBALS.replace("2", str(factor))), name)
@@ -384,8 +426,26 @@ def test_splits_of_a_cache_beside_its_origin(frames: ooc.View, folder: Path | No
 
 def test_a_folder_that_can_not_be_written(frames: ooc.View, tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("no folder")
-    with pytest.raises(SourceError, match="must be writable"):
+    with pytest.raises(ArgumentError, match=r"`folder` must be a folder; '.*cache' is a file"):
         frames.map(np.negative).cache(tmp_path / "cache")
+    with pytest.raises(
+        SourceError, match=r"must be writable; the system says: Not a directory\. \["
+    ):
+        frames.map(np.negative).cache(tmp_path / "cache" / "below")
+
+
+def test_an_array_deleted_from_a_whole_cache(frames: ooc.View, tmp_path: Path) -> None:
+    doubled = frames.map(Times(2))
+    doubled.cache(tmp_path / "cache")
+    (place,) = (tmp_path / "cache").iterdir()
+    (place / "1.npy").unlink()
+    CALLS.clear()
+    cached = doubled.cache(tmp_path / "cache")
+    assert_array_equal(cached.take(np.arange(40))["sum"], np.asarray(frames).sum(axis=1))
+    again = sum(CALLS)
+    assert again >= 40
+    doubled.cache(tmp_path / "cache")
+    assert sum(CALLS) == again
 
 
 def test_deleted_while_it_waits_for_its_turn(
