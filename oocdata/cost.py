@@ -7,7 +7,7 @@ read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf, prod
 from typing import TYPE_CHECKING
 
@@ -194,7 +194,7 @@ def fetching(loader: Loader) -> Fetching | None:
     """
     if not loader.dataset.is_remote or not len(loader):
         return None
-    from oocdata.stores.link import REQUESTS, link  # not for `import oocdata`
+    from oocdata.stores.link import REQUESTS  # not for `import oocdata`
 
     dataset, pass_ = loader.dataset, loader.pass_from(0)
     first = cost_of(stored_reads(loader.requests(pass_.run(0))))
@@ -215,42 +215,68 @@ def fetching(loader: Loader) -> Fetching | None:
             stored_reads(dataset.boxes(np.linspace(0, len(dataset) - 1, number).astype(np.int64)))
         if once.loaded <= budget:
             before, followed = (), range(min(len(pass_), max(_GROWING_RUNS, len(followed))))
-    pages: Planned = {}
-    chunks, others, loaded, elements = list[Cost](), list[Cost](), list[int](), list[int]()
-    sent = [link().traffic.requests]
-    for number in [*before, *followed]:
-        run, reader = pass_.run(number), planned[number % readers]
-        before_run = reader.loaded
-        with reader.used(reads=number in followed):
-            reads = stored_reads(loader.requests(run))
-        if number in followed:
-            loaded.append(reader.loaded - before_run)
-            chunks.append(cost_of([one for one in reads if one.cached], pages))
-            others.append(cost_of([one for one in reads if not one.cached], pages))
-            elements.append(_elements(loader, run))
-            sent.append(link().traffic.requests)  # for indices of shards
-            if sent[-1] - sent[0] > _MOST_INDICES:
-                break
+    reads = _follow(loader, pass_, before, followed, planned)
     # The rest of the epoch costs as much as the last of these runs: the first are shorter.
-    last = slice(0 if before else len(elements) // 2, None)
-    total = loader.steps.length
-    times = share = (total - sum(elements)) / max(1, sum(elements[last]))
+    last = slice(0 if before else len(reads.elements) // 2, None)
+    total, loaded = loader.steps.length, sum(reads.loaded)
+    times = share = (total - sum(reads.elements)) / max(1, sum(reads.elements[last]))
     most = inf
     if times:
-        to_load = times * sum(loaded[last])
+        to_load = times * sum(reads.loaded[last])
         if once is not None and once.loaded <= budget:  # each reader fetches a chunk once, at most
-            to_load = min(to_load, readers * once.loaded - sum(loaded))
+            to_load = min(to_load, readers * once.loaded - loaded)
         elif readers == 1 and (rate := _decoded(loader)):  # followed for longer
-            to_load = rate * total - sum(loaded)
-        share = max(0, to_load) / max(1, sum(loaded[last]))
+            to_load = rate * total - loaded
+        share = max(0, to_load) / max(1, sum(reads.loaded[last]))
         if in_folder:
             most = _used(dataset)[1] * total
-    parts = _extended(chunks, last, share), _extended(others, last, times, most)
+    parts = _extended(reads.chunks, last, share), _extended(reads.others, last, times, most)
     requests, nbytes, exact = zip(*parts, strict=True)
     # Indices of shards that the rest of the epoch needs; those needed so far are in memory.
-    indices = round(2 * (sent[-1] - sent[len(sent) // 2]) * times)
+    sent = reads.indices
+    indices = round(2 * sum(sent[(len(sent) + 1) // 2 :]) * times)
     is_exact = not times and all(exact) and not (in_folder or any(one.loaded for one in planned))
     return Fetching(first, trips, Cost(sum(requests) + indices, sum(nbytes), is_exact))
+
+
+@dataclass(slots=True)
+class _Reads:
+    """Reads of several runs from stores: of each run, in order."""
+
+    chunks: list[Cost] = field(default_factory=list)
+    others: list[Cost] = field(default_factory=list)  # of addressable rows
+    loaded: list[int] = field(default_factory=list)  # bytes of chunks that are decoded
+    elements: list[int] = field(default_factory=list)
+    indices: list[int] = field(default_factory=list)  # requests for indices of shards
+
+
+def _follow(
+    loader: Loader,
+    pass_: Pass,
+    before: Sequence[int],
+    followed: range,
+    planned: Sequence[PlannedCache],
+) -> _Reads:
+    """Plan the reads of runs as the readers will, after some runs that fill their caches."""
+    from oocdata.stores.link import link  # not for `import oocdata`
+
+    found, before_all = _Reads(), link().traffic.requests
+    pages: Planned = {}
+    for number in [*before, *followed]:
+        run, reader = pass_.run(number), planned[number % len(planned)]
+        loaded, sent = reader.loaded, link().traffic.requests
+        with reader.used(reads=number in followed):
+            reads = stored_reads(loader.requests(run))
+        if number not in followed:
+            continue
+        found.chunks.append(cost_of([one for one in reads if one.cached], pages))
+        found.others.append(cost_of([one for one in reads if not one.cached], pages))
+        found.loaded.append(reader.loaded - loaded)
+        found.elements.append(_elements(loader, run))
+        found.indices.append(link().traffic.requests - sent)
+        if link().traffic.requests - before_all > _MOST_INDICES:
+            break
+    return found
 
 
 def _extended(costs: Sequence[Cost], last: slice, times: float, most: float = inf) -> Cost:
