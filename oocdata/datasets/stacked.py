@@ -19,7 +19,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.axis_views import AxisMap, AxisView
 from oocdata.engines.interleaved import Interleaved
 from oocdata.engines.memory_array import MemoryArray
-from oocdata.engines.source import Source, Storage, WithStorage
+from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_ranges, select, take
@@ -121,6 +121,10 @@ class Stacked(WithStorage, Wrapped, Described):
     def below(self) -> tuple[Source, ...]:
         """The parts, seen along the axes of the whole array."""
         return self.source.parts
+
+    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
+        """Yield the boxes that are read of each part; see `oocdata.engines.prefetch.fetches`."""
+        return self.source.read_boxes(origins, extent)
 
     @cached_property
     def _storage(self) -> Storage:
