@@ -135,21 +135,30 @@ class Concat(WithStorage):
 
     @property
     def chunk_shape(self) -> tuple[int, ...] | None:
-        """Shape of the longest chunk along each axis, if all sources have chunks."""
+        """Lengths of chunks, if all sources have some.
+
+        Of chunks that differ, the longest along the axis of the parts, else the shortest.
+        """
         shapes = [part.chunk_shape for part in self.parts if isinstance(part, Chunked)]
-        every = len(shapes) == len(self.parts)
-        return tuple(map(max, zip(*shapes, strict=True))) if every else None
+        if len(shapes) < len(self.parts):
+            return None
+        lengths = zip(*shapes, strict=True)
+        return tuple((max if axis == self.axis else min)(n) for axis, n in enumerate(lengths))
 
     def in_blocks(self, chunk_shape: tuple[int, ...]) -> Concat:
-        """Return the same array, whose sources cache blocks of this shape in place of chunks.
+        """Return the same array, whose sources cache blocks in place of chunks.
 
-        Blocks as long as the longest chunk are as long as each source's own chunks instead.
+        Blocks are as long as the array along the axes along which `chunk_shape` is, besides the
+        axis of the parts, else as long as each source's own chunks.
         """
-        first, *others = chunk_shape
-        own = self.chunk_shape is not None and first == self.chunk_shape[0]
+        whole = [n == m for n, m in zip(chunk_shape, self.shape, strict=True)]
+        whole[self.axis] = False
         parts: Any = self.parts
         return self.with_parts(
-            [part.in_blocks((part.chunk_shape[0] if own else first, *others)) for part in parts]
+            [
+                part.in_blocks(tuple(np.where(whole, chunk_shape, part.chunk_shape).tolist()))
+                for part in parts
+            ]
         )
 
     def with_parts(self, parts: Sequence[Source], **changes: Any) -> Concat:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.view import View
-from oocdata.engines.blocked import blocked
+from oocdata.engines.blocked import CachedRows, blocked
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat
@@ -217,6 +217,29 @@ def test_chunks_of_different_shapes_are_searched_at_once(
         assert_array_equal(view.take(numbers), array[starts[:, None] + np.arange(3)])
     assert len(reads) == 2  # of chunks that are about equally long
     assert all(set(reader.count.values()) == {1} for reader in readers if reader.count)
+
+
+@pytest.mark.parametrize("shapes", [[(5, 2), (5, 3)], [(5, 6), (5, 2)], [(4, 2), (5, 6)]], ids=str)
+@pytest.mark.parametrize("axis", [0, 1])
+def test_some_chunks_that_cut_rows(shapes: list[tuple[int, int]], axis: int) -> None:
+    """Rows are whole in the cache; a part of each row takes only its chunks."""
+    array = sample_array((40, 6))
+    if axis:
+        array, shapes = np.ascontiguousarray(array.T), [(b, a) for a, b in shapes]
+    parts = np.split(array, 2, axis)
+    readers = [CountingReader(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+    source = blocked(Concat(tuple(Chunked(reader) for reader in readers), axis), (axis,))
+    assert isinstance(source, CachedRows)
+    view = View.of(source, axis)
+    rows = np.random.default_rng(0).permutation(40)
+    assert_array_equal(view.take(rows), np.moveaxis(array, axis, 0)[rows])
+    every = [-(-20 // shape[axis]) * (6 // shape[1 - axis]) for shape in shapes]
+    assert decoded(readers) == every
+    assert_array_equal(view.take(rows), np.moveaxis(array, axis, 0)[rows])
+    assert decoded(readers) == [0, 0]
+    assert_array_equal(view[:, :2].take(rows), np.moveaxis(array, axis, 0)[rows, :2])
+    # Whole chunks are cached as they are.
+    assert decoded(readers) == [-(-20 // n[axis]) if n[1 - axis] < 6 else 0 for n in shapes]
 
 
 def test_windows_over_a_short_last_array_are_read_at_once(loads: list[int]) -> None:
