@@ -27,9 +27,9 @@ from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.shared_rows import StoredRows, check_direction
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
 from oocdata.datasets.view import View
+from oocdata.engines.alike import different_columns
 from oocdata.engines.buffers import empty
 from oocdata.engines.columns import selected_names
-from oocdata.engines.concat import different_columns
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, ascends, is_all, select, take

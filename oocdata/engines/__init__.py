@@ -10,14 +10,15 @@ All of them are a `source.Source`. Modules by engine:
 
 ==================  =======================================================================
 `strided`           `plan` (boxes as runs of bytes), `runs` and `ring` (read runs), `files`
-                    (file versions and descriptors), `many_files` (runs of many files at once)
+                    (file versions and descriptors)
 `chunked`           `gather` (boxes from chunks), `cache`, `decoding` (its threads)
-both                `parts` (many datasets of a file), `ragged` (runs of unequal length)
+both                `many_files` (arrays of one layout, read together), `parts` (many datasets of
+                    a file), `ragged` (runs of unequal length)
 `memory_array`      an array in memory, or computed
-over sources        `wrapped`, `concat` (end to end), `axis_views` (along other axes), `fields`
-                    (of structured rows), `decoded` (packed numbers), `blocked` (small or
-                    scattered rows, by blocks), `sparse` and `columns` (rows of a CSR matrix),
-                    `ragged_rows` and `padded` (rows of unequal length)
+over sources        `wrapped`, `concat` (end to end; `alike` compares parts), `axis_views` (along
+                    other axes), `fields` (of structured rows), `decoded` (packed numbers),
+                    `blocked` (small or scattered rows, by blocks), `sparse` and `columns` (rows
+                    of a CSR matrix), `ragged_rows` and `padded` (rows of unequal length)
 memory              `buffers` (batches), `copying` (boxes through scratch memory)
 ==================  =======================================================================
 """

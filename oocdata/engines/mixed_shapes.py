@@ -16,16 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.box import Extent
-from oocdata.engines.concat import (
-    Concat,
+from oocdata.engines.alike import (
     check_same_columns,
     check_same_packing,
     check_same_shape,
     combined_open_arguments,
-    concatenate,
-    flatten,
     have_key_list,
 )
+from oocdata.engines.concat import Concat, concatenate, flatten
 from oocdata.engines.copying import read_to
 from oocdata.engines.padded import DerivedRows, PaddedRows, derived_storage, padding_value
 from oocdata.engines.ragged import run_positions, scatter_runs

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.concat import Concat, check_same_shape
+from oocdata.engines.alike import check_same_shape
+from oocdata.engines.concat import Concat
 from oocdata.engines.dates import Dates
 from oocdata.engines.decoded import Decoded, Packing
 from oocdata.engines.ragged_rows import is_ragged

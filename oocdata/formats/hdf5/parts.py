@@ -20,16 +20,15 @@ import numpy as np
 from h5py import h5a, h5d, h5g
 from numpy.typing import NDArray
 
-from oocdata.engines.axes import axis_numbers
-from oocdata.engines.chunked import Chunked
-from oocdata.engines.concat import (
-    Concat,
-    PartTable,
+from oocdata.engines.alike import (
     check_same_columns,
     check_same_packing,
     check_same_shape,
     common_annotations,
 )
+from oocdata.engines.axes import axis_numbers
+from oocdata.engines.chunked import Chunked
+from oocdata.engines.concat import Concat, PartTable
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides

@@ -1,0 +1,184 @@
+"""Check that arrays can be one array, and combine what describes them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from oocdata.engines.source import Annotations, Source, Storage
+from oocdata.errors import MismatchedPartsError
+
+__all__ = [
+    "check_same_columns", "check_same_packing", "check_same_shape", "combined_open_arguments",
+    "common_annotations", "common_names", "different_columns", "have_key_list",
+]  # fmt: skip
+
+
+def check_same_shape(
+    parts: Sequence[tuple[tuple[int, ...], np.dtype[Any], str | None, str | None]], axis: int
+) -> None:
+    """Raise if parts of these shapes and dtypes can't be concatenated.
+
+    Examples
+    --------
+    >>> f4 = np.dtype("f4")
+    >>> check_same_shape([((5, 3), f4, "a.h5", "u"), ((2, 3), f4, "a.h5", "v")], 0)
+    >>> check_same_shape([((5, 3), f4, "a.h5", "u"), ((2, 4), f4, "a.h5", "v")], 0)
+    Traceback (most recent call last):
+    ...
+    oocdata.errors.MismatchedPartsError: parts must have one dtype, and one shape besides axis 0;
+    they have (*, 3) float32 (1 part) and (*, 4) float32 (1 part, the first 'v'). Leave some out; or
+    fill rows up to one shape, ooc.open(…, pad=0); or open them one by one, cut them to one shape,
+    such as view[:, :8], and join them by ooc.concat. [file 'a.h5', dataset 'v']
+    """
+    groups: dict[tuple[Any, ...], list[int]] = {}
+    for number, (shape, dtype, _, _) in enumerate(parts):
+        kind = dtype.kind if dtype.kind in "SU" else dtype  # text is as long as the longest
+        groups.setdefault((_other_lengths(shape, axis), kind), []).append(number)
+    if len(groups) < 2:
+        return
+    counted = []
+    for numbers in groups.values():
+        shape, dtype, path, key = parts[numbers[0]]
+        lengths = ", ".join("*" if at == axis else str(n) for at, n in enumerate(shape))
+        count = f"{len(numbers)} part{'s' if len(numbers) > 1 else ''}"
+        named = f", the first {(key or path)!r}" if numbers[0] and (key or path) else ""
+        counted.append(f"({lengths}{',' if len(shape) == 1 else ''}) {dtype} ({count}{named})")
+    _, _, path, key = parts[list(groups.values())[1][0]]
+    shapes, fill = {shape for shape, _ in groups}, ""
+    if len(shapes) == 1:
+        hint = "give them one dtype by `.astype`, and join them by ooc.concat"
+    elif len({len(shape) for shape in shapes}) == 1:
+        hint = "cut them to one shape, such as view[:, :8], and join them by ooc.concat"
+        fill = "fill rows up to one shape, ooc.open(…, pad=0); or "
+    else:
+        hint = "and pair rows that belong together by ooc.zip"
+    raise MismatchedPartsError(
+        f"parts must have one dtype, and one shape besides axis {axis}; they have "
+        f"{', '.join(counted[:-1])} and {counted[-1]}. Leave some out; or {fill}open them one by "
+        f"one, {hint}.",
+        path=path,
+        key=key,
+    )
+
+
+def check_same_packing(sources: Sequence[Source]) -> None:
+    """Raise if sources differ in how numbers are packed, or in the unit of their dates."""
+
+    def packing(storage: Storage) -> str:
+        return storage.packed or storage.unit or "none packed"
+
+    first = sources[0].storage()
+    for number, part in enumerate(sources):
+        storage = part.storage()
+        if (storage.packed, storage.unit) != (first.packed, first.unit):
+            hint = "decode=True decodes each part by its own attributes."
+            if first.unit or storage.unit:
+                hint = "Open each by itself, and bring its dates to one unit."
+            raise MismatchedPartsError(
+                "parts must hold numbers that are packed alike, because they are delivered as "
+                f"stored; part 0 has {packing(first)}, part {number} has {packing(storage)}. "
+                f"{hint}",
+                path=storage.path,
+                key=storage.key,
+            )
+
+
+def check_same_columns(arrays: Iterable[Storage], axis: int) -> None:
+    """Raise if arrays that are joined along an axis have other columns, or in another order."""
+    difference = "" if axis == 1 else different_columns(arrays)
+    if difference:
+        raise MismatchedPartsError(f"parts must have the same columns in one order; {difference}")
+
+
+def different_columns(arrays: Iterable[Storage]) -> str:
+    """Return where columns have other names than those of the first array; empty if nowhere.
+
+    Arrays without names match all others; if the first has none, no others are read.
+    """
+    named = [(array, array.columns) for array in arrays if array.columns is not None]
+    expected = named[0][1]() if len(named) > 1 else None
+    if expected is None:
+        return ""
+    for array, columns in named[1:]:
+        names = columns()
+        if names is None:
+            continue
+        both = slice(min(len(expected), len(names)))
+        differing = np.flatnonzero(expected[both] != names[both])
+        if len(differing):
+            place, first = int(differing[0]), named[0][0]
+            one, other = (
+                text.decode() if isinstance(text, bytes) else text
+                for text in (expected[place], names[place])
+            )
+            return (
+                f"column {place} is {one!r} in '{first.path}' ({first.key}) and {other!r} in "
+                f"'{array.path}' ({array.key}). Open each by itself, choose its columns in one "
+                "order, and join them by ooc.concat: view[:, order], or of dense rows "
+                "view.map(lambda rows: rows[:, order]). The names are in `var`: "
+                "ooc.read_names(path, 'var/_index')."
+            )
+    return ""
+
+
+def _other_lengths(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return shape[:axis] + shape[axis + 1 :] if axis < len(shape) else (len(shape),)
+
+
+def combined_open_arguments(arguments: list[Mapping[str, Any] | None]) -> Mapping[str, Any] | None:
+    """Return the arguments that open parts as one array: a list of files, or of keys of one file.
+
+    None if some part can't be opened again, or if they differ in other arguments too.
+    """
+    expanded: list[Mapping[str, Any]] = []
+    for kwargs in arguments:
+        if kwargs is None or not isinstance(kwargs.get("target"), str | list):
+            return None
+        targets = [kwargs["target"]] if isinstance(kwargs["target"], str) else kwargs["target"]
+        expanded += [{**kwargs, "target": target} for target in targets]
+    for name in ("target", "key"):
+        others = ({n: v for n, v in kwargs.items() if n != name} for kwargs in expanded)
+        first = next(others)
+        if all(other == first for other in others):
+            return {**expanded[0], name: [kwargs.get(name) for kwargs in expanded]}
+    return None
+
+
+def have_key_list(opened: Mapping[str, Any] | None) -> bool:
+    """Return whether arguments of `oocdata.open` name datasets of several keys."""
+    return isinstance((opened or {}).get("key"), list)
+
+
+def common_names(dimensions: list[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the axis names that all parts share; empty for an axis whose names differ."""
+    if not all(dimensions):
+        return ()
+    shared = (set(names) for names in zip(*dimensions, strict=True))
+    common_names = tuple(names.pop() if len(names) == 1 else "" for names in shared)
+    return common_names if any(common_names) else ()
+
+
+def common_annotations(annotations: Sequence[Annotations]) -> Annotations:
+    """Return the attributes and fill value that arrays share; None for those that differ."""
+    names = dict.fromkeys(name for each in annotations for name in each.attributes)
+    fill_values = [each.fill_value for each in annotations]
+    return Annotations(
+        {name: _agreed([each.attributes.get(name) for each in annotations]) for name in names},
+        None if fill_values[0] is None else _agreed(fill_values),
+    )
+
+
+def _agreed(values: list[Any]) -> Any:
+    """Return the common value; None if the values differ."""
+    return values[0] if all(_same(value, values[0]) for value in values) else None
+
+
+def _same(value: Any, other: Any) -> bool:
+    if isinstance(value, np.ndarray | np.generic) or isinstance(other, np.ndarray | np.generic):
+        first, second = np.asarray(value), np.asarray(other)
+        numbers = first.dtype.kind in "fc" and second.dtype.kind in "fc"
+        return bool(np.array_equal(first, second, equal_nan=numbers))
+    return bool(value == other or (value != value and other != other))
