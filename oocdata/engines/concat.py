@@ -143,13 +143,16 @@ class Concat(WithStorage):
     def in_blocks(self, chunk_shape: tuple[int, ...]) -> Concat:
         """Return the same array, whose sources cache blocks of this shape in place of chunks.
 
-        Blocks as long as the longest chunk are as long as each source's own chunks instead.
+        Blocks that don't span the array along an axis are as long as each source's own chunks.
         """
-        first, *others = chunk_shape
-        own = self.chunk_shape is not None and first == self.chunk_shape[0]
+        spans = [n == length for n, length in zip(chunk_shape, self.shape, strict=True)]
+        spans[self.axis] = False
         parts: Any = self.parts
         return self.with_parts(
-            [part.in_blocks((part.chunk_shape[0] if own else first, *others)) for part in parts]
+            [
+                part.in_blocks(tuple(np.where(spans, chunk_shape, part.chunk_shape).tolist()))
+                for part in parts
+            ]
         )
 
     def with_parts(self, parts: Sequence[Source], **changes: Any) -> Concat:
