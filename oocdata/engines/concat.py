@@ -153,15 +153,15 @@ class Concat(WithStorage):
     def in_blocks(self, chunk_shape: tuple[int, ...]) -> Concat:
         """Return the same array, whose sources cache blocks in place of chunks.
 
-        Blocks are as long as the array along the axes along which `chunk_shape` is, besides the
-        axis of the parts, else as long as each source's own chunks.
+        Where blocks don't span the array, and along the axis of the parts, they are as long as each
+        source's own chunks.
         """
-        whole = [n == m for n, m in zip(chunk_shape, self.shape, strict=True)]
-        whole[self.axis] = False
+        spans = [n == length for n, length in zip(chunk_shape, self.shape, strict=True)]
+        spans[self.axis] = False
         parts: Any = self.parts
         return self.with_parts(
             [
-                part.in_blocks(tuple(np.where(whole, chunk_shape, part.chunk_shape).tolist()))
+                part.in_blocks(tuple(np.where(spans, chunk_shape, part.chunk_shape).tolist()))
                 for part in parts
             ]
         )

@@ -177,6 +177,28 @@ def test_chunks_of_different_lengths(row: tuple[int, int]) -> None:
     assert decoded(readers) == [0] * 4
 
 
+@pytest.mark.parametrize("axes", [(1,), (0, 1), (1, 0)], ids=str)
+@pytest.mark.parametrize("widths", [(4, 5, 3), (5, 5, 3)], ids=["other widths", "a short last one"])
+def test_chunks_of_different_lengths_along_the_second_axis(
+    axes: tuple[int, ...], widths: tuple[int, int, int]
+) -> None:
+    """As of files with time as their second axis: chunks cut rows, and are unlike along time."""
+    array = sample_array((4, 24, 6))
+    parts = np.split(array, [11, 21], axis=1)
+    shapes = [(width - 2, width, 2) for width in widths]
+    readers = [CountingReader(part, shape) for part, shape in zip(parts, shapes, strict=True)]
+    source = Concat(tuple(Chunked(reader) for reader in readers), 1)
+    view = View.of(blocked(source, axes), axes)
+    rows = np.moveaxis(array, axes, range(len(axes))).reshape(len(view), *view.element)
+    for order in (np.arange(len(rows)), np.random.default_rng(0).permutation(len(rows))):
+        assert_array_equal(view.take(order), rows[order])
+    assert all(set(reader.count.values()) == {1} for reader in readers)
+    grids = [
+        np.ceil(np.divide(part.shape, shape)) for part, shape in zip(parts, shapes, strict=True)
+    ]
+    assert [len(reader.count) for reader in readers] == [grid.prod() for grid in grids]
+
+
 def test_arrays_opened_twice_and_pickled_ones_share_chunks() -> None:
     array, readers, source = joined([20, 30], (6,), (10, 6))
     again = Concat(tuple(Chunked(reader) for reader in readers), 0)
