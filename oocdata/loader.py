@@ -612,5 +612,11 @@ class Loader(Epochs):
             If the batches are sparse or ragged, or hold bytes of unequal length.
         oocdata.errors.MissingDependencyError
             If Keras is not installed.
+
+        Notes
+        -----
+        On TensorFlow, Keras keeps every ``PyDataset`` that it was given until the process ends, and
+        with this one the open files and arrays in memory that the loader reads. For many calls of
+        ``fit``, make one and pass it again, or pass `to_tf()`, which is freed.
         """
         return registry.call("to_keras", self)
