@@ -435,7 +435,9 @@ class Dataset(Described, Splitting, ABC):
         ----------
         folder : path, optional
             Folder for the arrays. Each dataset has a subfolder there: an existing cache of the same
-            data and functions is reused, and an unfinished one is completed. By default the
+            data and functions is reused, and an unfinished one is completed. Functions are compared
+            by their code and the objects that it names, not by files and environment variables that
+            they read, the state of random generators, or versions of libraries. By default the
             elements are cached in memory, and may take half of `oocdata.set_memory`.
         workers : int
             Number of worker processes, as for `batches`.

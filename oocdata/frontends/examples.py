@@ -102,13 +102,20 @@ def parse(records: Dataset, features: Mapping[str, Any]) -> Map:
                 f"{type(feature).__name__} for {name!r}. Others are parsed after the pipeline: "
                 "loader.to_tf().map(lambda records: tf.io.parse_example(records, features))."
             )
-        shape = tuple(int(length) for length in tf.TensorShape(feature.shape).as_list())
+        shape = tf.TensorShape(feature.shape)
+        if not shape.is_fully_defined() or feature.dtype not in (tf.int64, tf.float32, tf.string):
+            raise ArgumentError(
+                "`features` must have known shapes, and one of the dtypes that a tf.train.Example "
+                f"stores: int64, float32 and string; got {feature} for {name!r}."
+            )
         default = feature.default_value
         if default is not None:
             text = tf.as_dtype(feature.dtype) == tf.string
             # As objects: NumPy's bytes dtype drops trailing zeros.
             default = np.asarray(default, object if text else None).tolist()
             default = _as_text(default)
-        parsed_features.append(Feature(str(name), shape, tf.as_dtype(feature.dtype).name, default))
+        parsed_features.append(
+            Feature(str(name), tuple(shape), tf.as_dtype(feature.dtype).name, default)
+        )
     function = ParseExamples(tuple(parsed_features))
     return Map(records, function, batched=True, rng=False, given=function.spec)

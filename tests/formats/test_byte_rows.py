@@ -760,6 +760,13 @@ class TestParsed:
     def test_other_features(self, parsed: Any) -> None:
         with pytest.raises(ArgumentError, match="VarLenFeature for 'x'"):
             parsed.source.parse({"x": tf.io.VarLenFeature(tf.int64)})
+        for feature in (
+            tf.io.FixedLenFeature([None], tf.int64),
+            tf.io.FixedLenFeature(None, tf.int64),
+            tf.io.FixedLenFeature([], tf.int32),
+        ):
+            with pytest.raises(ArgumentError, match="known shapes, and one of the dtypes"):
+                parsed.source.parse({"x": feature})
         with pytest.raises(ArgumentError, match=r"a dict of tf\.io\.FixedLenFeature"):
             parsed.source.parse({})
         with pytest.raises(ArgumentError, match="must be called on records"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -396,6 +397,96 @@ def test_globals_that_were_edited(name: str, frames: ooc.View, tmp_path: Path) -
             cached = frames.map(fn).cache(tmp_path / "cache")
             assert cached[7].tolist() == [21 * factor, 22 * factor, 23 * factor]
     assert len(os.listdir(tmp_path / "cache")) == 2
+    del sys.modules["edited_since"]
+
+
+OBJECTS = """
+import array, enum, fractions, functools, collections, datetime, pathlib
+import numpy as np
+
+class Slots:
+    __slots__ = ("by",)
+    def __init__(self, by):
+        self.by = by
+    def __call__(self, x):
+        return x * self.by
+
+class Holder:
+    in_list = [2]
+    in_partial = functools.partial(int, "2")
+    def __init__(self, by):
+        self.by = by
+    def run(self, x):
+        return x * self.by
+
+class Unchanged:
+    in_method = functools.partialmethod(lambda self, by, x: x * by, 2)
+
+class Choice(enum.Enum):
+    BY = 2
+
+@functools.lru_cache
+def remembered():
+    return 2
+
+slots = Slots(2)
+HOLDER, PARTIAL, RANGE, SLICE = Holder(2), functools.partial(np.multiply, 2), range(2), slice(2)
+FRACTION, DAYS, DEQUE = fractions.Fraction(2), datetime.timedelta(2), collections.deque([2])
+BYTES, ARRAY, PATH = bytearray([2]), array.array("d", [2]), pathlib.Path("2")
+TEXT = bytes([2])
+EACH = np.vectorize(lambda x: x * 2)
+HIDDEN = np.ma.masked_array([2, 6], [2 == 6, 2 == 2])
+functions = dict(
+    slots=slots, global_slots=lambda x: slots(x), method=lambda x: HOLDER.run(x),
+    in_list=lambda x: x * Holder.in_list[0], in_partial=lambda x: x * Holder.in_partial(),
+    in_method=lambda x: Unchanged().in_method(x), text=lambda x: x * TEXT[0],
+    partial=lambda x: PARTIAL(x), of_range=lambda x: x * len(RANGE),
+    of_slice=lambda x: x * SLICE.stop, fraction=lambda x: x * int(FRACTION),
+    days=lambda x: x * DAYS.days, deque=lambda x: x * DEQUE[0], bytes=lambda x: x * BYTES[0],
+    array=lambda x: x * ARRAY[0], path=lambda x: x * int(str(PATH)), each=lambda x: EACH(x),
+    masked=lambda x: x * 2 if HIDDEN.mask[1] and HIDDEN[0] == 2 else x * 6,
+    choice=lambda x: x * Choice.BY.value, remembered=lambda x: x * remembered(),
+)
+"""
+
+TENSORS = """
+import tensorflow as tf
+
+CONSTANT, VARIABLE = tf.constant(2.0), tf.Variable(2.0)
+LAYER = tf.keras.layers.Rescaling(2.0)
+
+@tf.function
+def graph(x):
+    return x * 2.0
+
+def in_closure(by):
+    return lambda x: x * by.numpy()
+
+functions = dict(
+    constant=in_closure(CONSTANT), variable=in_closure(VARIABLE),
+    global_constant=lambda x: x * CONSTANT.numpy(), global_variable=lambda x: x * VARIABLE.numpy(),
+    graph=lambda x: graph(x).numpy(), layer=lambda x: LAYER(x).numpy(),
+)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (text, name)
+        for text in (OBJECTS, TENSORS)
+        for name in re.findall(r"(\w+)=", text[text.index("functions = dict(") :])
+    ],
+)
+def test_objects_that_were_changed(text: str, name: str, frames: ooc.View, tmp_path: Path) -> None:
+    if text is TENSORS:
+        pytest.importorskip("tensorflow")
+    for factor in (2, 6, 2):
+        fn = module(text.replace("2", str(factor))).functions[name]
+        cached = frames.map(fn).cache(tmp_path / "cache")
+        assert cached[7].tolist() == [21 * factor, 22 * factor, 23 * factor]
+    # A new variable, layer or graph of the same process has a name of its own.
+    assert len(os.listdir(tmp_path / "cache")) == 2 or text is TENSORS
     del sys.modules["edited_since"]
 
 
