@@ -9,6 +9,8 @@ from __future__ import annotations
 import dis
 import json
 import os
+import pickle
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from functools import partial, partialmethod
@@ -271,11 +273,20 @@ def _content_of(value: Any) -> dict[str, Any]:
     """
     if isinstance(value, bytes | np.random.Generator | np.random.RandomState):
         return {}
+    h5py = sys.modules.get("h5py")
+    if h5py is not None and isinstance(value, h5py.HLObject):  # its numbers differ between runs
+        return {"file": value.file.filename, "name": value.name} if value else {"closed": True}
     if hasattr(value, "python_function"):
         return {"function": value.python_function}
     if hasattr(value, "get_config") and hasattr(value, "get_weights"):
         return {"config": value.get_config(), "weights": value.get_weights()}
-    if getattr(value, "__dict__", None) and not hasattr(value, "__array__"):
+    if type(value).__module__.startswith("pandas."):
+        return {"pickle": pickle.dumps(value)}
+    if hasattr(value, "__array__"):
+        with suppress(Exception):  # what lies beside the numbers differs between runs, as in torch
+            numbers = value.detach() if hasattr(value, "detach") else value
+            return {"class": type(value), "numbers": np.asarray(numbers)}
+    elif getattr(value, "__dict__", None):
         return {}
     with suppress(Exception):  # locks, open files and many others can't be pickled
         reduced = value.__reduce_ex__(2)

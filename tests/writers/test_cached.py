@@ -490,6 +490,18 @@ def test_objects_that_were_changed(text: str, name: str, frames: ooc.View, tmp_p
     del sys.modules["edited_since"]
 
 
+def test_an_open_file_counts_by_its_name(frames: ooc.View, tmp_path: Path) -> None:
+    """Its handles have other numbers in each run."""
+    with h5py.File(tmp_path / "more.h5", "w") as file:
+        file["a"], file["b"] = 1.0, 2.0
+    for name in ("a", "a", "b"):
+        with h5py.File(tmp_path / "more.h5") as file:
+            add = eval("lambda x: x + data[()]", {"data": file[name]})
+            frames.map(add).cache(tmp_path / "cache")
+        frames.map(eval("lambda x: x if data else x + 1", {"data": file})).cache(tmp_path / "cache")
+    assert len(os.listdir(tmp_path / "cache")) == 3  # `a`, `b`, and a closed file
+
+
 def test_several_processes_at_once(frames: ooc.View, tmp_path: Path) -> None:
     command, env = [sys.executable, "-c", SCRIPT, str(tmp_path)], {**os.environ, "MOST": "1000"}
     each = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) for _ in range(3)]
