@@ -211,17 +211,18 @@ class Concat(WithStorage):
         if out.size == 0:
             return
         for boxes, start, stop in self._pieces(origins, extent):
-            others = len(origins) - len(boxes)
-            is_whole = stop - start == extent.lengths[self.axis]
-            begins = origins[boxes]
-            if is_whole and 0 < others <= len(boxes) // _FEW_CROSSING:
+            others, cut, target = len(origins) - len(boxes), extent, out
+            begins = origins[boxes] if others else origins
+            if stop - start < extent.lengths[self.axis]:
+                begins, cut, region = slice_boxes(begins, extent, self.axis, start, stop)
+                target = out[region]
+            elif 0 < others <= len(boxes) // _FEW_CROSSING:
                 begins = origins.copy()  # another box is read to the places of those that cross
                 begins[np.delete(np.arange(len(origins)), boxes)] = origins[boxes[0]]
                 boxes, others = np.arange(len(origins)), 0
-            begins, cut, region = slice_boxes(begins, extent, self.axis, start, stop)
             if places is not None:
                 boxes = places[boxes]
-            self._read_within_parts(begins, cut, out[region], boxes, places is None and not others)
+            self._read_within_parts(begins, cut, target, boxes, places is None and not others)
 
     read_to = read
 
@@ -238,6 +239,9 @@ class Concat(WithStorage):
         Boxes of which this is the same range are together; whole boxes come first.
         """
         length, stride = extent.lengths[self.axis], extent.strides[self.axis]
+        if length == 1:
+            yield np.arange(len(origins)), 0, 1
+            return
         pending = [(np.arange(len(origins)), 0)]
         while pending:
             boxes, start = pending.pop()
