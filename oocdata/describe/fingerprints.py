@@ -9,7 +9,6 @@ from __future__ import annotations
 import dis
 import json
 import os
-import pickle
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -280,8 +279,15 @@ def _content_of(value: Any) -> dict[str, Any]:
         return {"function": value.python_function}
     if hasattr(value, "get_config") and hasattr(value, "get_weights"):
         return {"config": value.get_config(), "weights": value.get_weights()}
-    if type(value).__module__.startswith("pandas."):
-        return {"pickle": pickle.dumps(value)}
+    pandas = sys.modules.get("pandas")
+    if pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series | pandas.Index):
+        columns = value.columns if hasattr(value, "columns") else [value.name]
+        rows = pandas.util.hash_pandas_object(value).to_numpy()
+        dtypes = [
+            str(each)
+            for each in np.ravel(value.dtypes if hasattr(value, "dtypes") else value.dtype)
+        ]
+        return {"columns": list(map(str, columns)), "dtypes": dtypes, "rows": rows}
     if hasattr(value, "__array__"):
         with suppress(Exception):  # what lies beside the numbers differs between runs, as in torch
             numbers = value.detach() if hasattr(value, "detach") else value
