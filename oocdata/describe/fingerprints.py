@@ -234,7 +234,10 @@ class _Digests(Encoder):
         if not (self._exact and hasattr(value, "__wrapped__")):
             with suppress(ValueError):
                 return import_path(value)
-        attributes = self._exact and _content_of(value)
+        attributes: dict[str, Any] = {}
+        if self._exact:
+            with suppress(Exception):  # locks can't be pickled, some layers have no configuration
+                attributes = _content_of(value)
         attributes = attributes or getattr(value, "__dict__", {}) | self._members(type(value))
         if attributes:
             return self.named(kind, attributes, place)
@@ -294,15 +297,14 @@ def _content_of(value: Any) -> dict[str, Any]:
             return {"class": type(value), "numbers": np.asarray(numbers)}
     elif getattr(value, "__dict__", None):
         return {}
-    with suppress(Exception):  # locks, open files and many others can't be pickled
-        reduced = value.__reduce_ex__(2)
-        if isinstance(reduced, tuple):
-            made, arguments, state, elements, pairs = (*reduced, None, None, None)[:5]
-            return {
-                "class": type(value), "made": made, "arguments": arguments, "state": state,
-                "elements": list(elements or ()), "pairs": list(pairs or ()),
-            }  # fmt: skip
-    return {}
+    reduced = value.__reduce_ex__(2)
+    if not isinstance(reduced, tuple):
+        return {}
+    made, arguments, state, elements, pairs = (*reduced, None, None, None)[:5]
+    return {
+        "class": type(value), "made": made, "arguments": arguments, "state": state,
+        "elements": list(elements or ()), "pairs": list(pairs or ()),
+    }  # fmt: skip
 
 
 def _function_of(member: Any) -> FunctionType | None:

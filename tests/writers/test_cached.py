@@ -502,6 +502,26 @@ def test_an_open_file_counts_by_its_name(frames: ooc.View, tmp_path: Path) -> No
     assert len(os.listdir(tmp_path / "cache")) == 3  # `a`, `b`, and a closed file
 
 
+def test_objects_that_do_not_tell_what_they_are(frames: ooc.View, tmp_path: Path) -> None:
+    """Such as Keras layers of one's own, without a configuration."""
+
+    class Layer:
+        by = 2
+
+        def get_config(self) -> dict[str, Any]:
+            raise NotImplementedError("override it")
+
+        def get_weights(self) -> list[Any]:
+            return []
+
+    for by in (2, 3, 2):
+        Layer.by = by
+        twice = eval("lambda x: x * layer.by", {"layer": Layer()})
+        cached = frames.map(twice).cache(tmp_path / "cache")
+        assert_array_equal(cached[7], frames[7] * by)
+    assert len(os.listdir(tmp_path / "cache")) == 2
+
+
 def test_several_processes_at_once(frames: ooc.View, tmp_path: Path) -> None:
     command, env = [sys.executable, "-c", SCRIPT, str(tmp_path)], {**os.environ, "MOST": "1000"}
     each = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=env) for _ in range(3)]
