@@ -29,6 +29,15 @@ from oocdata.threads import holds_hdf5
 
 __all__ = ["ArrayCache", "Cache", "cache"]
 
+_UNCACHED_BYTES = 256 << 10
+"""Bytes from which on a chunk may be decoded past the cache: copying it costs more than a call."""
+
+_MANY_TIMES = 4
+"""The chunks of an array may be decoded past the cache if they have this many times its room."""
+
+_FEW_AGAIN = 8
+"""Chunks come again seldom if at most one in this many did."""
+
 
 class Cache:
     """Decoded chunks of several arrays within one budget.
@@ -250,6 +259,8 @@ class ArrayCache:
         Bytes of a chunk.
     chunks : int
         Number of chunks.
+    scratch_bytes : int
+        Bytes of scratch memory that decoding a chunk takes, unless the format knows better.
     reading : int
         First chunk of those that a thread began to read last; any number is valid.
     """
@@ -257,6 +268,7 @@ class ArrayCache:
     def __init__(self, slots: Slots, numbers: Sequence[range], piece_bytes: int) -> None:
         self.slots, self.nbytes, self.reading = slots, slots.nbytes, 0
         self._numbers, self._piece_bytes = tuple(numbers), piece_bytes
+        self.scratch_bytes = SCRATCH_FACTOR * piece_bytes
         self._firsts = np.array([own.start for own in numbers], np.int64)
         self._ends = np.cumsum([len(own) for own in numbers])
         self._shift = self._firsts - self._ends + [len(own) for own in numbers]
@@ -265,6 +277,8 @@ class ArrayCache:
         self._by_first = self._firsts.argsort()
         self.chunks = int(self._ends[-1])
         self._arrays: tuple[ArrayCache, ...] = ()
+        self._read_at: Ints | None = None  # how many chunks were read before each
+        self._reads = self._again = 0
 
     @classmethod
     def joined(cls, arrays: Sequence[ArrayCache]) -> ArrayCache:
@@ -297,6 +311,29 @@ class ArrayCache:
     def most(self) -> int:
         """Chunks that one read may pin, so that several threads can read at once."""
         return max(1, self.slots.cache.available // 4 // self.nbytes)
+
+    @property
+    def is_large(self) -> bool:
+        """Whether chunks are so large, and so many, that few may be read again while cached."""
+        room = self.slots.cache.available
+        return self.nbytes >= _UNCACHED_BYTES and self.nbytes * self.chunks > _MANY_TIMES * room
+
+    def passes(self, chunks: Ints) -> bool:
+        """Return whether chunks that are about to be read are not worth caching.
+
+        They are not if few of those read so far came again while they would have been cached, as in
+        a shuffle of all of them. Pictures of 560 KB then take 1 / 1.2 of the processor's time, and
+        chunks of 4 MB that LZ4 packs 1 / 1.4, since they are decoded into the batch; epochs of more
+        data than the cache holds by NumPy iteration and through `to_tf`.
+        """
+        if self._read_at is None:
+            self._read_at = np.full(self.chunks, -self.chunks, np.int64)
+        room = self.slots.cache.available // self.nbytes
+        now = self._reads + np.arange(len(chunks))
+        self._again += int(np.count_nonzero(now - self._read_at[chunks] < room))
+        self._read_at[chunks] = now
+        self._reads += len(chunks)
+        return self._again * _FEW_AGAIN <= self._reads
 
     def find(self, chunks: Ints) -> Pin | None:
         """Pin chunks if all of them are cached; else return None.
@@ -362,7 +399,7 @@ class ArrayCache:
             return Pin(np.arange(len(chunks)), memory)
 
         def decode_numbers(numbers: list[int], slots: list[int], memory: NDArray[np.uint8]) -> None:
-            with scratch(SCRATCH_FACTOR * self._piece_bytes * len(slots)):
+            with scratch(self.scratch_bytes * len(slots)):
                 decode(self.from_slots(np.array(numbers)).tolist(), slots, memory)
 
         numbers = self.to_slots(np.array(chunks, np.int64)).tolist()

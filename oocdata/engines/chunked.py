@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from oocdata.box import Extent, covered_positions, split_at_gaps
 from oocdata.engines.cache import ArrayCache, cache
 from oocdata.engines.copying import copy_reordered
-from oocdata.engines.decoding import run_tasks
+from oocdata.engines.decoding import in_decoding_thread, is_decoding, run_tasks, scratch
 from oocdata.engines.gather import (
     BoxItems,
     RowPlan,
@@ -39,10 +39,10 @@ from oocdata.engines.parts import JoinedParts
 from oocdata.engines.planned import missing_chunks
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import as_items, copy_runs, cut_runs
-from oocdata.engines.slots import Pin
+from oocdata.engines.slots import Pin, decode_groups
 from oocdata.engines.source import Storage
 from oocdata.errors import SourceError, UnknownFormatError
-from oocdata.threads import cores
+from oocdata.threads import cores, holds_hdf5
 
 __all__ = ["ChunkReader", "Chunked"]
 
@@ -209,8 +209,9 @@ class Chunked:
             return
         try:
             self.reader.check()
-            plan = self._row_plan(origins, extent)
-            if plan is not None:
+            if extent.lengths == self.chunk_shape and self._suits_uncached(origins, out):
+                self._read_uncached(origins, out, places)
+            elif (plan := self._row_plan(origins, extent)) is not None:
                 self._read_rows(plan, origins, out, places)
             elif suits_items(extent, self.chunk_shape, self._item_axes(extent)):
                 self._read_items(origins, extent, out, places)
@@ -280,6 +281,36 @@ class Chunked:
             places = (places[:, None] + self._joined).reshape(-1, len(self.shape))
         ranges = fetches(places) if len(missing) else []
         return [stored._replace(cached=True) for stored in ranges]
+
+    # Decode into the output.
+
+    def _suits_uncached(self, origins: NDArray[np.int64], out: NDArray[Any]) -> bool:
+        """Return whether boxes as long as a chunk are chunks that are not worth caching."""
+        return (
+            self.cached.is_large
+            and out.dtype == self.dtype
+            and out[0].flags.c_contiguous
+            and not (origins % self._chunk).any()
+            and not (is_decoding() or holds_hdf5() or self.storage().is_remote)
+            and self.cached.passes((origins // self._chunk) @ self._strides)
+        )
+
+    def _read_uncached(
+        self, origins: NDArray[np.int64], out: NDArray[Any], places: NDArray[np.int64] | None
+    ) -> None:
+        """Decode each box, a whole chunk, into the output; copy those that come twice."""
+        grid = origins // self._chunk
+        _, first, which = np.unique(grid @ self._strides, return_index=True, return_inverse=True)
+        targets = (np.arange(len(origins)) if places is None else places).tolist()
+        groups = decode_groups(first.tolist(), self.cached.nbytes, self.own_threads)
+
+        def decode(boxes: list[int]) -> None:
+            with scratch(self.cached.scratch_bytes * len(boxes)):
+                self.read_chunks(grid[boxes], [out[targets[box]] for box in boxes])
+
+        in_decoding_thread(lambda: run_tasks([partial(decode, boxes) for boxes in groups]))
+        for box in np.delete(np.arange(len(origins)), first).tolist():
+            out[targets[box]] = out[targets[first[which[box]]]]
 
     # Gather by rows.
 

@@ -19,7 +19,7 @@ from oocdata.memory import scratch_share
 if TYPE_CHECKING:
     from oocdata.engines.cache import Cache
 
-__all__ = ["SCRATCH_FACTOR", "Decode", "Ints", "Pin", "Slots"]
+__all__ = ["SCRATCH_FACTOR", "Decode", "Ints", "Pin", "Slots", "decode_groups"]
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -248,7 +248,7 @@ class Slots:
             if not cache.make_room(self, len(missing), keep):
                 return None
             others = {self._tasks[number] for number in numbers if number in self._tasks}
-            own = [self._begin(group) for group in self._groups(missing, own_threads)]
+            own = [self._begin(group) for group in decode_groups(missing, self.nbytes, own_threads)]
             slots = np.array([self._slot_of[number] for number in numbers], np.int64)
             self.last_used[slots] = next(cache.clock)
             return Pin(slots, self.memory, self), own, others
@@ -266,17 +266,6 @@ class Slots:
         self.cache.used_bytes -= self.used_bytes
         self.empty()
         return True
-
-    def _groups(self, missing: list[int], own_threads: bool) -> Iterator[list[int]]:
-        """Cut chunks into the groups that are decoded by one thread."""
-        if own_threads:
-            step = max(1, scratch_share() // SCRATCH_FACTOR // self.nbytes)
-        else:
-            least = max(1, _MIN_GROUP_BYTES // self.nbytes)
-            most = max(1, _MAX_GROUP_BYTES // self.nbytes)
-            step = min(most, max(least, -(-len(missing) // _GROUPS)))
-        for start in range(0, len(missing), step):
-            yield missing[start : start + step]
 
     def _begin(self, numbers: list[int]) -> _DecodeTask:
         """Assign slots to missing chunks."""
@@ -347,6 +336,17 @@ class Slots:
         start = max(start, -(-first * self.nbytes // page) * page)
         stop = min(stop, end * self.nbytes // page * page)
         advise(self._mapping, "MADV_DONTNEED", start, stop - start)
+
+
+def decode_groups(chunks: list[int], nbytes: int, own_threads: bool) -> Iterator[list[int]]:
+    """Divide chunks of `nbytes` each into the groups that are decoded by one thread."""
+    if own_threads:
+        step = max(1, scratch_share() // SCRATCH_FACTOR // nbytes)
+    else:
+        least, most = (max(1, size // nbytes) for size in (_MIN_GROUP_BYTES, _MAX_GROUP_BYTES))
+        step = min(most, max(least, -(-len(chunks) // _GROUPS)))
+    for start in range(0, len(chunks), step):
+        yield chunks[start : start + step]
 
 
 def _reserve(nbytes: int) -> mmap.mmap:

@@ -36,6 +36,7 @@ from oocdata.formats.pictures.decoding import (
 )
 from oocdata.formats.pictures.options import Pictures
 from oocdata.memory import scratch_share
+from oocdata.threads import cached_property
 
 __all__ = ["PictureReader", "open_picture_rows"]
 
@@ -70,7 +71,7 @@ class PictureReader:
         shape = self.source.shape
         return shape[:-1] if self.source.dtype == np.uint8 else shape
 
-    @property
+    @cached_property
     def axes(self) -> int:
         """Number of axes of pictures."""
         return len(self.grid)
