@@ -261,6 +261,8 @@ class ArrayCache:
         Number of chunks.
     scratch_bytes : int
         Bytes of scratch memory that decoding a chunk takes, unless the format knows better.
+    is_large : bool
+        Whether copying a chunk costs more than a call of the decoder.
     reading : int
         First chunk of those that a thread began to read last; any number is valid.
     """
@@ -268,7 +270,10 @@ class ArrayCache:
     def __init__(self, slots: Slots, numbers: Sequence[range], piece_bytes: int) -> None:
         self.slots, self.nbytes, self.reading = slots, slots.nbytes, 0
         self._numbers, self._piece_bytes = tuple(numbers), piece_bytes
-        self.scratch_bytes = SCRATCH_FACTOR * piece_bytes
+        self.scratch_bytes, self.is_large = (
+            SCRATCH_FACTOR * piece_bytes,
+            slots.nbytes >= _UNCACHED_BYTES,
+        )
         self._firsts = np.array([own.start for own in numbers], np.int64)
         self._ends = np.cumsum([len(own) for own in numbers])
         self._shift = self._firsts - self._ends + [len(own) for own in numbers]
@@ -312,23 +317,19 @@ class ArrayCache:
         """Chunks that one read may pin, so that several threads can read at once."""
         return max(1, self.slots.cache.available // 4 // self.nbytes)
 
-    @property
-    def is_large(self) -> bool:
-        """Whether chunks are so large, and so many, that few may be read again while cached."""
-        room = self.slots.cache.available
-        return self.nbytes >= _UNCACHED_BYTES and self.nbytes * self.chunks > _MANY_TIMES * room
-
     def passes(self, chunks: Ints) -> bool:
         """Return whether chunks that are about to be read are not worth caching.
 
-        They are not if few of those read so far came again while they would have been cached, as in
-        a shuffle of all of them. Pictures of 560 KB then take 1 / 1.2 of the processor's time, and
-        chunks of 4 MB that LZ4 packs 1 / 1.4, since they are decoded into the batch; epochs of more
-        data than the cache holds by NumPy iteration and through `to_tf`.
+        They are not if the cache has room for few of all, and if few of those read so far came
+        again while they would have been cached: as in a shuffle. Pictures of 560 KB then take
+        1 / 1.2 of the processor's time, and chunks of 4 MB that LZ4 packs 1 / 1.4, since they are
+        decoded into the batch; both by NumPy iteration and through `to_tf`.
         """
+        room = self.slots.cache.available // self.nbytes
+        if self.chunks <= _MANY_TIMES * room:
+            return False
         if self._read_at is None:
             self._read_at = np.full(self.chunks, -self.chunks, np.int64)
-        room = self.slots.cache.available // self.nbytes
         now = self._reads + np.arange(len(chunks))
         self._again += int(np.count_nonzero(now - self._read_at[chunks] < room))
         self._read_at[chunks] = now

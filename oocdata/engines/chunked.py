@@ -209,8 +209,8 @@ class Chunked:
             return
         try:
             self.reader.check()
-            if extent.lengths == self.chunk_shape and self._suits_uncached(origins, out):
-                self._read_uncached(origins, out, places)
+            if self.cached.is_large and self._suits_uncached(origins, extent, out):
+                self._read_uncached(origins, extent, out, places)
             elif (plan := self._row_plan(origins, extent)) is not None:
                 self._read_rows(plan, origins, out, places)
             elif suits_items(extent, self.chunk_shape, self._item_axes(extent)):
@@ -284,33 +284,51 @@ class Chunked:
 
     # Decode into the output.
 
-    def _suits_uncached(self, origins: NDArray[np.int64], out: NDArray[Any]) -> bool:
-        """Return whether boxes as long as a chunk are chunks that are not worth caching."""
+    def _suits_uncached(
+        self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
+    ) -> bool:
+        """Return whether boxes consist of whole chunks that are not worth caching."""
+        first = tuple(slice(0, n) for n in self.chunk_shape)
         return (
-            self.cached.is_large
-            and out.dtype == self.dtype
-            and out[0].flags.c_contiguous
+            not (np.array(extent.lengths) % self._chunk).any()
             and not (origins % self._chunk).any()
+            and extent.strides == (1,) * len(extent.strides)
+            and out.dtype == self.dtype
+            and out[0][first].flags.c_contiguous
             and not (is_decoding() or holds_hdf5() or self.storage().is_remote)
-            and self.cached.passes((origins // self._chunk) @ self._strides)
+            and self.cached.passes(self._chunks_of(origins, extent) @ self._strides)
         )
 
+    def _chunks_of(self, origins: NDArray[np.int64], extent: Extent) -> NDArray[np.int64]:
+        """Return the places in the grid of all chunks of boxes that consist of whole chunks."""
+        counts = (np.array(extent.lengths) // self._chunk).tolist()
+        within = np.indices(counts).reshape(len(counts), -1).T
+        return (origins[:, None] // self._chunk + within).reshape(-1, len(counts))
+
     def _read_uncached(
-        self, origins: NDArray[np.int64], out: NDArray[Any], places: NDArray[np.int64] | None
+        self,
+        origins: NDArray[np.int64],
+        extent: Extent,
+        out: NDArray[Any],
+        places: NDArray[np.int64] | None,
     ) -> None:
-        """Decode each box, a whole chunk, into the output; copy those that come twice."""
-        grid = origins // self._chunk
+        """Decode the chunks of boxes into the output, each once; copy those that come again."""
+        grid = self._chunks_of(origins, extent)
         _, first, which = np.unique(grid @ self._strides, return_index=True, return_inverse=True)
-        targets = (np.arange(len(origins)) if places is None else places).tolist()
+        boxes = np.arange(len(origins)) if places is None else places
+        each = len(grid) // len(origins)
+        begins = ((grid[:each] - grid[0]) * self._chunk).tolist()
+        regions = [tuple(map(slice, at, np.add(at, self._chunk).tolist())) for at in begins]
+        targets = [out[box][region] for box in boxes.tolist() for region in regions]
+
+        def decode(numbers: list[int]) -> None:
+            with scratch(self.cached.scratch_bytes * len(numbers)):
+                self.read_chunks(grid[numbers], [targets[number] for number in numbers])
+
         groups = decode_groups(first.tolist(), self.cached.nbytes, self.own_threads)
-
-        def decode(boxes: list[int]) -> None:
-            with scratch(self.cached.scratch_bytes * len(boxes)):
-                self.read_chunks(grid[boxes], [out[targets[box]] for box in boxes])
-
-        in_decoding_thread(lambda: run_tasks([partial(decode, boxes) for boxes in groups]))
-        for box in np.delete(np.arange(len(origins)), first).tolist():
-            out[targets[box]] = out[targets[first[which[box]]]]
+        in_decoding_thread(lambda: run_tasks([partial(decode, group) for group in groups]))
+        for number in np.delete(np.arange(len(grid)), first).tolist():
+            targets[number][...] = targets[first[which[number]]]
 
     # Gather by rows.
 

@@ -116,3 +116,20 @@ def test_a_damaged_chunk_is_named(tmp_path) -> None:
     assert list(caught.value.rows) == [17]
     assert caught.value.key == "/u"
     assert cache.nbytes == 0
+
+
+@given(st.data())
+def test_windows_of_whole_chunks_equal_numpy(data: st.DataObject) -> None:
+    stored = np.random.default_rng(0).normal(size=(2 * _ROWS, 6, 4))
+    view, decoded = counted(stored, 2, 3, 4)
+    extent = Extent.of((2 * data.draw(st.integers(1, 3)), 3 * data.draw(st.integers(1, 2)), 4))
+    boxes = st.tuples(
+        st.integers(0, _ROWS - 3).map(lambda n: 2 * n),
+        st.sampled_from([0, 3] if extent.lengths[1] == 3 else [0]),
+        st.just(0),
+    )
+    origins = np.array(data.draw(st.lists(boxes, min_size=1, max_size=9)))
+    out = np.zeros((len(origins), *extent.lengths))
+    view.source.read(origins, extent, out)
+    assert (out == boxes_of(stored, origins, extent)).all()
+    assert set(decoded.values()) == {1}
