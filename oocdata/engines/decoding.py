@@ -118,7 +118,10 @@ def scratch(nbytes: int) -> Iterator[None]:
     True
     """
     global _in_use
-    before, nbytes = _local.counted, max(nbytes, _local.counted, 1)
+    before, nbytes = _local.counted, max(nbytes, 1)
+    if nbytes <= before:
+        yield
+        return
     with _scratch_freed:
         # Not counted while waiting: else two threads would wait for each other.
         _in_use -= before
