@@ -429,7 +429,8 @@ class Splitting:
     def _sharing_distance(self, each: int = 1) -> int:
         """Return the largest distance of two elements that share a row, in units of `each`.
 
-        Overlap of windows of one View is not counted; `_positions_to_drop` covers it.
+        0 if each array is read once, at distinct rows: then only windows overlap, which
+        `_positions_to_drop` covers.
         """
         arrays = self._arrays()
         if len(set(arrays)) == len(arrays):

@@ -147,6 +147,18 @@ def test_repeated_rows(folder: Path, how: str) -> None:
         made.split(0.5, 0.5, by=np.arange(3 * ROWS) % 2)
 
 
+@pytest.mark.parametrize("pad", [False, True])
+@pytest.mark.parametrize("inputs", [1, 2, (-1, 0)])
+def test_windows_of_repeated_rows(folder: Path, inputs: Any, pad: bool) -> None:
+    for last in (6, 8):
+        rows = ooc.open(folder / "u.npy")[[0, 1, 0, *range(1, last)]]
+        windows, ids = rows.windows(inputs, pad=pad, mask=False), np.arange(last + 2)
+        check(windows.split(0.5, 0.5))
+        check(windows.split(0.5, 0.5, by=ids // 4))
+        with pytest.raises(ArgumentError, match="share no row with another part"):
+            windows.split(0.5, 0.5, by=ids // 2 % 2)
+
+
 def test_one_array_in_memory(folder: Path) -> None:
     array = np.load(folder / "u.npy")
     pairs = ooc.zip(ooc.open(array)[:-1], ooc.open(array)[1:])
