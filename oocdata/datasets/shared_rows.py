@@ -170,17 +170,21 @@ def _largest_distance(one: StoredRows, other: StoredRows) -> int:
 
 
 def stored_rows(
-    view: View, numbers: Selection, places: Selection, offsets: tuple[int, ...] = (0,)
+    view: View, positions: Selection, places: Selection, offsets: tuple[int, ...] = (0,)
 ) -> list[StoredRows]:
-    """Return rows of a view, given by their numbers in its grid, as rows of stored arrays.
+    """Return rows of a view, given by their positions in it, as rows of stored arrays.
 
     A view of a stack gives the rows of each of its parts.
     """
     parts_at = getattr(view.source, "parts_at", None)  # only of `Stacked`
     lengths = [view.source.shape[axis] for axis in view.axes]
     cut = len(lengths) > 1 and [*map(range, lengths)] != [*view.grid]
-    if len(offsets) > 1 and (cut or parts_at is not None):
-        numbers, offsets = np.add.outer(np.asarray(numbers, np.int64), offsets), (0,)
+    regular = isinstance(view.rows, range) and not cut and parts_at is None
+    if len(offsets) > 1 and not regular:
+        positions, offsets = np.add.outer(np.asarray(positions, np.int64), offsets), (0,)
+    numbers = select(view.rows, positions)
+    if isinstance(view.rows, range):
+        offsets = tuple(view.rows.step * offset for offset in offsets)
     if len(lengths) == 1:
         along: Sequence[Selection] = [select(view.grid[0], numbers)]
         numbers, offsets = along[0], tuple(view.grid[0].step * offset for offset in offsets)
