@@ -200,7 +200,7 @@ def arrays_of(source: Source) -> tuple[Hashable, ...]:
     """Return keys of the arrays that a source reads, in order, once per use of an array."""
     views = getattr(source, "views", None)  # only of `Stacked`
     if views is not None:
-        return tuple(array for view in views for array in arrays_of(view.source))
+        return tuple(array for view in views for array in view._arrays())
     row_source = getattr(source, "row_source", None)
     if row_source is not None:
         return arrays_of(row_source)
