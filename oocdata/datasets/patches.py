@@ -167,9 +167,9 @@ class Patches(Dataset):
         if self.step:
             counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
             numbers = np.unravel_index(patches % self.per_row, counts)
-            grid: NDArray[np.int64] = np.stack(numbers, axis=1) * np.array(self.step)
-            return grid
-        columns = [_uniform(draw, patches, axis, room + 1) for axis, room in enumerate(free)]
+            columns = [each * step for each, step in zip(numbers, self.step, strict=True)]
+        else:
+            columns = [_uniform(draw, patches, axis, room + 1) for axis, room in enumerate(free)]
         places: NDArray[np.int64] = np.stack(columns, axis=1)
         return places
 

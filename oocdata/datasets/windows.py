@@ -114,7 +114,7 @@ class Windows(Dataset):
         Numbers of the selected windows, in order.
     """
 
-    views: Any
+    views: tuple[View, ...]
     arrays: Any
     shift: int
     pad: bool
@@ -131,15 +131,14 @@ class Windows(Dataset):
 
     @property
     def _members(self) -> tuple[View, ...]:
-        members: tuple[View, ...] = self.views
-        return members
+        return self.views
 
     @cached_property
     def _tree(self) -> Any:
         """Arrays of an element, without masks, as a tree of `Part`."""
 
         def part(array: WindowArray) -> Part:
-            view: View = self.views[array.view]
+            view = self.views[array.view]
             runs = view.default_runs if array.episodes is None else array.episodes
             return Part(view, runs, array.offsets, array.time_axis, self.pad)
 

@@ -192,8 +192,7 @@ class _Digests(Encoder):
             parts = {"func": value.func, "args": list(value.args), **value.keywords}
             return self.named("partial", parts, place)
         if isinstance(value, MethodType):
-            parts = {"self": value.__self__}
-            parts |= {"function": value.__func__} if self._exact else {}
+            parts = {"self": value.__self__, "function": value.__func__}
             return self.named(value.__func__.__qualname__, parts, place)
         if isinstance(value, dict):
             return self._dict(value, place)
