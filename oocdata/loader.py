@@ -316,7 +316,7 @@ class Loader(Epochs):
         steps = self.steps
         if not (type(step) is type(epoch) is int and 0 <= step < steps.number and epoch >= 0):
             step, epoch = self._checked(step, epoch, len(self) - 1, "step")
-        positions = steps.positions(step, epoch)
+        (positions,) = steps.run(step, step + 1, epoch)
         return self.dataset.read(positions, Draw(self.seed, epoch, step, steps.lane, positions))
 
     def run(self, run: Run) -> list[Batch]:
@@ -344,19 +344,16 @@ class Loader(Epochs):
 
     def requests(self, run: Run) -> tuple[ArrayRequest, ...]:
         """Return the boxes of the elements of a run; reads nothing."""
-        return self._requests(self.dataset, run)
-
-    def _requests(self, dataset: Dataset, run: Run) -> tuple[ArrayRequest, ...]:
         positions = np.concatenate(self.steps.run(run.start, run.stop, run.epoch))
         # No mapped function draws from it: all randomness here is keyed by position.
         draw = Draw(self.seed, run.epoch, run.start, self.steps.lane, positions)
-        return dataset.requests(positions, draw)
+        return self.dataset.requests(positions, draw)
 
     def read(self, run: Run) -> list[Batch]:
         """Read a run of steps whose bytes in stores have been requested; see `run`."""
         dataset = self.dataset
         if not dataset.is_mapped:
-            return self._read(dataset, run)
+            return self._read(run, dataset.spec)
         numbers = range(run.start, run.stop)
         each = [self.steps.positions(step, run.epoch) for step in numbers]
         draws = [
@@ -365,19 +362,18 @@ class Loader(Epochs):
         ]
         # No `map`: a function's StopIteration would end it silently.
         if len(each) > 1 and isinstance(dataset, Map) and not dataset.source.is_mapped:
-            batches = self._read(dataset.source, run)
+            batches = self._read(run, dataset.source.spec)  # the requests are those of its source
             return [dataset.apply(*pair) for pair in zip(batches, draws, strict=True)]
         return [dataset.gather(*pair) for pair in zip(each, draws, strict=True)]
 
-    def _read(self, dataset: Dataset, run: Run) -> list[Batch]:
-        """Read a run of steps of a dataset without mapped functions."""
+    def _read(self, run: Run, spec: Spec) -> list[Batch]:
+        """Read the arrays of a run of steps, before any function, as batches of a spec."""
         lengths = self.steps.lengths(run.start, run.stop)
         read = buffers.Read()
         # Room for a full run, although the last run of an epoch may be shorter.
         room = (run.most or self.steps_together) * self.batch_size // self.num_shards
-        requests = self._requests(dataset, run)
-        columns = (request.read_parts(lengths, read, room) for request in requests)
-        return batches_of(columns, dataset.spec)
+        columns = (request.read_parts(lengths, read, room) for request in self.requests(run))
+        return batches_of(columns, spec)
 
     def pass_from(self, epoch: int, start: int = 0, epochs: int = 1) -> Pass:
         """Return the pass over `epochs` epochs that begins at step `start` of the first."""

@@ -261,8 +261,7 @@ class Concat(Dataset):
         selected, start = [], 0
         for part, end in zip(self.parts, self.ends.tolist(), strict=True):
             own = _within(chosen, start, end)
-            whole = isinstance(own, range) and own == range(len(part))
-            selected.append(part if whole else part._select(own))
+            selected.append(part if is_all(own, len(part)) else part._select(own))
             start = end
         return tuple(selected)
 

@@ -34,14 +34,9 @@ def as_ids(name: str, values: Any, kinds: str = "biumMU") -> NDArray[Any]:
     kinds of dtype, as NumPy's letters.
     """
     ids = read_values(name, values)
-    if ids.dtype.kind == "T":  # NumPy's StringDType
-        ids = ids.astype(str)
-    if ids.dtype.kind == "O" and ids.size:
-        types = {type(value) for value in ids.flat}
-        if all(issubclass(kind, str) for kind in types):
-            ids = ids.astype(str)
-        elif all(issubclass(kind, bytes) for kind in types):
-            ids = ids.astype(bytes)
+    for text in (str, bytes):  # in an array of objects, or of NumPy's StringDType
+        if ids.dtype.kind in "TO" and all(isinstance(value, text) for value in ids.flat):
+            ids = ids.astype(text)
     if ids.dtype.kind == "S":
         ids = np.char.decode(ids, "utf-8")
     if ids.ndim != 1 or ids.dtype.kind not in kinds:

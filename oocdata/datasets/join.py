@@ -193,15 +193,13 @@ def _in_common_dtype(ids: NDArray[Any], others: NDArray[Any]) -> tuple[NDArray[A
 
 def _distance(one: NDArray[Any], other: NDArray[Any]) -> NDArray[Any]:
     """Return the distances between ids; as uint64 for integers and dates."""
-    if one.dtype.kind == "f":
-        apart: NDArray[Any] = np.abs(one - other)
-        return apart
     if one.dtype.kind in "mM":
         one, other = one.view(np.int64), other.view(np.int64)
-    # Modulo 2**64 the difference is exact, even if int64 would overflow.
     high, low = np.maximum(one, other), np.minimum(one, other)
-    whole: NDArray[Any] = high.astype(np.uint64) - low.astype(np.uint64)
-    return whole
+    if high.dtype.kind != "f":  # modulo 2**64 exact, even if int64 would overflow
+        high, low = high.astype(np.uint64), low.astype(np.uint64)
+    distances: NDArray[Any] = high - low
+    return distances
 
 
 def _limit(tolerance: Any, dtype: np.dtype[Any]) -> Any:

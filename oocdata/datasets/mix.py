@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import gcd, isfinite, lcm
+from math import gcd, lcm
 from typing import Any, Self
-
-import numpy as np
 
 from oocdata.datasets.concat import Concat, checked_parts
 from oocdata.datasets.dataset import Dataset
@@ -174,16 +172,13 @@ def _as_integers(weights: list[Any]) -> tuple[int, ...]:
     from fractions import Fraction  # with decimal behind it, only here
 
     try:
-        positive = all(
-            not isinstance(w, bool | np.bool_ | str) and isfinite(w) and w > 0 for w in weights
-        )
-    except (TypeError, ValueError):
-        positive = False
-    if not positive:
+        shares = [Fraction("" if isinstance(w, str) else str(w)) for w in weights]
+    except ValueError:
+        shares = [Fraction(0)]
+    if min(shares) <= 0:
         raise ArgumentError(
             f"weights must be positive numbers; got {weights}. Leave out what gives nothing."
         )
-    shares = [Fraction(w) if isinstance(w, int | Fraction) else Fraction(str(w)) for w in weights]
     scale = lcm(*(share.denominator for share in shares))
     integers = [int(share * scale) for share in shares]
     if sum(integers) > MOST * min(integers):

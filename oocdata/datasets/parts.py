@@ -90,12 +90,12 @@ class Parts:
 
     def _number(self, name: str) -> int:
         stripped = name.strip("/")
-        found = self._by_name.get(name) or self._by_name.get(stripped)
-        found = found or self._by_path_end(stripped.count("/") + 1).get(stripped)
+        numbers = self._by_name(stripped.count("/") + 1)
+        found = numbers.get(name) or numbers.get(stripped)
         if found is None:
             import difflib
 
-            near = difflib.get_close_matches(name, self._by_name, _NEAREST, 0.5)
+            near = difflib.get_close_matches(name, numbers, _NEAREST, 0.5)
             shown = near or [*self.names[:_NEAREST], *(["…"] if len(self) > _NEAREST else [])]
             raise ArgumentError(
                 f"`names` must be names of parts; {name!r} is none of the {len(self)}. "
@@ -108,30 +108,24 @@ class Parts:
             )
         return found[0]
 
-    def _by_path_end(self, steps: int) -> dict[str, list[int]]:
-        """Return the parts by the last `steps` steps of their path, with and without suffix."""
-        if steps not in self._path_ends:
+    def _by_name(self, steps: int) -> dict[str, list[int]]:
+        """Return the parts by their whole names, and by pieces of `steps` steps.
+
+        Pieces are the end of the path, with and without suffix, and the beginning of the key, or
+        any single step of it.
+        """
+        if steps not in self._tables:
             numbers: dict[str, list[int]] = {}
-            for number, (path, _) in enumerate(self.where):
+            for number, ((path, key), name) in enumerate(zip(self.where, self.names, strict=True)):
                 end = "/".join((path or "").split(os.sep)[-steps:])
-                for word in {end, os.path.splitext(end)[0]} if steps > 1 else ():
+                keys = (key or "").strip("/").split("/")
+                words = {name, name.strip("/"), path or "", end, os.path.splitext(end)[0]}
+                words |= {"/".join(keys), *(keys if steps == 1 else ["/".join(keys[:steps])])}
+                for word in words - {""}:
                     numbers.setdefault(word, []).append(number)
-            self._path_ends[steps] = numbers
-        return self._path_ends[steps]
+            self._tables[steps] = numbers
+        return self._tables[steps]
 
     @cached_property
-    def _path_ends(self) -> dict[int, dict[str, list[int]]]:
+    def _tables(self) -> dict[int, dict[str, list[int]]]:
         return {}
-
-    @cached_property
-    def _by_name(self) -> dict[str, list[int]]:
-        """Numbers of the parts by their full names and pieces of them."""
-        numbers: dict[str, list[int]] = {}
-        for number, ((path, key), name) in enumerate(zip(self.where, self.names, strict=True)):
-            steps = (key or "").strip("/").split("/")
-            file = os.path.basename(path or "")
-            words = {name, name.strip("/"), path or "", file, os.path.splitext(file)[0], *steps}
-            words |= {"/".join(steps[:count]) for count in range(2, len(steps) + 1)}
-            for word in words - {""}:
-                numbers.setdefault(word, []).append(number)
-        return numbers

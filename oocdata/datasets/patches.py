@@ -80,16 +80,14 @@ def make_patches(
             raise ArgumentError(
                 f"`size` must fit into an element; got {sizes} where axes {chosen} have {whole}."
             )
-    requests = dataset.requests(np.zeros(0, np.int64), Draw())
-    for request, can_cut in zip(requests, dataset._can_cut, strict=True):
-        if can_cut:  # raises for a time axis whose rows are separate boxes
-            request.crop(chosen, sizes, np.zeros((0, len(sizes)), np.int64))
     if per_row is None:
         triples = zip(whole, sizes, steps, strict=True)
         count = prod((length - part) // each + 1 for length, part, each in triples)
     else:
         count, steps = as_count("per_row", per_row), ()
-    return Patches(dataset, sizes, steps, count, chosen, range(len(dataset) * count))
+    patches = Patches(dataset, sizes, steps, count, chosen, range(len(dataset) * count))
+    patches.spec  # noqa: B018  # raises for a time axis whose rows are separate boxes
+    return patches
 
 
 def _counts(name: str, value: int | Sequence[int], length: int | None) -> tuple[int, ...]:
@@ -153,17 +151,9 @@ class Patches(Dataset):
     @cached_property
     def spec(self) -> Spec:
         """Shapes and dtypes of the patches."""
-        each = iter(self._can_cut)
-
-        def cut(leaf: ArraySpec) -> ArraySpec:
-            if not next(each):  # a mask has rows only
-                return leaf
-            shape = list(leaf.shape)
-            for axis, length in zip(self.axes, self.size, strict=True):
-                shape[axis] = length
-            return ArraySpec(tuple(shape), leaf.dtype)
-
-        return map_tree(cut, self.dataset.spec)
+        requests = self.requests(np.zeros(0, np.int64), Draw())
+        specs = iter([ArraySpec(request.shape[1:], request.dtype) for request in requests])
+        return map_tree(lambda _: next(specs), self.dataset.spec)
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
@@ -177,9 +167,9 @@ class Patches(Dataset):
         if self.step:
             counts = [room // step + 1 for room, step in zip(free, self.step, strict=True)]
             numbers = np.unravel_index(patches % self.per_row, counts)
-            grid: NDArray[np.int64] = np.stack(numbers, axis=1) * np.array(self.step)
-            return grid
-        columns = [_uniform(draw, patches, axis, room + 1) for axis, room in enumerate(free)]
+            columns = [each * step for each, step in zip(numbers, self.step, strict=True)]
+        else:
+            columns = [_uniform(draw, patches, axis, room + 1) for axis, room in enumerate(free)]
         places: NDArray[np.int64] = np.stack(columns, axis=1)
         return places
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_range, ascends, first_repeat, is_all, select, take
+from oocdata.index import Selection, as_range, ascends, is_all, select, take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -67,6 +67,19 @@ class StoredRows:
         """Keys that identify the arrays."""
         return arrays_of(self.view.source)
 
+    @cached_property
+    def occurrences(self) -> tuple[Ints, Ints, Ints]:
+        """The distinct row numbers, ascending, and the first and last place of each."""
+        numbers, places = np.asarray(self.numbers, np.int64), np.asarray(self.places, np.int64)
+        places = np.repeat(places, numbers.size // max(1, len(numbers)))
+        order = np.argsort(numbers, axis=None, kind="stable")
+        rows, places = numbers.ravel()[order], places[order]
+        begins = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 1))
+        if not len(rows):
+            return rows, places, places
+        first, last = (reduce.reduceat(places, begins) for reduce in (np.minimum, np.maximum))
+        return rows[begins], first, last
+
     def of_elements(self, elements: Ints) -> StoredRows:
         """Return the rows of selected elements; elements at other positions are dropped."""
         places = np.asarray(self.places, np.int64)
@@ -79,15 +92,6 @@ class StoredRows:
         if not self._reads_same_arrays(other) or not (len(self.numbers) and len(other.numbers)):
             return 0
         return _largest_distance(self, other)
-
-    @property
-    def repeats(self) -> bool:
-        """Whether several elements have the same row, other than overlapping windows."""
-        if self._has_duplicates:
-            return True
-        rows = self.numbers
-        window = len(self.offsets) > 1 or (not isinstance(rows, range) and rows.ndim > 1)
-        return not window and first_repeat(rows) is not None
 
     @property
     def _has_duplicates(self) -> bool:
@@ -119,12 +123,9 @@ def check_direction(elements: str, chosen: Selection) -> None:
 
 
 def sharing_distance(all_rows: Sequence[StoredRows]) -> int:
-    """Return the largest distance of two elements that share a row of an array.
-
-    Overlap of windows of one view is not counted.
-    """
+    """Return the largest distance of two elements that share a row of an array."""
     pairs = combinations_with_replacement(all_rows, 2)
-    return max((a.distance_to(b) for a, b in pairs if a is not b or a.repeats), default=0)
+    return max((one.distance_to(other) for one, other in pairs), default=0)
 
 
 def parts_share_rows(parts: Iterable[Sequence[StoredRows]]) -> bool:
@@ -152,10 +153,8 @@ def _largest_distance(one: StoredRows, other: StoredRows) -> int:
         distances, remainders = np.divmod(others.start - numbers.start - steps, numbers.step)
         met = (remainders == 0) & (distances < len(numbers)) & (-distances < len(others))
         return int(np.abs(distances[met]).max(initial=0))
-    (rows, first, last), (other_rows, other_first, other_last) = (
-        _first_and_last_places(one),
-        _first_and_last_places(other),
-    )
+    rows, first, last = one.occurrences
+    other_rows, other_first, other_last = other.occurrences
     farthest = 0
     for run in np.split(steps, np.flatnonzero(np.diff(steps) > 1) + 1):
         begin = np.searchsorted(other_rows, rows + run[0])
@@ -170,30 +169,22 @@ def _largest_distance(one: StoredRows, other: StoredRows) -> int:
     return farthest
 
 
-def _first_and_last_places(one: StoredRows) -> tuple[Ints, Ints, Ints]:
-    """Return the distinct row numbers, ascending, and the first and last place of each."""
-    numbers, places = np.asarray(one.numbers, np.int64), np.asarray(one.places, np.int64)
-    places = np.repeat(places, numbers.size // max(1, len(numbers)))
-    order = np.argsort(numbers, axis=None, kind="stable")
-    rows, places = numbers.ravel()[order], places[order]
-    begins = np.flatnonzero(np.diff(rows, prepend=rows[:1] - 1))
-    if not len(rows):
-        return rows, places, places
-    return rows[begins], np.minimum.reduceat(places, begins), np.maximum.reduceat(places, begins)
-
-
 def stored_rows(
-    view: View, numbers: Selection, places: Selection, offsets: tuple[int, ...] = (0,)
+    view: View, positions: Selection, places: Selection, offsets: tuple[int, ...] = (0,)
 ) -> list[StoredRows]:
-    """Return rows of a view, given by their numbers in its grid, as rows of stored arrays.
+    """Return rows of a view, given by their positions in it, as rows of stored arrays.
 
     A view of a stack gives the rows of each of its parts.
     """
     parts_at = getattr(view.source, "parts_at", None)  # only of `Stacked`
     lengths = [view.source.shape[axis] for axis in view.axes]
     cut = len(lengths) > 1 and [*map(range, lengths)] != [*view.grid]
-    if len(offsets) > 1 and (cut or parts_at is not None):
-        numbers, offsets = np.add.outer(np.asarray(numbers, np.int64), offsets), (0,)
+    regular = isinstance(view.rows, range) and not cut and parts_at is None
+    if len(offsets) > 1 and not regular:
+        positions, offsets = np.add.outer(np.asarray(positions, np.int64), offsets), (0,)
+    numbers = select(view.rows, positions)
+    if isinstance(view.rows, range):
+        offsets = tuple(view.rows.step * offset for offset in offsets)
     if len(lengths) == 1:
         along: Sequence[Selection] = [select(view.grid[0], numbers)]
         numbers, offsets = along[0], tuple(view.grid[0].step * offset for offset in offsets)
@@ -209,7 +200,7 @@ def arrays_of(source: Source) -> tuple[Hashable, ...]:
     """Return keys of the arrays that a source reads, in order, once per use of an array."""
     views = getattr(source, "views", None)  # only of `Stacked`
     if views is not None:
-        return tuple(array for view in views for array in arrays_of(view.source))
+        return tuple(array for view in views for array in view._arrays())
     row_source = getattr(source, "row_source", None)
     if row_source is not None:
         return arrays_of(row_source)

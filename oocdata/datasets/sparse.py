@@ -11,12 +11,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from oocdata.datasets.dataset import fields_of
-from oocdata.datasets.multi_array import (
-    MultiArrayBatch,
-    MultiArrayView,
-    aligned_length,
-    allocate,
-)
+from oocdata.datasets.multi_array import MultiArrayBatch, MultiArrayView, aligned_length, allocate
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View

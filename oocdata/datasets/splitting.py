@@ -40,9 +40,19 @@ class Splitting:
 
     @property
     def sample_shape(self) -> tuple[int, ...]:
-        """Lengths of the sample axes that number the elements; ``(len,)`` for one axis."""
-        shapes = {part.sample_shape for part in self._split_members}
-        return shapes.pop() if len(shapes) == 1 else (len(self),)
+        """Lengths of the sample axes that number the elements; ``(len,)`` for one axis.
+
+        Zipped rows along one axis, e.g. labels, adopt the sample axes of the others.
+        """
+        members = self._split_members
+        shapes = [part.sample_shape for part in members]
+        if len(set(shapes)) > 1 and all(
+            part._elements_are_rows
+            for part, shape in zip(members, shapes, strict=True)
+            if len(shape) == 1
+        ):
+            shapes = [shape for shape in shapes if len(shape) > 1]
+        return shapes[0] if len(set(shapes)) == 1 else (len(self),)
 
     @property
     def _members(self) -> Sequence[Dataset]:
@@ -53,6 +63,11 @@ class Splitting:
     def _split_members(self) -> Sequence[Dataset]:
         """Datasets that determine selections and splits: `_members`, except for a cache."""
         return self._members
+
+    @property
+    def _multi_axis_members(self) -> Sequence[Dataset]:
+        """Members with several sample axes; the others have labels or other values per row."""
+        return [part for part in self._split_members if len(part.sample_shape) > 1]
 
     def _with_members(self, members: Sequence[Any]) -> Self:
         """Return the same dataset over other members, in their order."""
@@ -390,8 +405,12 @@ class Splitting:
 
     @property
     def _members_with_ids(self) -> Sequence[Dataset]:
-        """Datasets whose rows the ids of a split refer to."""
-        return self._split_members
+        """Members whose rows the ids of a split refer to: windows and patches, or else rows.
+
+        Among rows, the members with the most sample axes.
+        """
+        others = [part for part in self._split_members if not part._elements_are_rows]
+        return others or self._multi_axis_members or self._split_members
 
     def _row_positions(self, at: int) -> NDArray[np.int64]:
         """Return the position along a sample axis of each row that ids can refer to."""
@@ -429,7 +448,8 @@ class Splitting:
     def _sharing_distance(self, each: int = 1) -> int:
         """Return the largest distance of two elements that share a row, in units of `each`.
 
-        Overlap of windows of one View is not counted; `_positions_to_drop` covers it.
+        0 if each array is read once, at distinct rows: then only windows overlap, which
+        `_positions_to_drop` covers.
         """
         arrays = self._arrays()
         if len(set(arrays)) == len(arrays):
@@ -496,7 +516,18 @@ class Splitting:
 
     def _select_along(self, at: int, places: range) -> Self:
         """Return the elements in a range of positions along one of several sample axes."""
-        return self._with_members([part._select_along(at, places) for part in self._split_members])
+        kinds, several = self._shifts_and_spans, self._multi_axis_members
+        if at == len(self.sample_shape) - 1 and (len(kinds) > 1 or None in kinds):
+            return self._select_in_range(at, places)  # ranges of each member would not pair up
+        chosen: Selection = range(0)  # of members along one axis
+        if len(several) < len(self._split_members):
+            chosen = as_range(np.flatnonzero(self._in_range(at, places)))
+        return self._with_members(
+            [
+                part._select_along(at, places) if part in several else part._select(chosen)
+                for part in self._split_members
+            ]
+        )
 
     def _select_in_range(self, at: int, places: range) -> Self:
         """Return the elements of `_select_along` as a selection, along one axis."""
@@ -517,7 +548,7 @@ class Splitting:
         None stands for padded windows. With only one pair, a range along time of the dataset is the
         same range of each member.
         """
-        pairs = frozenset().union(*(part._shifts_and_spans for part in self._split_members))
+        pairs = frozenset().union(*(part._shifts_and_spans for part in self._multi_axis_members))
         return pairs or frozenset({(1, 1)})
 
 

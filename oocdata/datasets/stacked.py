@@ -22,7 +22,7 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.engines.wrapped import Wrapped
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, compose_ranges, select, take
+from oocdata.index import Selection, compose_ranges, take
 from oocdata.threads import cached_property
 
 __all__ = ["Constant", "Part", "Stacked", "outer_axes", "rows_text"]
@@ -157,15 +157,10 @@ class Stacked(WithStorage, Wrapped, Described):
         return [part for part in self.parts if isinstance(part, View)]
 
     def parts_at(self, places: Sequence[Selection]) -> Iterator[tuple[View, Selection]]:
-        """Yield each View with its row numbers at positions along the sample axes."""
+        """Yield each View with its rows at positions along the sample axes."""
         for part in self.views:
-            part_places = [places[axis] for axis in outer_axes(part, self.rows)]
-            numbers = (
-                part_places[0]
-                if len(part_places) == 1
-                else np.ravel_multi_index(part_places, part.sample_shape)
-            )
-            yield part, select(part.rows, numbers)
+            own = [places[axis] for axis in outer_axes(part, self.rows)]
+            yield part, own[0] if len(own) == 1 else np.ravel_multi_index(own, part.sample_shape)
 
     # Positions of the parts in the whole array ---------------------------------------------------
 

@@ -329,7 +329,7 @@ class View(Dataset):
         return arrays_of(self.source) * (1 if first_repeat(self.rows) is None else 2)
 
     def _stored_rows(self) -> list[StoredRows]:
-        return stored_rows(self, self.rows, range(len(self)))
+        return stored_rows(self, range(len(self)), range(len(self)))
 
     _elements_are_rows = True
 

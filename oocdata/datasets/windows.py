@@ -24,15 +24,7 @@ from oocdata.datasets.shared_rows import StoredRows, check_direction, stored_row
 from oocdata.datasets.spec import Spec, leaves, map_tree
 from oocdata.datasets.window_arrays import Mask, Part, WindowArray, with_masks
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import (
-    Selection,
-    as_count,
-    as_flag,
-    compose_ranges,
-    is_all,
-    select,
-    take,
-)
+from oocdata.index import Selection, as_count, as_flag, compose_ranges, is_all, select, take
 from oocdata.threads import cached_property
 
 if TYPE_CHECKING:
@@ -57,10 +49,8 @@ def windows_of_view(
     mask: bool = True,
 ) -> Windows:
     """Check the arguments of `View.windows` and return the windows."""
-    stride, horizon = (
-        as_count("stride", stride),
-        as_count("horizon", horizon, at_least=-LARGEST_OFFSET),
-    )
+    stride = as_count("stride", stride)
+    horizon = as_count("horizon", horizon, at_least=-LARGEST_OFFSET)
     x = as_rows("inputs", inputs, stride)
     if is_listed(targets):
         y = as_offsets("targets", targets)
@@ -124,7 +114,7 @@ class Windows(Dataset):
         Numbers of the selected windows, in order.
     """
 
-    views: Any
+    views: tuple[View, ...]
     arrays: Any
     shift: int
     pad: bool
@@ -141,15 +131,14 @@ class Windows(Dataset):
 
     @property
     def _members(self) -> tuple[View, ...]:
-        members: tuple[View, ...] = self.views
-        return members
+        return self.views
 
     @cached_property
     def _tree(self) -> Any:
         """Arrays of an element, without masks, as a tree of `Part`."""
 
         def part(array: WindowArray) -> Part:
-            view: View = self.views[array.view]
+            view = self.views[array.view]
             runs = view.default_runs if array.episodes is None else array.episodes
             return Part(view, runs, array.offsets, array.time_axis, self.pad)
 
@@ -348,17 +337,15 @@ class Windows(Dataset):
         return mask
 
     def _stored_rows(self) -> list[StoredRows]:
-        all_rows, places = [], range(len(self))
+        all_rows = []
         for part in self.parts:
-            view, first = part.view, part.offsets[0]
-            if self.pad or not isinstance(view.rows, range):
-                rows = part.rows(*self.find(np.asarray(self.chosen, np.int64)))
-                all_rows += stored_rows(view, take(view.rows, rows), places)
+            if self.pad:
+                rows: Selection = part.rows(*self.find(np.asarray(self.chosen, np.int64)))
+                offsets: tuple[int, ...] = (0,)
             else:
-                steps = tuple((at - first) * view.rows.step for at in part.offsets)
-                all_rows += stored_rows(
-                    view, select(view.rows, self._first_rows(part)), places, steps
-                )
+                rows = self._first_rows(part)
+                offsets = tuple(offset - part.offsets[0] for offset in part.offsets)
+            all_rows += stored_rows(part.view, rows, range(len(self)), offsets)
         return all_rows
 
     def _first_rows(self, part: Part) -> Selection:
@@ -371,8 +358,8 @@ class Windows(Dataset):
         return replace(part, offsets=part.offsets[:1]).rows(*where)[:, 0]
 
     def _positions_to_drop(self, gap: int) -> int:
-        gap, chosen = gap + self._rows_between(), self.chosen
-        low, high, step = _low(self.parts), _high(self.parts), self.shift
+        chosen, step = self.chosen, self.shift
+        low, high = _low(self.parts), _high(self.parts)
         if self.pad:  # offsets outside the episode give a row between the anchor and the edge
             low, high = min(low, 0), max(high, 0)
         # A window at a uses rows up to a + high; the next one kept, at b, rows from b + low on.

@@ -14,7 +14,6 @@ from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.engines.memory_array import Numbers
 from oocdata.errors import ArgumentError
-from oocdata.index import Selection, as_range
 from oocdata.threads import cached_property
 
 __all__ = ["Zip", "enumerated", "zip"]
@@ -53,58 +52,10 @@ class Zip(Dataset):
             return None
         return self._with_members([part if sparse is None else sparse for part, sparse in pairs])
 
-    @property
-    def sample_shape(self) -> tuple[int, ...]:
-        """Sample shape of the parts; rows along one axis, e.g. labels, adopt that of the others."""
-        shapes = {part.sample_shape for part in self._members}
-        if len(shapes) > 1 and all(
-            part._elements_are_rows for part in self._members if len(part.sample_shape) == 1
-        ):
-            shapes = {part.sample_shape for part in self._multi_axis_members}
-        return shapes.pop() if len(shapes) == 1 else (len(self),)
-
-    @property
-    def _multi_axis_members(self) -> list[Dataset]:
-        """Members with several sample axes; the others have labels or other values per row."""
-        return [part for part in self._members if len(part.sample_shape) > 1]
-
-    # Splits --------------------------------------------------------------------------------------
-
-    def _select_along(self, at: int, places: range) -> Self:
-        if at == len(self.sample_shape) - 1 and (
-            len(self._shifts_and_spans) > 1 or None in self._shifts_and_spans
-        ):
-            return self._select_in_range(at, places)  # ranges of each part would not pair up
-        several = self._multi_axis_members
-        if len(several) == len(self._members):
-            chosen: Selection = range(0)  # not needed
-        else:
-            chosen = as_range(np.flatnonzero(self._in_range(at, places)))
-        return self._with_members(
-            [
-                part._select_along(at, places) if part in several else part._select(chosen)
-                for part in self._members
-            ]
-        )
-
     def _in_range(self, at: int, places: range) -> NDArray[np.bool_]:
         masks = [part._in_range(at, places) for part in self._multi_axis_members]
         mask: NDArray[np.bool_] = np.all(masks, axis=0)
         return mask
-
-    @property
-    def _shifts_and_spans(self) -> frozenset[tuple[int, int] | None]:
-        return frozenset().union(*(part._shifts_and_spans for part in self._multi_axis_members))
-
-    @property
-    def _members_with_ids(self) -> list[Dataset]:
-        """Members that ids of rows refer to: windows and patches, or else rows.
-
-        Among rows, the members with the most sample axes.
-        """
-        others = [part for part in self._members if not part._elements_are_rows]
-        most = max(len(part.sample_shape) for part in self._members)
-        return others or [part for part in self._members if len(part.sample_shape) == most]
 
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw

@@ -42,15 +42,9 @@ FORMAT = 6
 def describe(loader: Loader | Stream, *, objects: list[Any] | None = None) -> dict[str, Any]:
     """Return a loader as JSON, which is the same for equal loaders in any process.
 
-    Reads a few numbers of each source.
-
-    Parameters
-    ----------
-    loader : Loader
-        Over data in files or at URLs.
-    objects : list, optional
-        Sources, functions and arrays are appended to this list, and the description refers to them
-        by number. Then the loader may be of anything, and nothing is read.
+    Reads a few numbers of each source. If a list `objects` is given, sources, functions and arrays
+    are appended to it, and the description refers to them by number. Then the loader may be of
+    anything, and nothing is read.
 
     Raises
     ------
@@ -76,18 +70,11 @@ def from_json(
     allow: Iterable[str] = (),
     objects: Sequence[Any] = (),
 ) -> Loader | Stream:
-    """Return the loader of a description; its files are opened again.
+    """Return the loader of a description, a result of `as_json` or `describe`; opens its files.
 
-    Parameters
-    ----------
-    description : str or mapping
-        Result of `as_json` or `describe`.
-    allow : iterable of str
-        Modules, and packages with all their modules, from which functions and classes other than
-        oocdata's may be imported. The author of the description chooses which of their functions
-        are called.
-    objects : sequence
-        The list that was passed to `describe`.
+    `objects` is the list that was passed to `describe`. `allow` has the modules, and packages with
+    all their modules, from which functions and classes other than oocdata's may be imported: the
+    author of the description chooses which of their functions are called.
 
     Raises
     ------

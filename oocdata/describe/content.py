@@ -6,12 +6,13 @@ The first identifies data wherever they are stored. The second identifies files 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.ragged_rows import inner_shape, is_ragged, locate
@@ -77,29 +78,33 @@ def content(source: Source) -> str:
         return digest(*parts, *_of_rows(source))
     # Boxes of few bytes, long on the last axes. They depend on the shape only, so that the same
     # data in other chunks have the same digest.
-    is_object = source.dtype.hasobject  # elements of any length
     lengths = [1] * len(shape)
-    remaining = 1 if is_object else max(1, _BOX_BYTES // source.dtype.itemsize)
+    # Objects are of any length.
+    remaining = 1 if source.dtype.hasobject else max(1, _BOX_BYTES // source.dtype.itemsize)
     for axis in reversed(range(len(shape))):
         lengths[axis] = min(shape[axis], remaining)
         remaining //= lengths[axis]
     counts = [-(-length // box) for length, box in zip(shape, lengths, strict=True)]
     chunk_bytes = prod(storage.chunks or ()) * source.dtype.itemsize
     most = max(2, min(_BOXES, _DECODED_BYTES // chunk_bytes))
-    out = np.empty((1, *lengths), source.dtype)
     numbers = sorted({number * (prod(counts) - 1) // (most - 1) for number in range(most)})
     places = np.stack(np.unravel_index(numbers, counts), axis=1)
     for origin in np.minimum(places * lengths, np.array(shape) - lengths):
         try:
-            source.read(origin[None], Extent.of(lengths), out)
+            parts += _read(source, origin, lengths)
         except _DAMAGED:
             parts.append(b"missing")
-        else:
-            if is_object:
-                parts += out.ravel().tolist()
-            else:
-                parts.append(out.astype(source.dtype.newbyteorder("<")).tobytes())
     return digest(*parts)
+
+
+def _read(source: Source, origin: NDArray[np.int64], lengths: Sequence[int]) -> list[bytes]:
+    """Return the numbers of a box, in little-endian order, or the objects in it."""
+    out = np.empty((1, *lengths), source.dtype)
+    source.read(origin[None], Extent.of(lengths), out)
+    if source.dtype.hasobject:
+        objects: list[bytes] = out.ravel().tolist()
+        return objects
+    return [out.astype(source.dtype.newbyteorder("<"), copy=False).tobytes()]
 
 
 def _of_rows(source: Source) -> tuple[bytes, bytes]:
@@ -143,7 +148,5 @@ def _all_of(source: Source) -> Iterator[str]:
     count, *row = source.shape
     step = max(1, _PIECE // max(1, prod(row) * source.dtype.itemsize))
     for start in range(0, count, step):
-        box = (min(step, count - start), *row)
-        out = np.empty((1, *box), source.dtype)
-        source.read(np.array([[start, *[0] * len(row)]]), Extent.of(box), out)
-        yield digest(*out.ravel().tolist() if source.dtype.hasobject else [out.tobytes()])
+        origin = np.array([start, *[0] * len(row)])
+        yield digest(*_read(source, origin, (min(step, count - start), *row)))

@@ -28,7 +28,7 @@ from oocdata.errors import DescriptionError, OocdataError
 from oocdata.formats.opening import open_source
 from oocdata.index import as_count, as_positions
 
-__all__ = ["Decoder", "decode_array", "decode_integers", "find"]
+__all__ = ["Decoder", "decode_array", "decode_integers"]
 
 _FLOATS = {repr(value): value for value in map(float, ("nan", "inf", "-inf"))}
 
@@ -163,14 +163,26 @@ class Decoder:
         self._opened[cache_key] = source
         return source
 
-    def _find(self, path: Any) -> Any:
+    def _find(self, path: str) -> Any:
+        """Return the object of an import path, if an allowed module or package defines it.
+
+        Objects that an allowed module merely imported are not allowed.
+        """
+        module, _, name = path.partition(":")
         try:
-            return find(path, self._allow)
-        except ValueError as error:
+            if not any(module == each or module.startswith(f"{each}.") for each in self._allow):
+                raise ValueError(f"the module {module!r} is not allowed")
+            value = attribute_at(import_module(module), name)
+            if value is None:
+                raise ValueError(f"the module {module!r} has no {name!r}")
+            if import_path(value) != path:
+                raise ValueError(f"it is defined at {import_path(value)}")
+        except (ImportError, ValueError) as error:
             raise ValueError(
                 f"{path!r} can't be imported: {error}. Allowed are "
                 f"{', '.join(self._allow) or 'none'}"
             ) from error
+        return value
 
 
 def _check_boxes(dataset: Dataset) -> None:
@@ -190,22 +202,3 @@ def _check_boxes(dataset: Dataset) -> None:
             )
         if (request.origins < 0).any() or (ends > request.source.shape).any():
             raise ValueError("selected positions must be within the array")
-
-
-def find(path: str, allow: Sequence[str]) -> Any:
-    """Return the object of an import path, if it is defined in an allowed module or package.
-
-    Raises ValueError for any other. Objects that an allowed module merely imported are not allowed.
-    """
-    module, _, name = path.partition(":")
-    if not any(module == allowed or module.startswith(f"{allowed}.") for allowed in allow):
-        raise ValueError(f"the module {module!r} is not allowed")
-    try:
-        value = attribute_at(import_module(module), name)
-    except ImportError as error:
-        raise ValueError(f"the module {module!r} can't be imported: {error}") from error
-    if value is None:
-        raise ValueError(f"the module {module!r} has no {name!r}")
-    if import_path(value) != path:
-        raise ValueError(f"it is defined at {import_path(value)}")
-    return value

@@ -192,8 +192,7 @@ class _Digests(Encoder):
             parts = {"func": value.func, "args": list(value.args), **value.keywords}
             return self.named("partial", parts, place)
         if isinstance(value, MethodType):
-            parts = {"self": value.__self__}
-            parts |= {"function": value.__func__} if self._exact else {}
+            parts = {"self": value.__self__, "function": value.__func__}
             return self.named(value.__func__.__qualname__, parts, place)
         if isinstance(value, dict):
             return self._dict(value, place)
@@ -284,13 +283,9 @@ def _content_of(value: Any) -> dict[str, Any]:
         return {"config": value.get_config(), "weights": value.get_weights()}
     pandas = sys.modules.get("pandas")
     if pandas is not None and isinstance(value, pandas.DataFrame | pandas.Series | pandas.Index):
-        columns = value.columns if hasattr(value, "columns") else [value.name]
-        rows = pandas.util.hash_pandas_object(value).to_numpy()
-        dtypes = [
-            str(each)
-            for each in np.ravel(value.dtypes if hasattr(value, "dtypes") else value.dtype)
-        ]
-        return {"columns": list(map(str, columns)), "dtypes": dtypes, "rows": rows}
+        table = pandas.DataFrame(value)
+        names = [f"{name} {dtype}" for name, dtype in table.dtypes.items()]
+        return {"columns": names, "rows": pandas.util.hash_pandas_object(table).to_numpy()}
     if hasattr(value, "__array__"):
         with suppress(Exception):  # what lies beside the numbers differs between runs, as in torch
             numbers = value.detach() if hasattr(value, "detach") else value
@@ -341,8 +336,10 @@ def _context(function: FunctionType, kinds: tuple[type, ...]) -> list[Any]:
     Globals of these kinds count, because a notebook has in globals what a script has in closures;
     other globals and the environment, which differs between runs, count by name only.
     """
-    closure = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    cells = {name: cell.cell_contents for name, cell in closure if _filled(cell)}
+    cells = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # a variable not assigned yet
+            cells[name] = cell.cell_contents
     used = {
         name: value
         for name, value in _globals_of(function)
@@ -369,14 +366,6 @@ def _globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
                 name = ""
             if name and following.argval != "append":
                 yield name, value
-
-
-def _filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018  # the failure is the check
-    except ValueError:  # a variable not assigned yet
-        return False
-    return True
 
 
 def _codes(code: CodeType) -> Iterator[CodeType]:

@@ -31,12 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.source import Source
-from oocdata.errors import (
-    ManifestError,
-    MissingFileError,
-    SourceError,
-    UnsupportedDtypeError,
-)
+from oocdata.errors import ManifestError, MissingFileError, SourceError, UnsupportedDtypeError
 from oocdata.formats.npy import open_npz
 
 __all__ = [

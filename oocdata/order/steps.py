@@ -100,16 +100,11 @@ class Steps:
 
     def positions(self, step: int, epoch: int) -> NDArray[np.int64]:
         """Return the positions of a step of this rank, read-only; arguments are not checked."""
-        number = step // self._stretch_steps
-        try:
-            stretch = self._stretches[epoch, number]
-        except KeyError:
-            stretch = self._stretch(number, epoch)
-        first = (step - number * self._stretch_steps) * self._rank_size
-        return stretch[first : first + self._rank_size]
+        (positions,) = self.run(step, step + 1, epoch)
+        return positions
 
     def run(self, start: int, stop: int, epoch: int) -> list[NDArray[np.int64]]:
-        """Return the positions of consecutive steps of this rank, in a few arrays."""
+        """Return the positions of consecutive steps of this rank, in a few read-only arrays."""
         parts = []
         size = self._rank_size
         for number in range(start // self._stretch_steps, (stop - 1) // self._stretch_steps + 1):

@@ -20,13 +20,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from oocdata.errors import (
-    ArgumentError,
-    OocdataError,
-    SourceError,
-    UnknownFormatError,
-    needed,
-)
+from oocdata.errors import ArgumentError, OocdataError, SourceError, UnknownFormatError, needed
 from oocdata.stores.answers import to_source_error
 from oocdata.stores.user_stores import FsspecClient, is_user_store, user_store_client
 

@@ -129,7 +129,7 @@ def test_stacks_of_one_array_at_different_rows(folder: Path) -> None:
         lagged.split(0.5, 0.5, by=np.arange(ROWS - 3) // 4)
 
 
-@pytest.mark.parametrize("how", ["zip", "enumerate", "cache", "map"])
+@pytest.mark.parametrize("how", ["zip", "enumerate", "cache", "map", "stack"])
 def test_repeated_rows(folder: Path, how: str) -> None:
     """Test a split after oversampling a rare class."""
     rare = ooc.open(folder / "u.npy")[np.arange(3 * ROWS) // 3]
@@ -138,6 +138,7 @@ def test_repeated_rows(folder: Path, how: str) -> None:
         "enumerate": rare.enumerate().map(lambda at, row: row),
         "cache": rare.cache(),
         "map": ooc.zip(rare.map(np.abs), rare),
+        "stack": ooc.stack([rare, ooc.open(1000 * (ROWS + np.arange(3 * ROWS)))]),
     }[how]
     parts = made.split(0.4, 0.6)
     check(parts)
@@ -145,6 +146,18 @@ def test_repeated_rows(folder: Path, how: str) -> None:
     check(made.split(0.5, 0.5, by=np.arange(3 * ROWS) // 6))
     with pytest.raises(ArgumentError, match="share no row with another part"):
         made.split(0.5, 0.5, by=np.arange(3 * ROWS) % 2)
+
+
+@pytest.mark.parametrize("pad", [False, True])
+@pytest.mark.parametrize("inputs", [1, 2, (-1, 0)])
+def test_windows_of_repeated_rows(folder: Path, inputs: Any, pad: bool) -> None:
+    for last in (6, 8):
+        rows = ooc.open(folder / "u.npy")[[0, 1, 0, *range(1, last)]]
+        windows, ids = rows.windows(inputs, pad=pad, mask=False), np.arange(last + 2)
+        check(windows.split(0.5, 0.5))
+        check(windows.split(0.5, 0.5, by=ids // 4))
+        with pytest.raises(ArgumentError, match="share no row with another part"):
+            windows.split(0.5, 0.5, by=ids // 2 % 2)
 
 
 def test_one_array_in_memory(folder: Path) -> None:

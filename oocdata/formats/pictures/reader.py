@@ -21,12 +21,7 @@ from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.decoding import scratch
 from oocdata.engines.source import Source, Storage, check_dtype
-from oocdata.errors import (
-    EmptyError,
-    MismatchedPartsError,
-    SourceError,
-    UnsupportedDtypeError,
-)
+from oocdata.errors import EmptyError, MismatchedPartsError, SourceError, UnsupportedDtypeError
 from oocdata.formats.pictures.decoding import (
     damaged,
     decode_converted,

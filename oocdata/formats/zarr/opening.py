@@ -20,12 +20,7 @@ from oocdata.formats.anndata import Group, open_group
 from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.patterns import Key, Missing, concatenate_datasets, is_pattern
 from oocdata.formats.zarr.chunk_files import chunk_files
-from oocdata.formats.zarr.hierarchy import (
-    find_array,
-    find_arrays,
-    group_attributes,
-    list_arrays,
-)
+from oocdata.formats.zarr.hierarchy import find_array, find_arrays, group_attributes, list_arrays
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import ZarrReader

@@ -17,12 +17,7 @@ from oocdata.datasets.view import View
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Storage
-from oocdata.errors import (
-    MissingKeyError,
-    SourceError,
-    TrailingBytesError,
-    TruncatedFileError,
-)
+from oocdata.errors import MissingKeyError, SourceError, TrailingBytesError, TruncatedFileError
 from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import Missing, format_of
 from oocdata.formats.paths import open_stream as file_opened

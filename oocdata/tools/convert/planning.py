@@ -22,13 +22,7 @@ from oocdata.threads import cores
 from oocdata.tools.convert.metadata import Metadata, metadata_for, refuse_dtype
 from oocdata.tools.convert.steps import PIECE_BYTES, Steps, chunk_of, steps_of
 from oocdata.tools.report import Report, labelled
-from oocdata.writers.chunking import (
-    CHUNK_BYTES,
-    LARGEST,
-    SHARD_BYTES,
-    default_chunks,
-    with_chunks,
-)
+from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks, with_chunks
 from oocdata.writers.codec import NAMES, NONE, Shuffled, as_codec
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
