@@ -194,7 +194,7 @@ def decode_converted(data: bytes, options: Pictures, room: Room) -> NDArray[Any]
                 if kind == "TIFF":
                     image = _undo_orientation(image, library)
                 if mode != image.mode:
-                    stored, image = image, image.convert(mode)
+                    stored, image = image, _converted(image, mode, library)
                     stored.close()
                 pixels = _resized(image, options, library)
                 image.close()  # frees its memory before other threads may use it
@@ -213,6 +213,13 @@ def _undo_orientation(image: Any, library: Any) -> Any:
     stored = image.transpose(getattr(library.Transpose, how))
     image.close()
     return stored
+
+
+def _converted(image: Any, mode: str, library: Any) -> Any:
+    """Return a picture in another mode of Pillow."""
+    if mode == "I;16":  # of big-endian numbers Pillow would mix up the bytes
+        return library.fromarray(np.asarray(image).astype("<u2"))
+    return image.convert(mode)
 
 
 def _resized(image: Any, options: Pictures, library: Any) -> NDArray[Any]:
@@ -308,7 +315,7 @@ def _natural(image: Any) -> str:
     """Return the simplest mode of Pillow that shows a picture without loss."""
     stored: str = image.mode
     if stored == "F" or stored.startswith("I"):  # more than 8 bits, grey
-        return stored
+        return "I;16" if stored.startswith("I;16") else stored
     grey = stored in ("1", "L", "LA")
     return ("L" if grey else "RGB") + ("A" if image.has_transparency_data else "")
 
@@ -325,14 +332,17 @@ def _scratch_bytes(image: Any, mode: str, options: Pictures) -> int:
     decoded, copied = _pixel_bytes(image.mode), _pixel_bytes(mode) if is_copied else 0
     # The coefficients of all scans, 2 bytes each, are freed before the picture is converted.
     extra = 6 if image.info.get("progressive") else _MORE_BYTES.get(image.format, 0)
-    if options.size is not None and options.antialias:
-        half_resized = options.size[1] * height * 4
-        return int(width * height * (decoded + max(extra, copied)) + half_resized)
     whole = int(width * height * (decoded + max(extra, copied + _pixel_bytes(mode))))
     if options.size is None:
         return whole
     tall, wide = options.size
-    return whole + tall * wide * _pixel_bytes(mode) + 4 * _BAND_BYTES
+    resized = tall * wide * _pixel_bytes(mode)
+    if not options.antialias:
+        return whole + resized + 4 * _BAND_BYTES
+    # Pillow's result is copied to bytes, in parts and then as a whole.
+    half_resized = wide * height * 4
+    whole = int(width * height * (decoded + max(extra, copied)))
+    return int(whole + resized + max(half_resized, 2 * resized))
 
 
 def _pixel_bytes(mode: str) -> int:
