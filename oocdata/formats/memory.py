@@ -146,8 +146,13 @@ def _hint(target: Any) -> str:
     if hasattr(target, "__iter__") and not hasattr(target, "__getitem__"):
         tensors = hasattr(target, "as_numpy_iterator")
         batches = "target.as_numpy_iterator()" if tensors else "it"
+        if hasattr(target, "read"):
+            return "Pass the path of the file."
         return (
-            "It is read from its beginning only: write it to a file once, with ooc.create and "
-            f"writer.append(batch) for each batch in {batches}."
+            "Make a list of paths: sorted(target). Anything else is read from its beginning only: "
+            "write it to a file once, with ooc.create and writer.append(batch) for each batch in "
+            f"{batches}."
         )
+    if callable(target):
+        return "A function that yields elements goes to ooc.generate."
     return "Convert it with np.asarray."
