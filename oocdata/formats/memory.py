@@ -110,7 +110,8 @@ def _is_mapped(file: int, address: int) -> bool:
 
 def open_object(target: Any, *, axis: int | str = 0) -> Source:
     """Open any object with shape, dtype and slicing."""
-    if not all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__")):
+    is_array = all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__"))
+    if not is_array or hasattr(target, "tocsr"):
         raise UnknownFormatError(
             "`target` must be a path, an array, or an object with shape, dtype and slicing; got "
             f"{type(target).__name__}. {_hint(target)}"
@@ -119,7 +120,7 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
         dtype = np.dtype(target.dtype)
     except TypeError as error:
         raise UnsupportedDtypeError(
-            f"`target` must have a NumPy dtype; got {target.dtype!r}."
+            f"`target` must have a NumPy dtype; got {target.dtype!r}. {_hint(target)}"
         ) from error
     check_dtype(dtype)
     chunks = regular_chunks(target)
@@ -139,6 +140,8 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
 
 def _hint(target: Any) -> str:
     """Return advice for an object that is no array."""
+    if hasattr(target, "tocsr"):
+        return "Make it dense: target.toarray(); sparse rows are read from .h5ad files."
     if hasattr(target, "to_numpy"):
         return "Convert it: target.to_numpy()."
     if hasattr(target, "keys"):

@@ -67,8 +67,7 @@ _FOREIGN: dict[str, tuple[bytes | str, ...]] = {
     "an icechunk repository. Open an array of a session of it: ooc.open(zarr.open_array("
     "repository.readonly_session('main').store, path='name')).": ("refs/branch.main",),
     "a compressed file. Unpack it first, e.g. gunzip -k data.h5.gz: rows in it have no address. "
-    "Text and TFRecord in gzip, bzip2 and xz are opened as they are: text of another name than "
-    "text.txt.gz by format='text'.": (
+    "TFRecord, and text by its name or format='text', are opened in gzip, bzip2 and xz.": (
         *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
         *(".gz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz"),
     ),
