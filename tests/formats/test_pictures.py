@@ -488,6 +488,30 @@ WRONG: dict[str, tuple[bytes, type[Exception], str]] = {
 }
 
 
+@pytest.mark.parametrize(("place", "number"), [(18, 4_849_714), (18, 90), (22, 60), (22, -60)])
+@pytest.mark.parametrize("options", [None, ooc.Pictures(channels=1)], ids=["stored", "converted"])
+def test_a_bmp_without_the_rows_of_its_header(
+    tmp_path: Path, place: int, number: int, options: ooc.Pictures | None
+) -> None:
+    """Its decoder delivered other memory, or ended the process (imagecodecs 2026.3)."""
+    data = bytearray(encoded(drawn(1, (40, 50, 3)), "BMP"))
+    data[place : place + 4] = number.to_bytes(4, "little", signed=True)
+    (tmp_path / "a.bmp").write_bytes(data)
+    with pytest.raises(TruncatedFileError, match="as its header says") as caught:
+        ooc.open(tmp_path / "a.bmp", pictures=options)
+    assert caught.value.path == str(tmp_path / "a.bmp")
+
+
+def test_a_header_of_more_than_memory_holds(tmp_path: Path) -> None:
+    data = bytearray(tiff(drawn(1, (40, 50, 3))))
+    at = data.index(struct.pack("<HHI", 256, 4, 1)) + 8
+    data[at : at + 4] = (2**32 - 2).to_bytes(4, "little")  # the width
+    (tmp_path / "a.tif").write_bytes(data)
+    with pytest.raises(DamagedChunkError, match="to more than memory holds") as caught:
+        ooc.open(tmp_path / "a.tif")
+    assert caught.value.path == str(tmp_path / "a.tif")
+
+
 @pytest.mark.parametrize("options", [{}, {"filter": "box"}, {"antialias": False}], ids=str)
 @pytest.mark.parametrize("orientation", [1, 6])
 def test_a_tiff_of_either_byte_order(

@@ -9,6 +9,7 @@ decoders, so imagecodecs decodes it. Both work outside the GIL.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
@@ -48,6 +49,9 @@ _BAND_BYTES = 256 << 10
 
 _END_OF_IMAGE, _START_OF_SCAN = b"\xff\xd9", 0xDA
 
+_UNCOMPRESSED = (0, 3, 6)
+"""Values of BMP's compression: BI_RGB, BI_BITFIELDS, BI_ALPHABITFIELDS."""
+
 _ORIENTATION = 274
 """The tag of TIFF 6.0."""
 
@@ -75,6 +79,8 @@ def format_of_bytes(data: bytes) -> str:
         _check_ended(data)
     if found == "TIFF":
         _check_single(data)
+    if found == "BMP":
+        _check_rows(data)
     return found
 
 
@@ -90,8 +96,13 @@ def decode_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> ND
         options["out"] = out
     try:
         found: NDArray[Any] = getattr(codecs(), _DECODERS[kind])(data, **options)
-    except (MissingDependencyError, MemoryError):
+    except MissingDependencyError:
         raise
+    except MemoryError as error:
+        if "out" in options:
+            raise
+        reason = ValueError("it says that it decodes to more than memory holds")
+        raise damaged(kind, reason) from error
     except ImportError as error:
         raise MissingDependencyError(
             f"{kind} needs a part of imagecodecs that can't be imported here; {error}."
@@ -131,6 +142,21 @@ def _check_ended(data: bytes) -> None:
     if data.rfind(_END_OF_IMAGE) < place:
         raise TruncatedFileError(
             f"a JPEG must have an end; this one stops after {len(data)} bytes. It was cut short."
+        )
+
+
+def _check_rows(data: bytes) -> None:
+    """Raise if a BMP lacks rows that its header names: its decoder would read other memory.
+
+    Source: BITMAPINFOHEADER of Windows; a row that is not compressed takes a multiple of 4 bytes.
+    """
+    place, header, width, height = struct.unpack_from("<10xIIii", data.ljust(54, b"\0"))
+    bits, compression = struct.unpack_from("<HI", data.ljust(54, b"\0"), 28)
+    end = place + (width * bits + 31) // 32 * 4 * abs(height)
+    if header >= 40 and compression in _UNCOMPRESSED and not 0 <= end <= len(data):
+        raise TruncatedFileError(
+            f"a BMP must hold {abs(height)} rows of {width} pixels, as its header says; this one "
+            f"stops after {len(data)} bytes. It was cut short, or its header is damaged."
         )
 
 
