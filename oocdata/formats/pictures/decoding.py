@@ -9,7 +9,6 @@ decoders, so imagecodecs decodes it. Both work outside the GIL.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import lru_cache
@@ -25,16 +24,14 @@ from oocdata.errors import (
     DamagedChunkError,
     MissingDependencyError,
     SourceError,
-    TruncatedFileError,
-    UnknownFormatError,
     UnsupportedDtypeError,
     needed,
 )
 from oocdata.formats.codecs import codecs
+from oocdata.formats.pictures.checking import format_of_bytes
 from oocdata.formats.pictures.options import Pictures
-from oocdata.formats.recognising import picture_format
 
-__all__ = ["Room", "decode_converted", "decode_stored", "format_of_bytes", "shape_from_header"]
+__all__ = ["Room", "decode_converted", "decode_stored", "shape_from_header"]
 
 Room = Callable[[int], AbstractContextManager[None]]
 """Counts bytes of scratch memory during a block."""
@@ -47,11 +44,6 @@ _DECODERS = {
 _BAND_BYTES = 256 << 10
 """Bytes of each of four arrays in `_interpolate`, which together fit in the processor's cache."""
 
-_END_OF_IMAGE, _START_OF_SCAN = b"\xff\xd9", 0xDA
-
-_UNCOMPRESSED = (0, 3, 6)
-"""Values of BMP's compression: BI_RGB, BI_BITFIELDS, BI_ALPHABITFIELDS."""
-
 _ORIENTATION = 274
 """The tag of TIFF 6.0."""
 
@@ -63,25 +55,6 @@ _INVERSE_TRANSPOSE = {
 
 _MORE_BYTES = {"WEBP": 8}
 """Bytes a pixel that Pillow takes in addition to its picture: libwebp's picture, and a copy."""
-
-
-def format_of_bytes(data: bytes) -> str:
-    """Return the format of a picture file; raise unless it holds one complete picture."""
-    if not data:
-        raise TruncatedFileError("a row must hold a picture; it is empty.")
-    found = picture_format(data[:16])
-    if not found:
-        raise UnknownFormatError(
-            f"a row must be a picture ({', '.join(_DECODERS)}); its first bytes are {data[:8]!r}. "
-            "Leave it out of the files, or of the view: `filter`."
-        )
-    if found == "JPEG":
-        _check_ended(data)
-    if found == "TIFF":
-        _check_single(data)
-    if found == "BMP":
-        _check_rows(data)
-    return found
 
 
 def decode_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> NDArray[Any]:
@@ -125,65 +98,6 @@ def damaged(kind: str, error: Exception) -> DamagedChunkError:
         f"a row must decode as {kind}; {reason}. It was cut short or damaged after it was "
         "written. Copy it again from where it came from, or leave its row out: `filter`."
     )
-
-
-def _check_ended(data: bytes) -> None:
-    """Raise if a JPEG has no end: its decoder would fill missing rows with grey.
-
-    Source: ITU-T T.81, B.1.1: segments have a length, until the first scan begins.
-    """
-    place = 2
-    while place + 4 <= len(data) and data[place] == 0xFF:
-        marker = data[place + 1]
-        if marker == _START_OF_SCAN:
-            break
-        filled = marker == 0xFF  # fill bytes before a marker
-        place += 1 if filled else 2 + int.from_bytes(data[place + 2 : place + 4], "big")
-    if data.rfind(_END_OF_IMAGE) < place:
-        raise TruncatedFileError(
-            f"a JPEG must have an end; this one stops after {len(data)} bytes. It was cut short."
-        )
-
-
-def _check_rows(data: bytes) -> None:
-    """Raise if a BMP lacks rows that its header names: its decoder would read other memory.
-
-    Source: BITMAPINFOHEADER of Windows; a row that is not compressed takes a multiple of 4 bytes.
-    """
-    place, header, width, height = struct.unpack_from("<10xIIii", data.ljust(54, b"\0"))
-    bits, compression = struct.unpack_from("<HI", data.ljust(54, b"\0"), 28)
-    end = place + (width * bits + 31) // 32 * 4 * abs(height)
-    if header >= 40 and compression in _UNCOMPRESSED and not 0 <= end <= len(data):
-        raise TruncatedFileError(
-            f"a BMP must hold {abs(height)} rows of {width} pixels, as its header says; this one "
-            f"stops after {len(data)} bytes. It was cut short, or its header is damaged."
-        )
-
-
-def _check_single(data: bytes) -> None:
-    """Raise if a TIFF has a second page, unless that is a smaller copy or a mask of the first.
-
-    Source: TIFF 6.0, section 2, and BigTIFF: tag 254 says what a page is.
-    """
-    order: Any = "little" if data[:2] == b"II" else "big"
-    big = int.from_bytes(data[2:4], order) == 43
-    wide, number, entry = (8, 8, 20) if big else (4, 2, 12)
-
-    def at(place: int, length: int) -> int:
-        return int.from_bytes(data[place : place + length], order)
-
-    first = at(8 if big else 4, wide)
-    second = at(first + number + entry * at(first, number), wide)
-    if not 0 < second < len(data):
-        return
-    tags = range(second + number, second + number + entry * min(at(second, number), 64), entry)
-    kinds = [at(place + entry - wide, 4) for place in tags if at(place, 2) == 254]
-    if not any(kind & 0b101 for kind in kinds):
-        raise UnsupportedDtypeError(
-            "a row must hold one picture; this TIFF has several pages. If it is a file that is not "
-            "compressed, open the array of tifffile.memmap(path), which is read from the file; "
-            "else read it page by page and write the elements with ooc.create."
-        )
 
 
 # Resizing and converting, by Pillow.

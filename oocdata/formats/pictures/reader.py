@@ -27,11 +27,11 @@ from oocdata.errors import (
     SourceError,
     UnsupportedDtypeError,
 )
+from oocdata.formats.pictures.checking import format_of_bytes
 from oocdata.formats.pictures.decoding import (
     damaged,
     decode_converted,
     decode_stored,
-    format_of_bytes,
     shape_from_header,
 )
 from oocdata.formats.pictures.options import Pictures
