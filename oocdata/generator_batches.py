@@ -74,6 +74,11 @@ class GeneratorBatches:
         arrays = map_tree(as_leaf, tree)
         found = spec_of(arrays, axes=int(batched))
         lengths = {array.shape[:1] for array in leaves(arrays)} if batched else set()
+        if () in lengths:
+            raise MapError(
+                "a generator must yield arrays of several elements with batched=True; it yielded "
+                f"{spec_text(spec_of(arrays))}. Leave out `batched`."
+            )
         if found != spec or len(lengths) > 1:
             raise MapError(
                 f"a generator must yield what its spec says, {spec_text(spec)}; it yielded "

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import registry
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
-from oocdata.datasets.dataset import Dataset, Draw, public_names
+from oocdata.datasets.dataset import Dataset, Draw, no_method, public_names
 from oocdata.datasets.map import GraphFunction, Map
 from oocdata.datasets.request import ArrayRequest, prefetching
 from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
@@ -146,6 +146,7 @@ class Loader(Epochs):
         "spec", "to_keras", "to_tf",
     )  # fmt: skip
     __dir__ = public_names
+    __getattr__ = no_method
 
     def __repr__(self) -> str:
         return f"<Loader: {len(self)} batches of {self.batch_size} from {self.dataset!r}>"

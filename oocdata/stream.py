@@ -53,7 +53,8 @@ def _no_method(value: Generated | Stream, name: str) -> NoReturn:
             "made, in `.batches(size)`. Make each element of its number instead: "
             "ooc.open(numbers).map(make_one, batched=False)."
         )
-    raise AttributeError(f"{kind!r} object has no attribute {name!r}")
+    hint = f". Call .batches(size) first: .batches(size).{name}()" if name.startswith("to_") else ""
+    raise AttributeError(f"{kind!r} object has no attribute {name!r}{hint}")
 
 
 def generate(

@@ -231,6 +231,8 @@ def matlab(path: Path) -> None:
         ("a", head(b"GRIB"), r"GRIB\. .*cfgrib"),
         ("a", head(b"\x0e\x03\x13\x01"), r"HDF of version 4\. .*h4toh5"),
         ("a", head(b"\x00\x00\x00\x18ftypisom"), "a film"),
+        ("a", head(b"\x00\x00\x00\x18ftypheic"), "a picture in HEIC.* JPEG"),
+        ("lines.gz", lambda path: path.write_bytes(gzip.compress(b"a")), "format='text'"),
         (
             "a",
             head(b"\x01\x02\x03"),

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.order import Order
 
-__all__ = ["Dataset", "Described", "Draw", "fields_of", "nonzero_positions", "public_names"]
+__all__ = [
+    "Dataset", "Described", "Draw", "fields_of", "no_method", "nonzero_positions", "public_names",
+]  # fmt: skip
 
 _EQUIVALENTS = {
     "shuffle": ".batches(size, shuffle=True)",
@@ -46,6 +48,16 @@ _EQUIVALENTS = {
     "repeat": ".batches(size).to_tf(epochs=…); iterating again is the next epoch",
     "prefetch": ".batches(size).to_tf(prefetch=…)",
     "windows": "View.windows: make windows of Views first, once; then zip, map, mix or concat them",
+    "to_tf": ".batches(size).to_tf()",
+    "to_keras": ".batches(size).to_keras()",
+    "explain": ".batches(size).explain()",
+    "profile": ".batches(size).profile()",
+    "map": "Dataset.map: map(fn) first, then .batches(size); or map what .to_tf() returns",
+    "interleave": ".batches(size, shuffle=oocdata.Interleave(view.parts.lengths))",
+    "pad": "Ragged.pad, for rows of unequal length: pad first, once; then zip or map them",
+    "padded_batch": "Ragged.pad, for rows of unequal length; then .batches(size)",
+    "concatenate": "oocdata.concat([first, second])",
+    "skip": "a slice, dataset[10:]",
 }
 """Methods that are tried from habit, with the equivalent in oocdata; named in error messages."""
 
@@ -103,6 +115,16 @@ def public_names(self: object) -> list[str]:
     public = {name for kind in type(self).__mro__ for name in vars(kind).get("_public", ())}
     public.update(getattr(self, "__dataclass_fields__", ()))
     return [name for name in object.__dir__(self) if name in public or name.startswith("_")]
+
+
+def no_method(self: object, name: str) -> NoReturn:
+    """Raise `AttributeError`; for a method that is tried from habit, name the equivalent."""
+    kind = type(self).__name__
+    if name in _EQUIVALENTS:
+        raise AttributeError(
+            f"a {kind} has no method `{name}`; oocdata's own is {_EQUIVALENTS[name]}."
+        )
+    raise AttributeError(f"{kind!r} object has no attribute {name!r}")
 
 
 class Described:
@@ -318,12 +340,7 @@ class Dataset(Described, Splitting, ABC):
         return [map_tree(operator.itemgetter(i), batch) for i in range(len(positions))]
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name in _EQUIVALENTS:
-            raise AttributeError(
-                f"a {type(self).__name__} has no method `{name}`; oocdata's own is "
-                f"{_EQUIVALENTS[name]}."
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        no_method(self, name)
 
     def filter(self, mask: ArrayLike | Dataset) -> Self:
         """Select the elements where a mask is True; reads nothing but the mask.

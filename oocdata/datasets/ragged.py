@@ -11,7 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import fields_of
+<<<<<<< HEAD
 from oocdata.datasets.multi_array import MultiArrayBatch, MultiArrayView, aligned_length, allocate
+=======
+from oocdata.datasets.multi_array import (
+    MultiArrayBatch,
+    MultiArrayView,
+    aligned_length,
+    allocate,
+)
+from oocdata.datasets.offsets import is_listed
+>>>>>>> left12
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
@@ -231,7 +241,7 @@ class Ragged(MultiArrayView):
         """Return the length, or the lengths, to pad to."""
         if to is None:
             return self.longest
-        several = as_bounds("to", to) if isinstance(to, Sequence) else ()
+        several = as_bounds("to", to) if is_listed(to) and not isinstance(to, str) else ()
         length = several[-1] if several else as_count("to", to)
         if not as_flag("cut", cut) and self.longest > length:
             raise ArgumentError(

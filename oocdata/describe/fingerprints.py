@@ -177,6 +177,19 @@ class _Digests(Encoder):
         self._exact = exact
         self._visited: dict[int, tuple[Any, str]] = {}
         """Objects visited for the current leaf, by id, and the text that stands for each."""
+        self._containers: set[int] = set()
+        """Lists and dicts around the current value, by id."""
+
+    def encode(self, value: Any, place: str) -> Any:
+        """Return an object as JSON; "…" for a list or dict within itself."""
+        if not isinstance(value, list | dict):
+            return super().encode(value, place)
+        if id(value) in self._containers:
+            return "…"
+        self._containers.add(id(value))
+        encoded = super().encode(value, place)
+        self._containers.remove(id(value))
+        return encoded
 
     def _dict(self, value: dict[Any, Any], place: str) -> Any:
         return super()._dict({str(name): part for name, part in value.items()}, place)

@@ -293,9 +293,14 @@ def check_dtype(
     dtype('>f4')
     """
     if dtype.kind == "O":
+        what = "an array of objects. Make one of texts by array.astype(str), or of numbers."
+        if path is not None:
+            what = (
+                "an object array, which is a pickle and can't be read by row. Save it again with "
+                "a numeric dtype."
+            )
         raise UnsupportedDtypeError(
-            "elements must be numbers of a fixed size; got an object array, which is a pickle and "
-            "can't be read by row. Save it again with a numeric dtype.",
+            f"elements must be numbers, or text of a fixed size; got {what}",
             path=path,
             key=key,
         )

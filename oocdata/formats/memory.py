@@ -110,7 +110,8 @@ def _is_mapped(file: int, address: int) -> bool:
 
 def open_object(target: Any, *, axis: int | str = 0) -> Source:
     """Open any object with shape, dtype and slicing."""
-    if not all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__")):
+    is_array = all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__"))
+    if not is_array or hasattr(target, "tocsr"):
         raise UnknownFormatError(
             "`target` must be a path, an array, or an object with shape, dtype and slicing; got "
             f"{type(target).__name__}. {_hint(target)}"
@@ -119,7 +120,7 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
         dtype = np.dtype(target.dtype)
     except TypeError as error:
         raise UnsupportedDtypeError(
-            f"`target` must have a NumPy dtype; got {target.dtype!r}."
+            f"`target` must have a NumPy dtype; got {target.dtype!r}. {_hint(target)}"
         ) from error
     check_dtype(dtype)
     chunks = regular_chunks(target)
@@ -139,6 +140,8 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
 
 def _hint(target: Any) -> str:
     """Return advice for an object that is no array."""
+    if hasattr(target, "tocsr"):
+        return "Make it dense: target.toarray(); sparse rows are read from .h5ad files."
     if hasattr(target, "to_numpy"):
         return "Convert it: target.to_numpy()."
     if hasattr(target, "keys"):
@@ -146,8 +149,13 @@ def _hint(target: Any) -> str:
     if hasattr(target, "__iter__") and not hasattr(target, "__getitem__"):
         tensors = hasattr(target, "as_numpy_iterator")
         batches = "target.as_numpy_iterator()" if tensors else "it"
+        if hasattr(target, "read"):
+            return "Pass the path of the file."
         return (
-            "It is read from its beginning only: write it to a file once, with ooc.create and "
-            f"writer.append(batch) for each batch in {batches}."
+            "Make a list of paths: sorted(target). Anything else is read from its beginning only: "
+            "write it to a file once, with ooc.create and writer.append(batch) for each batch in "
+            f"{batches}."
         )
+    if callable(target):
+        return "A function that yields elements goes to ooc.generate."
     return "Convert it with np.asarray."

@@ -4,7 +4,7 @@ The offsets are stored in a sidecar file (`oocdata.formats.sidecar`): 4,096 byte
 of rows by size), then an int64 per row and one for the end of the last row. They are read by row
 like any other array, so they take no memory, however many rows there are.
 
-A gzip file is decompressed once, to another sidecar file.
+A compressed file is decompressed once, to another sidecar file.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from oocdata.engines.byte_rows import ByteRows, Framing, size_counts
 from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source, Storage
-from oocdata.formats.gzipped import is_gzip, unpacked
+from oocdata.formats.compressed import codec_of, unpacked
 from oocdata.formats.npy import open_raw
 from oocdata.formats.sidecar import open_sidecar
 
@@ -37,14 +37,15 @@ _HEADER = 4096
 def open_rows(
     path: str, kind: str, scan: Scan, framing: Framing, described: Storage, **opened: Any
 ) -> ByteRows:
-    """Open a file of rows of varying length (`kind`, e.g. lines), plain or compressed by gzip.
+    """Open a file of rows of varying length (`kind`, e.g. lines), plain or compressed.
 
     `described` has the format and how it is read; `opened` has the arguments of `oocdata.open`
     besides the path. Raises `SourceError` if the file can't be read, or the offsets not be written.
     """
     version = FileVersion.of(path)
-    plain = unpacked(version) if is_gzip(path) else version
-    # The offsets are a sidecar file of the gzip file, so that those of old versions are removed.
+    codec = codec_of(path)
+    plain = unpacked(version, codec) if codec else version
+    # The offsets are a sidecar file of `path`, so that those of old versions are removed.
     offsets, sizes = open_sidecar(
         version, kind, read_offsets, partial(write_offsets, partial(scan, plain))
     )
@@ -52,7 +53,7 @@ def open_rows(
         described,
         path=version.path,
         layout=kind,
-        codec="none" if plain is version else f"gzip, unpacked to {plain.path}",
+        codec=f"{codec}, unpacked to {plain.path}" if codec else "none",
         stored_bytes=version.nbytes,
         files=(version,),
         opened={"target": version.path, **opened},

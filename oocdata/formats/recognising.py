@@ -6,8 +6,10 @@ Known formats that oocdata can't open raise an error that says how to convert th
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable
 from typing import IO, Literal, TypeAlias
 
@@ -17,6 +19,9 @@ from oocdata.formats.paths import is_url, open_stream, store_error_in
 __all__ = ["Format", "format_of", "picture_format", "refuse_stream"]
 
 Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr", "text", "tfrecord", "picture"]
+
+_ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
+"""Endings of the names of compressed files, with the codec."""
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NUMPY_MAGIC = b"\x93NUMPY"
@@ -57,14 +62,18 @@ _FOREIGN: dict[str, tuple[bytes | str, ...]] = {
     "a pickle, which can run any code. Load it where you trust it, and np.save the array.": (
         *(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", ".pkl", ".pickle"),
     ),
-    "JSON. If it is a reference file (kerchunk), open it through xarray (engine='kerchunk') and "
-    "pass the DataArray.": (".json",),
+    "JSON. If each line is an object, open the lines: format='text'. If it is a reference file "
+    "(kerchunk), open it through xarray (engine='kerchunk') and pass the DataArray.": (".json",),
     "an icechunk repository. Open an array of a session of it: ooc.open(zarr.open_array("
     "repository.readonly_session('main').store, path='name')).": ("refs/branch.main",),
     "a compressed file. Unpack it first, e.g. gunzip -k data.h5.gz: rows in it have no address. "
-    "Text and TFRecord in gzip are opened as they are.": (
+    "TFRecord, and text by its name or format='text', are opened in gzip, bzip2 and xz.": (
         *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
         *(".gz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz"),
+    ),
+    "a picture in HEIC, AVIF or JPEG 2000. Make it PNG or JPEG, e.g. with Pillow or ImageMagick.": (
+        *(b"    ftyphei", b"    ftypmif1", b"    ftypavif", b"\x00\x00\x00\x0cjP  "),
+        *(".heic", ".heif", ".avif", ".jp2"),
     ),
     f"a film. Decode it once, e.g. with imageio, {_WRITE}": (
         *(b"    ftyp", ".mp4", ".avi", ".mov", ".mkv"),
@@ -96,12 +105,13 @@ def format_of(path: str) -> Format:
             return "zarr"
         deeper = ("*/snapshot.metadata", "refs/branch.main")
         below = [name for pattern in deeper for name in glob.glob(pattern, root_dir=path)]
-        # JSON files are ignored: many folders have some beside their data.
-        names = [name for name in os.listdir(path) if not name.endswith(".json")]
+        # Many folders have JSON beside their data, and text in gzip is opened file by file.
+        ignored = (".json", *_ENDINGS)
+        names = [name for name in os.listdir(path) if not name.endswith(ignored)]
         _refuse_foreign(path, [*names, *below])
         raise UnknownFormatError(
             "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "
-            f"Use a glob for a directory of files: '{os.path.join(path, '*.npy')}'.",
+            f"Use a glob for a directory of files: '{os.path.join(path, _glob_in(path))}'.",
             path=path,
         )
     with open_stream(path) as (file, version):
@@ -110,24 +120,25 @@ def format_of(path: str) -> Format:
     if array_format is not None:
         return array_format
     # Not for `import oocdata`.
-    from oocdata.formats.gzipped import head_of, is_gzip
+    from oocdata.formats.compressed import codec_of, head_of
     from oocdata.formats.lines import TEXT_ENDS
     from oocdata.formats.tfrecord import is_tfrecord
 
-    gzipped = is_gzip(path)
-    first = head_of(path) if gzipped else head
+    codec = codec_of(path)
+    first = head_of(path, codec) if codec else head
     if is_tfrecord(first) or ".tfrec" in os.path.basename(path).lower():
         return "tfrecord"
     if picture_format(head):
         return "picture"
-    if head and path.lower().endswith(".gz") and not gzipped:
+    name, ending = os.path.splitext(path.lower())
+    if head and ending in _ENDINGS and not codec:
         raise UnknownFormatError(
-            f"a file named .gz must begin as gzip's do; its first bytes are {head[:8]!r}. If it is "
-            "not compressed, rename it without .gz.",
+            f"a file named {ending} must begin as {_ENDINGS[ending]}'s do; its first bytes are "
+            f"{head[:8]!r}. If it is not compressed, rename it without {ending}.",
             path=path,
         )
-    is_text = path.lower().removesuffix(".gz" if gzipped else "").endswith(TEXT_ENDS)
-    if head and not (gzipped and is_text):
+    is_text = (name if codec and ending in _ENDINGS else path.lower()).endswith(TEXT_ENDS)
+    if head and not (codec and is_text):
         _refuse_foreign(path, [path], head)
     if is_text:
         return "text"
@@ -267,6 +278,17 @@ def refuse_stream(path: str) -> None:
             "pipe, a socket or a device. Write what comes through it to a file.",
             path=path,
         )
+
+
+def _glob_in(folder: str) -> str:
+    """Return a pattern for most of the files in a folder, or in its folders."""
+    for pattern in ("*.*", "*/*.*"):
+        names = itertools.islice(glob.iglob(pattern, root_dir=folder), 1000)
+        endings = Counter(os.path.splitext(name)[1] for name in names)
+        del endings[".json"]
+        if endings:
+            return pattern[:-2] + endings.most_common(1)[0][0]
+    return "*.npy"
 
 
 def _neighbours(path: str) -> str:

@@ -126,10 +126,11 @@ def _check_heads(heads: list[bytes], first: int, version: FileVersion) -> None:
             path=version.path,
         )
     if len(wrong):
+        first_of_all = not first + int(wrong[0])
         raise DamagedChunkError(
             "the length of a record must have the checksum that was written with it; this one has "
             "another, so that no later record can be found. Copy the file again from where it came "
-            "from.",
+            "from" + ("; or, if it is no TFRecord, rename it." if first_of_all else "."),
             path=version.path,
             rows=[first + int(wrong[0])],
         )

@@ -59,7 +59,8 @@ class Interleave(IndexedOrder):
         lengths = as_array("lengths", self.lengths)
         if lengths.ndim != 1 or lengths.dtype.kind not in "iu" or not (lengths >= 0).all():
             raise ArgumentError(
-                f"`lengths` must be the whole numbers of elements of each part; got {lengths!r}."
+                f"`lengths` must be the whole numbers of elements of each part, e.g. "
+                f"view.parts.lengths; got {self.lengths!r}."
             )
         object.__setattr__(self, "lengths", lengths.astype(np.int64))
         as_count("cycle_length", self.cycle_length)

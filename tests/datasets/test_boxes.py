@@ -403,6 +403,16 @@ def test_methods_of_other_libraries_name_the_equivalent():
     for other in (ooc.zip(view, view), view.map(abs), view.windows(2)):
         with pytest.raises(AttributeError, match=r"View\.windows: make windows of Views first"):
             other.windows(2)  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"View has no method `pad`.* Ragged\.pad, for rows"):
+        view.pad(3)  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"oocdata's own is \.batches\(size\)\.to_tf\(\)"):
+        view.to_tf()  # type: ignore[attr-defined]
+    loader = view.batches(2)
+    for name in ("repeat", "prefetch", "interleave", "map"):
+        with pytest.raises(AttributeError, match=f"Loader has no method `{name}`; oocdata's own"):
+            getattr(loader, name)
+    with pytest.raises(AttributeError, match="'Loader' object has no attribute 'nothing'"):
+        loader.nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize("mapped", [False, True])

@@ -200,7 +200,7 @@ def test_a_damaged_row_is_named(tmp_path: Path) -> None:
         file.truncate(128 + VALUES[:-1].nbytes)
     with pytest.raises(SourceError, match=r"values\.npy"):
         rows.take([3, 199])
-    wrong = ooc.ragged(np.arange(15), [0, 9, 5, 20])
+    wrong = ooc.ragged(np.arange(15), ooc.open(np.array([0, 9, 5, 20])))
     with pytest.raises(SourceError, match=r"say places 9 to 5.*rows 1, 2"):
         wrong.take([0, 1, 2])
 

@@ -132,9 +132,28 @@ def test_invalid_lengths_and_values() -> None:
         ooc.ragged(ooc.open(np.arange(15))[::2], lengths=[8])
     with pytest.raises(IndexError):
         rows[6]
-    wrong = ooc.ragged(np.arange(15), [0, 9, 5, 20])
-    with pytest.raises(SourceError, match=r"say places 9 to 5.*rows 1, 2"):
-        wrong.pad(9, cut=True).take([0, 1, 2])
+    with pytest.raises(ArgumentError, match=r"must be a whole number of at least 1; got 'x'"):
+        rows.pad("x")  # type: ignore[arg-type]
+    assert rows.pad(np.array([4, 7])).bounds == (4, 7)
+
+
+@pytest.mark.parametrize(
+    ("offsets", "place"),
+    [
+        ([0, 9, 5, 15], "row 1 would begin at 9 and end at 5"),
+        ([0, 9, 20], "row 1 would begin at 9 and end at 20"),
+        ([-1, 9, 15], "row 0 would begin at -1"),
+        (np.array([3, 2, 3, 7], "u1"), r"row 0 .* pass lengths=…"),
+    ],
+    ids=str,
+)
+def test_offsets_that_do_not_ascend(offsets: Any, place: str, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=f"`offsets` must ascend.*{place}"):
+        ooc.ragged(np.arange(15), offsets)
+    np.save(tmp_path / "offsets.npy", offsets)
+    rows = ooc.ragged(np.arange(15), tmp_path / "offsets.npy")  # nothing is read yet
+    with pytest.raises(SourceError, match="their offsets say places"):
+        rows.pad(9, cut=True).take(np.arange(len(rows)))
 
 
 def test_a_field_of_rows() -> None:

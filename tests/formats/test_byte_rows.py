@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import lzma
 import os
 import pickle
 import subprocess
@@ -38,7 +39,7 @@ from oocdata.errors import (
     UnknownFormatError,
     UnsupportedDtypeError,
 )
-from oocdata.formats import gzipped, lines, sidecar
+from oocdata.formats import compressed, lines, sidecar
 from oocdata.formats.offsets import read_offsets, write_offsets
 from oocdata.formats.sidecar import open_sidecar
 from oocdata.frontends.examples import ParseExamples
@@ -174,6 +175,32 @@ class TestRows:
         assert next(iter(upper.batches(4).to_tf())).dtype == tf.string
         with pytest.raises(MapError, match=r"or of bytes as objects.*\.encode"):
             view.map(lambda batch: np.array([None] * len(batch), object))[0]
+
+    @pytest.mark.parametrize(
+        ("function", "advised"),
+        [
+            (lambda batch: np.array(list(batch)), lambda array: array.astype(object)),
+            (
+                lambda batch: np.array([row.decode() for row in batch]),
+                lambda array: np.char.encode(array).astype(object),
+            ),
+        ],
+        ids=["bytes", "str"],
+    )
+    def test_arrays_of_text_of_different_lengths(
+        self, tmp_path: Path, function: Any, advised: Any
+    ) -> None:
+        """The advice must not cut text to the length of the spec, as `.astype` would."""
+        write_text(tmp_path / "a.txt", [b"a", b"longer"])
+        view = ooc.open(tmp_path / "a.txt")
+        with pytest.raises(MapError, match=r"Return text of different lengths as bytes: array"):
+            view.map(function).take([0, 1])
+        assert view.map(lambda batch: advised(function(batch))).take([0, 1]).tolist() == [
+            b"a",
+            b"longer",
+        ]
+        with pytest.raises(MapError, match=r"Make an array of a list: np\.array"):
+            view.map(lambda batch: [row.decode() for row in batch]).take([0, 1])
 
     def test_several_files_are_one_array(self, store: Callable[..., str], tmp_path: Path) -> None:
         paths = [store(numbered(count), folder) for folder, count in [("2", 5), ("10", 3)]]
@@ -446,17 +473,21 @@ class TestOffsets:
         assert calls == [3]  # places of rows 4 to 6, of row 2, of rows 9 and 10
 
 
-@pytest.fixture
-def packed(store: Callable[..., str]) -> Callable[[list[bytes]], str]:
-    """Return a function that writes gzip files of several members."""
+COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+
+
+@pytest.fixture(params=COMPRESS)
+def packed(request: pytest.FixtureRequest, store: Callable[..., str]) -> Callable[..., str]:
+    """Return a function that writes compressed files of several members."""
+    ending, compress = request.param, COMPRESS[request.param]
 
     def stored(rows: list[bytes], after: bytes = bytes(7)) -> str:  # padding, as on tapes
         path = store(rows)
         data, half = Path(path).read_bytes(), os.path.getsize(path) // 2
         Path(path).unlink()
-        members = gzip.compress(data[:half]) + gzip.compress(data[half:])
-        Path(f"{path}.gz").write_bytes(members + after)
-        return f"{path}.gz"
+        members = compress(data[:half]) + compress(data[half:])
+        Path(f"{path}.{ending}").write_bytes(members + after)
+        return f"{path}.{ending}"
 
     return stored
 
@@ -465,7 +496,7 @@ class TestCompressed:
     def test_any_rows_in_any_order(
         self, packed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(gzipped, "_BLOCK", 100)
+        monkeypatch.setattr(compressed, "_BLOCK", 100)
         rows = numbered(300)
         path = packed(rows)
         view = ooc.open(path)
@@ -477,6 +508,7 @@ class TestCompressed:
         assert ooc.check(view).findings == ()
         assert [source.storage().path for source in view.sources()] == [path]
 
+    @pytest.mark.parametrize("packed", ["gz"], indirect=True)
     def test_as_tensorflow_reads_them(self, packed: Callable[..., str]) -> None:
         path = packed(numbered(50), b"")
         kind = tf.data.TFRecordDataset if "tfrecord" in path else tf.data.TextLineDataset
@@ -486,8 +518,8 @@ class TestCompressed:
     def test_unpacked_once_for_each_version(
         self, packed: Callable[..., str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        calls, real = [], gzipped._unpack
-        monkeypatch.setattr(gzipped, "_unpack", lambda *given: calls.append(1) or real(*given))
+        calls, real = [], compressed._unpack
+        monkeypatch.setattr(compressed, "_unpack", lambda *given: calls.append(1) or real(*given))
         path = packed(numbered(9))
         for _ in range(3):
             assert len(ooc.open(path)) == 9
@@ -503,10 +535,12 @@ class TestCompressed:
     @pytest.mark.parametrize(
         ("damage", "kind", "rule"),
         [
-            (lambda data: data[:-40], TruncatedFileError, "end as gzip's do"),
+            (lambda data: data[:-40], TruncatedFileError, "must end with a whole"),
             (lambda data: data[:50] + b"\xff\xff" + data[52:], DamagedChunkError, "must unpack"),
+            (lambda data: data[:-7] + data[:4], TruncatedFileError, "must end with a whole"),
+            (lambda data: data[:-7] + b"noise", DamagedChunkError, "must unpack"),
         ],
-        ids=["cut short", "flipped bits"],
+        ids=["cut short", "flipped bits", "cut within a header", "damaged header"],
     )
     def test_damaged(
         self, packed: Callable[..., str], damage: Any, kind: type[Exception], rule: str
@@ -526,7 +560,7 @@ class TestCompressed:
             raise OSError(28, "No space left on device")
 
         path = packed(numbered(300))
-        monkeypatch.setattr(gzipped, "_unpack", full)
+        monkeypatch.setattr(compressed, "_unpack", full)
         with pytest.raises(SourceError, match=r"neither could be written.*No space left"):
             ooc.open(path)
 
@@ -537,23 +571,37 @@ class TestCompressed:
         assert len(ooc.open(path)) == 9
         assert not left.exists()
 
-    def test_said_to_be_text(self, tmp_path: Path) -> None:
-        (tmp_path / "part-0").write_bytes(gzip.compress(b"one\ntwo"))
+    @pytest.mark.parametrize("compress", COMPRESS.values(), ids=COMPRESS)
+    def test_said_to_be_text(self, tmp_path: Path, compress: Callable[..., bytes]) -> None:
+        (tmp_path / "part-0").write_bytes(compress(b"one\ntwo"))
         assert ooc.open(tmp_path / "part-0", format="text")[1] == b"two"
 
-    @pytest.mark.parametrize("name", ["a.npy.gz", "a.txt.bz2", "a.jsonl.zst"])
-    def test_others_are_not(self, tmp_path: Path, name: str) -> None:
-        made = {
-            ".gz": gzip.compress(b"one"),
-            "bz2": bz2.compress(b"one"),
-            "zst": b"\x28\xb5\x2f\xfd",
-        }
-        (tmp_path / name).write_bytes(made[name[-3:]])
+    @pytest.mark.parametrize("ending", COMPRESS)
+    def test_plain_text_named_so(self, tmp_path: Path, ending: str) -> None:
+        (tmp_path / f"a.txt.{ending}").write_bytes(b"one\ntwo")
+        with pytest.raises(UnknownFormatError, match=f"named .{ending} must begin as"):
+            ooc.open(tmp_path / f"a.txt.{ending}")
+
+    @pytest.mark.parametrize("name", ["a.npy.gz", "a.npy.bz2", "a.npy.xz"])
+    def test_arrays_are_not(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name).write_bytes(COMPRESS[name.rpartition(".")[2]](b"one"))
         with pytest.raises(UnknownFormatError, match="Unpack it first"):
             ooc.open(tmp_path / name)
 
+    @pytest.mark.parametrize("options", [{}, {"format": "text"}], ids=str)
+    def test_other_ways_are_not(self, tmp_path: Path, options: dict[str, Any]) -> None:
+        (tmp_path / "a.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd and more")
+        with pytest.raises(UnknownFormatError, match="Unpack it first"):
+            ooc.open(tmp_path / "a.jsonl.zst", **options)
+
 
 class TestRecords:
+    def test_what_is_no_record(self, tmp_path: Path) -> None:
+        (tmp_path / "a.tfrecord").write_bytes(b"a text that was named so\n")
+        with pytest.raises(DamagedChunkError, match=r"if it is no TFRecord, rename it\.") as raised:
+            ooc.open(tmp_path / "a.tfrecord")
+        assert raised.value.rows == (0,)
+
     def test_a_damaged_record_is_named(self, tmp_path: Path) -> None:
         path = tmp_path / "a.tfrecord"
         write_records(path, ROWS)

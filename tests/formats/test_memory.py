@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.sparse
 from boxes import check_boxes
 from hypothesis import given
 from hypothesis import strategies as st
@@ -400,6 +401,15 @@ def test_objects_that_are_not_arrays(target: Any):
         UnknownFormatError, match=rf"`target` must be .* got {type(target).__name__}"
     ):
         open_object(target)
+
+
+def test_sparse_matrices_and_texts_are_refused_with_a_hint():
+    """They had the shape, dtype and slicing of an array, or were called a pickle."""
+    for make in (scipy.sparse.csr_matrix, scipy.sparse.coo_array):
+        with pytest.raises(UnknownFormatError, match=r"Make it dense: target\.toarray\(\)"):
+            open_object(make(np.eye(3)))
+    with pytest.raises(UnsupportedDtypeError, match=r"array of objects.*array\.astype\(str\)"):
+        open_array(np.array(["a", "longer"], object))
 
 
 def test_a_dtype_that_numpy_does_not_know():

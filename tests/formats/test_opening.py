@@ -219,6 +219,23 @@ def test_a_folder_that_is_not_zarr(tmp_path: Path):
     (tmp_path / "meta.json").write_text("{}")  # does not make the folder one of JSON
     with pytest.raises(UnknownFormatError, match=rf"must be a Zarr .*glob.*'{tmp_path}/\*\.npy'"):
         ooc.open(tmp_path)
+    pictures = tmp_path / "train" / "cat"
+    pictures.mkdir(parents=True)
+    for name in ("1.jpg", "2.jpg", "readme.txt"):
+        (pictures / name).write_bytes(b"")
+    with pytest.raises(UnknownFormatError, match=r"Use a glob .*train/\*/\*\.jpg'"):
+        ooc.open(tmp_path / "train")
+    (pictures / "notes.gz").write_bytes(b"")  # nor one of compressed files
+    with pytest.raises(UnknownFormatError, match=r"Use a glob .*train/cat/\*\.jpg'"):
+        ooc.open(pictures)
+
+
+def test_paths_that_are_no_list(tmp_path: Path):
+    path, _ = store(tmp_path, "npy")
+    with pytest.raises(UnknownFormatError, match=r"got generator\. Make a list of paths: sorted"):
+        ooc.open(tmp_path.glob("*.npy"))
+    with open(path, "rb") as file, pytest.raises(UnknownFormatError, match="Pass the path of the"):
+        ooc.open(file)
 
 
 @pytest.mark.parametrize("options", [{}, {"dtype": "u1", "shape": (-1,)}], ids=["known", "raw"])

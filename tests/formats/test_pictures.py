@@ -488,6 +488,50 @@ WRONG: dict[str, tuple[bytes, type[Exception], str]] = {
 }
 
 
+@pytest.mark.parametrize(("place", "number"), [(18, 4_849_714), (18, 90), (22, 60), (22, -60)])
+@pytest.mark.parametrize("options", [None, ooc.Pictures(channels=1)], ids=["stored", "converted"])
+def test_a_bmp_without_the_rows_of_its_header(
+    tmp_path: Path, place: int, number: int, options: ooc.Pictures | None
+) -> None:
+    """Its decoder delivered other memory, or ended the process (imagecodecs 2026.3)."""
+    data = bytearray(encoded(drawn(1, (40, 50, 3)), "BMP"))
+    data[place : place + 4] = number.to_bytes(4, "little", signed=True)
+    (tmp_path / "a.bmp").write_bytes(data)
+    with pytest.raises(TruncatedFileError, match="as its header says") as caught:
+        ooc.open(tmp_path / "a.bmp", pictures=options)
+    assert caught.value.path == str(tmp_path / "a.bmp")
+
+
+def test_a_header_of_more_than_memory_holds(tmp_path: Path) -> None:
+    data = bytearray(tiff(drawn(1, (40, 50, 3))))
+    at = data.index(struct.pack("<HHI", 256, 4, 1)) + 8
+    data[at : at + 4] = (2**32 - 2).to_bytes(4, "little")  # the width
+    (tmp_path / "a.tif").write_bytes(data)
+    with pytest.raises(DamagedChunkError, match="to more than memory holds") as caught:
+        ooc.open(tmp_path / "a.tif")
+    assert caught.value.path == str(tmp_path / "a.tif")
+
+
+@pytest.mark.parametrize("options", [{}, {"filter": "box"}, {"antialias": False}], ids=str)
+@pytest.mark.parametrize("orientation", [1, 6])
+def test_a_tiff_of_either_byte_order(
+    tmp_path: Path, options: dict[str, Any], orientation: int
+) -> None:
+    """Pillow 13 mixes up bytes when it resizes or converts big-endian numbers."""
+    numbers = drawn(5, (20, 30)).astype(np.uint16) * 257 - 3
+    for name, order in (("little", "<u2"), ("big", ">u2")):
+        data = encoded(numbers.astype(order), "TIFF", tiffinfo={274: orientation})
+        assert data[:2] == (b"MM" if name == "big" else b"II")
+        (tmp_path / f"{name}.tif").write_bytes(data)
+    for wanted in (ooc.Pictures(), ooc.Pictures(size=(7, 9), **options)):
+        little, big = (
+            ooc.open(tmp_path / f"{name}.tif", pictures=wanted)[0] for name in ("little", "big")
+        )
+        assert big.dtype == np.dtype("=u2")
+        assert_array_equal(big, little)
+    assert_array_equal(ooc.open(tmp_path / "big.tif")[0], numbers)
+
+
 def test_the_reason_has_no_address_in_memory(tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(PNG[:30])
     with pytest.raises(DamagedChunkError, match=r"; cannot identify image file\. It was"):
@@ -744,6 +788,23 @@ def test_a_picture_too_large_to_be_resized(tmp_path: Path) -> None:
         assert caught.value.path == str(tmp_path / "1.png")
         ooc.set_memory(int(str(caught.value).partition("set_memory(")[2].partition(")")[0]))
         assert view[1].shape == (4, 4, 3)
+    finally:
+        ooc.set_memory(before)
+
+
+@pytest.mark.parametrize("name", ["crop", "reduced", "indices", "antialias"])
+def test_options_that_are_no_flags(name: str) -> None:
+    with pytest.raises(ArgumentError, match=f"`{name}` must be True or False; got 'no'"):
+        ooc.Pictures(size=(4, 4), **{name: "no"})  # type: ignore[arg-type]
+
+
+def test_a_size_that_takes_too_much_memory(tmp_path: Path) -> None:
+    Image.new("RGB", (4, 4)).save(tmp_path / "a.png")
+    before = ooc.memory_limit()
+    try:
+        ooc.set_memory(1 << 20)
+        with pytest.raises(SourceError, match=r"at most 262144 bytes.*ooc\.set_memory"):
+            ooc.open(tmp_path / "a.png", pictures=ooc.Pictures(size=(400, 400)))
     finally:
         ooc.set_memory(before)
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 import oocdata as ooc
-from oocdata.errors import ArgumentError, EmptyError, MapError, WorkerError
+from oocdata.errors import ArgumentError, EmptyError, MapError, UnknownFormatError, WorkerError
 from oocdata.memory import account
 from oocdata.reading.merged import Merged
 from oocdata.reading.workers.pool import TASKS
@@ -325,6 +325,15 @@ def test_methods_that_need_numbered_elements(name: str) -> None:
             getattr(one, name)
         with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
             _ = one.nothing  # type: ignore[union-attr]
+    with pytest.raises(AttributeError, match=r"Call \.batches\(size\) first: .*\.to_tf\(\)"):
+        _ = made.to_tf  # type: ignore[attr-defined]
+
+
+def test_single_numbers_where_batches_are_expected() -> None:
+    with pytest.raises(MapError, match=r"with batched=True; it yielded \(\) int64\. Leave out"):
+        list(ooc.generate(lambda: iter([7, 8]), batched=True, workers=0).batches(2))
+    with pytest.raises(UnknownFormatError, match=r"goes to ooc\.generate"):
+        ooc.open(lambda: iter([7, 8]))
 
 
 def test_an_object_that_cannot_be_pickled_is_named() -> None:

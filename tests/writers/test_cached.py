@@ -400,6 +400,30 @@ def test_globals_that_were_edited(name: str, frames: ooc.View, tmp_path: Path) -
     del sys.modules["edited_since"]
 
 
+LOOPS = """
+looped = [2]
+looped.append(looped)
+named = {"by": 2}
+named["self"] = (named, looped)
+
+def of_list(x):
+    return x * looped[0]
+
+def of_dict(x):
+    return x * named["by"]
+"""
+
+
+@pytest.mark.parametrize("name", ["of_list", "of_dict"])
+def test_globals_that_contain_themselves(name: str, frames: ooc.View, tmp_path: Path) -> None:
+    for factor in (2, 6, 2):
+        fn = getattr(module(LOOPS.replace("2", str(factor))), name)
+        cached = frames.map(fn).cache(tmp_path / "cache")
+        assert cached[7].tolist() == [21 * factor, 22 * factor, 23 * factor]
+    assert len(os.listdir(tmp_path / "cache")) == 2
+    del sys.modules["edited_since"]
+
+
 OBJECTS = """
 import array, enum, fractions, functools, collections, datetime, pathlib
 import numpy as np

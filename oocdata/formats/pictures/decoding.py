@@ -24,16 +24,14 @@ from oocdata.errors import (
     DamagedChunkError,
     MissingDependencyError,
     SourceError,
-    TruncatedFileError,
-    UnknownFormatError,
     UnsupportedDtypeError,
     needed,
 )
 from oocdata.formats.codecs import codecs
+from oocdata.formats.pictures.checking import format_of_bytes
 from oocdata.formats.pictures.options import Pictures
-from oocdata.formats.recognising import picture_format
 
-__all__ = ["Room", "decode_converted", "decode_stored", "format_of_bytes", "shape_from_header"]
+__all__ = ["Room", "decode_converted", "decode_stored", "shape_from_header"]
 
 Room = Callable[[int], AbstractContextManager[None]]
 """Counts bytes of scratch memory during a block."""
@@ -45,8 +43,6 @@ _DECODERS = {
 
 _BAND_BYTES = 256 << 10
 """Bytes of each of four arrays in `_interpolate`, which together fit in the processor's cache."""
-
-_END_OF_IMAGE, _START_OF_SCAN = b"\xff\xd9", 0xDA
 
 _ORIENTATION = 274
 """The tag of TIFF 6.0."""
@@ -61,23 +57,6 @@ _MORE_BYTES = {"WEBP": 8}
 """Bytes a pixel that Pillow takes in addition to its picture: libwebp's picture, and a copy."""
 
 
-def format_of_bytes(data: bytes) -> str:
-    """Return the format of a picture file; raise unless it holds one complete picture."""
-    if not data:
-        raise TruncatedFileError("a row must hold a picture; it is empty.")
-    found = picture_format(data[:16])
-    if not found:
-        raise UnknownFormatError(
-            f"a row must be a picture ({', '.join(_DECODERS)}); its first bytes are {data[:8]!r}. "
-            "Leave it out of the files, or of the view: `filter`."
-        )
-    if found == "JPEG":
-        _check_ended(data)
-    if found == "TIFF":
-        _check_single(data)
-    return found
-
-
 def decode_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> NDArray[Any]:
     """Decode a picture as it is stored, into `out` if that is given.
 
@@ -90,8 +69,13 @@ def decode_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> ND
         options["out"] = out
     try:
         found: NDArray[Any] = getattr(codecs(), _DECODERS[kind])(data, **options)
-    except (MissingDependencyError, MemoryError):
+    except MissingDependencyError:
         raise
+    except MemoryError as error:
+        if "out" in options:
+            raise
+        reason = ValueError("it says that it decodes to more than memory holds")
+        raise damaged(kind, reason) from error
     except ImportError as error:
         raise MissingDependencyError(
             f"{kind} needs a part of imagecodecs that can't be imported here; {error}."
@@ -114,50 +98,6 @@ def damaged(kind: str, error: Exception) -> DamagedChunkError:
         f"a row must decode as {kind}; {reason}. It was cut short or damaged after it was "
         "written. Copy it again from where it came from, or leave its row out: `filter`."
     )
-
-
-def _check_ended(data: bytes) -> None:
-    """Raise if a JPEG has no end: its decoder would fill missing rows with grey.
-
-    Source: ITU-T T.81, B.1.1: segments have a length, until the first scan begins.
-    """
-    place = 2
-    while place + 4 <= len(data) and data[place] == 0xFF:
-        marker = data[place + 1]
-        if marker == _START_OF_SCAN:
-            break
-        filled = marker == 0xFF  # fill bytes before a marker
-        place += 1 if filled else 2 + int.from_bytes(data[place + 2 : place + 4], "big")
-    if data.rfind(_END_OF_IMAGE) < place:
-        raise TruncatedFileError(
-            f"a JPEG must have an end; this one stops after {len(data)} bytes. It was cut short."
-        )
-
-
-def _check_single(data: bytes) -> None:
-    """Raise if a TIFF has a second page, unless that is a smaller copy or a mask of the first.
-
-    Source: TIFF 6.0, section 2, and BigTIFF: tag 254 says what a page is.
-    """
-    order: Any = "little" if data[:2] == b"II" else "big"
-    big = int.from_bytes(data[2:4], order) == 43
-    wide, number, entry = (8, 8, 20) if big else (4, 2, 12)
-
-    def at(place: int, length: int) -> int:
-        return int.from_bytes(data[place : place + length], order)
-
-    first = at(8 if big else 4, wide)
-    second = at(first + number + entry * at(first, number), wide)
-    if not 0 < second < len(data):
-        return
-    tags = range(second + number, second + number + entry * min(at(second, number), 64), entry)
-    kinds = [at(place + entry - wide, 4) for place in tags if at(place, 2) == 254]
-    if not any(kind & 0b101 for kind in kinds):
-        raise UnsupportedDtypeError(
-            "a row must hold one picture; this TIFF has several pages. If it is a file that is not "
-            "compressed, open the array of tifffile.memmap(path), which is read from the file; "
-            "else read it page by page and write the elements with ooc.create."
-        )
 
 
 # Resizing and converting, by Pillow.
@@ -194,7 +134,7 @@ def decode_converted(data: bytes, options: Pictures, room: Room) -> NDArray[Any]
                 if kind == "TIFF":
                     image = _undo_orientation(image, library)
                 if mode != image.mode:
-                    stored, image = image, image.convert(mode)
+                    stored, image = image, _converted(image, mode, library)
                     stored.close()
                 pixels = _resized(image, options, library)
                 image.close()  # frees its memory before other threads may use it
@@ -213,6 +153,13 @@ def _undo_orientation(image: Any, library: Any) -> Any:
     stored = image.transpose(getattr(library.Transpose, how))
     image.close()
     return stored
+
+
+def _converted(image: Any, mode: str, library: Any) -> Any:
+    """Return a picture in another mode of Pillow."""
+    if mode == "I;16":  # of big-endian numbers Pillow would mix up the bytes
+        return library.fromarray(np.asarray(image).astype("<u2"))
+    return image.convert(mode)
 
 
 def _resized(image: Any, options: Pictures, library: Any) -> NDArray[Any]:
@@ -308,7 +255,7 @@ def _natural(image: Any) -> str:
     """Return the simplest mode of Pillow that shows a picture without loss."""
     stored: str = image.mode
     if stored == "F" or stored.startswith("I"):  # more than 8 bits, grey
-        return stored
+        return "I;16" if stored.startswith("I;16") else stored
     grey = stored in ("1", "L", "LA")
     return ("L" if grey else "RGB") + ("A" if image.has_transparency_data else "")
 
@@ -325,14 +272,17 @@ def _scratch_bytes(image: Any, mode: str, options: Pictures) -> int:
     decoded, copied = _pixel_bytes(image.mode), _pixel_bytes(mode) if is_copied else 0
     # The coefficients of all scans, 2 bytes each, are freed before the picture is converted.
     extra = 6 if image.info.get("progressive") else _MORE_BYTES.get(image.format, 0)
-    if options.size is not None and options.antialias:
-        half_resized = options.size[1] * height * 4
-        return int(width * height * (decoded + max(extra, copied)) + half_resized)
     whole = int(width * height * (decoded + max(extra, copied + _pixel_bytes(mode))))
     if options.size is None:
         return whole
     tall, wide = options.size
-    return whole + tall * wide * _pixel_bytes(mode) + 4 * _BAND_BYTES
+    resized = tall * wide * _pixel_bytes(mode)
+    if not options.antialias:
+        return whole + resized + 4 * _BAND_BYTES
+    # Pillow's result is copied to bytes, in parts and then as a whole.
+    half_resized = wide * height * 4
+    whole = int(width * height * (decoded + max(extra, copied)))
+    return int(whole + resized + max(half_resized, 2 * resized))
 
 
 def _pixel_bytes(mode: str) -> int:

@@ -6,6 +6,7 @@ import operator
 from dataclasses import dataclass, fields
 
 from oocdata.errors import ArgumentError
+from oocdata.index import as_flag
 
 __all__ = ["FILTERS", "Pictures"]
 
@@ -69,6 +70,8 @@ class Pictures:
     antialias: bool = True
 
     def __post_init__(self) -> None:
+        for name in ("crop", "reduced", "indices", "antialias"):
+            as_flag(name, getattr(self, name))
         if self.size is not None:
             object.__setattr__(self, "size", _height_and_width(self.size))
         if self.filter not in FILTERS:

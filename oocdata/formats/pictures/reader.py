@@ -22,11 +22,11 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.decoding import scratch
 from oocdata.engines.source import Source, Storage, check_dtype
 from oocdata.errors import EmptyError, MismatchedPartsError, SourceError, UnsupportedDtypeError
+from oocdata.formats.pictures.checking import format_of_bytes
 from oocdata.formats.pictures.decoding import (
     damaged,
     decode_converted,
     decode_stored,
-    format_of_bytes,
     shape_from_header,
 )
 from oocdata.formats.pictures.options import Pictures
