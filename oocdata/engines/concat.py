@@ -289,10 +289,6 @@ class Concat(WithStorage):
             yield reader, np.flatnonzero(numbers == number)
 
     def _shares(self, owners: Ints, within: Ints) -> Iterator[tuple[Source, Ints, Ints]]:
-        if len(self.parts) == 1 or len(owners) == 1:
-            owner = int(owners[0]) if len(owners) else 0
-            yield self.parts[owner], np.arange(len(owners)), within
-            return
         order = owners.argsort(kind="stable")
         ordered = owners[order]
         borders = (ordered[1:] != ordered[:-1]).nonzero()[0] + 1
