@@ -370,8 +370,8 @@ class Chunked:
             )
             if pin is not None:
                 with pin:
-                    slots = pin.slots[None]
-                    take_rows(plan, plan.columns, pin.memory, slots, None, rows, out, targets)
+                    rows += pin.slots * plan.rows
+                    take_rows(plan, plan.columns, pin.memory, rows[None], out, targets)
                 return
         self._read_columns(plan, numbers, rows, out, targets)
 
@@ -427,8 +427,9 @@ class Chunked:
                 columns = plan.columns[first : first + few]
                 chunks = (plan.numbers[first : first + few, None] + group).ravel()
                 with self._pin(chunks) as pin:
-                    slots = pin.slots.reshape(-1, len(group))
-                    take_rows(plan, columns, pin.memory, slots, which, rows[points], out, places)
+                    slots = pin.slots.reshape(-1, len(group))[:, which]
+                    at = slots * plan.rows + rows[points]
+                    take_rows(plan, columns, pin.memory, at, out, places)
 
     # Gather by items.
 

@@ -45,8 +45,8 @@ def read_to(
     """Write ``out[places[i]] = the box at origins[i]``; `places` ascend.
 
     Sources that can write boxes to any positions have a method `read_to`, which saves a copy:
-    shuffled rows of 64 KB of 8 files, in cached chunks or of different layouts, take 1 / 1.5 of the
-    processor time by NumPy iteration.
+    shuffled rows of 64 KB of 8 files in uncompressed chunks take 1 / 1.5 of the processor time by
+    NumPy iteration.
     """
     if out.size == 0 or len(places) == 0:
         return

@@ -26,7 +26,7 @@ from oocdata.engines.strided import Strided
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
-__all__ = ["UniformChunks", "UniformFiles", "read_files", "readers_of_several"]
+__all__ = ["UniformChunks", "UniformFiles", "read_files", "readers_of_several", "similar"]
 
 Ints = NDArray[np.int64]
 
@@ -159,7 +159,7 @@ class UniformChunks:
     """
 
     def __init__(self, parts: Sequence[Chunked]) -> None:
-        units, counts = np.array([part.chunk_shape[0] for part in parts]), _grid_lengths(parts)
+        units, counts = _grids(parts)
         self.chunk_shape = (int(units.max()), *parts[0].chunk_shape[1:])
         # A single chunk, as of a short last file, may be shorter: no box crosses its end.
         self._units = np.where(counts == 1, units.max(), units)
@@ -236,7 +236,7 @@ class _Readers:
     @cached_property
     def _ends(self) -> Ints:
         """Place along axis 0 of the grid where each array ends."""
-        ends: Ints = np.cumsum(_grid_lengths(self.parts))
+        ends: Ints = np.cumsum(_grids(self.parts)[1])
         return ends
 
     def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
@@ -266,7 +266,11 @@ def readers_of_several(
         plain = type(part) is Strided and part.chunk_offsets is None
         if plain and isinstance(part.file, OpenFile):
             files.setdefault((part.stored, part.strides), []).append(number)
-    groups = [group for numbers in chunked.values() for group in _similar(several, numbers)]
+    groups = [
+        [numbers[place] for place in group]
+        for numbers in chunked.values()
+        for group in similar(*_grids([several[number] for number in numbers]))
+    ]
     return [
         (kind([several[number] for number in numbers]), numbers)
         for kind, found in ((UniformFiles, files.values()), (UniformChunks, groups))
@@ -275,18 +279,28 @@ def readers_of_several(
     ]
 
 
-def _similar(parts: Sequence[Chunked], numbers: Sequence[int]) -> Iterator[list[int]]:
-    """Yield groups of arrays for which slots of the longest chunk are not too long."""
-    left = sorted(numbers, key=lambda number: -parts[number].chunk_shape[0])
-    while left:
-        units = np.array([parts[number].chunk_shape[0] for number in left])
-        counts = _grid_lengths([parts[number] for number in left])
-        slots = units[0] * counts.cumsum()
-        fits = int((slots <= _MOST_PADDED * (units * counts).cumsum()).sum())
-        yield sorted(left[:fits])
+def similar(lengths: Ints, counts: Ints) -> Iterator[list[int]]:
+    """Yield groups of arrays whose longest chunk is not much longer than the average.
+
+    Parameters
+    ----------
+    lengths, counts : ndarray of int64, shape (arrays,)
+        Length of the chunks of each array along axis 0, and their number.
+
+    Examples
+    --------
+    >>> list(similar(np.array([100, 2, 80, 90]), np.array([1, 1, 1, 1])))
+    [[0, 2, 3], [1]]
+    """
+    left = np.argsort(-lengths, kind="stable")
+    while len(left):
+        slots = lengths[left[0]] * counts[left].cumsum()
+        fits = int((slots <= _MOST_PADDED * (lengths * counts)[left].cumsum()).sum())
+        yield sorted(left[:fits].tolist())
         left = left[fits:]
 
 
-def _grid_lengths(parts: Sequence[Chunked]) -> Ints:
-    """Return the number of chunks of each array along axis 0."""
-    return np.array([-(-part.shape[0] // part.chunk_shape[0]) for part in parts])
+def _grids(parts: Sequence[Chunked]) -> tuple[Ints, Ints]:
+    """Return the length of each array's chunks along axis 0, and their number."""
+    units = np.array([part.chunk_shape[0] for part in parts])
+    return units, np.array([-(-part.shape[0] // part.chunk_shape[0]) for part in parts])

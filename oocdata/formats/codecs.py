@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.buffers import empty
 
-__all__ = ["ReadBuffer", "chunk_grid", "codecs", "decompress", "write_chunk"]
+__all__ = ["chunk_grid", "codecs", "decompress", "write_chunk"]
 
 _BLOSC_HEADER_BYTES = 16
 
@@ -113,31 +113,6 @@ def chunk_grid(shape: tuple[int, ...], chunk_shape: tuple[int, ...]) -> tuple[in
     (3, 1)
     """
     return tuple(-(-length // step) for length, step in zip(shape, chunk_shape, strict=True))
-
-
-class ReadBuffer:
-    """A buffer for the stored bytes of one chunk at a time: each call reuses it.
-
-    With memory from the pool for each chunk, an epoch of shards of zstd chunks of 16 KiB takes 1.2
-    times the CPU time.
-
-    Examples
-    --------
-    >>> buffer = ReadBuffer()
-    >>> len(buffer(100)), len(buffer(7))
-    (100, 7)
-    """
-
-    def __init__(self) -> None:
-        self._block = memoryview(b"")
-
-    def __call__(self, nbytes: int) -> memoryview:
-        """Return `nbytes` bytes of uninitialised memory."""
-        if len(self._block) < nbytes:
-            self._block = memoryview(b"")  # freed first, so that there is one block at a time
-            # Chunks differ in length. Blocks of a power of two can be reused by the pool.
-            self._block = empty((1 << (nbytes - 1).bit_length(),), np.uint8).data
-        return self._block[:nbytes]
 
 
 def write_chunk(

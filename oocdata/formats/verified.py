@@ -47,6 +47,7 @@ class Verified(Wrapped):
         if out.size == 0:
             return
         axis, unit = self.axis, self.unit_rows
+        # Rows of 8 KB take 1 / 2 of the processor's time so, by NumPy iteration.
         if unit == 1 and out.dtype == self.dtype and extent == self._whole:
             self.source.read(origins, extent, out)
             self._compare(origins[:, axis], checksums_of(np.moveaxis(out, 1 + axis, 1), 1))

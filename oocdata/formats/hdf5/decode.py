@@ -37,7 +37,7 @@ _BLOSC_FLAGS = 0x01 | 0x10 | 1 << 5
 _BLOSC_ITEM = 255
 """Largest element in bytes that Blosc shuffles."""
 
-_TILE_BYTES = 1 << 20
+_TILE_BYTES = 1 << 18
 """Bytes that are unshuffled at a time, since Blosc takes three times as much scratch memory."""
 
 
@@ -78,28 +78,20 @@ class ChunkDecoder:
             write_chunk(out, self.stored, self.chunk_shape, partial(self._undo, data, []))
 
     def _undo(self, data: Any, filters: list[int], target: NDArray[np.uint8]) -> None:
-        """Undo filters in reverse order, the last of them into `target` where that is possible.
-
-        Data to be unshuffled are decompressed into a `frame`, with room for a header before them.
-        """
-        frame, applied = None, list(filters)
+        """Undo filters in reverse order, the last of them into `target` where that is possible."""
+        applied = list(filters)
         while applied:
             number = applied.pop()
+            out = None if applied else target
             if number == FLETCHER32:
-                data, frame = _checked(data), None
+                data = _checked(data)
             elif number == SHUFFLE:
-                frame = _framed(data) if frame is None else frame
-                data = target if not applied else empty((len(memoryview(data)),), np.uint8)
-                _unshuffle(frame, self.stored.itemsize, data)
-                frame = None
-            elif not applied:
-                data = decompress(_CODECS[number], data, target)
-            elif set(applied) <= {SHUFFLE, FLETCHER32}:  # so the decoded length is known
-                length = len(target) + _CHECKSUM_BYTES * applied.count(FLETCHER32)
-                frame = empty((_BLOSC_BYTES + length,), np.uint8)
-                data = decompress(_CODECS[number], data, frame[_BLOSC_BYTES:])
+                data = _unshuffle(data, self.stored.itemsize, out)
             else:
-                data = decompress(_CODECS[number], data, None)
+                if applied and set(applied) <= {SHUFFLE, FLETCHER32}:  # the length is known
+                    length = len(target) + _CHECKSUM_BYTES * applied.count(FLETCHER32)
+                    out = empty((length,), np.uint8)
+                data = decompress(_CODECS[number], data, out)
         if data is not target:
             decoded = np.frombuffer(data, np.uint8)
             _same_length(len(decoded), len(target))
@@ -111,47 +103,32 @@ def _same_length(found: int, expected: int) -> None:
         raise ValueError(f"it decodes to {found} bytes, not {expected}")
 
 
-def _framed(data: Any) -> NDArray[np.uint8]:
-    """Return shuffled bytes with room for the header of a Blosc chunk before them."""
-    shuffled = np.frombuffer(data, np.uint8)
-    frame = empty((_BLOSC_BYTES + len(shuffled),), np.uint8)
-    frame[_BLOSC_BYTES:] = shuffled
-    return frame
-
-
-def _unshuffle(frame: NDArray[np.uint8], itemsize: int, out: NDArray[np.uint8]) -> None:
+def _unshuffle(data: Any, itemsize: int, out: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
     """Undo HDF5's shuffle filter: bring the bytes of each number together again.
 
-    Bytes at the end that make no whole number were not shuffled. The data are passed to Blosc as an
-    uncompressed shuffled chunk (Blosc 1, README_CHUNK_FORMAT.rst), because its vector code takes a
+    Bytes at the end that make no whole number were not shuffled. The data are passed to Blosc as
+    uncompressed shuffled chunks (Blosc 1, README_CHUNK_FORMAT.rst), because its vector code takes a
     tenth of the time of strided copies: epochs of gzip and Zstandard chunks of 128 KiB take 1 / 1.4
     and 1 / 1.5 of the CPU time by NumPy iteration (with numcodecs 1.07 and 1.15 times ours).
     """
-    shuffled = frame[_BLOSC_BYTES:]
+    shuffled = np.frombuffer(data, np.uint8)
+    out = empty((len(shuffled),), np.uint8) if out is None else out
     _same_length(len(shuffled), len(out))
     count = len(out) // itemsize
     whole, step = count * itemsize, max(1, _TILE_BYTES // itemsize)
     planes = shuffled[:whole].reshape(itemsize, count)
     if itemsize > _BLOSC_ITEM:
         out[:whole].reshape(count, itemsize)[...] = planes.T
-    elif count <= step:
-        _blosc_unshuffle(frame, itemsize, out)
-        return
-    else:
-        for start in range(0, count, step):
-            part = planes[:, start : start + step]
-            tile = empty((_BLOSC_BYTES + part.size,), np.uint8)
-            tile[_BLOSC_BYTES:].reshape(part.shape)[...] = part
-            _blosc_unshuffle(tile, itemsize, out[start * itemsize :][: part.size])
+    for start in range(0, count, step) if itemsize <= _BLOSC_ITEM else ():
+        part = planes[:, start : start + step]
+        tile = empty((_BLOSC_BYTES + part.size,), np.uint8)
+        sizes = part.size, part.size, len(tile)  # decoded, block, encoded
+        header = struct.pack("<BBBB5I", 2, 1, _BLOSC_FLAGS, itemsize, *sizes, 20, part.size)
+        tile[:_BLOSC_BYTES] = np.frombuffer(header, np.uint8)
+        tile[_BLOSC_BYTES:].reshape(part.shape)[...] = part
+        codecs().blosc_decode(tile, out=out[start * itemsize :][: part.size])
     out[whole:] = shuffled[whole:]
-
-
-def _blosc_unshuffle(frame: NDArray[np.uint8], itemsize: int, out: NDArray[np.uint8]) -> None:
-    """Write the header of a Blosc chunk of one block, and decode the chunk."""
-    sizes = len(out), len(out), len(frame)  # decoded, block, encoded
-    header = struct.pack("<BBBB5I", 2, 1, _BLOSC_FLAGS, itemsize, *sizes, 20, len(out))
-    frame[:_BLOSC_BYTES] = np.frombuffer(header, np.uint8)
-    codecs().blosc_decode(frame, out=out)
+    return out
 
 
 def _checked(data: Any) -> Any:

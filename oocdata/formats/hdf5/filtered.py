@@ -16,7 +16,6 @@ from oocdata.engines.prefetch import Fetch
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.source import Storage
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError, TruncatedFileError
-from oocdata.formats.codecs import ReadBuffer
 from oocdata.formats.hdf5.decode import ChunkDecoder
 from oocdata.formats.hdf5.table import ChunkTable
 
@@ -68,7 +67,6 @@ class FilteredChunks:
         """Read and decode chunks into `outs`, one after the other."""
         opened = self.file.opened()
         located = self._located(places)
-        buffer = ReadBuffer()
         entries = zip(*(column.tolist() for column in located), strict=True)
         decoders = self._decoders(places)
         for place, (offset, nbytes, skipped), out in zip(places, entries, outs, strict=True):
@@ -80,7 +78,7 @@ class FilteredChunks:
                     )
                 out[...] = np.frombuffer(self.fill, self.decoder.stored)[0]
                 continue
-            memory = buffer(nbytes)
+            memory = np.empty(nbytes, np.uint8)
             try:
                 opened.read_into(memory, offset)
                 decoder.decode(memory, skipped, out[(slice(None),) * self.table.axis + (length,)])

@@ -29,6 +29,7 @@ from oocdata.engines.alike import (
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat, PartTable
+from oocdata.engines.many_files import similar
 from oocdata.engines.parts import JoinedParts, RowOffsets
 from oocdata.engines.source import Annotations, Source, Storage
 from oocdata.engines.strided import Strided, contiguous_strides
@@ -213,19 +214,17 @@ def _group_by_grid(parts: list[_Part]) -> list[list[_Part]]:
     """Group datasets of a kind whose chunks can share one grid.
 
     Datasets in several chunks are grouped by the length of these. Short compressed datasets are
-    one chunk each, of their own length (h5py's default). They share a grid whose chunks are as
-    long as the longest of them, or one per power of two if such a grid would be mostly empty.
+    one chunk each, of their own length (h5py's default), and are grouped with similar ones: chunks
+    of a grid that are longer than the datasets take room in the cache.
     """
     steps = {part.step for part in parts if part.length > part.step}
-    lengths = [part.length for part in parts if part.step not in steps]
-    one_grid = len(lengths) * max(lengths, default=0) <= 2 * sum(lengths)
-    groups: dict[tuple[int, int], list[_Part]] = {}
+    groups: dict[int, list[_Part]] = {}
     for part in parts:
-        grid = part.step, 0
-        if part.step not in steps:
-            grid = 0, 0 if one_grid else part.length.bit_length()
-        groups.setdefault(grid, []).append(part)
-    return list(groups.values())
+        groups.setdefault(part.step if part.step in steps else 0, []).append(part)
+    short = groups.pop(0, [])
+    lengths = np.array([part.length for part in short], np.int64)
+    alike = similar(lengths, np.ones_like(lengths))
+    return [*groups.values(), *([short[number] for number in group] for group in alike)]
 
 
 def _without(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ from oocdata.errors import (
     UnknownFormatError,
 )
 from oocdata.formats.anndata import column_names
-from oocdata.formats.codecs import ReadBuffer, decompress, write_chunk
+from oocdata.formats.codecs import decompress, write_chunk
 from oocdata.formats.dimensions import decoding_hint, packing
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
@@ -126,14 +126,14 @@ class ZarrReader(Keyed, WithStorage):
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         objects, numbers = self.objects, self.objects.object_numbers(places)
         each = (places // objects.metadata.chunks_per_object).tolist()
-        is_sharded, last, buffer = objects.metadata.sharded, (-1, None), ReadBuffer()
+        is_sharded, last = objects.metadata.sharded, (-1, None)
 
         def stored(at: int) -> Any:
             nonlocal last
             number = numbers[at]
             if number == last[0]:
                 return last[1]
-            found = objects.store.fetch(objects.name(each[at]), buffer)
+            found = objects.store.fetch(objects.name(each[at]))
             if found is not None:
                 objects.expect(number, found[1].version)
             data = found and found[0]

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from oocdata.engines.files import Descriptor, OpenFile
 from oocdata.engines.runs import announce
-from oocdata.formats.codecs import ReadBuffer
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.readers import FAILURES, ZarrReader
@@ -48,14 +47,14 @@ class ShardReader(ZarrReader):
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         numbers = self.objects.numbers(places)
         self.objects.note(numbers)
-        addresses, buffer = self._locate(places), ReadBuffer()
+        addresses = self._locate(places)
         for file, offset, nbytes in list(filter(None, addresses))[1:]:
             if isinstance(file, Descriptor):  # so that reads do not wait for the disk in turn
                 announce([file.number], [offset], [nbytes])
 
         def stored(number: int) -> Any:
             address = addresses[number]
-            return None if address is None else self._read(*address, buffer)
+            return None if address is None else self._read(*address)
 
         self._write(places, outs, stored)
         self.objects.compare(numbers)
@@ -106,10 +105,10 @@ class ShardReader(ZarrReader):
         except ValueError as error:
             raise ValueError(f"the index of a shard can't be read: {error}") from error
 
-    def _read(self, file: Descriptor | str, offset: int, nbytes: int, buffer: ReadBuffer) -> Any:
+    def _read(self, file: Descriptor | str, offset: int, nbytes: int) -> Any:
         if isinstance(file, str):
             return self.objects.store.read(file, offset, offset + nbytes)
-        data = buffer(nbytes)
+        data = np.empty(nbytes, np.uint8)
         file.read_into(data, offset)
         return data
 

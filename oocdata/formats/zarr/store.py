@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from oocdata.engines.files import FileVersion, OpenFile, Version, version_number
 from oocdata.errors import MissingFileError, UnknownFormatError
-from oocdata.formats.codecs import ReadBuffer
 from oocdata.formats.paths import is_url
 from oocdata.threads import silent
 
@@ -53,11 +54,8 @@ class Store:
         """Return ``[start:stop]`` of an object's bytes; None if there is no object."""
         raise NotImplementedError
 
-    def fetch(self, name: str, buffer: ReadBuffer) -> tuple[Any, Status] | None:
-        """Return the bytes of an object and its status; version 0 if it changed during the read.
-
-        The bytes may be in `buffer`.
-        """
+    def fetch(self, name: str) -> tuple[Any, Status] | None:
+        """Return the bytes of an object and its status; version 0 if it changed during the read."""
         whole = self.read(name)
         return None if whole is None else (whole, Status(len(whole), 1))
 
@@ -102,7 +100,7 @@ class Folder(Store):
         except _NO_FILE:
             return None
 
-    def fetch(self, name: str, buffer: ReadBuffer) -> tuple[Any, Status] | None:
+    def fetch(self, name: str) -> tuple[Any, Status] | None:
         """Return the bytes of a file and its status.
 
         By system calls: opening and closing a file object takes a third longer.
@@ -113,7 +111,7 @@ class Folder(Store):
             return None
         try:
             before = _status(os.fstat(number))
-            data, done = buffer(before.nbytes), 0
+            data, done = np.empty(before.nbytes, np.uint8).data, 0
             while done < before.nbytes and (got := os.preadv(number, [data[done:]], done)):
                 done += got
             changed = _status(os.fstat(number)) != before
