@@ -198,6 +198,21 @@ def test_fewer_names_than_columns(tmp_path: Path) -> None:
         assert len(ooc.concat([view[:, columns] for view in views])) == 80
 
 
+@pytest.mark.parametrize("kind", [h5py.string_dtype(), np.dtype("S7")], ids=["varying", "fixed"])
+@pytest.mark.parametrize("prefix", ["", "raw."])
+def test_files_of_anndata_before_0_7(tmp_path: Path, prefix: str, kind: Any) -> None:
+    """A table was one dataset of rows, with the index as its first field."""
+    rows = np.dtype([("index", kind), ("n_cells", "i8")])
+    for name, genes in {"a": GENES, "b": GENES, "c": SWAPPED}.items():
+        with h5py.File(tmp_path / f"{name}.h5ad", "w") as file:
+            file[f"{prefix}X"] = DENSE
+            file[f"{prefix}var"] = np.array([(gene.encode(), 1) for gene in genes], rows)
+    paths = [str(tmp_path / f"{name}.h5ad") for name in "abc"]
+    assert_array_equal(ooc.open(paths[:2], f"{prefix}X").take([41]), DENSE[[1]])
+    with pytest.raises(MismatchedPartsError, match=r"column 4 is 'gene 4' .*'gene 5' in"):
+        ooc.open(paths, f"{prefix}X")
+
+
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])
 def test_columns_brought_into_one_order(tmp_path: Path, dense: bool) -> None:
     paths = [
