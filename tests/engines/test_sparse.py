@@ -151,12 +151,17 @@ def test_no_column_is_chosen_twice() -> None:
         select_columns(source_of(random_csr(5, 4)), 1, np.array([1, 1]))
 
 
-def test_reading_few_numbers_at_a_time_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [1, 7, 100])
+@pytest.mark.parametrize("row_bytes", [1, 500])
+def test_reading_few_numbers_at_a_time_gives_the_same(
+    monkeypatch: pytest.MonkeyPatch, most: int, row_bytes: int
+) -> None:
+    monkeypatch.setattr(sparse, "_ENTRIES", most)
+    monkeypatch.setattr(sparse, "_ROWS_BYTES", row_bytes)
     matrix = random_csr(60, 30, 0.5)
-    view = View.of(source_of(matrix))
-    for most in (1, 7, 100):
-        monkeypatch.setattr(sparse, "_ENTRIES", most)
-        assert_array_equal(np.asarray(view), matrix.toarray())
+    rows, out = np.random.default_rng(0).integers(0, 60, 90), np.full((90, 1, 30), 7, "f4")
+    source_of(matrix).read(rows[:, None] * (1, 0), Extent.of((1, 30)), out)
+    assert_array_equal(out[:, 0], matrix.toarray()[rows])
 
 
 def test_a_batch_reads_each_array_once(monkeypatch: pytest.MonkeyPatch) -> None:
