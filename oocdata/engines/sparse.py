@@ -17,8 +17,14 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.prefetch import Fetch
-from oocdata.engines.ragged import affected_rows, fetches_of_ragged, read_ragged, row_batches
-from oocdata.engines.source import Source, Storage, WithStorage
+from oocdata.engines.ragged import (
+    affected_rows,
+    cut_runs,
+    fetches_of_ragged,
+    read_ragged,
+    row_batches,
+)
+from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
@@ -197,6 +203,19 @@ class SparseRows(WithStorage):
             for array in (self.indices, self.data)
             for fetch in fetches_of_ragged(array, *runs)
         ]
+
+    def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
+        """Return a box in each chunk that is decoded for boxes; reads `indptr`.
+
+        Of arrays without chunks, none.
+        """
+        rows, boxes = _rows(origins, extent), []
+        starts = self.indptr[rows]
+        for array in (self.indices, self.data):
+            if (chunks := array.storage().chunks) is not None:
+                numbers, _, _ = cut_runs(starts, self.indptr[rows + 1] - starts, chunks[0])
+                boxes.append((array, np.unique(numbers)[:, None] * chunks[0], Extent.of((1,))))
+        return boxes
 
     def boxes(self, origins: Ints, extent: Extent) -> Iterator[Entries]:
         """Yield the entries of boxes; rows are those of all boxes, one box after the other."""

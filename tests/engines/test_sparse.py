@@ -252,6 +252,36 @@ def test_a_block_is_a_run_of_chunks_because_neighbours_share_one(
     assert amplification(view.batches(40, shuffle="global")) < 2 * view.blocks.length
 
 
+@pytest.mark.parametrize("chunk", [100, 250])  # rows have 150 numbers on average
+@pytest.mark.parametrize(
+    "order", ["global", ooc.BlockShuffle(8, 20, lanes=4)], ids=["global", "few blocks"]
+)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda parts: View.of(concatenate(parts, 0)),
+        lambda parts: View.of(concatenate(parts, 0)).sparse(),
+        lambda parts: ooc.concat([View.of(part)[:, [9, 3, 500]] for part in parts]),
+    ],
+    ids=["dense", "sparse", "columns"],
+)
+def test_the_estimate_counts_chunks_of_both_arrays(make: Any, order: Any, chunk: int) -> None:
+    matrix = random_csr(4000, 600, 0.5)
+    halves = [counted(matrix[rows], chunk) for rows in (slice(1500), slice(1500, None))]
+    parts, counts = zip(*halves, strict=True)
+    before = ooc.memory_limit()
+    ooc.set_memory(1 << 20)
+    try:
+        loader = make(parts).batches(40, shuffle=order, seed=3)
+        estimate = amplification(loader)
+        for _ in loader.epoch(0, parallel=1):
+            pass
+    finally:
+        ooc.set_memory(before)
+    decoded = sum(count.total() for pair in counts for count in pair) * chunk * 4
+    assert estimate == pytest.approx(decoded / (8 * matrix.nnz), rel=0.05)
+
+
 def test_addressable_rows_have_no_chunks() -> None:
     assert source_of(random_csr(40, 6)).storage().chunks is None
 
