@@ -1,15 +1,15 @@
 """Estimate the cost of reading in an order: bytes decoded per byte used, and requests to stores.
 
-The first steps of the real order are simulated with an LRU cache of the budget's size. Nothing is
-read.
+The first steps of the real order are simulated with an LRU cache of the budget's size. No data is
+read; of a sparse matrix, where its rows begin.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import inf, prod
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,10 @@ from oocdata.datasets.chunking import chunks_along
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.request import ArrayRequest, Request, of_sources, stored_reads
 from oocdata.engines.cache import cache
+from oocdata.engines.columns import is_sparse
 from oocdata.engines.planned import PlannedCache
 from oocdata.engines.prefetch import Cost, Planned, cost_of
-from oocdata.engines.source import Source, Storage, stored_boxes
+from oocdata.engines.source import Boxes, Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order.order import order_with_lanes
 
@@ -102,17 +103,30 @@ def chunk_numbers(
     return np.unique(numbers)
 
 
-def chunks_of(requests: Iterable[ArrayRequest]) -> Chunks:
-    """Return the chunks that requests need, each once."""
+def chunks_of(requests: Iterable[ArrayRequest], *, exact: bool = False) -> Chunks:
+    """Return the chunks that requests need, each once.
+
+    Sparse rows need chunks of average rows; if `exact`, those of the arrays that store them, after
+    reading where rows begin.
+    """
     chunks: Chunks = {}
     for request in of_sources(requests):
-        for boxes in stored_boxes(request.source, request.origins, request.extent):
-            source, origins, extent = boxes
+        boxes = stored_boxes(request.source, request.origins, request.extent)
+        for source, origins, extent in _with_sparse_arrays(boxes) if exact else boxes:
             if (storage := source.storage()).chunks is not None:
                 numbers = chunk_numbers(source.shape, storage, origins, extent)
                 nbytes = chunk_bytes(source, storage)
                 chunks.update(((id(source), number), nbytes) for number in numbers.tolist())
     return chunks
+
+
+def _with_sparse_arrays(several: Iterable[Boxes]) -> Iterator[Boxes]:
+    """Yield boxes; for those of sparse rows, boxes of the arrays that store the rows."""
+    for source, origins, extent in several:
+        if is_sparse(source):
+            yield from _with_sparse_arrays(cast(Any, source).read_boxes(origins, extent))
+        else:
+            yield source, origins, extent
 
 
 def amplification(loader: Loader) -> float:
@@ -133,7 +147,7 @@ def _decoded(loader: Loader) -> float:
     for number in [*before, *followed]:
         run = pass_.run(number)
         loaded = planned.loaded
-        planned.load(chunks_of(loader.requests(run)))
+        planned.load(chunks_of(loader.requests(run), exact=True))
         if number in followed:
             decoded += planned.loaded - loaded
             elements += _elements(loader, run)

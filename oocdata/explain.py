@@ -162,7 +162,7 @@ class Explanation:
 def explain(loader: Loader, parallel: int = 2, prefetch: int = 2) -> Explanation:
     """Return an explanation of a loader; see `Loader.explain`. Reads no data.
 
-    For sparse batches, it reads where rows begin.
+    For a sparse matrix, it reads where rows begin.
     """
     order, dataset, count = loader.order, loader.dataset, len(loader.dataset)
     parallel, prefetch = as_count("parallel", parallel), as_count("prefetch", prefetch, at_least=0)

@@ -26,10 +26,10 @@ from oocdata.datasets.multi_array import (
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.shared_rows import StoredRows, check_direction
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
+from oocdata.datasets.stacked import names_of_columns
 from oocdata.datasets.view import View
 from oocdata.engines.alike import different_columns
 from oocdata.engines.buffers import empty
-from oocdata.engines.columns import selected_names
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, ascends, is_all, select, take
@@ -411,10 +411,7 @@ def _storages(dataset: Dataset) -> list[Storage]:
         return [storage for part in dataset._members for storage in _storages(part)]
     if not isinstance(dataset, View):
         return [each.storage() for each in dataset.sources()]
-    whole, places = dataset.storage, dataset.cuts[-1]  # of stacked arrays, it is one array
-    if len(dataset.cuts) != 2 or dataset.axes != (0,):
-        return [replace(whole, columns=None)]
-    return [selected_names(whole, [places] if isinstance(places, int) else places)]
+    return [replace(dataset.storage, columns=names_of_columns([dataset]))]  # if stacked, one array
 
 
 def _meaning(storage: Storage) -> tuple[str, str]:

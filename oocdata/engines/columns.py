@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +21,12 @@ from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
 __all__ = [
-    "Columns", "entry_bytes", "is_sparse", "most_entries", "read_entries", "reorder_entries",
-    "select_columns", "selected_names",
+    "Columns", "entry_bytes", "is_sparse", "joined_names", "most_entries", "read_entries",
+    "reorder_entries", "select_columns",
 ]  # fmt: skip
 
 Ints = NDArray[np.int64]
+ColumnNames: TypeAlias = Callable[[], NDArray[Any] | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,8 @@ class Columns(Wrapped):
 
     def storage(self) -> Storage:
         """Return how the array is stored."""
-        return selected_names(replace(self.inner.storage(), opened=None), self.places)
+        storage = self.inner.storage()
+        return replace(storage, opened=None, columns=joined_names([(storage, self.places)]))
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
@@ -66,16 +68,25 @@ def is_sparse(source: Source) -> bool:
     return isinstance(source, SparseRows | Columns)
 
 
-def selected_names(storage: Storage, places: Iterable[int]) -> Storage:
-    """Return the storage of an array with the names of its columns at these places."""
-    return replace(storage, columns=storage.columns and partial(_names, storage.columns, places))
+def joined_names(parts: Sequence[tuple[Storage, Iterable[int]]]) -> ColumnNames | None:
+    """Return a function that reads the names of columns of arrays, one array after the other.
+
+    None if an array has none. `parts` are arrays and the places of their columns.
+    """
+    named = [(storage.columns, places) for storage, places in parts if storage.columns is not None]
+    return partial(_names, named) if len(named) == len(parts) else None
 
 
-def _names(
-    columns: Callable[[], NDArray[Any] | None], places: Iterable[int]
-) -> NDArray[Any] | None:
-    names = columns()
-    return None if names is None else names[np.fromiter(places, np.int64)]
+def _names(parts: Sequence[tuple[ColumnNames, Iterable[int]]]) -> NDArray[Any] | None:
+    arrays = {columns for columns, _ in parts}  # an array of which several runs are selected: once
+    read = {columns: columns() for columns in arrays}
+    names = []
+    for columns, places in parts:
+        known, chosen = read[columns], np.fromiter(places, np.int64)
+        if known is None or chosen.max(initial=-1) >= len(known):
+            return None
+        names.append(known[chosen])
+    return np.concatenate(names)
 
 
 def _with_columns(source: Source, places: Ints) -> Source:

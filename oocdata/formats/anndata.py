@@ -22,12 +22,15 @@ from oocdata.engines.wrapped import Relabelled
 from oocdata.errors import ArgumentError, UnknownFormatError, error_location
 from oocdata.formats.dimensions import as_text
 from oocdata.formats.names import all_values, read_all
-from oocdata.formats.opening import attributes_of_group, open_source
+from oocdata.formats.opening import attributes_of_group, first_field, open_source
 
 __all__ = ["Group", "column_names", "is_one_array", "merge_groups", "open_group"]
 
 _MEMBERS = {"csr_matrix": "indptr", "categorical": "codes"}
 """Encodings of groups that are opened as one array, with an array that such a group contains."""
+
+_TABLES = {"X": "var", "layers": "var", "raw.X": "raw.var"}
+"""Tables whose index names the columns of a matrix, or of those in a group; the last is legacy."""
 
 _NULLABLE = ("nullable-integer", "nullable-boolean", "nullable-string-array")
 _REFUSED = ("csc_matrix", *_NULLABLE)
@@ -107,16 +110,16 @@ def column_names(path: str, key: str) -> Callable[[], NDArray[Any] | None] | Non
     if not key:  # a Zarr array that was opened by its own path
         path, _, key = path.rpartition("/")
     group, _, name = key.strip("/").rpartition("/")
-    if name != "X":
+    if name not in _TABLES:
         group, _, name = group.rpartition("/")
-    return partial(_index, path, f"{group}/var") if name in ("X", "layers") else None
+    return partial(_index, path, f"{group}/{_TABLES[name]}") if name in _TABLES else None
 
 
 def _index(path: str, table: str) -> NDArray[Any] | None:
     """Return the index of a data frame; None if there is none at this name."""
     name = as_text(attributes_of_group(path, table).get("_index"))
     if not name:
-        return None
+        return first_field(path, table)
     try:
         index = open_source(path, f"{table}/{name}")
     except UnknownFormatError:  # texts with a mask

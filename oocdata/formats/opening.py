@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import DTypeLike, NDArray
 
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.fields import field_of
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from oocdata.formats.pictures import Pictures
 
 __all__ = [
-    "Axis", "Format", "Missing", "attributes_of_group", "files_matching", "format_of",
-    "list_datasets", "local_path", "match_datasets", "open_source", "refuse_arguments",
+    "Axis", "Format", "Missing", "attributes_of_group", "files_matching", "first_field",
+    "format_of", "list_datasets", "local_path", "match_datasets", "open_source", "refuse_arguments",
 ]  # fmt: skip
 
 
@@ -428,6 +428,20 @@ def attributes_of_group(path: str, key: str) -> Mapping[str, Any]:
     from oocdata.formats.zarr import hierarchy, store
 
     return hierarchy.group_attributes(store.store_of(path), key.strip("/")) or {}
+
+
+def first_field(path: str, key: str) -> NDArray[Any] | None:
+    """Return the first field of structured rows in HDF5; None if it has no texts.
+
+    AnnData before 0.7 stored a table as such rows, with its index first.
+    """
+    if format_of(path) != "hdf5":
+        return None
+    from oocdata.formats.hdf5.file import open_file, translate_errors
+    from oocdata.formats.hdf5.links import first_field as read_field
+
+    with open_file(path) as file, translate_errors(path):
+        return read_field(file, key)
 
 
 def match_datasets(path: str, key: Key) -> list[str]:

@@ -151,12 +151,17 @@ def test_no_column_is_chosen_twice() -> None:
         select_columns(source_of(random_csr(5, 4)), 1, np.array([1, 1]))
 
 
-def test_reading_few_numbers_at_a_time_gives_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("most", [1, 7, 100])
+@pytest.mark.parametrize("row_bytes", [1, 500])
+def test_reading_few_numbers_at_a_time_gives_the_same(
+    monkeypatch: pytest.MonkeyPatch, most: int, row_bytes: int
+) -> None:
+    monkeypatch.setattr(sparse, "_ENTRIES", most)
+    monkeypatch.setattr(sparse, "_ROWS_BYTES", row_bytes)
     matrix = random_csr(60, 30, 0.5)
-    view = View.of(source_of(matrix))
-    for most in (1, 7, 100):
-        monkeypatch.setattr(sparse, "_ENTRIES", most)
-        assert_array_equal(np.asarray(view), matrix.toarray())
+    rows, out = np.random.default_rng(0).integers(0, 60, 90), np.full((90, 1, 30), 7, "f4")
+    source_of(matrix).read(rows[:, None] * (1, 0), Extent.of((1, 30)), out)
+    assert_array_equal(out[:, 0], matrix.toarray()[rows])
 
 
 def test_a_batch_reads_each_array_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,6 +250,36 @@ def test_a_block_is_a_run_of_chunks_because_neighbours_share_one(
     assert loader.order.blocks.length == 16 * view.blocks.length
     assert amplification(loader) == pytest.approx(1, abs=0.1)
     assert amplification(view.batches(40, shuffle="global")) < 2 * view.blocks.length
+
+
+@pytest.mark.parametrize("chunk", [100, 250])  # rows have 150 numbers on average
+@pytest.mark.parametrize(
+    "order", ["global", ooc.BlockShuffle(8, 20, lanes=4)], ids=["global", "few blocks"]
+)
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda parts: View.of(concatenate(parts, 0)),
+        lambda parts: View.of(concatenate(parts, 0)).sparse(),
+        lambda parts: ooc.concat([View.of(part)[:, [9, 3, 500]] for part in parts]),
+    ],
+    ids=["dense", "sparse", "columns"],
+)
+def test_the_estimate_counts_chunks_of_both_arrays(make: Any, order: Any, chunk: int) -> None:
+    matrix = random_csr(4000, 600, 0.5)
+    halves = [counted(matrix[rows], chunk) for rows in (slice(1500), slice(1500, None))]
+    parts, counts = zip(*halves, strict=True)
+    before = ooc.memory_limit()
+    ooc.set_memory(1 << 20)
+    try:
+        loader = make(parts).batches(40, shuffle=order, seed=3)
+        estimate = amplification(loader)
+        for _ in loader.epoch(0, parallel=1):
+            pass
+    finally:
+        ooc.set_memory(before)
+    decoded = sum(count.total() for pair in counts for count in pair) * chunk * 4
+    assert estimate == pytest.approx(decoded / (8 * matrix.nnz), rel=0.05)
 
 
 def test_addressable_rows_have_no_chunks() -> None:

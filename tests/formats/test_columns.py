@@ -158,6 +158,9 @@ KINDS: dict[str, Any] = {
     "filtered": lambda view: view.filter(np.arange(40) % 2 == 0),
     "cut": lambda view: view[:, 3:6],
     "a run chosen": lambda view: view[:, [4, 5, 6]],
+    "runs chosen": lambda view: view[:, [4, 9, 8]],
+    "runs of a cut": lambda view: view[:, ::-2][:, [12, 5, 0]][:, ::2],
+    "runs of runs": lambda view: view[:, [9, 4, 2]][:, [1, 0]],
     "reversed": lambda view: view[:, ::-1],
     "one": lambda view: view[:, 4],
     "joined": lambda view: ooc.concat([view, view]),
@@ -178,6 +181,36 @@ def test_datasets_of_other_columns(tmp_path: Path, kind: str, dense: bool) -> No
             ArgumentError, match=r"'gene [045]' in .*a\.h5' .*'gene [45]' in .*b\.h5'"
         ):
             call([one, same, other])
+
+
+def test_names_of_a_file_are_read_once(tmp_path: Path, reads: list[str]) -> None:
+    paths = [write(tmp_path / f"{name}.h5", "X", GENES, dense=True) for name in "ab"]
+    chosen = [ooc.open(path, "X")[:, ::2][:, [0, 4, 9, 2, 14]] for path in paths]
+    assert reads == []
+    assert_array_equal(ooc.concat(chosen).take([44]), DENSE[[4]][:, [0, 8, 18, 4, 28]])
+    assert reads == ["a.h5", "b.h5"]
+
+
+def test_fewer_names_than_columns(tmp_path: Path) -> None:
+    paths = [write(tmp_path / f"{name}.h5", "X", GENES[:28], dense=True) for name in "ab"]
+    views = [ooc.open(path, "X") for path in paths]
+    for columns in (slice(None), slice(20, 30), 29, [29, 3]):
+        assert len(ooc.concat([view[:, columns] for view in views])) == 80
+
+
+@pytest.mark.parametrize("kind", [h5py.string_dtype(), np.dtype("S7")], ids=["varying", "fixed"])
+@pytest.mark.parametrize("prefix", ["", "raw."])
+def test_files_of_anndata_before_0_7(tmp_path: Path, prefix: str, kind: Any) -> None:
+    """A table was one dataset of rows, with the index as its first field."""
+    rows = np.dtype([("index", kind), ("n_cells", "i8")])
+    for name, genes in {"a": GENES, "b": GENES, "c": SWAPPED}.items():
+        with h5py.File(tmp_path / f"{name}.h5ad", "w") as file:
+            file[f"{prefix}X"] = DENSE
+            file[f"{prefix}var"] = np.array([(gene.encode(), 1) for gene in genes], rows)
+    paths = [str(tmp_path / f"{name}.h5ad") for name in "abc"]
+    assert_array_equal(ooc.open(paths[:2], f"{prefix}X").take([41]), DENSE[[1]])
+    with pytest.raises(MismatchedPartsError, match=r"column 4 is 'gene 4' .*'gene 5' in"):
+        ooc.open(paths, f"{prefix}X")
 
 
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "sparse"])

@@ -12,7 +12,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import h5py
-from h5py import h5g, h5l, h5o
+from h5py import h5d, h5g, h5l, h5o, h5t
+from numpy.typing import NDArray
 
 from oocdata.errors import (
     ExternalDataError,
@@ -25,7 +26,10 @@ from oocdata.formats.dimensions import Named, choose_key, data_variables, quoted
 from oocdata.formats.hdf5.description import dimension_names, is_dimension_only, with_times
 from oocdata.formats.hdf5.file import find_external_file, open_file
 
-__all__ = ["NameResolver", "choose_dataset", "find_dataset", "group_attributes", "list_names"]
+__all__ = [
+    "NameResolver", "choose_dataset", "find_dataset", "first_field", "group_attributes",
+    "list_names",
+]  # fmt: skip
 
 _MOST_LINKS = 16
 """Most soft links on the way of one name; HDF5's default limit (``H5Pset_nlinks``)."""
@@ -164,6 +168,16 @@ def group_attributes(file: Any, name: str) -> dict[str, Any] | None:
     return {key: attributes[key] for key in (*known, *legacy) if key in attributes}
 
 
+def first_field(file: Any, name: str) -> NDArray[Any] | None:
+    """Return the first field of a dataset of rows, as texts; see `opening.first_field`."""
+    opened = NameResolver(file).opened(name)
+    if not isinstance(opened, h5d.DatasetID) or opened.get_type().get_class() != h5t.COMPOUND:
+        return None
+    field = opened.get_type().get_member_name(0).decode()
+    texts: NDArray[Any] = h5py.Dataset(opened).fields(field)[()]
+    return texts.astype("S") if h5py.check_string_dtype(texts.dtype) else None
+
+
 def choose_dataset(file: Any) -> str:
     """Return the name of the only dataset that can be opened as an array.
 
@@ -175,7 +189,7 @@ def choose_dataset(file: Any) -> str:
     arrays: dict[object, Named] = {}
     for name in names:
         opened = links.opened(name)
-        if not isinstance(opened, h5py.h5d.DatasetID):  # in another file, or one array as a group
+        if not isinstance(opened, h5d.DatasetID):  # in another file, or one array as a group
             arrays.setdefault(name, Named(name, ()))
         elif _is_array(dataset := h5py.Dataset(opened)):
             named = Named.of(name, dimension_names(dataset), dataset.attrs)
