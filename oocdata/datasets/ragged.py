@@ -11,17 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import fields_of
-<<<<<<< HEAD
 from oocdata.datasets.multi_array import MultiArrayBatch, MultiArrayView, aligned_length, allocate
-=======
-from oocdata.datasets.multi_array import (
-    MultiArrayBatch,
-    MultiArrayView,
-    aligned_length,
-    allocate,
-)
 from oocdata.datasets.offsets import is_listed
->>>>>>> left12
 from oocdata.datasets.request import Request
 from oocdata.datasets.spec import ArraySpec
 from oocdata.datasets.view import View
