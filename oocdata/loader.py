@@ -80,14 +80,14 @@ def make_loader(
         if source.dtype.names:  # a compound dtype of which no field was selected
             check_dtype(source.dtype, source.storage().path, source.storage().key)
     drop = as_flag("drop_remainder", drop_remainder)
-    if drop and len(dataset) < size:
-        raise EmptyError(
-            f"`batch_size` must be at most the {len(dataset)} elements when the remainder is "
-            f"dropped; got {size}."
-        )
     order, reason = choose_order(dataset, shuffle, size, weights, bucket)
     mode = shuffle if isinstance(shuffle, bool | str) else bool(shuffle)
     loader = Loader(dataset, size, order, seed, drop, mode, reason, processes)
+    if len(loader) == 0:
+        raise EmptyError(
+            f"`batch_size` must be at most the {loader.steps.length} elements of an epoch when the "
+            f"remainder is dropped; got {size}."
+        )
     if processes and dataset.is_multi_array:
         raise ArgumentError(
             "`workers` must be 0 for sparse and ragged batches, which threads read; got "

@@ -228,6 +228,34 @@ def test_an_empty_dataset() -> None:
         ooc.open(np.arange(10))[:0].batches(2)
 
 
+class Every:
+    """Orders whose epochs have fewer or more places than the dataset has elements."""
+
+    def __init__(self, places: int) -> None:
+        self.epoch_length = places
+
+    def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> np.ndarray:
+        return np.arange(start, stop) % count
+
+
+def test_no_epoch_is_without_batches() -> None:
+    rows = ooc.open(np.arange(10))
+    with pytest.raises(EmptyError, match=r"at most the 3 elements of an epoch .* got 4"):
+        rows.batches(4, shuffle=Every(3), drop_remainder=True)
+    with pytest.raises(EmptyError, match=r"at most the 10 elements of an epoch .* got 11"):
+        rows.batches(11, drop_remainder=True)
+
+
+def test_a_batch_is_longer_than_the_dataset_whose_elements_come_again() -> None:
+    rows = ooc.open(np.arange(3))
+    loader = rows.batches(4, shuffle=Every(10), drop_remainder=True)
+    assert elements(loader.epoch(0)).tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
+    mixed = ooc.mix({rows: 1, ooc.open(np.arange(10, 12)): 1}, length=16)
+    loader = mixed.batches(8, drop_remainder=True)
+    assert elements(loader.epoch(0)).tolist() == elements(mixed.batches(8).epoch(0)).tolist()
+    assert len(loader) == 2
+
+
 @pytest.mark.parametrize(("shards", "index"), [(3, 0), (2, 2), (0, 0), (2, -1)])
 def test_wrong_shards(shards: int, index: int) -> None:
     with pytest.raises(ArgumentError):
