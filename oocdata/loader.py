@@ -26,7 +26,7 @@ from oocdata.datasets.request import ArrayRequest, prefetching
 from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
-from oocdata.errors import ArgumentError, EmptyError, PositionError
+from oocdata.errors import ArgumentError, EmptyError, PositionError, without_methods
 from oocdata.index import as_count, as_flag, as_shard, as_whole
 from oocdata.order import Order, Sequential
 from oocdata.order.mixture import Mixture
@@ -98,12 +98,20 @@ def make_loader(
     return loader
 
 
+@without_methods(
+    {
+        "cache": "; write dataset.cache(…).batches(size)",
+        "map": "; write dataset.map(…).batches(size), or .to_tf().map(…) in TensorFlow",
+        "prefetch": "; oocdata's own is .to_tf(prefetch=…)",
+        "repeat": "; oocdata's own is .to_tf(epochs=…); iterating again is the next epoch",
+    }
+)
 @dataclass(frozen=True, eq=False, repr=False)
 class Loader(Epochs):
     """Batches of a dataset, by (step, epoch).
 
-    Made by `Dataset.batches`. Iterating over a loader gives its batches as NumPy arrays, one epoch
-    after the other; `to_tf` and `to_keras` give them to TensorFlow and Keras.
+    Made by `Dataset.batches`. Each iteration over a loader gives the batches of the next epoch, as
+    NumPy arrays; `to_tf` and `to_keras` give them to TensorFlow and Keras.
 
     Attributes
     ----------
@@ -254,7 +262,7 @@ class Loader(Epochs):
     @property
     def tf_loader(self) -> Loader:
         """The loader that `to_tf` reads: of raw records, if TensorFlow parses them in its graph."""
-        mapped = self.dataset
+        mapped: Any = self.dataset
         parses = isinstance(mapped, Map) and isinstance(mapped.fn, GraphFunction)
         return replace(self, dataset=mapped.source) if parses else self
 

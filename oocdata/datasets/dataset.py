@@ -12,7 +12,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from zlib import crc32
 
 import numpy as np
@@ -26,7 +26,7 @@ from oocdata.datasets.splitting import Splitting
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
 from oocdata.engines.source import Source
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, without_methods
 from oocdata.index import as_array, as_positions, as_range, slice_range
 from oocdata.threads import cached_property
 
@@ -39,15 +39,6 @@ if TYPE_CHECKING:
     from oocdata.order import Order
 
 __all__ = ["Dataset", "Described", "Draw", "fields_of", "nonzero_positions", "public_names"]
-
-_EQUIVALENTS = {
-    "shuffle": ".batches(size, shuffle=True)",
-    "batch": ".batches(size)",
-    "repeat": ".batches(size).to_tf(epochs=…); iterating again is the next epoch",
-    "prefetch": ".batches(size).to_tf(prefetch=…)",
-    "windows": "View.windows: make windows of Views first, once; then zip, map, mix or concat them",
-}
-"""Methods that are tried from habit, with the equivalent in oocdata; named in error messages."""
 
 _READ = operator.methodcaller("read")
 
@@ -122,6 +113,21 @@ class Described:
         return fields_of(self)
 
 
+@without_methods(
+    {
+        "batch": "; oocdata's own is .batches(size)",
+        "explain": "; write .batches(size).explain()",
+        "prefetch": "; oocdata's own is .batches(size).to_tf(prefetch=…)",
+        "profile": "; write .batches(size).profile(…)",
+        "repeat": "; oocdata's own is .batches(size).to_tf(epochs=…); iterating again is the next "
+        "epoch",
+        "shuffle": "; oocdata's own is .batches(size, shuffle=True)",
+        "to_keras": "; write .batches(size).to_keras()",
+        "to_tf": "; write .batches(size).to_tf()",
+        "windows": "; oocdata's own is View.windows: make windows of Views first, once; then zip, "
+        "map, mix or concat them",
+    }
+)
 class Dataset(Described, Splitting, ABC):
     """Elements by position: the base class of views, windows, patches, zips, maps and others.
 
@@ -171,7 +177,7 @@ class Dataset(Described, Splitting, ABC):
 
     @property
     def is_mapped(self) -> bool:
-        """Whether batches pass through user functions, so that each batch is read separately."""
+        """Whether batches pass through user functions, which are called batch by batch."""
         return any(part.is_mapped for part in self._members)
 
     @property
@@ -317,14 +323,6 @@ class Dataset(Described, Splitting, ABC):
         batch = self.take(positions)
         return [map_tree(operator.itemgetter(i), batch) for i in range(len(positions))]
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name in _EQUIVALENTS:
-            raise AttributeError(
-                f"a {type(self).__name__} has no method `{name}`; oocdata's own is "
-                f"{_EQUIVALENTS[name]}."
-            )
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-
     def filter(self, mask: ArrayLike | Dataset) -> Self:
         """Select the elements where a mask is True; reads nothing but the mask.
 
@@ -352,6 +350,11 @@ class Dataset(Described, Splitting, ABC):
                     "numbers is compared in memory: .filter(np.asarray(view) == 3)."
                 )
             count, places = len(mask), nonzero_positions("mask", mask)
+        elif callable(mask):
+            raise ArgumentError(
+                f"`mask` must be one bool for each element; got a function, {mask!r}. Compute the "
+                "mask first: .filter(np.asarray(labels) == 3)."
+            )
         else:
             flags = as_array("mask", mask)
             if flags.ndim != 1 or flags.dtype != np.bool_:

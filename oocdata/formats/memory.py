@@ -119,7 +119,7 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
         dtype = np.dtype(target.dtype)
     except TypeError as error:
         raise UnsupportedDtypeError(
-            f"`target` must have a NumPy dtype; got {target.dtype!r}."
+            f"`target` must have a NumPy dtype; got {target.dtype!r}. Convert it with np.asarray."
         ) from error
     check_dtype(dtype)
     chunks = regular_chunks(target)

@@ -400,6 +400,12 @@ def test_methods_of_other_libraries_name_the_equivalent():
     for name in ("shuffle", "batch", "repeat", "prefetch"):
         with pytest.raises(AttributeError, match=r"oocdata's own is \.batches"):
             getattr(view, name)
+    for name in ("to_tf", "to_keras", "explain", "profile"):
+        with pytest.raises(AttributeError, match=rf"; write \.batches\(size\)\.{name}\("):
+            getattr(view, name)
+    for name in ("map", "cache", "repeat", "prefetch"):
+        with pytest.raises(AttributeError, match=rf"a Loader has no method `{name}`; "):
+            getattr(view.batches(2), name)
     for other in (ooc.zip(view, view), view.map(abs), view.windows(2)):
         with pytest.raises(AttributeError, match=r"View\.windows: make windows of Views first"):
             other.windows(2)  # type: ignore[attr-defined]

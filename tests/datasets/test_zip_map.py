@@ -241,6 +241,25 @@ def test_results_that_differ_between_batches():
         mapped.take([1])
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda mapped: mapped.spec,
+        lambda mapped: mapped.batches(4).spec,
+        lambda mapped: mapped.batches(4).explain(),
+        lambda mapped: mapped.batches(4, workers=1),
+        lambda mapped: list(mapped.batches(4)),
+        lambda mapped: mapped[3],
+        lambda mapped: ooc.zip(mapped, ooc.open(LABELS)).batches(4).spec,
+        lambda mapped: ooc.concat([mapped, mapped]),
+    ],
+)
+def test_an_attribute_error_of_a_function_is_raised_as_it_is(use: Any):
+    """A property that calls the function must not turn it into "has no attribute 'spec'"."""
+    with pytest.raises(AttributeError, match="no attribute 'numpy'"):
+        use(ooc.open(ARRAY).map(lambda x: x.numpy()))
+
+
 def test_errors_of_functions_are_raised():
     def fail(x: np.ndarray) -> np.ndarray:
         raise ZeroDivisionError("mine")

@@ -321,10 +321,19 @@ def test_wrong_calls(call: Callable[[], object], message: str) -> None:
 def test_methods_that_need_numbered_elements(name: str) -> None:
     made = ooc.generate(lambda: iter([1]), workers=0)
     for one in (made, made.batches(1)):
-        with pytest.raises(AttributeError, match=rf"no `{name}`.*ooc\.open\(numbers\)\.map"):
+        with pytest.raises(AttributeError, match=rf"no method `{name}`.*ooc\.open\(numbers\)\.map"):
             getattr(one, name)
         with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
             _ = one.nothing  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_attribute_error_of_a_generator_is_raised_as_it_is(workers: int) -> None:
+    def make() -> Iterator[Any]:
+        yield np.zeros(3).numpy()  # type: ignore[attr-defined]
+
+    with pytest.raises(AttributeError, match="no attribute 'numpy'"):
+        ooc.generate(make, workers=workers)
 
 
 def test_an_object_that_cannot_be_pickled_is_named() -> None:
