@@ -147,6 +147,7 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
         yield Advice("layout", text, reading.convert())
         return  # there are no chunks
     amplification = reading.full_amplification
+    decodings = amplification / max(1.0, reading.crop_amplification)
     full, block = measured.best("full shuffle"), measured.best("block shuffle")
     if amplification >= _MUCH:
         text = (
@@ -156,17 +157,19 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
             text += f" and reaches {full:,.0f} elements/s; a block shuffle (shuffle=True) is "
             yield Advice("order", f"{text}{block / full:,.1f} times as fast.")
         elif reading.block_amplification * _MUCH > amplification:
-            text += f", because only {size(cache_share())} of decoded chunks are cached: "
-            yield Advice("order", f"{text}ooc.set_memory sets the limit.")
+            if decodings >= _MUCH:  # else the rest of the chunks is not used
+                text += f", because only {size(cache_share())} of decoded chunks are cached: "
+                yield Advice("order", f"{text}ooc.set_memory sets the limit.")
         elif reading.order == "full shuffle" or (block and not full):
             # If only the block shuffle was measured, the full shuffle may have been too slow.
             text += "; a block shuffle (shuffle=True) decodes each chunk once."
             yield Advice("order", text)
     pieces, rows = reading.chunks_per_row, reading.chunk_rows
     if pieces > 1 and rows > 1 and reading.crop_amplification < _MUCH:
+        by_default = ", as h5py's own chunks do" if reading.storage.format == "HDF5" else ""
         text = (
-            f"Chunks of {reading.storage.chunks} cut each row into {pieces:,} pieces, as h5py's "
-            f"own chunks do: for one row {pieces:,} chunks are decoded, which hold {rows:,} rows. "
+            f"Chunks of {reading.storage.chunks} cut each row into {pieces:,} pieces{by_default}: "
+            f"for one row {pieces:,} chunks are decoded, which hold {rows:,} rows. "
             "After `oocdata convert`, each row is in 1 chunk."
         )
         yield Advice("chunks", text, reading.convert(chunked=True))
