@@ -70,6 +70,7 @@ class Measured:
     # Highest rates that "memory", "decoder" and "disk" allow.
     limits: Mapping[str, float] = field(default_factory=dict)
     map_share: float = 0.0  # share of a batch's time that is spent in functions given to `map`
+    without_workers: float = 0.0  # the rate without worker processes, if it is higher; else 0
     model_waits: bool = False  # whether the model waits for data, so that any speed-up helps
     # Bytes per request to a store, if the link is the bottleneck.
     request_bytes: int | None = None
@@ -125,7 +126,10 @@ def _bytes(number: float) -> str:
 
 def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
     """Yield advice about mapped functions, axes, order and chunks."""
-    if measured.map_share > 0.5:
+    if measured.without_workers:
+        text = f"Without worker processes (workers=0) it is {measured.without_workers:,.0f} "
+        yield Advice("map", f"{text}elements/s: functions that take so little time need none.")
+    elif measured.map_share > 0.5:
         text = f"{measured.map_share:.0%} of a batch's time is your map function: "
         if reading.workers:
             text += f"make it faster, or take more than {reading.workers} workers."
