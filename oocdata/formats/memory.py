@@ -110,6 +110,11 @@ def _is_mapped(file: int, address: int) -> bool:
 
 def open_object(target: Any, *, axis: int | str = 0) -> Source:
     """Open any object with shape, dtype and slicing."""
+    if hasattr(target, "toarray") or hasattr(target, "to_memory"):  # of SciPy, of AnnData
+        raise UnknownFormatError(
+            f"`target` must be a dense array; got a sparse one, {type(target).__name__}. Open it "
+            "by its path, as ooc.open('cells.h5ad', 'X'), or convert it: target.toarray()."
+        )
     if not all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__")):
         raise UnknownFormatError(
             "`target` must be a path, an array, or an object with shape, dtype and slicing; got "
@@ -149,5 +154,10 @@ def _hint(target: Any) -> str:
         return (
             "It is read from its beginning only: write it to a file once, with ooc.create and "
             f"writer.append(batch) for each batch in {batches}."
+        )
+    if hasattr(target, "__len__") and hasattr(target, "__getitem__"):
+        return (
+            "To call it for each element, map numbers: ooc.open(np.arange(len(target))).map(lambda "
+            "number: target[number], batched=False)."
         )
     return "Convert it with np.asarray."

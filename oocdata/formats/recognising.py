@@ -81,6 +81,16 @@ _NOT_AT_A_URL: dict[str, tuple[bytes | str, ...]] = {
 }
 
 
+def _glob_below(path: str) -> str:
+    """Return a glob that matches the files of a folder, which may be in folders below it."""
+    for folder, _, names in os.walk(path):
+        ends = [os.path.splitext(name)[1] for name in sorted(names) if not name.startswith(".")]
+        if found := [end for end in ends if end not in ("", ".json")]:
+            depth = 0 if folder == path else os.path.relpath(folder, path).count(os.sep) + 1
+            return os.path.join(path, *["*"] * depth, f"*{found[0]}")
+    return os.path.join(path, "*.npy")
+
+
 def format_of(path: str) -> Format:
     """Return the format of a file, a folder or an object from its content.
 
@@ -101,7 +111,7 @@ def format_of(path: str) -> Format:
         _refuse_foreign(path, [*names, *below])
         raise UnknownFormatError(
             "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "
-            f"Use a glob for a directory of files: '{os.path.join(path, '*.npy')}'.",
+            f"Use a glob for a directory of files: '{_glob_below(path)}'.",
             path=path,
         )
     with open_stream(path) as (file, version):
