@@ -251,10 +251,10 @@ class _Threads:
         finalize(self, self._account.end, id(self)).atexit = False
         self._most, self._nbytes, self._cached = plan.reading + plan.ready, nbytes, loader.cached
         self._pass, self._finish = pass_, finish
-        self._reader = loader.reader()
+        self._read_run = loader.reader()
         self._prefetch: Prefetcher | None = None
         if isinstance(loader, Loader) and loader.dataset.is_remote:
-            self._reader, self._prefetch = loader.read, Prefetcher(loader, pass_, number)
+            self._read_run, self._prefetch = loader.read, Prefetcher(loader, pass_, number)
         self._release = reader.release_threads
         self._threads = [reader.acquire_threads()]  # none once they are released
         self._running: dict[int, None] = {}
@@ -285,7 +285,7 @@ class _Threads:
                 raise CancelledError
             run = self._pass.run(number)
             with nullcontext() if self._prefetch is None else self._prefetch.reading(number):
-                return self._finish(self._reader(run))
+                return self._finish(self._read_run(run))
         except BaseException:
             self._failed |= not self._closed
             raise
