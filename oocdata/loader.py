@@ -104,6 +104,7 @@ def make_loader(
         "map": "; write dataset.map(…).batches(size), or .to_tf().map(…) in TensorFlow",
         "prefetch": "; oocdata's own is .to_tf(prefetch=…)",
         "repeat": "; oocdata's own is .to_tf(epochs=…); iterating again is the next epoch",
+        "split": "; write dataset.split(…), and .batches(size) of each part",
     }
 )
 @dataclass(frozen=True, eq=False, repr=False)

@@ -403,7 +403,7 @@ def test_methods_of_other_libraries_name_the_equivalent():
     for name in ("to_tf", "to_keras", "explain", "profile"):
         with pytest.raises(AttributeError, match=rf"; write \.batches\(size\)\.{name}\("):
             getattr(view, name)
-    for name in ("map", "cache", "repeat", "prefetch"):
+    for name in ("map", "cache", "repeat", "prefetch", "split"):
         with pytest.raises(AttributeError, match=rf"a Loader has no method `{name}`; "):
             getattr(view.batches(2), name)
     for other in (ooc.zip(view, view), view.map(abs), view.windows(2)):

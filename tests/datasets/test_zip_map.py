@@ -260,6 +260,23 @@ def test_an_attribute_error_of_a_function_is_raised_as_it_is(use: Any):
         use(ooc.open(ARRAY).map(lambda x: x.numpy()))
 
 
+@pytest.mark.parametrize(
+    ("batched", "note"),
+    [
+        (True, "a batch: (3, 4, 6) float32, (3,) int64. With batched=False it gets one element."),
+        (False, "one element: (4, 6) float32, () int64."),
+    ],
+)
+def test_a_note_says_what_a_function_was_called_with(batched: bool, note: str):
+    def one(x: np.ndarray) -> np.ndarray:
+        return x
+
+    pairs = ooc.zip(ooc.open(ARRAY), ooc.open(LABELS))
+    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were") as raised:
+        pairs.map(one, batched=batched).take([0, 1, 2])
+    assert raised.value.__notes__ == [f"'one' of `map` was called with {note}"]
+
+
 def test_errors_of_functions_are_raised():
     def fail(x: np.ndarray) -> np.ndarray:
         raise ZeroDivisionError("mine")
