@@ -41,11 +41,11 @@ its own options instead.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sized
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sized
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 __all__ = [
     "ArgumentError", "CacheFolderWarning", "ChecksumError", "CompressedMemberError",
@@ -56,6 +56,8 @@ __all__ = [
     "SourceError", "TrailingBytesError", "TruncatedFileError", "UnknownFormatError",
     "UnsupportedDtypeError", "WorkerError",
 ]  # fmt: skip
+
+_Class = TypeVar("_Class", bound=type)
 
 _ROWS_SHOWN = 8
 _ROWS_KEPT = 1000
@@ -71,6 +73,39 @@ def arguments_named(message: str) -> tuple[str, ...]:
     """
     names = re.finditer(r"`([a-z_]+)`|\b([a-z_]+)=", message)
     return tuple(dict.fromkeys(name[1] or name[2] for name in names))
+
+
+def without_methods(advice: Mapping[str, str]) -> Callable[[_Class], _Class]:
+    """Decorate a class so that names of methods that it lacks raise an error with advice.
+
+    (``__getattr__`` would do this too, but it also replaces the AttributeError of a mapped function
+    that is called by a property, such as `Dataset.spec`.)
+
+    Examples
+    --------
+    >>> @without_methods({"batch": "; use .batches(size)"})
+    ... class View: ...
+    >>> View().batch
+    Traceback (most recent call last):
+    AttributeError: a View has no method `batch`; use .batches(size).
+    """
+
+    def decorate(decorated: _Class) -> _Class:
+        for name, text in advice.items():
+            setattr(decorated, name, _NoMethod(name, text))
+        return decorated
+
+    return decorate
+
+
+class _NoMethod:
+    """A method that a class lacks: reading the attribute raises AttributeError."""
+
+    def __init__(self, name: str, text: str) -> None:
+        self._name, self._text = name, text
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        raise AttributeError(f"a {owner.__name__} has no method `{self._name}`{self._text}.")
 
 
 class OocdataError(Exception):

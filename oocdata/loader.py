@@ -20,13 +20,13 @@ from numpy.typing import ArrayLike, NDArray
 from oocdata import registry
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
-from oocdata.datasets.dataset import Dataset, Draw, no_method, public_names
+from oocdata.datasets.dataset import Dataset, Draw, public_names
 from oocdata.datasets.map import GraphFunction, Map
 from oocdata.datasets.request import ArrayRequest, prefetching
 from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
 from oocdata.engines import buffers
 from oocdata.engines.source import check_dtype
-from oocdata.errors import ArgumentError, EmptyError, PositionError
+from oocdata.errors import ArgumentError, EmptyError, PositionError, without_methods
 from oocdata.index import as_count, as_flag, as_shard, as_whole
 from oocdata.order import Order, Sequential
 from oocdata.order.mixture import Mixture
@@ -98,12 +98,23 @@ def make_loader(
     return loader
 
 
+@without_methods(
+    {
+        "cache": "; write dataset.cache(…).batches(size)",
+        "interleave": "; write dataset.batches(size, "
+        "shuffle=oocdata.Interleave(view.parts.lengths))",
+        "map": "; write dataset.map(…).batches(size), or .to_tf().map(…) in TensorFlow",
+        "prefetch": "; oocdata's own is .to_tf(prefetch=…)",
+        "repeat": "; oocdata's own is .to_tf(epochs=…); iterating again is the next epoch",
+        "split": "; write dataset.split(…), and .batches(size) of each part",
+    }
+)
 @dataclass(frozen=True, eq=False, repr=False)
 class Loader(Epochs):
     """Batches of a dataset, by (step, epoch).
 
-    Made by `Dataset.batches`. Iterating over a loader gives its batches as NumPy arrays, one epoch
-    after the other; `to_tf` and `to_keras` give them to TensorFlow and Keras.
+    Made by `Dataset.batches`. Each iteration over a loader gives the batches of the next epoch, as
+    NumPy arrays; `to_tf` and `to_keras` give them to TensorFlow and Keras.
 
     Attributes
     ----------
@@ -146,7 +157,6 @@ class Loader(Epochs):
         "spec", "to_keras", "to_tf",
     )  # fmt: skip
     __dir__ = public_names
-    __getattr__ = no_method
 
     def __repr__(self) -> str:
         return f"<Loader: {len(self)} batches of {self.batch_size} from {self.dataset!r}>"
@@ -255,7 +265,7 @@ class Loader(Epochs):
     @property
     def tf_loader(self) -> Loader:
         """The loader that `to_tf` reads: of raw records, if TensorFlow parses them in its graph."""
-        mapped = self.dataset
+        mapped: Any = self.dataset
         parses = isinstance(mapped, Map) and isinstance(mapped.fn, GraphFunction)
         return replace(self, dataset=mapped.source) if parses else self
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -24,7 +24,7 @@ from oocdata.datasets.spec import (
     spec_of,
 )
 from oocdata.engines.source import check_dtype
-from oocdata.errors import ArgumentError, EmptyError
+from oocdata.errors import ArgumentError, EmptyError, without_methods
 from oocdata.generator_batches import GeneratorBatches, as_yielded
 from oocdata.index import as_count, as_whole
 from oocdata.runs import MOST_WORKERS, Ahead, Epochs, Pass, Run, plan_ahead
@@ -43,18 +43,13 @@ _NUMBERED = ("shuffle", "split", "split_at", "folds", "filter", "map", "cache", 
              "windows", "patches", "batch", "repeat", "prefetch")  # fmt: skip
 """Methods of datasets that users try on streams, but that need numbered elements."""
 
-
-def _no_method(value: Generated | Stream, name: str) -> NoReturn:
-    """Raise AttributeError for a method that does not exist."""
-    kind = type(value).__name__
-    if name in _NUMBERED:
-        raise AttributeError(
-            f"a {kind} has no `{name}`: what generators yield has no numbers, and comes as it is "
-            "made, in `.batches(size)`. Make each element of its number instead: "
-            "ooc.open(numbers).map(make_one, batched=False)."
-        )
-    hint = f". Call .batches(size) first: .batches(size).{name}()" if name.startswith("to_") else ""
-    raise AttributeError(f"{kind!r} object has no attribute {name!r}{hint}")
+_without_methods = without_methods(
+    dict.fromkeys(
+        _NUMBERED,
+        ": what generators yield has no numbers, and comes as it is made, in `.batches(size)`. "
+        "Make each element of its number instead: ooc.open(numbers).map(make_one, batched=False)",
+    )
+)
 
 
 def generate(
@@ -142,6 +137,8 @@ def generate(
     return generated
 
 
+@_without_methods
+@without_methods({name: f"; write .batches(size).{name}()" for name in ("to_keras", "to_tf")})
 @dataclass(frozen=True, eq=False, repr=False)
 class Generated:
     """Elements that generators yield; made by `generate`."""
@@ -157,8 +154,6 @@ class Generated:
     seed: int
 
     is_multi_array: ClassVar[bool] = False
-
-    __getattr__ = _no_method
 
     def __repr__(self) -> str:
         name = getattr(self.make, "__qualname__", repr(self.make))
@@ -213,6 +208,7 @@ class Generated:
         return stream
 
 
+@_without_methods
 @dataclass(frozen=True, eq=False, repr=False)
 class Stream(Epochs):
     """Batches of the elements that generators yield; made by `Generated.batches`.
@@ -238,8 +234,6 @@ class Stream(Epochs):
     num_shards: ClassVar[int] = 1
     steps_together: ClassVar[int] = 1
     cached: ClassVar[bool] = False
-
-    __getattr__ = _no_method
 
     def __repr__(self) -> str:
         return f"<Stream: batches of {self.batch_size} from {self.dataset!r}>"

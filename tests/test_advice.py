@@ -93,6 +93,16 @@ def test_elements_cut_out_of_chunks() -> None:
     assert one.text.startswith("Elements are cut out of larger chunks: 4.0 bytes are decoded")
 
 
+def test_patches_whose_chunks_all_fit_need_no_larger_cache(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "cells.h5", "w") as file:
+        array = np.zeros((24, 256, 256), "u2")
+        file.create_dataset("u", data=array, chunks=(1, 64, 64), compression="gzip")
+    patches = ooc.open(tmp_path / "cells.h5", "u").patches((64, 64), per_row=8)
+    reading = reading_of(patches.batches(16, shuffle=True))
+    assert reading.full_amplification > 1.5
+    assert [one.kind for one in advise(reading)] == ["chunks"]
+
+
 def test_chunks_that_are_decoded_again() -> None:
     again = replace(CHUNKED, amplification=3.0)
     set_memory(1 << 20)

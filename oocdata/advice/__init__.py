@@ -70,6 +70,7 @@ class Measured:
     # Highest rates that "memory", "decoder" and "disk" allow.
     limits: Mapping[str, float] = field(default_factory=dict)
     map_share: float = 0.0  # share of a batch's time that is spent in functions given to `map`
+    without_workers: float = 0.0  # the rate without worker processes, if it is higher; else 0
     model_waits: bool = False  # whether the model waits for data, so that any speed-up helps
     # Bytes per request to a store, if the link is the bottleneck.
     request_bytes: int | None = None
@@ -125,7 +126,10 @@ def _bytes(number: float) -> str:
 
 def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
     """Yield advice about mapped functions, axes, order and chunks."""
-    if measured.map_share > 0.5:
+    if measured.without_workers:
+        text = f"Without worker processes (workers=0) it is {measured.without_workers:,.0f} "
+        yield Advice("map", f"{text}elements/s: functions that take so little time need none.")
+    elif measured.map_share > 0.5:
         text = f"{measured.map_share:.0%} of a batch's time is your map function: "
         if reading.workers:
             text += f"make it faster, or take more than {reading.workers} workers."
@@ -147,6 +151,7 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
         yield Advice("layout", text, reading.convert())
         return  # there are no chunks
     amplification = reading.full_amplification
+    decodings = amplification / max(1.0, reading.crop_amplification)
     full, block = measured.best("full shuffle"), measured.best("block shuffle")
     if amplification >= _MUCH:
         text = (
@@ -156,17 +161,19 @@ def _of_order(reading: Reading, measured: Measured) -> Iterator[Advice]:
             text += f" and reaches {full:,.0f} elements/s; a block shuffle (shuffle=True) is "
             yield Advice("order", f"{text}{block / full:,.1f} times as fast.")
         elif reading.block_amplification * _MUCH > amplification:
-            text += f", because only {size(cache_share())} of decoded chunks are cached: "
-            yield Advice("order", f"{text}ooc.set_memory sets the limit.")
+            if decodings >= _MUCH:  # else the rest of the chunks is not used
+                text += f", because only {size(cache_share())} of decoded chunks are cached: "
+                yield Advice("order", f"{text}ooc.set_memory sets the limit.")
         elif reading.order == "full shuffle" or (block and not full):
             # If only the block shuffle was measured, the full shuffle may have been too slow.
             text += "; a block shuffle (shuffle=True) decodes each chunk once."
             yield Advice("order", text)
     pieces, rows = reading.chunks_per_row, reading.chunk_rows
     if pieces > 1 and rows > 1 and reading.crop_amplification < _MUCH:
+        by_default = ", as h5py's own chunks do" if reading.storage.format == "HDF5" else ""
         text = (
-            f"Chunks of {reading.storage.chunks} cut each row into {pieces:,} pieces, as h5py's "
-            f"own chunks do: for one row {pieces:,} chunks are decoded, which hold {rows:,} rows. "
+            f"Chunks of {reading.storage.chunks} cut each row into {pieces:,} pieces{by_default}: "
+            f"for one row {pieces:,} chunks are decoded, which hold {rows:,} rows. "
             "After `oocdata convert`, each row is in 1 chunk."
         )
         yield Advice("chunks", text, reading.convert(chunked=True))

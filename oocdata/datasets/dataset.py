@@ -12,7 +12,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 from zlib import crc32
 
 import numpy as np
@@ -26,7 +26,7 @@ from oocdata.datasets.splitting import Splitting
 from oocdata.engines.buffers import ALIGNMENT
 from oocdata.engines.byte_rows import OBJECT_BYTES, largest_rows
 from oocdata.engines.source import Source
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, without_methods
 from oocdata.index import as_array, as_positions, as_range, slice_range
 from oocdata.threads import cached_property
 
@@ -38,28 +38,7 @@ if TYPE_CHECKING:
     from oocdata.loader import Loader
     from oocdata.order import Order
 
-__all__ = [
-    "Dataset", "Described", "Draw", "fields_of", "no_method", "nonzero_positions", "public_names",
-]  # fmt: skip
-
-_EQUIVALENTS = {
-    "shuffle": ".batches(size, shuffle=True)",
-    "batch": ".batches(size)",
-    "repeat": ".batches(size).to_tf(epochs=…); iterating again is the next epoch",
-    "prefetch": ".batches(size).to_tf(prefetch=…)",
-    "windows": "View.windows: make windows of Views first, once; then zip, map, mix or concat them",
-    "to_tf": ".batches(size).to_tf()",
-    "to_keras": ".batches(size).to_keras()",
-    "explain": ".batches(size).explain()",
-    "profile": ".batches(size).profile()",
-    "map": "Dataset.map: map(fn) first, then .batches(size); or map what .to_tf() returns",
-    "interleave": ".batches(size, shuffle=oocdata.Interleave(view.parts.lengths))",
-    "pad": "Ragged.pad, for rows of unequal length: pad first, once; then zip or map them",
-    "padded_batch": "Ragged.pad, for rows of unequal length; then .batches(size)",
-    "concatenate": "oocdata.concat([first, second])",
-    "skip": "a slice, dataset[10:]",
-}
-"""Methods that are tried from habit, with the equivalent in oocdata; named in error messages."""
+__all__ = ["Dataset", "Described", "Draw", "fields_of", "nonzero_positions", "public_names"]
 
 _READ = operator.methodcaller("read")
 
@@ -117,16 +96,6 @@ def public_names(self: object) -> list[str]:
     return [name for name in object.__dir__(self) if name in public or name.startswith("_")]
 
 
-def no_method(self: object, name: str) -> NoReturn:
-    """Raise `AttributeError`; for a method that is tried from habit, name the equivalent."""
-    kind = type(self).__name__
-    if name in _EQUIVALENTS:
-        raise AttributeError(
-            f"a {kind} has no method `{name}`; oocdata's own is {_EQUIVALENTS[name]}."
-        )
-    raise AttributeError(f"{kind!r} object has no attribute {name!r}")
-
-
 class Described:
     """Base class of frozen dataclasses whose fields are their description.
 
@@ -144,6 +113,29 @@ class Described:
         return fields_of(self)
 
 
+@without_methods(
+    {
+        "batch": "; oocdata's own is .batches(size)",
+        "concatenate": "; oocdata's own is oocdata.concat([first, second])",
+        "explain": "; write .batches(size).explain()",
+        "interleave": "; oocdata's own is .batches(size, "
+        "shuffle=oocdata.Interleave(view.parts.lengths))",
+        "pad": "; oocdata's own is Ragged.pad, for rows of unequal length: pad first, once; then "
+        "zip or map them",
+        "padded_batch": "; oocdata's own is Ragged.pad, for rows of unequal length; then "
+        ".batches(size)",
+        "prefetch": "; oocdata's own is .batches(size).to_tf(prefetch=…)",
+        "profile": "; write .batches(size).profile(…)",
+        "repeat": "; oocdata's own is .batches(size).to_tf(epochs=…); iterating again is the next "
+        "epoch",
+        "shuffle": "; oocdata's own is .batches(size, shuffle=True)",
+        "skip": "; oocdata's own is a slice, dataset[10:]",
+        "to_keras": "; write .batches(size).to_keras()",
+        "to_tf": "; write .batches(size).to_tf()",
+        "windows": "; oocdata's own is View.windows: make windows of Views first, once; then zip, "
+        "map, mix or concat them",
+    }
+)
 class Dataset(Described, Splitting, ABC):
     """Elements by position: the base class of views, windows, patches, zips, maps and others.
 
@@ -193,7 +185,7 @@ class Dataset(Described, Splitting, ABC):
 
     @property
     def is_mapped(self) -> bool:
-        """Whether batches pass through user functions, so that each batch is read separately."""
+        """Whether batches pass through user functions, which are called batch by batch."""
         return any(part.is_mapped for part in self._members)
 
     @property
@@ -339,9 +331,6 @@ class Dataset(Described, Splitting, ABC):
         batch = self.take(positions)
         return [map_tree(operator.itemgetter(i), batch) for i in range(len(positions))]
 
-    def __getattr__(self, name: str) -> NoReturn:
-        no_method(self, name)
-
     def filter(self, mask: ArrayLike | Dataset) -> Self:
         """Select the elements where a mask is True; reads nothing but the mask.
 
@@ -369,6 +358,11 @@ class Dataset(Described, Splitting, ABC):
                     "numbers is compared in memory: .filter(np.asarray(view) == 3)."
                 )
             count, places = len(mask), nonzero_positions("mask", mask)
+        elif callable(mask):
+            raise ArgumentError(
+                f"`mask` must be one bool for each element; got a function, {mask!r}. Compute the "
+                "mask first: .filter(np.asarray(labels) == 3)."
+            )
         else:
             flags = as_array("mask", mask)
             if flags.ndim != 1 or flags.dtype != np.bool_:

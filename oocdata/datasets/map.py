@@ -158,7 +158,16 @@ class Map(Dataset):
 
     def _call(self, batch: Any, rng: np.random.Generator | None) -> Any:
         arguments = batch if isinstance(batch, tuple) else (batch,)
-        result = self.fn(*arguments) if rng is None else self.fn(*arguments, rng=rng)
+        try:
+            result = self.fn(*arguments) if rng is None else self.fn(*arguments, rng=rng)
+        except Exception as error:
+            arrays = ", ".join(spec_text(spec_of(argument)) for argument in arguments)
+            what = "a batch" if self.batched else "one element"
+            hint = " With batched=False it gets one element." if self.batched else ""
+            note = f"{self._name} of `map` was called with {what}: {arrays}.{hint}"
+            if note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
+            raise
         if result is None:
             raise MapError(
                 f"a mapped function must return its result; {self._name} returned None. Add "

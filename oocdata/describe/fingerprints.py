@@ -104,10 +104,10 @@ def differences(saved: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     return sentences
 
 
-def check_fingerprint(saved: str, now: str, place: str = "") -> None:
+def check_fingerprint(saved: str, now: str, place: str = "", anew: str = "start anew") -> None:
     """Raise `RestoreError` if two fingerprints differ.
 
-    `place` says where the first one was found, for the message.
+    `place` says where the first one was found, and `anew` how to begin without it, for the message.
     """
     if saved == now:
         return
@@ -118,7 +118,7 @@ def check_fingerprint(saved: str, now: str, place: str = "") -> None:
     if problems:
         raise RestoreError(
             "a position must be restored onto the data and the loader that it was saved with; "
-            f"{'; '.join(problems)}{place}. Make the loader as it was then, or start anew."
+            f"{'; '.join(problems)}{place}. Make the loader as it was then, or {anew}."
         )
 
 

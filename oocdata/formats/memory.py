@@ -110,8 +110,12 @@ def _is_mapped(file: int, address: int) -> bool:
 
 def open_object(target: Any, *, axis: int | str = 0) -> Source:
     """Open any object with shape, dtype and slicing."""
-    is_array = all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__"))
-    if not is_array or hasattr(target, "tocsr"):
+    if hasattr(target, "toarray") or hasattr(target, "to_memory"):  # of SciPy, of AnnData
+        raise UnknownFormatError(
+            f"`target` must be a dense array; got a sparse one, {type(target).__name__}. Open it "
+            "by its path, as ooc.open('cells.h5ad', 'X'), or convert it: target.toarray()."
+        )
+    if not all(hasattr(target, name) for name in ("shape", "dtype", "__getitem__")):
         raise UnknownFormatError(
             "`target` must be a path, an array, or an object with shape, dtype and slicing; got "
             f"{type(target).__name__}. {_hint(target)}"
@@ -140,8 +144,6 @@ def open_object(target: Any, *, axis: int | str = 0) -> Source:
 
 def _hint(target: Any) -> str:
     """Return advice for an object that is no array."""
-    if hasattr(target, "tocsr"):
-        return "Make it dense: target.toarray(); sparse rows are read from .h5ad files."
     if hasattr(target, "to_numpy"):
         return "Convert it: target.to_numpy()."
     if hasattr(target, "keys"):
@@ -158,4 +160,9 @@ def _hint(target: Any) -> str:
         )
     if callable(target):
         return "A function that yields elements goes to ooc.generate."
+    if hasattr(target, "__len__") and hasattr(target, "__getitem__"):
+        return (
+            "To call it for each element, map numbers: ooc.open(np.arange(len(target))).map(lambda "
+            "number: target[number], batched=False)."
+        )
     return "Convert it with np.asarray."

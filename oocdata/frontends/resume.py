@@ -272,7 +272,8 @@ class Resume(keras.callbacks.Callback):  # type: ignore[misc]  # Keras has no ty
     def _last_save(self, with_values: bool = True) -> Save | None:
         for path in saves_in(self.folder):
             save = read_save(path, with_values=with_values)
-            check_fingerprint(save.fingerprint, self._fingerprint, f" (in '{path}')")
+            anew = "start anew in another folder"
+            check_fingerprint(save.fingerprint, self._fingerprint, f" (in '{path}')", anew)
             return save
         return None
 

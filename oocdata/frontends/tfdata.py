@@ -22,7 +22,7 @@ import itertools
 import weakref
 from collections.abc import Callable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from oocdata.datasets.spec import ArraySpec, leaves, map_tree
 from oocdata.describe import fingerprint
@@ -107,8 +107,8 @@ def to_tf(
         raise ArgumentError(
             f"`job_name` must be None without `service`, whose jobs it names; got {job_name!r}."
         )
-    length, records = epochs * len(loader), loader.tf_loader
-    parsing = None if records is loader else loader.dataset.fn
+    length, records, mapped = epochs * len(loader), loader.tf_loader, cast(Any, loader.dataset)
+    parsing = None if records is loader else mapped.fn
     begin = passes(records, start, epochs)
     extra = {"steps": str(len(loader)), "steps of a pass": str(length)}
     dataset = dataset_of_passes(

@@ -35,13 +35,8 @@ def read_ahead(
     loader: Loader | Stream, epoch: int, start: int = 0, *, parallel: int = 2, prefetch: int = 2
 ) -> Iterator[Batch]:
     """Yield the batches of an epoch from step `start`; see `oocdata.Loader.epoch`."""
-    pass_ = loader.pass_from(epoch, start)
-    reader = Reader(loader, parallel, prefetch, runs_in_use=1)
-    with closing(reader.begin(pass_)) as runs, closing(reader):
-        while batches := runs.read():
-            batches.reverse()
-            while batches:
-                yield batches.pop()
+    with closing(Reader(loader, parallel, prefetch, runs_in_use=1)) as reader:
+        yield from reader.batches(loader.pass_from(epoch, start))
 
 
 class Reader:
@@ -112,6 +107,14 @@ class Reader:
                 f"iterator asks for batch {number}. Begin a new pass."
             )
         return Merged(self._runs(pass_, 0, list), self._loader, self._finish)
+
+    def batches(self, pass_: Pass) -> Iterator[Batch]:
+        """Yield the batches of a pass."""
+        with closing(self.begin(pass_)) as runs:
+            while batches := runs.read():
+                batches.reverse()
+                while batches:
+                    yield batches.pop()
 
     def _runs(
         self, pass_: Pass, number: int, finish: Callable[[list[Batch]], list[Any]]
@@ -248,10 +251,10 @@ class _Threads:
         finalize(self, self._account.end, id(self)).atexit = False
         self._most, self._nbytes, self._cached = plan.reading + plan.ready, nbytes, loader.cached
         self._pass, self._finish = pass_, finish
-        self._reader = loader.reader()
+        self._read_run = loader.reader()
         self._prefetch: Prefetcher | None = None
         if isinstance(loader, Loader) and loader.dataset.is_remote:
-            self._reader, self._prefetch = loader.read, Prefetcher(loader, pass_, number)
+            self._read_run, self._prefetch = loader.read, Prefetcher(loader, pass_, number)
         self._release = reader.release_threads
         self._threads = [reader.acquire_threads()]  # none once they are released
         self._running: dict[int, None] = {}
@@ -282,7 +285,7 @@ class _Threads:
                 raise CancelledError
             run = self._pass.run(number)
             with nullcontext() if self._prefetch is None else self._prefetch.reading(number):
-                return self._finish(self._reader(run))
+                return self._finish(self._read_run(run))
         except BaseException:
             self._failed |= not self._closed
             raise

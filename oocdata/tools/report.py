@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -70,8 +70,12 @@ def table(
     from rich.text import Text
 
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    rows = list(rows)
+    longest = max((len(row[0]) for row in rows), default=0)
     for number, name in enumerate(header):
-        grid.add_column(name, justify="left" if number in left else "right", overflow="fold")
+        whole = not number and longest <= width // 2  # names are copied
+        justify: Literal["left", "right"] = "left" if number in left else "right"
+        grid.add_column(name, justify=justify, overflow="fold", no_wrap=whole)
     for row in rows:
         grid.add_row(*map(Text, row))  # as Text, brackets in names are not markup
     console = Console(width=width, color_system=None, force_terminal=False)

@@ -400,19 +400,19 @@ def test_methods_of_other_libraries_name_the_equivalent():
     for name in ("shuffle", "batch", "repeat", "prefetch"):
         with pytest.raises(AttributeError, match=r"oocdata's own is \.batches"):
             getattr(view, name)
+    for name in ("to_tf", "to_keras", "explain", "profile"):
+        with pytest.raises(AttributeError, match=rf"; write \.batches\(size\)\.{name}\("):
+            getattr(view, name)
+    for name in ("map", "cache", "interleave", "repeat", "prefetch", "split"):
+        with pytest.raises(AttributeError, match=rf"a Loader has no method `{name}`; "):
+            getattr(view.batches(2), name)
     for other in (ooc.zip(view, view), view.map(abs), view.windows(2)):
         with pytest.raises(AttributeError, match=r"View\.windows: make windows of Views first"):
             other.windows(2)  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match=r"View has no method `pad`.* Ragged\.pad, for rows"):
         view.pad(3)  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError, match=r"oocdata's own is \.batches\(size\)\.to_tf\(\)"):
-        view.to_tf()  # type: ignore[attr-defined]
-    loader = view.batches(2)
-    for name in ("repeat", "prefetch", "interleave", "map"):
-        with pytest.raises(AttributeError, match=f"Loader has no method `{name}`; oocdata's own"):
-            getattr(loader, name)
     with pytest.raises(AttributeError, match="'Loader' object has no attribute 'nothing'"):
-        loader.nothing  # type: ignore[attr-defined]  # noqa: B018
+        view.batches(2).nothing  # type: ignore[attr-defined]  # noqa: B018
 
 
 @pytest.mark.parametrize("mapped", [False, True])

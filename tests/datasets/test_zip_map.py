@@ -241,6 +241,42 @@ def test_results_that_differ_between_batches():
         mapped.take([1])
 
 
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda mapped: mapped.spec,
+        lambda mapped: mapped.batches(4).spec,
+        lambda mapped: mapped.batches(4).explain(),
+        lambda mapped: mapped.batches(4, workers=1),
+        lambda mapped: list(mapped.batches(4)),
+        lambda mapped: mapped[3],
+        lambda mapped: ooc.zip(mapped, ooc.open(LABELS)).batches(4).spec,
+        lambda mapped: ooc.concat([mapped, mapped]),
+    ],
+)
+def test_an_attribute_error_of_a_function_is_raised_as_it_is(use: Any):
+    """A property that calls the function must not turn it into "has no attribute 'spec'"."""
+    with pytest.raises(AttributeError, match="no attribute 'numpy'"):
+        use(ooc.open(ARRAY).map(lambda x: x.numpy()))
+
+
+@pytest.mark.parametrize(
+    ("batched", "note"),
+    [
+        (True, "a batch: (3, 4, 6) float32, (3,) int64. With batched=False it gets one element."),
+        (False, "one element: (4, 6) float32, () int64."),
+    ],
+)
+def test_a_note_says_what_a_function_was_called_with(batched: bool, note: str):
+    def one(x: np.ndarray) -> np.ndarray:
+        return x
+
+    pairs = ooc.zip(ooc.open(ARRAY), ooc.open(LABELS))
+    with pytest.raises(TypeError, match="takes 1 positional argument but 2 were") as raised:
+        pairs.map(one, batched=batched).take([0, 1, 2])
+    assert raised.value.__notes__ == [f"'one' of `map` was called with {note}"]
+
+
 def test_errors_of_functions_are_raised():
     def fail(x: np.ndarray) -> np.ndarray:
         raise ZeroDivisionError("mine")

@@ -20,7 +20,9 @@ from boxes import check_boxes
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
 
+import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import memory_array
@@ -406,7 +408,7 @@ def test_objects_that_are_not_arrays(target: Any):
 def test_sparse_matrices_and_texts_are_refused_with_a_hint():
     """They had the shape, dtype and slicing of an array, or were called a pickle."""
     for make in (scipy.sparse.csr_matrix, scipy.sparse.coo_array):
-        with pytest.raises(UnknownFormatError, match=r"Make it dense: target\.toarray\(\)"):
+        with pytest.raises(UnknownFormatError, match=r"a sparse one.* convert it: target\.toarray\(\)"):
             open_object(make(np.eye(3)))
     with pytest.raises(UnsupportedDtypeError, match=r"array of objects.*array\.astype\(str\)"):
         open_array(np.array(["a", "longer"], object))
@@ -506,3 +508,26 @@ def test_the_rows_of_a_chunk_that_fails_are_named() -> None:
     with pytest.raises(SourceError, match="gone") as caught:
         View.of(open_object(Failing())).take([3, 27])
     assert caught.value.rows == tuple(range(20, 30))
+
+
+def test_sparse_matrices_are_refused_where_they_are_opened() -> None:
+    matrix = scipy.sparse.csr_array(np.eye(3))
+    with pytest.raises(UnknownFormatError, match=r"got a sparse one, csr_array.*toarray\(\)"):
+        ooc.open(matrix)
+
+
+def test_an_object_of_numbered_elements_is_mapped() -> None:
+    class Elements:
+        def __len__(self) -> int:
+            return 7
+
+        def __getitem__(self, number: int) -> tuple[NDArray[Any], int]:
+            return np.full(3, number), int(number)
+
+    target = Elements()
+    with pytest.raises(UnknownFormatError) as raised:
+        ooc.open(target)
+    code = str(raised.value).partition("map numbers: ")[2].removesuffix(".")
+    mapped = eval(code, {"ooc": ooc, "np": np, "target": target})
+    x, y = mapped.batches(7).batch(0)
+    assert (x.shape, y.tolist()) == ((7, 3), list(range(7)))

@@ -506,3 +506,23 @@ def test_text_that_only_its_name_calls_compressed(tmp_path: Path) -> None:
     (tmp_path / "lines.txt.gz").write_bytes(b"a\nb\n")
     with pytest.raises(UnknownFormatError, match=r"first bytes are b'a.nb.n'.* rename it without"):
         ooc.open(tmp_path / "lines.txt.gz")
+
+
+@pytest.mark.parametrize(
+    ("files", "pattern"),
+    [
+        (("cat/1.jpg", "dog/2.jpg", ".DS_Store"), "*/*.jpg"),
+        (("a/b/1.png",), "*/*/*.png"),
+        (("meta.json", "1.npy"), "*.npy"),
+        ((), "*.npy"),
+    ],
+)
+def test_a_folder_of_files_is_refused_with_a_glob(
+    tmp_path: Path, files: tuple[str, ...], pattern: str
+) -> None:
+    for name in files:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    with pytest.raises(UnknownFormatError, match="Use a glob") as raised:
+        ooc.open(tmp_path)
+    assert f"'{tmp_path / pattern}'" in str(raised.value)

@@ -461,6 +461,7 @@ class TestRefuses:
         ("options", "error", "said"),
         [
             ({"loader": loader_of(seed=6)}, RestoreError, "`seed` was 5, and is 6"),
+            ({"loader": loader_of(seed=6)}, RestoreError, "start anew in another folder"),
             ({"loader": loader_of(ROWS + 1)}, RestoreError, "content` differs"),
             ({"model": lambda: model_of(6)}, RestoreError, r"was kernel float32 \(6, 5\), and is"),
             ({"initial_epoch": 2, "fresh": True}, None, ""),

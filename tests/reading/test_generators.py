@@ -321,11 +321,11 @@ def test_wrong_calls(call: Callable[[], object], message: str) -> None:
 def test_methods_that_need_numbered_elements(name: str) -> None:
     made = ooc.generate(lambda: iter([1]), workers=0)
     for one in (made, made.batches(1)):
-        with pytest.raises(AttributeError, match=rf"no `{name}`.*ooc\.open\(numbers\)\.map"):
+        with pytest.raises(AttributeError, match=rf"no method `{name}`.*ooc\.open\(numbers\)\.map"):
             getattr(one, name)
         with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
             _ = one.nothing  # type: ignore[union-attr]
-    with pytest.raises(AttributeError, match=r"Call \.batches\(size\) first: .*\.to_tf\(\)"):
+    with pytest.raises(AttributeError, match=r"write \.batches\(size\)\.to_tf\(\)"):
         _ = made.to_tf  # type: ignore[attr-defined]
 
 
@@ -334,6 +334,15 @@ def test_single_numbers_where_batches_are_expected() -> None:
         list(ooc.generate(lambda: iter([7, 8]), batched=True, workers=0).batches(2))
     with pytest.raises(UnknownFormatError, match=r"goes to ooc\.generate"):
         ooc.open(lambda: iter([7, 8]))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_attribute_error_of_a_generator_is_raised_as_it_is(workers: int) -> None:
+    def make() -> Iterator[Any]:
+        yield np.zeros(3).numpy()  # type: ignore[attr-defined]
+
+    with pytest.raises(AttributeError, match="no attribute 'numpy'"):
+        ooc.generate(make, workers=workers)
 
 
 def test_an_object_that_cannot_be_pickled_is_named() -> None:

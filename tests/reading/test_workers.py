@@ -435,7 +435,7 @@ class TestScripts:
         try:
             list(view.map(refuse, spec=spec).batches(9, workers=1))
         except Refused as error:
-            say(type(error) is Refused, error.step, "in refuse" in error.__notes__[0])
+            say(type(error) is Refused, error.step, "in refuse" in error.__notes__[-1])
         """
         out, err = ended(start(tmp_path, script))
         assert err == ""

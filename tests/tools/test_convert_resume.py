@@ -339,6 +339,8 @@ def test_an_hdf5_file_that_could_not_grow_begins_anew(
     done = fork_server.run(FULL, source, target, codec)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("SourceError") == done.stdout.count("Is the disk full?") == 3
+    assert "File too large" in done.stdout
+    assert "buf = " not in done.stdout  # the arguments of the system call, which HDF5 tells
     convert(source, target, memory=4 << 20, codec=codec, verify=True)
     assert (load(target) == values).all()
 

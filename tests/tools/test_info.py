@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,30 @@ def test_axes_that_look_like_trajectories(tmp_path: Path) -> None:
         for axis, name in enumerate(("time", "clip", "y", "x")):
             data.dims[axis].label = name
     assert one(tmp_path / "b.h5").axes.endswith("axis=(1, 0)")
+
+
+def test_the_rows_of_a_column_of_matlab_are_its_numbers(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.mat", "w") as file:
+        file["y"] = np.arange(90.0)[None]
+        file["y"].attrs["MATLAB_class"] = np.bytes_("double")
+    found = one(tmp_path / "a.mat")
+    assert found.axes.endswith("axis=1 makes its numbers the rows")
+    names: dict[str, Any] = {}
+    exec("\n".join(found.code), names)
+    np.testing.assert_array_equal(np.asarray(names["values"]), np.arange(90.0))
+
+
+def test_the_table_shows_names_and_chunks_of_one_row(tmp_path: Path) -> None:
+    name = "a_name_of_some_length/frames"
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset(name, data=FRAMES, chunks=(1, *FRAMES.shape[1:]), compression="gzip")
+        file["plain"] = FRAMES
+        file["records"] = np.zeros(9, [(f"field {number}", "f8") for number in range(20)])
+    lines = str(contents(str(tmp_path / "a.h5"))).splitlines()[1:]
+    rows = {line.split()[0]: line for line in lines if line.startswith("/")}
+    assert re.search(r" 1  gzip 4", rows[f"/{name}"])
+    assert re.search(r" -  none", rows["/plain"])
+    assert " fields " in rows["/records"]
 
 
 def test_all_datasets_and_why_some_do_not_open(tmp_path: Path) -> None:

@@ -444,6 +444,12 @@ def test_a_colour_is_one_picture_of_an_element() -> None:
     assert len(preview((images.astype("f4")).windows(8), count=2).elements[0]) == 6
 
 
+def test_missing_dates_are_not_drawn() -> None:
+    days = np.array(["2020-01-01", "NaT", "2020-01-05"], "M8[D]")
+    values = preview(ooc.open(days)).scales[0].values
+    assert (int(values.nan), float(values.min), float(values.max)) == (1, 18262.0, 18266.0)
+
+
 def test_what_is_not_finite_is_marked_and_counted() -> None:
     array = FRAMES.copy()
     array[0, 3, 4] = np.nan

@@ -20,6 +20,7 @@ import oocdata as ooc
 from oocdata.describe import fingerprint
 from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.loader import Loader
+from oocdata.reading.workers.pool import WorkerPool
 from oocdata.tools import profile as module
 from oocdata.tools.profile import Profile
 from oocdata.tools.profile.pacing import Epochs, pace, steps_of_a_period
@@ -158,6 +159,37 @@ def test_a_slow_map_function(workers: int, monkeypatch: pytest.MonkeyPatch) -> N
     assert found.mapped == 1.0
     assert found.advice[0].kind == "map"
     assert "workers" in found.advice[0].text
+
+
+def test_worker_processes_that_a_fast_function_does_not_need(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+
+    def fast(x: Any) -> Any:
+        clock.now += 0.01
+        return x * 2
+
+    rates(monkeypatch, 100.0, 1000.0, 0.9)
+    loader = ooc.open(ROWS).map(fast).batches(32, workers=1)
+    (advice,) = module.profile(loader, lambda batch: None, clock=clock).advice
+    assert advice.text.startswith("Without worker processes (workers=0) it is 3,200 elements/s")
+
+
+@pytest.mark.parametrize("to_tf", [False, True])
+def test_worker_processes_are_started_once(to_tf: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in `fit`, whose epochs share them."""
+    started: list[WorkerPool] = []
+    make = WorkerPool.__init__
+
+    def counting(pool: WorkerPool, *arguments: Any, **named: Any) -> None:
+        started.append(pool)
+        make(pool, *arguments, **named)
+
+    monkeypatch.setattr(WorkerPool, "__init__", counting)
+    loader = ooc.open(ROWS[:64]).map(np.negative).batches(32, workers=1)
+    loader.profile(lambda batch: None, seconds=0.1, to_tf=to_tf)
+    assert len(started) == 1
 
 
 def test_without_a_model(loader: Loader) -> None:

@@ -175,6 +175,22 @@ def test_values_that_are_all_equal_have_no_deviation() -> None:
     assert_array_equal(found.variance, 0)
 
 
+@pytest.mark.parametrize("unit", ["M8[D]", "M8[ns]", "m8[s]"])
+def test_missing_dates_are_counted_and_left_out(unit: str) -> None:
+    numbers = np.array([[3, 9], [5, 40], [7, 2]]) * 10**6
+    dates = numbers.astype(unit)
+    dates[1, 0] = dates[2, 1] = "NaT"
+    found = stats(ooc.open(dates), channels=1)
+    assert_array_equal(found.channels.nan, [1, 1])
+    assert_allclose(found.mean, [5e6, 24.5e6])
+    assert_allclose(found.std, [2e6, 15.5e6])
+    assert (found.overall.min, found.overall.max, found.overall.count) == (3e6, 40e6, 6)
+    assert str(np.array(40 * 10**6).astype(unit)) in str(found)
+    assert "6: 2 NaT" in str(found)
+    nothing = stats(ooc.open(np.array(["NaT"], unit)))
+    assert np.isnan(nothing.mean)
+
+
 def test_nothing_finite_has_no_statistics() -> None:
     values = np.full((10, 2), np.nan, "f4")
     values[3, 1] = np.inf

@@ -11,6 +11,7 @@ import errno
 import gc
 import importlib
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any
@@ -134,8 +135,13 @@ def translate_errors(path: str, key: str | None = None) -> Iterator[None]:
 
 
 def error_text(error: BaseException) -> str:
-    """Return an h5py error's message, without the quotes of `KeyError` and the final full stop."""
-    return str(error.args[-1] if error.args else error).rstrip(".")
+    """Return an h5py error's message, without the quotes of `KeyError` and the final full stop.
+
+    Of the error of a system call, which HDF5 tells with all its arguments, only the system's words.
+    """
+    text = str(error.args[-1] if error.args else error).rstrip(".")
+    of_system = re.search(r"error message = '([^']+)'", text)
+    return of_system[1] if of_system else text
 
 
 def fill_value(dataset: Any, undefined: Any = None) -> Any:

@@ -161,7 +161,9 @@ def copy_to_slot(slot: NDArray[np.uint8], batches: Sequence[Batch]) -> list[list
 
 def _dump_error(error: BaseException) -> tuple[bytes | None, str]:
     """Return an exception pickled, None if it can't be, and its traceback as text."""
-    text = "".join(traceback.format_exception(error))
+    raised = traceback.TracebackException.from_exception(error)
+    raised.__notes__ = None  # the exception itself carries its notes, and the text ends with it
+    text = "".join(raised.format())
     # The second form is for exceptions whose ``__init__`` takes other arguments than ``args``.
     for value in (error, (type(error), error.args, error.__dict__)):
         with suppress(Exception):  # both forms may run code of the exception's class

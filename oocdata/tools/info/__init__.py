@@ -166,8 +166,8 @@ class Contents(Report):
             (
                 (entry.key or "") + f" ({entry.parts:,})" * (entry.parts > 1),
                 " × ".join(map(str, entry.shape)),
-                entry.dtype,
-                f"{entry.chunk_rows:,}" if entry.chunk_rows > 1 else "-",
+                "fields" if entry.dtype.startswith(("[", "{")) else entry.dtype,
+                f"{entry.chunk_rows:,}" if entry.chunk_rows > 1 or entry.codec != "none" else "-",
                 f"{entry.storage.partition(';')[0]}, " * entry.storage.startswith("CSR")
                 + entry.codec,
                 size(entry.memory_bytes),

@@ -57,7 +57,11 @@ def code_for(opening: Opening, view: View) -> tuple[str, tuple[str, ...]]:
             opening, view = decoded, decoded.view(unequal=True)
     hint, code, shape = "", opening.code(), view.source.shape
     found = trajectory_axes(shape, view.storage.dimensions)
-    if found and opening.axis == 0 and not isinstance(opening.target, View):
+    is_column = "in MATLAB" in view.storage.layout and len(shape) == 2 and shape[0] == 1 < shape[1]
+    if is_column and opening.axis == 0 and not isinstance(opening.target, View):
+        hint = "a column of MATLAB is one row here; axis=1 makes its numbers the rows"
+        code, view = f"{Opening.of(opening, axis=1).code()}[:, 0]", View.of(view.source, 1)[:, 0]
+    elif found and opening.axis == 0 and not isinstance(opening.target, View):
         hint = f"2 of {len(shape)} axes look like trajectory × time; choose them by axis={found}"
         code, view = Opening.of(opening, axis=found).code(), View.of(view.source, found)
     columns = columns_of(view)

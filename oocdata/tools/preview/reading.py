@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from oocdata.cost import chunks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import leaves
+from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
 from oocdata.errors import ArgumentError
 from oocdata.index import slice_range
@@ -117,9 +118,9 @@ def read(
     """Read the values of each part, shape (n, slices, channels, height, width).
 
     Complex numbers become their magnitude. Numbers beyond 1e150, which often mark missing values,
-    become infinite.
+    become infinite. Dates become their integers, and NaT becomes NaN.
     """
-    cut = _cut(dataset, parts)
+    cut, unit = _cut(dataset, parts), dataset.unit if isinstance(dataset, View) else ""
     nbytes = sum(leaf.nbytes for leaf in leaves(cut.spec))
     batch_size = max(1, _BATCH_BYTES // max(1, nbytes))
     by_part: list[list[NDArray[Any]]] = [[] for _ in parts]
@@ -130,6 +131,8 @@ def read(
                 if array.shape[axis] != len(places):  # the dataset could not be cut
                     array = array.take(list(places), axis=axis)
             real = np.abs(array) if array.dtype.kind == "c" else array
+            if unit:
+                real = np.where(np.isnat(array.view(unit)), np.nan, array)
             pieces.append(canonical(real, part.axes.letters))
     arrays = [np.concatenate(pieces).astype(np.float64, copy=False) for pieces in by_part]
     return [

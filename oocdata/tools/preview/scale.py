@@ -192,8 +192,12 @@ def panels_of(
         x, labels = (word, rows[order, 0].tolist()), [_label(word, np.unique(rows))]
     pair = comparable(parts) and not over_rows
     shared: list[Scale] = []
-    of_one_view = isinstance(dataset, Windows) and dataset.view is not None and not over_rows
-    if pair or (of_one_view and len(parts) == len(dataset.parts) == 2):
+    two_of_one_view = (
+        isinstance(dataset, Windows)
+        and dataset.view is not None
+        and len(parts) == len(dataset.parts) == 2
+    )
+    if pair or (two_of_one_view and not over_rows):
         shared = _scales(replace(parts[0], name=""), _by_channel(*arrays), limits, colormap)
     drawn: list[tuple[Part, Array, list[Scale]]] = []
     for part, array in zip(parts, arrays, strict=True):

@@ -20,6 +20,7 @@ from oocdata.advice import Advice, Measured, advise, reading_of, size
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.spec import leaves
 from oocdata.errors import ArgumentError
+from oocdata.reading.ahead import Reader
 from oocdata.tools.profile.pacing import (
     ROUNDS,
     Clock,
@@ -199,15 +200,20 @@ def profile(
         )
     begun = clock()
 
+    # One reader, and one dataset, for all rounds: as in `fit`, worker processes are started once.
+    reader = Reader(loader, parallel=2, prefetch=2, runs_in_use=1)
+    dataset = loader.to_tf() if to_tf else None
+
     def epochs(number: int) -> Iterator[Any]:
-        # A generator keeps the tf.data dataset alive exactly as long as its iterator.
-        yield from loader.to_tf(start=(number, 0)) if to_tf else loader.epoch(number)
+        # A generator, which has `close`.
+        yield from reader.batches(loader.pass_from(number)) if dataset is None else dataset
 
     watch = LinkWatch(clock) if loader.dataset.is_remote else None
-    mapped = _mapped_share(loader, clock)
-    consume = None if model_step is None else _step(model_step, epochs)
-    left = seconds - (clock() - begun)
-    rates = _rates(epochs, consume, max(0.0, left), steps_of_a_period(loader), clock, watch)
+    mapped, own_rate = _mapped_share(loader, clock)
+    with closing(reader):
+        consume = None if model_step is None else _step(model_step, epochs)
+        left = seconds - (clock() - begun)
+        rates = _rates(epochs, consume, max(0.0, left), steps_of_a_period(loader), clock, watch)
     found = Profile(
         *rates,
         mapped=mapped,
@@ -222,7 +228,13 @@ def profile(
     if fast and not (limited and found.verdict == "alone"):
         return found
     fetched = found.link.range_bytes if found.link is not None and limited else None
-    measured = Measured(map_share=mapped, model_waits=True, request_bytes=fetched)
+    slower = bool(loader.workers) and own_rate > _SAME_RATE * found.data_rate
+    measured = Measured(
+        map_share=mapped,
+        model_waits=True,
+        request_bytes=fetched,
+        without_workers=own_rate if slower else 0.0,
+    )
     return replace(found, advice=advise(reading_of(loader), measured))
 
 
@@ -286,12 +298,14 @@ def _settle(result: Any) -> None:
                 read()
 
 
-def _mapped_share(loader: Loader, clock: Clock) -> float:
-    """Return the share of a batch's time that mapped functions take, in a few batches."""
-    if not loader.dataset.is_mapped:
-        return 0.0
+def _mapped_share(loader: Loader, clock: Clock) -> tuple[float, float]:
+    """Return the share of a batch's time that mapped functions take, and elements/s.
+
+    Of a few batches that this process reads, one after another.
+    """
     read = mapped = 0.0
-    for step in range(min(_BATCHES, len(loader))):
+    steps = min(_BATCHES, len(loader))
+    for step in range(steps):
         positions = loader.positions(step)
         draw = Draw(loader.seed, 0, step, 0, positions)
         began = clock()
@@ -299,4 +313,5 @@ def _mapped_share(loader: Loader, clock: Clock) -> float:
         between = clock()
         loader.dataset.assemble(iter(arrays), positions, draw)
         read, mapped = read + between - began, mapped + clock() - between
-    return mapped / max(read + mapped, 1e-9)
+    total = max(read + mapped, 1e-9)
+    return mapped / total * loader.dataset.is_mapped, steps * loader.largest_batch / total

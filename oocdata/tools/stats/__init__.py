@@ -77,7 +77,7 @@ def stats(
 
     Notes
     -----
-    The statistics are of the finite values; NaN and infinities are counted separately. The
+    The statistics are of the finite values; NaN, NaT and infinities are counted separately. The
     variance is that of the population (divided by n), as in NumPy and Keras. Sums are in float64,
     see `oocdata.tools.stats.moments`; minimum and maximum of integers are exact.
 
@@ -108,6 +108,7 @@ def stats(
         not_compared = "turned off"
     elif len(dataset) > MOST_ROWS:
         not_compared = f"there are more than {MOST_ROWS:,} rows"
+    unit = dataset.unit if isinstance(dataset, View) else ""
     hashes = np.empty((0 if not_compared else len(dataset), 2), np.uint64)
 
     def summarise(block: Block) -> tuple[Summary, NDArray[np.int64]]:
@@ -117,6 +118,7 @@ def stats(
         constant = np.empty(0, np.int64) if too_small else constant_rows(values)
         if values.dtype.kind == "c":  # real and imaginary parts become channels, on a last axis
             values = values.view(values.real.dtype).reshape(*values.shape, 2)
+        values = values.view(unit) if unit else values
         return Summary.of(values, axis), constant + block.rows.start
 
     by_channel = Summary.empty(channel_count, np.empty(0, spec.dtype).real.dtype)
@@ -146,6 +148,7 @@ def stats(
         overall=overall.pooled(),
         rows=found,
         packed=dataset.storage.packed if isinstance(dataset, View) else "",
+        unit=unit,
     )
 
 

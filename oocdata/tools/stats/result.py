@@ -58,6 +58,7 @@ class Stats(Report):
     overall: Summary  #: of all values, shape ``()``
     rows: NotableRows  #: constant and repeated rows, by their position in the dataset
     packed: str = ""  #: how the file packs its numbers; the statistics are of the packed numbers
+    unit: str = ""  #: ``"datetime64[ns]"`` for dates; the statistics are of their integers
 
     @property
     def is_complex(self) -> bool:
@@ -160,18 +161,19 @@ class Stats(Report):
         pairs = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
         many = "s" * (self.shape[0] != 1)
         size = f"{self.shape[0]:,} " + (f"row{many} of {element}" if element else f"number{many}")
+        unit = f" ({self.unit})" if self.unit else ""
         guessed = len(self.shape) > 1 and self.axis_reason != "as given" and not self.is_complex
         channels = f"{len(self.channels.count):,}, along axis {self.axis} ({self.axis_reason})"
         channels = f"none: {self.axis_reason}" if self.axis is None else channels
-        overall = self.overall
+        overall, missing = self.overall, "NaT" if self.unit else "NaN"
         values = f"{overall.count:,}, all finite" if overall.count else "none"
         if overall.finite < overall.count:
             values = (
-                f"{overall.count:,}: {overall.nan:,} NaN, {overall.inf:,} infinite; the statistics "
-                f"below are of the other {overall.finite:,}"
+                f"{overall.count:,}: {overall.nan:,} {missing}, {overall.inf:,} infinite; the "
+                f"statistics below are of the other {overall.finite:,}"
             )
         fields = [
-            ("array", f"{self.name}: {size} {self.dtype}"),
+            ("array", f"{self.name}: {size} {self.dtype}{unit}"),
             ("read", self.read),
             ("packed", self.packed and f"{self.packed}: statistics are of the numbers as stored"),
             ("channels", channels + ". To change: --channels AXIS (channels= in Python)" * guessed),
@@ -183,7 +185,8 @@ class Stats(Report):
             ),
         ]
         lines = [labelled(label, text) for label, text in fields if text]
-        divisor = "std is that of the population (divided by n)."
+        integers = ", of the integers" if self.unit else ""
+        divisor = f"std is that of the population (divided by n){integers}."
         return "\n".join([*lines, "", self._table(), "", divisor])
 
     def _rows_text(self, count: int | None, property_text: str, rows: list[str]) -> str:
@@ -200,8 +203,8 @@ class Stats(Report):
         if self.axis is not None:
             for number in range(min(_MOST_CHANNELS, len(self.channels.count))):
                 name = ("real", "imaginary")[number] if self.is_complex else str(number)
-                rows.append(self.channels[number].cells(name, damaged))
-        rows.append(self.overall.cells("all", damaged))
+                rows.append(self.channels[number].cells(name, damaged, self.unit))
+        rows.append(self.overall.cells("all", damaged, self.unit))
         header = ["", "mean", "std", "min", "max", *(["not finite"] if damaged else [])]
         left = len(self.channels.count) - _MOST_CHANNELS
         more = f"\n… {left:,} more channels: --json, in Python .channels" if left > 0 else ""
