@@ -408,7 +408,9 @@ def test_objects_that_are_not_arrays(target: Any):
 def test_sparse_matrices_and_texts_are_refused_with_a_hint():
     """They had the shape, dtype and slicing of an array, or were called a pickle."""
     for make in (scipy.sparse.csr_matrix, scipy.sparse.coo_array):
-        with pytest.raises(UnknownFormatError, match=r"a sparse one.* convert it: target\.toarray\(\)"):
+        with pytest.raises(
+            UnknownFormatError, match=r"a sparse one.* convert it: target\.toarray\(\)"
+        ):
             open_object(make(np.eye(3)))
     with pytest.raises(UnsupportedDtypeError, match=r"array of objects.*array\.astype\(str\)"):
         open_array(np.array(["a", "longer"], object))
