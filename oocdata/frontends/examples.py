@@ -248,7 +248,9 @@ def _rows(feature: Feature, flat: tf.RaggedTensor) -> tf.RaggedTensor:
             splits = splits // size
     if feature.lengths and not feature.cut:
         fits = tf.debugging.assert_less_equal(
-            splits[1:] - splits[:-1], tf.constant(feature.lengths[-1], tf.int64)
+            splits[1:] - splits[:-1],
+            tf.constant(feature.lengths[-1], tf.int64),
+            f"a record has more values in {feature.key!r} than `pad` allows; iterate over the loader to find its row",
         )
         with tf.control_dependencies([] if fits is None else [fits]):
             splits = tf.identity(splits)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -14,13 +13,13 @@ from numpy.typing import NDArray
 
 from oocdata.describe import check_fingerprint
 from oocdata.engines.buffers import empty
-from oocdata.errors import DatasetGoneError, MapError
+from oocdata.errors import DatasetGoneError
 from oocdata.frontends.batching import stack_batches
 from oocdata.frontends.originals import error_for_tensorflow, forget_originals
 from oocdata.frontends.shutdown import calls
 from oocdata.reading.ahead import ReadAhead, Reader
 from oocdata.reading.merged import Merged
-from oocdata.runs import Pass, Passes, Run
+from oocdata.runs import Pass, Passes
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
@@ -35,10 +34,6 @@ BEGINNING = -1
 current run. If the first run began the pass, an iterator restored there would begin another
 pass."""
 
-_LATEST = 4
-"""Runs that are kept in mind, for TensorFlow's errors, which do not tell the run: the one that it
-parses, and some that other iterators read meanwhile."""
-
 
 class Feed:
     """The reads of one dataset: pass after pass over its loader's steps.
@@ -50,17 +45,11 @@ class Feed:
     """
 
     def __init__(
-        self,
-        loader: Loader | Stream,
-        begin: Passes,
-        fingerprint: str,
-        reader: Reader,
-        parsed: Loader | None = None,
+        self, loader: Loader | Stream, begin: Passes, fingerprint: str, reader: Reader
     ) -> None:
-        self.loader, self.begin, self.reader, self.parsed = loader, begin, reader, parsed
+        self.loader, self.begin, self.reader = loader, begin, reader
         self.fingerprint = fingerprint
         self._fingerprint_bytes = fingerprint.encode()
-        self._latest: deque[Run] = deque(maxlen=_LATEST)
         self._keys = itertools.count()
         self._positions: WeakValueDictionary[int, NDArray[np.int64]] = WeakValueDictionary()
         self._runs: WeakValueDictionary[int, ReadAhead | Merged] = WeakValueDictionary()
@@ -80,8 +69,6 @@ class Feed:
             position, runs = self._take(position, number)
             try:
                 arrays = runs.read()
-                if self.parsed is not None and arrays is not None:
-                    self._latest.append(runs.pass_.run(number))
             except BaseException:
                 runs.close()
                 if isinstance(runs, Merged):  # generators can't continue: the next read is the end
@@ -106,15 +93,6 @@ class Feed:
         # The iterator was restored, or its last read failed.
         self.begin.follow(pass_)
         return self._enter(pass_, number)
-
-    def fault(self) -> BaseException | None:
-        """Return the error of a record that can't be parsed, in the last runs that were read."""
-        for run in [*self._latest]:
-            try:
-                self.parsed.run(run)  # type: ignore[union-attr]  # only asked with it
-            except MapError as error:
-                return error
-        return None
 
     def _enter(self, pass_: Pass, number: int) -> tuple[NDArray[np.int64], ReadAhead | Merged]:
         """Return a new position for an iterator, and its runs from `number` on."""

@@ -4,15 +4,14 @@ TensorFlow converts an exception of a Python function to a status, a code and a 
 `tf.errors.UnknownError` made from it to the consumer of the batch; the type is lost. Here the
 exception is kept under a token, random for the process, which is put into the text. An error whose
 text holds the token of a kept exception stands for that exception; all other errors, even with the
-same text, are TensorFlow's own. TensorFlow's own errors of operations in a name scope
-(`explain_errors`) are replaced too, by an exception that names the record.
+same text, are TensorFlow's own.
 
 Between the status and the user's ``except``, in ``fit`` and in the user's graphs, only code of
 TensorFlow runs. It calls the constructor of its public error class, so that is where the kept
-exception is substituted, until the dataset that failed is gone. In a process in which no read fails
-and no records are parsed, TensorFlow is not modified. (If a TensorFlow made its errors in another
-way, users would get its error, whose text has type, message, file, dataset and rows; a test of the
-whole path detects this.)
+exception is substituted, until the dataset that failed is gone. In a process in which no read
+fails, TensorFlow is not modified. (If a TensorFlow made its errors in another way, users would get
+its error, whose text has type, message, file, dataset and rows; a test of the whole path detects
+this.)
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
-__all__ = ["error_for_tensorflow", "explain_errors", "forget_originals"]
+__all__ = ["error_for_tensorflow", "forget_originals"]
 
 _MOST = 16
 """Most exceptions kept: the traceback of a failed read that nobody consumes keeps its arrays
@@ -31,12 +30,10 @@ alive."""
 
 _process = secrets.token_hex(8)
 _token = re.compile(rf"\[oocdata error {_process}-(\d+)\]")
-_scope = re.compile(rf"oocdata_{_process}_\d+")
 
 # Re-entrant: the garbage collector may call `forget_originals` in a thread that holds the lock.
 _lock = threading.RLock()
 _kept: dict[int, tuple[Hashable, BaseException]] = {}
-_explained: dict[str, tuple[Hashable, Callable[[], BaseException | None]]] = {}
 _count = 0
 
 
@@ -55,37 +52,20 @@ def error_for_tensorflow(error: BaseException, reader: Hashable) -> RuntimeError
         _kept[_count] = reader, error
         # Freed after the lock is released: its end may end an iteration, which takes other locks.
         dropped = _kept.pop(min(_kept)) if len(_kept) > _MOST else None
-        _error_class("UnknownError").__new__ = _new
+        _error_class().__new__ = _new
         token = f"[oocdata error {_process}-{_count}]"
     del dropped
     return RuntimeError(f"{type(error).__name__}: {error} {token}")
 
 
-def explain_errors(reader: Hashable, explain: Callable[[], BaseException | None]) -> str:
-    """Return a name scope: TensorFlow's errors of operations in it become what `explain` returns.
-
-    If that is None, they stay as they are. For `reader`, see `forget_originals`.
-    """
-    global _count
-    with _lock:
-        _count += 1
-        scope = f"oocdata_{_process}_{_count}"
-        _explained[scope] = reader, explain
-        _error_class("InvalidArgumentError").__new__ = _new
-    return scope
-
-
 def forget_originals(reader: Hashable) -> None:
-    """Drop a reader's exceptions; when none are left, restore TensorFlow's error classes."""
+    """Drop a reader's exceptions; when none are left, restore TensorFlow's error class."""
     with _lock:
         dropped = _drop(reader)
-        scopes = [scope for scope, (owner, _) in _explained.items() if owner == reader]
-        explained = [_explained.pop(scope) for scope in scopes]
-        for name, table in (("UnknownError", _kept), ("InvalidArgumentError", _explained)):
-            # Without any exception so far, TensorFlow may not be installed.
-            if _count and not table and "__new__" in vars(_error_class(name)):
-                del _error_class(name).__new__
-    del dropped, explained
+        # Without a kept exception so far, TensorFlow may not be installed.
+        if _count and not _kept and "__new__" in vars(_error_class()):
+            del _error_class().__new__
+    del dropped
 
 
 def _drop(reader: Hashable) -> list[Any]:
@@ -94,10 +74,10 @@ def _drop(reader: Hashable) -> list[Any]:
     return [_kept.pop(number) for number in numbers]
 
 
-def _error_class(name: str) -> Any:
+def _error_class() -> Any:
     from tensorflow import errors
 
-    return getattr(errors, name)
+    return errors.UnknownError
 
 
 def _new(kind: type[Any], *args: Any, **keywords: Any) -> BaseException:
@@ -111,11 +91,5 @@ def _new(kind: type[Any], *args: Any, **keywords: Any) -> BaseException:
                 reader, original = _kept[number]
                 dropped = _drop(reader)  # noqa: F841  # freed after the lock, as above
                 return original
-        found = [
-            _explained[scope][1] for scope in _scope.findall(str(message)) if scope in _explained
-        ]
-    for explain in found[:1]:
-        if (explained := explain()) is not None:
-            return explained
     error: BaseException = Exception.__new__(kind, *args, **keywords)
     return error

@@ -35,7 +35,6 @@ from oocdata.frontends.batching import (
     stack_batches,
     tensor_dtype,
 )
-from oocdata.frontends.originals import explain_errors
 from oocdata.frontends.shutdown import calls
 from oocdata.index import as_count
 from oocdata.reading.ahead import Reader
@@ -184,9 +183,7 @@ def dataset_of_passes(
         loader, parallel, prefetch, _HANDED_OUT, lambda run: stack_batches(run, loader),
         keeps_threads=tf.executing_eagerly(),  # TensorFlow may keep a graph for ever
     )  # fmt: skip
-    own_feed = feeds.Feed(loader, begin, text, reader, parsed)
-    number = feeds.add(own_feed)
-    explained = explain_errors(number, own_feed.fault) if parsed is not None else ""
+    number = feeds.add(feeds.Feed(loader, begin, text, reader))
 
     length = next(leaves(spec)).shape[0]
     parts = [part for leaf in leaves(loader.dataset.spec) for part in composed_specs(leaf, length)]
@@ -219,8 +216,7 @@ def dataset_of_passes(
     @without_autograph
     def batches(position: tf.Tensor, number: tf.Tensor, arrays: tuple[tf.Tensor, ...]) -> Any:
         if parser is not None:
-            with tf.name_scope(explained):
-                arrays = parser.tensors(*arrays)
+            arrays = parser.tensors(*arrays)
         rest = iter(arrays)
         tree = arrays if composed else map_tree(lambda _: next(rest), spec)
         return tf.data.Dataset.from_tensor_slices(tree)  # not `unbatch`, which copies each
