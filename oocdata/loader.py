@@ -21,7 +21,8 @@ from oocdata import registry
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw, public_names
-from oocdata.datasets.map import GraphFunction, Map
+from oocdata.datasets.map import Map
+from oocdata.datasets.parsed import Parsed
 from oocdata.datasets.request import ArrayRequest, prefetching
 from oocdata.datasets.spec import Batch, Spec, batched_spec, batches_of, leaves
 from oocdata.engines import buffers
@@ -265,9 +266,8 @@ class Loader(Epochs):
     @property
     def tf_loader(self) -> Loader:
         """The loader that `to_tf` reads: of raw records, if TensorFlow parses them in its graph."""
-        mapped: Any = self.dataset
-        parses = isinstance(mapped, Map) and isinstance(mapped.fn, GraphFunction)
-        return replace(self, dataset=mapped.source) if parses else self
+        parsed = self.dataset
+        return replace(self, dataset=parsed.source) if isinstance(parsed, Parsed) else self
 
     def ahead(self, parallel: int = 2, prefetch: int = 2) -> Ahead:
         """Return how many runs iteration keeps in flight; see `oocdata.runs.plan_ahead`."""

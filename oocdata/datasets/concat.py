@@ -19,6 +19,7 @@ from oocdata.blocks import ADDRESSABLE, AnyBlocks, blocks_from_ids, join_blocks
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.multi_array import (
+    MultiArrayRequest,
     join_requests,
     multi_array_requests,
     placeholder_if_multi_array,
@@ -370,6 +371,14 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
                 f"`{caller}` must get datasets with equal specs; dataset 0 has "
                 f"{spec_text(parts[0].spec)}, dataset {number} has "
                 f"{spec_text(part.spec)}. {_conversion_hint(parts[0], part)}"
+            )
+        unequal = sum(leaf.form != "dense" for leaf in leaves(part.spec))
+        requests = part.requests(np.zeros(0, np.int64), Draw())
+        if unequal > sum(isinstance(request, MultiArrayRequest) for request in requests):
+            raise ArgumentError(
+                f"`{caller}` must get rows of unequal length as they are stored; `parse` makes "
+                f"those of dataset {number}. Make arrays of them by parse(…, pad=40), or open all "
+                "files as one array, and parse its records."
             )
     _check_same_meaning(caller, parts)
     return parts

@@ -28,14 +28,7 @@ from oocdata.errors import ArgumentError, EmptyError, MapError
 from oocdata.index import as_flag
 from oocdata.threads import cached_property
 
-__all__ = ["GraphFunction", "Map"]
-
-
-class GraphFunction:
-    """Base class of functions that `to_tf` replaces by a TensorFlow graph, over several batches.
-
-    The graph's function is the subclass's `tensors`.
-    """
+__all__ = ["Map"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,7 +61,8 @@ class Map(Dataset):
         if self.source.is_multi_array:
             raise ArgumentError(
                 "`map` must get dense arrays; these are sparse or ragged. Map before `.sparse()`, "
-                "map what `pad` gives, or zip such rows with what is mapped."
+                "map what `pad` gives (also `parse(…, pad=40)`), or zip such rows with what is "
+                "mapped."
             )
         if self.given is not None:
             self._checked(as_spec(self.given))

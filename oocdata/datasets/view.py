@@ -579,14 +579,35 @@ class View(Dataset):
             )
         return replace(self, dtype=target)
 
-    def parse(self, features: Mapping[str, Any]) -> Map:
+    def parse(
+        self,
+        features: Mapping[str, Any],
+        *,
+        pad: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None,
+        cut: bool = False,
+        mask: bool = False,
+    ) -> Map:
         """Parse records that are ``tf.train.Example`` messages (TFRecord files).
 
-        Whole batches are parsed by ``tf.io.parse_example`` as part of reading ahead.
+        Whole batches are parsed by ``tf.io.parse_example`` as part of reading ahead. Features of
+        unequal length (``VarLenFeature``, ``RaggedFeature``) are a `RaggedBatch`, and in `to_tf` a
+        ``tf.RaggedTensor``. A ``FixedLenSequenceFeature`` is padded with its ``default_value`` to
+        the longest row of its batch. With `pad`, all have stated lengths, and with one length for
+        all batches, they can be mapped, cached, and read by worker processes and Keras.
 
         Parameters
         ----------
-        features : dict of str to tf.io.FixedLenFeature
+        features : dict of str to feature
+            ``tf.io.FixedLenFeature``, ``VarLenFeature``, ``FixedLenSequenceFeature``, or
+            ``RaggedFeature``, whose ``partitions`` must be of uniform length.
+        pad : int, sequence of int, or dict of either by name, optional
+            Length to pad features of unequal length to, with 0, an empty text, or their
+            ``default_value``. With several ascending lengths, each batch gets the smallest that
+            holds its rows; see `bucket` of `batches`.
+        cut : bool
+            Truncate longer rows. By default they are an error.
+        mask : bool
+            Add the mask of the values of each padded feature, bool, as a feature ``NAME_mask``.
 
         Returns
         -------
@@ -596,9 +617,11 @@ class View(Dataset):
         Raises
         ------
         oocdata.errors.ArgumentError
-            If rows are not bytes, or a feature is not of fixed length.
+            If rows are not bytes, or a feature is of another kind.
         oocdata.errors.MissingDependencyError
             If TensorFlow is not installed.
+        oocdata.errors.MapError
+            If a record does not have the features; raised when it is read, with file and row.
 
         Examples
         --------
@@ -614,7 +637,7 @@ class View(Dataset):
         ...     records.parse({"x": tf.io.FixedLenFeature([], tf.int64)}).take([2, 0])
         {'x': array([9, 7])}
         """
-        return registry.call("parse", self, features)
+        return registry.call("parse", self, features, pad, cut, mask)
 
     def _as_sparse(self) -> Dataset | None:
         return registry.call("sparse", self) if is_sparse(self.source) else None

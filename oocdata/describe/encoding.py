@@ -37,6 +37,7 @@ from oocdata.datasets.episodes import Runs
 from oocdata.datasets.labels import FolderLabels
 from oocdata.datasets.map import Map
 from oocdata.datasets.mix import Mix
+from oocdata.datasets.parsed import Parsed
 from oocdata.datasets.patches import Patches
 from oocdata.datasets.ragged import Bounded, Ragged
 from oocdata.datasets.sparse import Sparse
@@ -81,6 +82,7 @@ KINDS: dict[str, type] = {
     "pictures": Pictures, "folder_labels": FolderLabels, "padded_rows": PaddedRows,
     "row_lengths": RowLengths, "row_mask": RowMask, "ragged": Ragged, "ragged_rows": RaggedRows,
     "bucketed": Bucketed, "bounded": Bounded, "padding_mask": PaddingMask, "runs": Runs,
+    "parsed": Parsed,
 }  # fmt: skip
 """Dataclasses of which a loader consists, by the name in JSON."""
 

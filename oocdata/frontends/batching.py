@@ -182,6 +182,8 @@ def _stack_unequal(arrays: Sequence[NDArray[Any]], spec: ArraySpec) -> NDArray[A
     longest = max(map(len, arrays), default=0)
     # `aligned_length` rounds the length up so that each step begins at an aligned address.
     copy = empty((len(arrays), aligned_length(longest), *spec.shape), spec.dtype)  # type: ignore[arg-type]
+    if spec.dtype.hasobject:
+        copy.fill(b"")  # TensorFlow takes no None
     for step, array in enumerate(arrays):
         copy[step, : len(array)] = array
     return copy

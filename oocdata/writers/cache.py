@@ -88,7 +88,10 @@ def _check(dataset: Dataset) -> None:
     if any(leaf.form != "dense" or leaf.dtype.hasobject for leaf in leaves(dataset.spec)):
         hint = "Make such arrays of them in `.map` first."
         if dataset.is_multi_array:  # which no function gets
-            hint = "`.pad(length)` makes them of ragged rows; cache sparse rows before `.sparse()`."
+            hint = (
+                "`.pad(length)`, or `parse(…, pad=length)`, makes them of ragged rows; cache "
+                "sparse rows before `.sparse()`."
+            )
         raise ArgumentError(
             "`cache` must be called on elements that are arrays of one shape; got "
             f"{spec_text(dataset.spec)}. {hint}"

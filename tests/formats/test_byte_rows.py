@@ -806,21 +806,16 @@ class TestParsed:
                 assert ours[name].tolist() == tensor.numpy().tolist()
 
     def test_other_features(self, parsed: Any) -> None:
-        with pytest.raises(ArgumentError, match="VarLenFeature for 'x'"):
-            parsed.source.parse({"x": tf.io.VarLenFeature(tf.int64)})
         for feature in (
             tf.io.FixedLenFeature([None], tf.int64),
             tf.io.FixedLenFeature(None, tf.int64),
             tf.io.FixedLenFeature([], tf.int32),
         ):
-            with pytest.raises(ArgumentError, match="known shapes, and one of the dtypes"):
+            with pytest.raises(ArgumentError, match="known shapes, one of the dtypes"):
                 parsed.source.parse({"x": feature})
         with pytest.raises(ArgumentError, match=r"a dict of tf\.io\.FixedLenFeature"):
             parsed.source.parse({})
         with pytest.raises(ArgumentError, match="must be called on records"):
             ooc.open(np.zeros(3)).parse(FEATURES)
-        message = (
-            r"must be a tf\.train\.Example with these features; Feature: y \(data type: int64\) is"
-        )
-        with pytest.raises(MapError, match=message):
-            parsed.source.parse({"y": tf.io.FixedLenFeature([], tf.int64)}).take([0])
+        with pytest.raises(MapError, match=r"a record must have the feature 'y'.*, row 0\]"):
+            parsed.source.parse({"y": tf.io.FixedLenFeature([], tf.int64)})

@@ -1,0 +1,121 @@
+"""Define `Parsed`: the features of records, of fixed or of unequal length."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from oocdata.datasets.dataset import Draw
+from oocdata.datasets.map import Map
+from oocdata.datasets.request import of_sources
+from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, spec_text
+from oocdata.engines.byte_rows import OBJECT_BYTES
+from oocdata.errors import MapError, location_text
+
+__all__ = ["Parsed", "Parser"]
+
+_BATCH = 256
+"""Records whose lengths are found together."""
+
+
+class Parser(Protocol):
+    """A function that parses a batch of records; `to_tf` calls its `tensors` in the graph."""
+
+    @property
+    def spec(self) -> dict[str, ArraySpec]:
+        """Spec of a parsed element."""
+
+    @property
+    def ragged(self) -> Parser:
+        """Parser of the features of unequal length alone, as ragged rows."""
+
+    def __call__(self, records: NDArray[Any]) -> dict[str, Any]:
+        """Return the features of records, each an array or a `RaggedBatch`."""
+
+    def fault(self, record: bytes) -> str:
+        """Return why a record can't be parsed, as a part of a sentence; empty if it can."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Parsed(Map):
+    """A dataset of the features of records; made by `View.parse`.
+
+    Its function is a `Parser`, which may return ragged rows.
+    """
+
+    fn: Parser
+
+    def __repr__(self) -> str:
+        return f"<Parsed: {len(self)} elements of {spec_text(self.spec)}>"
+
+    @property
+    def spec(self) -> Spec:
+        """Shapes and dtypes of the features; None for a length that differs."""
+        return {**self.fn.spec}
+
+    @property
+    def is_multi_array(self) -> bool:
+        """Whether a feature has another length in each batch."""
+        return any(leaf.form != "dense" for leaf in leaves(self.spec))
+
+    def array_bytes(self, elements: int) -> list[int]:
+        """Return upper bounds of the bytes of features, from the largest records.
+
+        A stored number takes at least a byte, a float 4 and a text 2.
+        """
+        if not self.is_multi_array:
+            return super().array_bytes(elements)
+        nbytes, longest = self._object_bytes(elements), self._object_bytes(1)
+        sizes = []
+        for leaf in leaves(self.spec):
+            value = OBJECT_BYTES // 2 + 1 if leaf.dtype.hasobject else leaf.dtype.itemsize
+            least = 4 if leaf.dtype.kind == "f" else 1
+            stored = {"dense": 0, "ragged": nbytes, "padded": elements * longest}[leaf.form]
+            sizes.append(elements * max(8, leaf.nbytes) + stored * value // least)
+        return [*sizes, nbytes]
+
+    def row_lengths(self) -> NDArray[np.int64] | None:
+        """Return the length of each element; see `Dataset.row_lengths`. Reads all records."""
+        if not self.is_multi_array:
+            return None
+        loader = replace(self, fn=self.fn.ragged).batches(_BATCH)
+        return np.concatenate(
+            [
+                np.maximum.reduce([rows.row_lengths for rows in leaves(batch)])
+                for batch in loader.epoch(0)
+            ]
+        )
+
+    def assemble(
+        self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
+    ) -> Batch:
+        """Return the features of records."""
+        return self._parse(self.source.assemble(arrays, positions, draw), positions)
+
+    def apply(self, batch: Batch, draw: Draw) -> Batch:
+        """Return the features of a batch of the loader's records."""
+        assert draw.positions is not None
+        return self._parse(batch, draw.positions)
+
+    def _parse(self, records: Any, positions: NDArray[np.int64]) -> Batch:
+        """Return the features of records; raise MapError that names the first faulty record."""
+        try:
+            return self.fn(records)
+        except Exception as error:
+            for record, position in zip(records, positions, strict=True):
+                if fault := self.fn.fault(record):
+                    raise MapError(f"{fault} [{self._location(position)}]") from error
+            raise
+
+    def _location(self, position: np.int64) -> str:
+        """Return the file and row of a record, as other errors name them."""
+        (request,) = of_sources(self.source.requests(np.array([position]), Draw()))
+        storage, row = request.source.storage(), int(request.origins[0, 0])
+        part = int(np.searchsorted(storage.parts, row, side="right")) - 1
+        names = storage.part_names or ((storage.path, storage.key),)
+        first = storage.parts[part] if storage.part_names else 0
+        return location_text(*names[part if storage.part_names else 0], [row - first])
