@@ -325,7 +325,7 @@ class ArrayCache:
         1 / 1.2 of the processor's time, and chunks of 4 MB that LZ4 packs 1 / 1.4, since they are
         decoded into the batch; both by NumPy iteration and through `to_tf`.
         """
-        room = self.slots.cache.available // self.nbytes
+        room = max(1, self.slots.cache.available // self.nbytes)
         if self.chunks <= _MANY_TIMES * room:
             return False
         if self._read_at is None:

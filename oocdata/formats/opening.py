@@ -391,13 +391,13 @@ def _ask_for_metadata(url: str, key: str) -> None:
     So both arrive in one round trip.
     """
     # Not for `import oocdata`.
-    from oocdata.formats.zarr.hierarchy import METADATA_FILES
+    from oocdata.formats.zarr.hierarchy import metadata_names
     from oocdata.stores.address import Address
     from oocdata.stores.versions import request_small
 
     if not is_pattern(key) and not {"", ".", ".."} & set(key.split("/")):
-        array = Address.of(url.rstrip("/")) / key
-        request_small([array / name for name in METADATA_FILES])
+        hierarchy = Address.of(url.rstrip("/"))
+        request_small([hierarchy / name for name in metadata_names(key.strip("/"))])
 
 
 def list_datasets(path: str) -> list[str | None]:

@@ -281,8 +281,8 @@ def refuse_stream(path: str) -> None:
 
 
 def _glob_in(folder: str) -> str:
-    """Return a pattern for most of the files in a folder, or in its folders."""
-    for pattern in ("*.*", "*/*.*"):
+    """Return a pattern for most of the files in a folder, or in folders up to two levels below."""
+    for pattern in ("*.*", "*/*.*", "*/*/*.*"):
         names = itertools.islice(glob.iglob(pattern, root_dir=folder), 1000)
         endings = Counter(os.path.splitext(name)[1] for name in names)
         del endings[".json"]

@@ -25,6 +25,7 @@ import zarr.codecs.numcodecs
 from boxes import check_boxes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from layout_files import write_ome
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 from zarr.codecs import (
@@ -595,3 +596,28 @@ def test_no_rows(tmp_path: Path, version: Any) -> None:
     source = open_zarr(str(tmp_path / "a"))
     assert source.shape == (0, 3)
     assert np.asarray(View.of(source)).shape == (0, 3)
+
+
+@pytest.mark.parametrize("version", ["0.4", "0.5"])
+def test_axes_of_picture_pyramids_are_named_by_their_group(tmp_path, version):
+    path = write_ome(tmp_path, version=version)
+    for key in ("0", "1", "labels/nuclei/0"):
+        view = ooc.open(path, key, axis=("t", "z"))
+        assert view.storage.dimensions == ("t", "c", "z", "y", "x")
+        assert view.sample_shape == (2, 24)
+    expected = zarr.open_array(f"{path}/0", mode="r")[1, :, 5]
+    assert (ooc.open(path, "0", axis=("t", "z"))[1 * 24 + 5] == expected).all()
+
+
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"multiscales": 3},
+        {"multiscales": [{"datasets": [{"path": "0"}], "axes": ["y"]}]},
+        {"ome": []},
+    ],
+)
+def test_other_attributes_of_a_group_name_no_axes(tmp_path, attributes):
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2, attributes=attributes)
+    group.create_array("0", shape=(4, 3), dtype="f4")
+    assert ooc.open(tmp_path / "a.zarr", "0", missing="fill").storage.dimensions == ()

@@ -403,7 +403,7 @@ def test_batches_take_no_memory_that_chunks_need(tmp_path: Path, memory: Any) ->
     alone = loader.epoch(0, parallel=4, prefetch=64)
     next(alone)
     assert batch_share() < account().nbytes <= batch_share(cached=False)
-    chunked = ooc.open(tmp_path / "a.h5")
+    chunked = ooc.open(tmp_path / "a.h5")[:, 1:]  # whole chunks would go past the cache
     assert not loader.cached
     assert chunked.batches(1).cached
     borrowed = account().borrowed

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import base64
 import struct
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 
-__all__ = ["fill_value_of", "names_and_attributes"]
+__all__ = ["fill_value_of", "level_names", "names_and_attributes"]
 
 
 def names_and_attributes(
@@ -46,6 +47,28 @@ def names_and_attributes(
     if not isinstance(names, list) or len(names) != ndim or not any(names):
         return (), attributes
     return tuple(str(one) if one else "" for one in names), attributes
+
+
+def level_names(attributes: dict[str, Any], level: str, ndim: int) -> tuple[str, ...]:
+    """Return the names of the axes of a level of a picture pyramid; empty if it is none.
+
+    `attributes` are those of the group of the levels. Source: OME-Zarr 0.3 to 0.5, "multiscales".
+
+    Examples
+    --------
+    >>> axes = [{"name": "z", "type": "space"}, {"name": "y"}, {"name": "x"}]
+    >>> pyramid = {"multiscales": [{"axes": axes, "datasets": [{"path": "0"}, {"path": "1"}]}]}
+    >>> level_names(pyramid, "1", 3), level_names(pyramid, "labels", 3)
+    (('z', 'y', 'x'), ())
+    """
+    with suppress(AttributeError, KeyError, TypeError):  # not of this form
+        for pyramid in attributes.get("ome", attributes).get("multiscales", ()):
+            if level in [dataset["path"] for dataset in pyramid["datasets"]]:
+                names = [
+                    axis if isinstance(axis, str) else axis["name"] for axis in pyramid["axes"]
+                ]
+                return tuple(map(str, names)) if len(names) == ndim else ()
+    return ()
 
 
 def fill_value_of(value: Any, dtype: np.dtype[Any]) -> Any:

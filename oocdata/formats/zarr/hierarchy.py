@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,10 +17,14 @@ from oocdata.errors import (
 from oocdata.formats.anndata import is_one_array, merge_groups
 from oocdata.formats.dimensions import Named, choose_key, data_variables
 from oocdata.formats.patterns import GROUP, Key, children_by_group, find_datasets
+from oocdata.formats.zarr.attributes import level_names
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
 from oocdata.formats.zarr.store import Archive, Folder, Store, join
 
-__all__ = ["METADATA_FILES", "find_array", "find_arrays", "group_attributes", "list_arrays"]
+__all__ = [
+    "METADATA_FILES", "find_array", "find_arrays", "group_attributes", "list_arrays",
+    "metadata_names",
+]  # fmt: skip
 
 _Found: TypeAlias = tuple[str, ArrayMetadata | None]
 """Key and metadata of an array; metadata None for a group that encodes one (AnnData)."""
@@ -170,17 +175,38 @@ def _data_variables(store: Store, keys: list[str]) -> list[str]:
 
 
 def _metadata(store: Store, key: str) -> ArrayMetadata | None:
-    """Return the metadata of the array at a key; None if there is no array."""
+    """Return the metadata of the array at a key; None if there is no array.
+
+    Axes without names have those that the group gives to its levels.
+    """
+    group, _, name = key.rpartition("/")
+    store.prefetch(metadata_names(key))
     node = _node(store, key)
     if node is None or not node.is_array:
         return None
     attributes = store.read(join(key, ".zattrs")) if node.version == 2 else None
     with error_location(store.path, key or None):
-        return parse_array(node.metadata, node.version, attributes)
+        metadata = parse_array(node.metadata, node.version, attributes)
+    if metadata.dimensions or not key:
+        return metadata
+    names = level_names(group_attributes(store, group) or {}, name, len(metadata.shape))
+    return replace(metadata, dimensions=names)
 
 
 METADATA_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 """Names of the metadata files of a node."""
+
+
+def metadata_names(key: str) -> list[str]:
+    """Return the names of the metadata files of an array, and of the group that it is in.
+
+    Examples
+    --------
+    >>> metadata_names("a/x")[::4]
+    ['a/x/zarr.json', 'a/x/.zmetadata', 'a/.zgroup']
+    """
+    nodes = [key, key.rpartition("/")[0]] if key else [key]
+    return [join(node, file) for node in nodes for file in METADATA_FILES]
 
 
 class _Node(NamedTuple):
