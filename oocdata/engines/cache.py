@@ -282,7 +282,8 @@ class ArrayCache:
         self._by_first = self._firsts.argsort()
         self.chunks = int(self._ends[-1])
         self._arrays: tuple[ArrayCache, ...] = ()
-        self._read_at: Ints | None = None  # how many chunks were read before each
+        #: Chunks read lately, by remainder, and how many were read before each.
+        self._recent: Ints | None = None
         self._reads = self._again = 0
 
     @classmethod
@@ -328,12 +329,14 @@ class ArrayCache:
         room = max(1, self.slots.cache.available // self.nbytes)
         if self.chunks <= _MANY_TIMES * room:
             return False
-        if self._read_at is None:
-            self._read_at = np.full(self.chunks, -self.chunks, np.int64)
-        now = self._reads + np.arange(len(chunks))
-        self._again += int(np.count_nonzero(now - self._read_at[chunks] < room))
-        self._read_at[chunks] = now
+        if self._recent is None:
+            self._recent = np.full((2, _MANY_TIMES * room), -1)
+        recent, read_at = self._recent
+        places, now = chunks % len(recent), self._reads + np.arange(len(chunks))
+        again = (recent[places] == chunks) & (now - read_at[places] < room)
+        recent[places], read_at[places] = chunks, now
         self._reads += len(chunks)
+        self._again += int(np.count_nonzero(again))
         return self._again * _FEW_AGAIN <= self._reads
 
     def find(self, chunks: Ints) -> Pin | None:
