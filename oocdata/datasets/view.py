@@ -621,7 +621,8 @@ class View(Dataset):
         oocdata.errors.MissingDependencyError
             If TensorFlow is not installed.
         oocdata.errors.MapError
-            If a record does not have the features; raised when it is read, with file and row.
+            If a record does not have the features, with file and row. (In `to_tf`, where TensorFlow
+            parses, its own error without them.)
 
         Examples
         --------
