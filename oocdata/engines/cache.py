@@ -318,17 +318,25 @@ class ArrayCache:
         """Chunks that one read may pin, so that several threads can read at once."""
         return max(1, self.slots.cache.available // 4 // self.nbytes)
 
+    @property
+    def _room(self) -> int:
+        """Number of chunks that the cache has room for; at least one is cached."""
+        return max(1, self.slots.cache.available // self.nbytes)
+
+    @property
+    def outgrows_cache(self) -> bool:
+        """Whether the cache has room for few of all chunks."""
+        return self.chunks > _MANY_TIMES * self._room
+
     def passes(self, chunks: Ints) -> bool:
         """Return whether chunks that are about to be read are not worth caching.
 
-        They are not if the cache has room for few of all, and if few of those read so far came
-        again while they would have been cached: as in a shuffle. Pictures of 560 KB then take
-        1 / 1.2 of the processor's time, and chunks of 4 MB that LZ4 packs 1 / 1.4, since they are
-        decoded into the batch; both by NumPy iteration and through `to_tf`.
+        They are not if few of those read so far came again while they would have been cached: as in
+        a shuffle of an array that outgrows the cache. Pictures of 560 KB then take 1 / 1.2 of the
+        processor's time, and chunks of 4 MB that LZ4 packs 1 / 1.4, since they are decoded into the
+        batch; both by NumPy iteration and through `to_tf`.
         """
-        room = max(1, self.slots.cache.available // self.nbytes)
-        if self.chunks <= _MANY_TIMES * room:
-            return False
+        room = self._room
         if self._recent is None:
             self._recent = np.full((2, _MANY_TIMES * room), -1)
         recent, read_at = self._recent

@@ -290,7 +290,8 @@ class Chunked:
         """Return whether boxes consist of whole chunks that are not worth caching."""
         first = tuple(slice(0, n) for n in self.chunk_shape)
         return (
-            not (np.array(extent.lengths) % self._chunk).any()
+            self.cached.outgrows_cache
+            and not (np.array(extent.lengths) % self._chunk).any()
             and not (origins % self._chunk).any()
             and extent.strides == (1,) * len(extent.strides)
             and out.dtype == self.dtype

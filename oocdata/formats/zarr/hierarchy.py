@@ -21,10 +21,7 @@ from oocdata.formats.zarr.attributes import level_names
 from oocdata.formats.zarr.metadata import ArrayMetadata, load_json, parse_array, unreadable
 from oocdata.formats.zarr.store import Archive, Folder, Store, join
 
-__all__ = [
-    "METADATA_FILES", "find_array", "find_arrays", "group_attributes", "list_arrays",
-    "metadata_names",
-]  # fmt: skip
+__all__ = ["find_array", "find_arrays", "group_attributes", "list_arrays", "metadata_names"]
 
 _Found: TypeAlias = tuple[str, ArrayMetadata | None]
 """Key and metadata of an array; metadata None for a group that encodes one (AnnData)."""
@@ -69,7 +66,7 @@ def _walk(store: Store, key: str, seen: set[object]) -> Iterator[str]:
             return
         seen.add((status.st_dev, status.st_ino))
     names = [join(key, name) for name in store.folders(key) or ()]
-    store.prefetch([join(name, file) for name in names for file in METADATA_FILES])
+    store.prefetch([join(name, file) for name in names for file in _METADATA_FILES])
     for below in names:
         node = _node(store, below)
         if node is not None and node.is_array:
@@ -193,7 +190,7 @@ def _metadata(store: Store, key: str) -> ArrayMetadata | None:
     return replace(metadata, dimensions=names)
 
 
-METADATA_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
+_METADATA_FILES = ("zarr.json", ".zarray", ".zattrs", ".zgroup", ".zmetadata")
 """Names of the metadata files of a node."""
 
 
@@ -206,7 +203,7 @@ def metadata_names(key: str) -> list[str]:
     ['a/x/zarr.json', 'a/x/.zmetadata', 'a/.zgroup']
     """
     nodes = [key, key.rpartition("/")[0]] if key else [key]
-    return [join(node, file) for node in nodes for file in METADATA_FILES]
+    return [join(node, file) for node in nodes for file in _METADATA_FILES]
 
 
 class _Node(NamedTuple):
@@ -219,7 +216,7 @@ class _Node(NamedTuple):
 
 def _node(store: Store, key: str) -> _Node | None:
     """Return the array or group at a key; None if there is none."""
-    store.prefetch([join(key, name) for name in METADATA_FILES])
+    store.prefetch([join(key, name) for name in _METADATA_FILES])
     with error_location(store.path, key or None):
         text = store.read(join(key, "zarr.json"))
         if text is not None:
