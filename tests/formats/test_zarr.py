@@ -621,3 +621,11 @@ def test_other_attributes_of_a_group_name_no_axes(tmp_path, attributes):
     group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2, attributes=attributes)
     group.create_array("0", shape=(4, 3), dtype="f4")
     assert ooc.open(tmp_path / "a.zarr", "0", missing="fill").storage.dimensions == ()
+
+
+@pytest.mark.parametrize("name", [".zattrs", ".zgroup", "zarr.json"])
+def test_an_array_opens_though_its_group_is_damaged(tmp_path, name):
+    group = zarr.open_group(tmp_path / "a.zarr", mode="w", zarr_format=2)
+    group.create_group("deep").create_array("0", data=np.arange(4), chunks=(4,))
+    (tmp_path / "a.zarr" / "deep" / name).write_text("{")
+    assert_array_equal(ooc.open(tmp_path / "a.zarr", "deep/0").take([0, 3]), [0, 3])

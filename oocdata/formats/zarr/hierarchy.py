@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
@@ -186,7 +187,10 @@ def _metadata(store: Store, key: str) -> ArrayMetadata | None:
         metadata = parse_array(node.metadata, node.version, attributes)
     if metadata.dimensions or not key:
         return metadata
-    names = level_names(group_attributes(store, group) or {}, name, len(metadata.shape))
+    attributes_of_group = None
+    with suppress(UnknownFormatError):  # the array is read without its group
+        attributes_of_group = group_attributes(store, group)
+    names = level_names(attributes_of_group or {}, name, len(metadata.shape))
     return replace(metadata, dimensions=names)
 
 
