@@ -43,9 +43,9 @@ def create(
     The array appears under `path` only when the writer is closed without an exception. Until then
     it is written in a folder beside it, ``<path>.oocdata-partial``; at the end it is flushed to the
     disk and renamed. A process that is killed leaves only that folder, which the next `create` of
-    the same path clears. If the name was taken meanwhile, the complete array is kept as
-    ``<path>.oocdata-complete``. An existing array can't be appended to, because no format allows
-    that and stays valid at every moment; write several files, which a glob opens as one array.
+    the same path clears. If the name was taken meanwhile, the complete array stays in the folder.
+    An existing array can't be appended to, because no format allows that and stays valid at every
+    moment; write several files, which a glob opens as one array.
 
     Parameters
     ----------

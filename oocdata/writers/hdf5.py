@@ -23,7 +23,7 @@ from oocdata.threads import cores, in_order
 from oocdata.writers.disk import write_errors
 from oocdata.writers.encoding import encode_chunk, filters_of
 from oocdata.writers.flat import FlatStorage
-from oocdata.writers.storage import Storage, pad_chunk, relative, split_box
+from oocdata.writers.storage import Storage, pad_chunk, relative, rows_box, split_box
 from oocdata.writers.target import Box, Target
 
 __all__ = ["Hdf5Storage", "open_hdf5_storage"]
@@ -110,8 +110,9 @@ class Hdf5Storage:
             self._open()
         self._threads = ThreadPoolExecutor(cores(), "oocdata-encode")
 
-    def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Encode the chunks of a box in threads, and write each as soon as it is encoded."""
+    def write(self, first: int, values: NDArray[Any]) -> None:
+        """Encode the chunks of rows in threads, and write each as soon as it is encoded."""
+        box = rows_box(first, values)
         if self._target.growing and box[0].stop > self._open().shape[0]:
             self._open().resize(box[0].stop, axis=0)
 

@@ -27,7 +27,7 @@ PARTIAL = ".oocdata-partial"
 NOTE_NAME = "README.txt"
 """Name of the note in the folder, which is the file that is locked."""
 
-_OUR_PREFIXES = ("result.", "journal", "scratch")
+_OUR_PREFIXES = ("result.", "journal")
 """Prefixes of the names of all other files that oocdata writes in the folder."""
 
 _FIRST_WORDS = "Made by oocdata: "

@@ -29,10 +29,7 @@ from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.storage import Storage, open_storage
 from oocdata.writers.target import Target
 
-__all__ = ["COMPLETE", "Placement"]
-
-COMPLETE = ".oocdata-complete"
-"""Suffix of a complete result that could not be renamed to its final path."""
+__all__ = ["Placement"]
 
 _SUFFIX: dict[Format, str] = {"hdf5": "h5"}
 
@@ -168,21 +165,6 @@ class Placement:
                 break
             target, source = os.path.join(target, part), os.path.join(source, part)
         return source, target
-
-    def keep_aside(self) -> str:
-        """Rename a complete result that can't be placed, and return its path beside the final one.
-
-        If it can't be renamed, it stays in the folder where it was made.
-        """
-        path, number = self.path + COMPLETE, 1
-        while os.path.lexists(path):
-            number += 1
-            path = f"{self.path}{COMPLETE}-{number}"
-        try:
-            os.rename(self.result, path)
-        except OSError:
-            return self.result
-        return path
 
     def begin(self) -> None:
         """Delete the files of an earlier process, and prepare for a new result.

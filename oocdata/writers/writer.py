@@ -32,7 +32,7 @@ class Writer:
         self._target = target
         self._rows = 0
         self._open = True
-        self._kept_path = ""
+        self._kept = False
         self._process = os.getpid()
         self._placement = Placement.of(path, target.key, target.format, overwrite)
         self._lock = Lock(self._placement)
@@ -144,10 +144,8 @@ class Writer:
 
     def _write(self, count: int) -> None:
         """Write the last `count` rows, which are the first ones of the block."""
-        first = self._rows - count
-        box = (slice(first, self._rows), *(slice(0, length) for length in self._target.element))
         if prod(self._target.element):
-            self._storage.write(box, self._block[:count])
+            self._storage.write(self._rows - count, self._block[:count])
 
     def _check_open(self) -> None:
         if not self._open:
@@ -199,9 +197,9 @@ class Writer:
         except Exception as error:
             if placement.inode != inode:  # the rename has succeeded
                 raise
-            self._kept_path = placement.keep_aside()
+            self._kept = True
             raise SourceError(
-                f"a complete array must get its name; {error} It was kept as '{self._kept_path}': "
+                f"a complete array must get its name; {error} It was kept as '{placement.result}': "
                 "rename that, before you write another one.",
                 path=self.path,
             ) from error
@@ -212,7 +210,7 @@ class Writer:
             self._open = False
             self._storage.abandon()
             # Keep the folder if another process has it by now, or if the array had to stay in it.
-            if self._lock.held() and self._kept_path != self._placement.result:
+            if self._lock.held() and not self._kept:
                 self._placement.remove()
             self._lock.close()
 

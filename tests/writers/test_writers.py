@@ -64,10 +64,8 @@ def read(path: str, key: str | None = None) -> NDArray[Any]:
 
 def write(target: Target, path: str, values: NDArray[Any], rows: int) -> None:
     storage = open_storage(target, path)
-    whole = tuple(slice(0, length) for length in values.shape[1:])
     for start in range(0, len(values), rows):
-        part = values[start : start + rows]
-        storage.write((slice(start, start + len(part)), *whole), part)
+        storage.write(start, values[start : start + rows])
     storage.close(len(values))
 
 
@@ -239,17 +237,6 @@ def test_random_bytes_are_stored_as_they_are() -> None:
         data, skipped = encode_chunk(as_codec(name, None, "hdf5"), chunk)
         assert (len(data), skipped) == (1000, 1)
         assert bytes(data) == chunk.tobytes()
-
-
-def test_parts_of_rows_in_a_flat_file(tmp_path: Path) -> None:
-    values = numbers((10, 6, 4), "int32")
-    target = Target(format="npy", key=None, shape=values.shape, dtype=values.dtype)
-    storage = open_storage(target, str(tmp_path / "a.npy"))
-    for first in range(0, 6, 2):
-        box = (slice(0, 10), slice(first, first + 2), slice(0, 4))
-        storage.write(box, values[box])
-    storage.close(10)
-    assert (np.load(tmp_path / "a.npy") == values).all()
 
 
 # Placement

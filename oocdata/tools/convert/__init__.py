@@ -59,7 +59,8 @@ def convert(
     chunks, shards, codec, shuffle
         As for `oocdata.create`.
     memory : int
-        Bytes for data in flight; a single larger chunk takes more. The plan says the maximum.
+        Bytes for reading and for rows in flight: at least two runs of rows of a chunk or shard of
+        the result. The plan says the maximum that the conversion takes.
     verify : bool
         Read the result and the source again, and compare every bit.
     overwrite : bool
