@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from oocdata.cli.command import command
-from oocdata.cli.options import Json, Quiet, flag, numbers, option, print_result
+from oocdata.cli.command import command, print_result
+from oocdata.cli.options import Json, Quiet, flag, numbers, option
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 

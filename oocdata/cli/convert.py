@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from oocdata.cli.command import OPTION_NAMES, command
+from oocdata.cli.command import CONTEXT, OPTION_NAMES, command, print_result
 from oocdata.cli.options import (
     FILES,
     Json,
@@ -18,7 +18,6 @@ from oocdata.cli.options import (
     nbytes_of,
     numbers,
     option,
-    print_result,
     rows_of,
     split_key,
 )
@@ -41,7 +40,6 @@ _TO_DTYPE = "The dtype to write; numbers that don't fit are refused."
 
 @command
 def convert(
-    context: typer.Context,
     array: Opening,
     destination: Annotated[str, typer.Argument(metavar="DST", help=_DST)],
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help=FILES)] = None,
@@ -51,10 +49,6 @@ def convert(
     chunks: Annotated[Any, option("N[,N,...]", _CHUNKS, parser=_LENGTHS)] = None,
     shards: Annotated[Any, option("N[,N,...]", _SHARDS, parser=_FILES)] = None,
     codec: Annotated[str | None, option("NAME[:LEVEL]", _CODEC)] = None,
-    shuffle: Annotated[
-        Literal["byte", "bit", "none"] | None,
-        option("byte|bit|none", "Shuffle bytes or bits before compression."),
-    ] = None,
     to_dtype: Annotated[str | None, option("DTYPE", _TO_DTYPE, parser=dtype_of)] = None,
     rows: Annotated[
         Any, option("A:B", "Only these rows, as a slice in Python.", parser=rows_of)
@@ -103,9 +97,10 @@ def convert(
         if not len(view):
             raise ArgumentError(f"`rows` must hold a row of the {len(array.view())} there are.")
     if to_dtype is not None:
-        context.meta[OPTION_NAMES] = {"dtype": "--to-dtype"}  # --dtype is the dtype of raw binary
+        meta = CONTEXT.get().meta
+        meta[OPTION_NAMES] = {"dtype": "--to-dtype"}  # --dtype is the dtype of raw binary
         view = view.astype(to_dtype)
-        del context.meta[OPTION_NAMES]
+        del meta[OPTION_NAMES]
     plan = plan_of(
         view,
         path,
@@ -113,7 +108,6 @@ def convert(
         chunks=chunks,
         shards=shards,
         codec=codec,
-        shuffle=shuffle,
         memory=memory,
         verify=verify,
         overwrite=overwrite,

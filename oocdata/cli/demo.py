@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from oocdata.cli.command import command
-from oocdata.cli.options import Json, Output, Overwrite, flag, option, print_result, refuse_existing
+from oocdata.cli.command import command, print_result
+from oocdata.cli.options import Json, Output, Overwrite, flag, option, refuse_existing
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 

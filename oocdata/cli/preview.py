@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from oocdata.cli.command import command, with_option_names
+from oocdata.cli.command import command, print_result
 from oocdata.cli.options import (
     Json,
     Output,
@@ -14,7 +14,6 @@ from oocdata.cli.options import (
     flag,
     numbers,
     option,
-    print_result,
     refuse_existing,
     rows_of,
 )
@@ -36,7 +35,6 @@ def _chosen(text: str) -> slice | list[int]:
 
 @command
 def preview(
-    context: typer.Context,
     array: Opening,
     output: Output = None,
     overwrite: Overwrite = False,
@@ -91,6 +89,6 @@ def preview(
     if json:
         print_result(made, json, picture=None if output is None else str(output))
         return
-    typer.echo(with_option_names(str(made), context))
+    print_result(made, json)
     written = ("written", output) if output else ("picture", "none: -o FILE.png writes one")
     typer.echo("{:<10} {}".format(*written))

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from oocdata.cli.command import command
-from oocdata.cli.options import Json, Quiet, numbers, option, print_result
+from oocdata.cli.command import command, print_result
+from oocdata.cli.options import Json, Quiet, numbers, option
 from oocdata.tools.opening import Opening
 
 __all__ = ["stats"]

@@ -314,11 +314,11 @@ WRONG = {
                 "ds.npy --channel red", "ds.npy --limits 1", "ds.npy --limits 5,1",
                 "ds.npy --count 0"],
     "check": ["", "ds.npy --allow everything", "ds.npy --manifest --write-manifest",
-              "ds.npy --manifest-file sums", "ds.npy --overwrite", "ds.npy --show 0",
+              "ds.npy --manifest-file sums", "ds.npy --overwrite",
               "ds.npy --shape 3", "ds.npy --axis 9"],
     "convert": ["ds.npy", *(f"ds.npy b.zarr {option}" for option in (
         "--chunks many", "--rows 5", "--rows a:b", "--rows 5:2", "--memory 12", "--memory lots",
-        "--shuffle bytes", "--to-dtype float33", "--shards -1"))],
+        "--to-dtype float33", "--shards -1"))],
     "bench": ["ds.npy --batch-sizes x", "ds.npy --batch-sizes 0", "ds.npy --windows 1,2,3",
               "ds.npy --windows 4 --next-frame", "ds.npy --seconds 0", "ds.npy --seconds nan",
               "ds.npy --dtype f4"],

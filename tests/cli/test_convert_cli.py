@@ -73,7 +73,7 @@ def test_force(array: Path) -> None:
     [
         ("b.txt", ()), ("b.npy", ("--codec", "gzip")), ("b.npy", ("--chunks", "2")),
         ("b.zarr", ("--chunks", "2,2,2")), ("b.h5", ("--codec", "gzip:10")),
-        ("b.h5", ("--to-key", "a//b")), ("b.zarr", ("--codec", "gzip", "--shuffle", "byte")),
+        ("b.h5", ("--to-key", "a//b")),
     ],
 )  # fmt: skip
 def test_options_that_do_not_fit_the_format(
