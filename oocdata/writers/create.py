@@ -15,7 +15,7 @@ from oocdata.formats.opening import local_path
 from oocdata.formats.paths import is_url
 from oocdata.index import as_count, as_flag, as_path
 from oocdata.writers.chunking import with_chunks
-from oocdata.writers.codec import Shuffled, as_codec
+from oocdata.writers.codec import as_codec
 from oocdata.writers.target import Target, can_hold, format_by_suffix, target_key
 from oocdata.writers.writer import Writer
 
@@ -32,7 +32,6 @@ def create(
     chunks: int | Sequence[int] | None = None,
     shards: int | Sequence[int] | None = None,
     codec: str | None = None,
-    shuffle: Shuffled | None = None,
     fill_value: Any = None,
     attributes: Mapping[str, Any] | None = None,
     dimension_names: Sequence[str | None] | None = None,
@@ -71,10 +70,8 @@ def create(
     codec : str, optional
         ``"none"``, ``"gzip:4"``, ``"zstd"``, ``"blosc-lz4"``, …, with a level after the colon;
         by default ``"gzip"`` in HDF5, ``"blosc-zstd"`` in Zarr, none in ``.npy``. Default levels:
-        gzip 1, zstd and blosc-zstd 3, blosc-lz4 5.
-    shuffle : {"byte", "bit", "none"}, optional
-        Group bytes or bits of equal significance before compression; by default bytes if the codec
-        allows it.
+        gzip 1, zstd and blosc-zstd 3, blosc-lz4 5. Bytes of equal significance are grouped before
+        compression, where the format has a filter for it.
     fill_value : number, optional
         The value of elements that were never written.
     attributes : mapping, optional
@@ -154,7 +151,7 @@ def create(
         key=target_key(kind, key),
         shape=array_shape,
         dtype=stored,
-        codec=as_codec(codec, shuffle, kind),
+        codec=as_codec(codec, kind),
         fill_value=fill_value,
         attributes=tuple((attributes or {}).items()),
         dimension_names=tuple(dimension_names) if dimension_names is not None else None,

@@ -204,6 +204,5 @@ def _codec(codec: Codec, itemsize: int) -> Any:
         return None
     if codec.name in ("gzip", "zstd"):
         return (GzipCodec if codec.name == "gzip" else ZstdCodec)(level=codec.level)
-    shuffle = {"none": "noshuffle", "byte": "shuffle", "bit": "bitshuffle"}[codec.shuffled]
     cname: Any = codec.name.removeprefix("blosc-")
-    return BloscCodec(cname=cname, clevel=codec.level, shuffle=shuffle, typesize=itemsize)
+    return BloscCodec(cname=cname, clevel=codec.level, shuffle="shuffle", typesize=itemsize)

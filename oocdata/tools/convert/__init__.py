@@ -13,7 +13,6 @@ from oocdata.index import as_flag, as_path
 from oocdata.tools.convert.execution import Conversion, carry_out
 from oocdata.tools.convert.planning import MEMORY, plan_of
 from oocdata.tools.opening import Opening
-from oocdata.writers.codec import Shuffled
 
 __all__ = ["MEMORY", "Conversion", "convert"]
 
@@ -27,7 +26,6 @@ def convert(
     chunks: int | Sequence[int] | None = None,
     shards: int | Sequence[int] | None = None,
     codec: str | None = None,
-    shuffle: Shuffled | None = None,
     memory: int = MEMORY,
     verify: bool = False,
     overwrite: bool = False,
@@ -56,7 +54,7 @@ def convert(
         The array's name in an HDF5 file or Zarr group. By default, in HDF5 the name in the source
         or ``"/data"``; in Zarr, an array without a group. Other contents of the file stay. Space
         of a replaced array in an HDF5 file is freed by ``h5repack``.
-    chunks, shards, codec, shuffle
+    chunks, shards, codec
         As for `oocdata.create`.
     memory : int
         Bytes for reading and for rows in flight: at least two runs of rows of a chunk or shard of
@@ -105,7 +103,6 @@ def convert(
         chunks=chunks,
         shards=shards,
         codec=codec,
-        shuffle=shuffle,
         memory=memory,
         verify=as_flag("verify", verify),
         overwrite=as_flag("overwrite", overwrite),

@@ -27,7 +27,7 @@ from oocdata.tools.convert.metadata import Metadata, metadata_for, refuse_dtype
 from oocdata.tools.passes import block_sizes, chunk_rows
 from oocdata.tools.report import Report, labelled
 from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, with_chunks
-from oocdata.writers.codec import NAMES, NONE, Shuffled, as_codec
+from oocdata.writers.codec import NAMES, NONE, as_codec
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
 from oocdata.writers.upload import Upload
@@ -156,7 +156,6 @@ def plan_of(
     chunks: int | Sequence[int] | None = None,
     shards: int | Sequence[int] | None = None,
     codec: str | None = None,
-    shuffle: Shuffled | None = None,
     memory: int = MEMORY,
     verify: bool = False,
     overwrite: bool = False,
@@ -186,7 +185,7 @@ def plan_of(
             key=key,
             shape=view.shape,
             dtype=view.dtype,
-            codec=as_codec(codec, shuffle, kind),
+            codec=as_codec(codec, kind),
             fill_value=metadata.fill_value,
             attributes=metadata.attributes,
             dimension_names=metadata.dimension_names,
