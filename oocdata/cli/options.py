@@ -7,7 +7,6 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
@@ -18,8 +17,8 @@ from oocdata.formats.patterns import natural_key
 from oocdata.tools.opening import Opening
 
 __all__ = [
-    "FILES", "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "nbytes_of", "numbers",
-    "opening_of", "option", "refuse_existing", "rows_of", "split_key",
+    "FILES", "Json", "Overwrite", "Quiet", "dtype_of", "flag", "nbytes_of", "numbers",
+    "opening_of", "option", "rows_of", "split_key",
 ]  # fmt: skip
 
 
@@ -47,16 +46,6 @@ def flag(name: str, text: str, *names: str) -> Any:
 Json = Annotated[bool, flag("--json", "Print JSON.")]
 Quiet = Annotated[bool, flag("--quiet", "Show no progress.", "-q")]
 Overwrite = Annotated[bool, flag("--overwrite", "Replace an existing file.", "-f")]
-Output = Annotated[Path | None, option("FILE", "Write a picture.", "--output", "-o")]
-
-
-def refuse_existing(output: Path | None, overwrite: bool) -> None:
-    """Raise if a picture exists that may not be replaced."""
-    if output is not None and not overwrite and os.path.lexists(output.expanduser()):
-        raise ArgumentError(
-            f"`output` must not exist yet; '{output}' does. Choose another name, or allow it to be "
-            "replaced: `overwrite`."
-        )
 
 
 def numbers(

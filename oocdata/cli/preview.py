@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -9,14 +11,13 @@ import typer
 from oocdata.cli.command import command, print_result
 from oocdata.cli.options import (
     Json,
-    Output,
     Overwrite,
     flag,
     numbers,
     option,
-    refuse_existing,
     rows_of,
 )
+from oocdata.errors import ArgumentError
 from oocdata.tools.libraries import check_picture
 from oocdata.tools.opening import Opening
 
@@ -36,7 +37,7 @@ def _chosen(text: str) -> slice | list[int]:
 @command
 def preview(
     array: Opening,
-    output: Output = None,
+    output: Annotated[Path | None, option("FILE", "Write a picture.", "--output", "-o")] = None,
     overwrite: Overwrite = False,
     rows: Annotated[Any, option("A:B", _ROWS, parser=_chosen)] = None,
     count: Annotated[int | None, option("N", _COUNT, "--count", "-n", min=1)] = None,
@@ -50,7 +51,6 @@ def preview(
     limits: Annotated[
         Any, option("LOW,HIGH", "The values that the colours span.", parser=_PAIR)
     ] = None,
-    colormap: Annotated[str | None, option("NAME", "A colormap of matplotlib, e.g. gray.")] = None,
     json: Json = False,
 ) -> None:
     """Show rows of a file as pictures.
@@ -73,7 +73,11 @@ def preview(
 
     if output is not None:
         check_picture(output)
-        refuse_existing(output, overwrite)
+        if os.path.lexists(output.expanduser()) and not overwrite:
+            raise ArgumentError(
+                f"`output` must not exist yet; '{output}' does. Choose another name, or allow it "
+                "to be replaced: `overwrite`."
+            )
     made = make(
         array,
         rows=rows,
@@ -82,7 +86,6 @@ def preview(
         layout=layout,
         channel=channel,
         limits=limits,
-        colormap=colormap,
     )
     if output is not None:
         made.save(output)

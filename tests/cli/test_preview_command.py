@@ -58,8 +58,11 @@ run = partial(command.run, "preview")
         (["ds.npy", "--next-frame"], "39 pairs of (3, 8, 10) float32"),
         (["ds.npy", "--rows", "3:30:9"], "3 rows: 3, 12, 21"),
         (["ds.npy", "--rows", "7,-1"], "2 rows: 7, 39"),
-        (["ds.npy", "--layout", "DHW", "--colormap", "gray"], "depth 3, y 8, x 10"),
-        (["ds.npy", "--limits", "-1,5", "--channel", "2"], "as given: -1 to 5"),
+        (["ds.npy", "--layout", "DHW"], "depth 3, y 8, x 10"),
+        (
+            ["ds.npy", "--limits", "-1,5", "--channel", "2"],
+            "channel 2: -1 to 5, as given",
+        ),
     ],
 )
 def test_the_shown_rows_are_described(folder: Path, arguments: list[str], words: str) -> None:
@@ -103,7 +106,6 @@ def test_json_has_everything_and_writes_nothing(folder: Path) -> None:
     values = FRAMES[[0, 39], 0].astype("f8")
     low, high = np.percentile(values, (1, 99))
     assert (scale["low"], scale["high"]) == (low, high)
-    assert scale["values"]["mean"] == pytest.approx(values.mean())
     assert not list(folder.glob("*.png"))
     named = json.loads(run("ds.npy", "--count", "1", "--json", "--output", "a.png").stdout)
     assert named["picture"] == "a.png"

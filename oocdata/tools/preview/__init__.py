@@ -1,4 +1,4 @@
-"""Show a few elements of a dataset as pictures, with statistics of their values."""
+"""Show a few elements of a dataset as pictures."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from oocdata.tools.preview.reading import (
     fitted,
     read,
 )
-from oocdata.tools.preview.scale import COLOUR, Panel, Scale, colormap_of, panels_of
+from oocdata.tools.preview.scale import COLOUR, Panel, Scale, panels_of
 from oocdata.tools.preview.sheet import sheet
-from oocdata.tools.report import Report, labelled, table
+from oocdata.tools.report import Report, labelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ class Preview(Report):
     rows: tuple[tuple[int, ...], ...]
     labels: tuple[str, ...]  #: of each element; a single one for numbers, drawn as curves
     elements: tuple[tuple[Panel, ...], ...]
-    scales: tuple[Scale, ...]  #: scales of colours and heights, with statistics of the values
+    scales: tuple[Scale, ...]  #: scales of colours and heights
     unit: str | None  #: unit of the values, from the file
     notes: tuple[str, ...]  #: what was left out, is packed, or is a guess
 
@@ -70,16 +70,9 @@ class Preview(Report):
             *(("axes", f"{name}: {text}" if name else text) for name, text in axes.items()),
             ("shown", f"{number}{':' if single else ', from rows'} {listed(first_rows)}"),
             *(("note", note) for note in self.notes),
-            *(("scale", text) for text in dict.fromkeys(map(_scale_text, self.scales))),
+            *(("scale", _scale_text(scale)) for scale in self.scales),
         ]
-        not_finite = any(scale.values.finite < scale.values.count for scale in self.scales)
-        values = [
-            scale.values.cells(scale.label or f"all {scale.values.count:,} shown", not_finite)
-            for scale in self.scales
-        ]
-        header = ["values of", "mean", "std", "min", "max", *(["not finite"] * not_finite)]
-        lines = [labelled(label, text) for label, text in fields]
-        return "\n".join([*lines, "", table(header, values)])
+        return "\n".join(labelled(label, text) for label, text in fields)
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of everything but the pictures, for ``json.dumps``."""
@@ -123,8 +116,8 @@ class Preview(Report):
 
 def _scale_text(scale: Scale) -> str:
     """Describe the range and the colours of a scale."""
-    span = f": {scale.low:.5g} to {scale.high:.5g}" if scale.how == "as given" else ""
-    return f"{scale.how}{span}" + (f", {scale.colormap}" if scale.colormap else "")
+    colours = f", {scale.colormap}" if scale.colormap else ""
+    return f"{scale.label or 'all'}: {scale.low:.5g} to {scale.high:.5g}, {scale.how}{colours}"
 
 
 def preview(
@@ -137,13 +130,11 @@ def preview(
     layout: str = "auto",
     channel: int | Sequence[int] | None = None,
     limits: tuple[float, float] | None = None,
-    colormap: str | None = None,
     **arguments: Unpack[OpenArguments],
 ) -> Preview:
     """Show a few elements of a dataset as pictures.
 
-    At most about 128 MiB are read from a file of any size, unless `count` is given. Statistics are
-    of the values that are shown, not of the whole file.
+    At most about 128 MiB are read from a file of any size, unless `count` is given.
 
     Parameters
     ----------
@@ -171,8 +162,6 @@ def preview(
         The range of values that the colours span. By default, from the 1st to the 99th percentile
         of the values shown; symmetric around 0, with diverging colours, if values of both signs
         matter.
-    colormap : str, optional
-        Name of a colormap of matplotlib.
 
     Returns
     -------
@@ -208,8 +197,6 @@ def preview(
             low = high = np.nan
         if not -np.inf < low < high < np.inf:
             raise ArgumentError(f"`limits` must be two numbers, the lower one first; got {limits}.")
-    if colormap is not None:
-        colormap_of(colormap)
     if len(dataset) == 0:
         raise EmptyError(f"a dataset must have an element to show; {dataset!r} has none.")
     if count is not None and as_count("count", count) > MOST_ELEMENTS:
@@ -231,7 +218,7 @@ def preview(
             )
     parts = fitted(dataset, parts, len(positions))
     arrays = read(dataset, parts, positions)
-    pictures = panels_of(dataset, parts, positions, arrays, limits, colormap)
+    pictures = panels_of(dataset, parts, positions, arrays, limits)
     unit, notes = _unit(view_of(dataset))
     notes += [note for part in parts for note in part.notes()]
     if any(part.dtype.kind == "c" for part in parts):

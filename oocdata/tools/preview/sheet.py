@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from oocdata.tools.libraries import matplotlib
-from oocdata.tools.preview.scale import BAD, Panel, Scale, colormap_of, colours
+from oocdata.tools.preview.scale import BAD, Panel, Scale, colours
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -76,7 +76,7 @@ def sheet(preview: Preview) -> Figure:
             _draw(axes, panel, is_corner and panel_axes not in labelled, preview.unit)
             labelled.append(panel_axes)
             texts = [label if len(group) == 1 else "", panel.place if single or line == 0 else ""]
-            title = ", ".join(filter(None, [*texts, panel.remark]))
+            title = ", ".join(filter(None, texts))
             axes.set_title(title or " " * single, fontsize=_POINTS, pad=3, parse_math=False)
             if len(group) > 1 and at == 0:
                 left = f"{label}\n{axes.get_ylabel()}".strip()
@@ -145,16 +145,11 @@ def _draw_curves(axes: Any, panel: Panel) -> None:
 def _draw_scale(axes: Any, scale: Scale, unit: str | None) -> None:
     """Draw the colour bar of a scale."""
     name = f"{scale.label or 'values shown'}" + (f" [{unit}]" if unit else "")
-    values = scale.values
-    texts = [f"mean {values.mean:.4g}, std {values.std:.4g}"] if values.finite else []
-    texts += [f"{values.nan:,} NaN"] if values.nan else []
-    texts += [f"{values.inf:,} infinite"] if values.inf else []
-    cmap = colormap_of(str(scale.colormap))
     norm = matplotlib("colors").Normalize(scale.low, scale.high)
-    colours_of = matplotlib("cm").ScalarMappable(norm, cmap)
+    colours_of = matplotlib("cm").ScalarMappable(norm, scale.colormap)
     bar = {"orientation": "horizontal", "extend": "both", "extendfrac": 0.03}
     axes.figure.colorbar(colours_of, cax=axes, **bar)
-    axes.set_title(f"{name}\n{', '.join(texts)}", fontsize=_POINTS, pad=2, parse_math=False)
+    axes.set_title(name, fontsize=_POINTS, pad=2, parse_math=False)
     axes.tick_params(labelsize=_POINTS - 1, length=2, pad=1.5)
     axes.locator_params(axis="x", nbins=4)
     axes.xaxis.get_offset_text().set_fontsize(_POINTS - 1)
