@@ -60,7 +60,7 @@ def create(
         `shape` must be given.
     key : str, optional
         The array's name inside an HDF5 file or Zarr group; by default ``"/data"`` in HDF5, and the
-        root in Zarr. Other arrays of the file stay.
+        root in Zarr. Other arrays of a Zarr group stay; an HDF5 file holds one array.
     chunks : int or sequence of int, optional
         Rows per chunk, or a length for each axis. By default about 256 KiB of whole rows; in HDF5
         with ``codec="none"``, no chunks.
@@ -79,8 +79,8 @@ def create(
     dimension_names : sequence of str, optional
         One for each axis, in HDF5 and Zarr.
     overwrite : bool
-        Replace an existing array of that name when the new one is complete. An HDF5 file with other
-        arrays does not shrink; ``h5repack`` frees the space of the old array.
+        Replace an existing array of that name when the new one is complete. An HDF5 file that holds
+        anything else is never replaced.
 
     Returns
     -------

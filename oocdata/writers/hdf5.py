@@ -36,15 +36,12 @@ _RESERVED_ATTRIBUTES = ("DIMENSION_LABELS", "DIMENSION_LIST", "REFERENCE_LIST")
 
 
 def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
-    """Create a dataset in a new or existing file, or resume one; see `open_storage`."""
+    """Create a file with a dataset, or resume one; see `open_storage`."""
     if resume:
         if os.path.exists(_marker(path)):
             raise SourceError("the file was stopped while it was being saved.", path=path)
     else:
-        library = hdf5_library()
-        # "w" also for an empty file, which was created only for its permissions.
-        mode = "r+" if library.is_hdf5(path) else "w"
-        with write_errors(path, target.key), library.File(path, mode) as file:
+        with write_errors(path, target.key), hdf5_library().File(path, "w") as file:
             _create(file, target)
     if target.chunks is not None:
         return Hdf5Storage(target, path, resume=resume)
@@ -56,15 +53,12 @@ def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Sto
 
 def _create(file: Any, target: Target) -> None:
     library = hdf5_library()
-    key = target.key or "/data"
-    if key in file:
-        del file[key]
     properties = library.h5p.create(library.h5p.DATASET_CREATE)
     if target.chunks is None:
         properties.set_alloc_time(library.h5d.ALLOC_TIME_EARLY)
     longest: Any = tuple(length or None for length in target.shape)  # None: unlimited
     dataset = file.create_dataset(
-        key,
+        target.key,
         target.shape,
         target.dtype,
         chunks=target.chunks,

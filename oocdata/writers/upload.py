@@ -46,7 +46,6 @@ class Upload:
 
     on_disk: ClassVar[Literal[False]] = False
     inode: ClassVar = 0  # nothing is renamed
-    existing_version: ClassVar = ""  # nor is anything replaced
 
     path: str  #: the URL of the root
     key: str | None  #: of the array below it

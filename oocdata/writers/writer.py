@@ -163,8 +163,8 @@ class Writer:
         oocdata.errors.ArgumentError
             If there are fewer rows than `shape` says.
         oocdata.errors.SourceError
-            If the path was taken meanwhile, or the HDF5 file to which the array is added has
-            changed. The message names the path under which the array is kept.
+            If the path was taken meanwhile. The message names the path under which the array is
+            kept.
         OSError
             If the disk is full, or fails; the array is then deleted.
         """

@@ -269,24 +269,6 @@ def test_killed_once_the_result_has_its_name(
     assert not os.path.exists(f"{target}{PARTIAL}")
 
 
-def test_a_file_that_changed_since_it_was_copied(tmp_path: Path, values: Any) -> None:
-    """Arrays that were added to the file meanwhile stay in it."""
-    with h5py.File(tmp_path / "b.h5", "w") as file:
-        file["other"] = [1, 2]
-    source = tmp_path / "good.h5"
-    with fork_server.start(SCRIPT, source, tmp_path / "b.h5", 2, {}) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "there\n"
-    with h5py.File(tmp_path / "b.h5", "r+") as file:
-        file["new"] = [3, 4]
-    done = convert(source, tmp_path / "b.h5", memory=4 << 20)
-    assert not done.resumed
-    assert (load(tmp_path / "b.h5") == values).all()
-    with h5py.File(tmp_path / "b.h5") as file:
-        assert file["other"][()].tolist() == [1, 2]
-        assert file["new"][()].tolist() == [3, 4]
-
-
 def test_a_result_that_can_not_be_read_back_is_thrown_away(
     tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

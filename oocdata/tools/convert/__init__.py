@@ -52,8 +52,8 @@ def convert(
         The dataset in the source.
     to_key : str, optional
         The array's name in an HDF5 file or Zarr group. By default, in HDF5 the name in the source
-        or ``"/data"``; in Zarr, an array without a group. Other contents of the file stay. Space
-        of a replaced array in an HDF5 file is freed by ``h5repack``.
+        or ``"/data"``; in Zarr, an array without a group. Other arrays of a Zarr group stay; an
+        HDF5 file holds one array, and one that holds more is never replaced.
     chunks, shards, codec
         As for `oocdata.create`.
     memory : int

@@ -213,7 +213,6 @@ def plan_of(
     if about:
         result = f"{kind} {key} {target.storage}, {target.codec}, {view.dtype} {view.shape}"
         about["the result"] = result
-        about["the file that it is added to"] = placement.existing_version or "none"
     return Plan(
         view=view,
         target=target,
