@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -23,9 +22,6 @@ def demo(
         typer.Argument(metavar="FILE", help="Your own array; by default data are generated."),
     ] = None,
     quick: Annotated[bool, flag("--quick", "Less data, half a minute.")] = False,
-    keep: Annotated[
-        Path | None, option("FOLDER", "Keep the generated files in this folder.")
-    ] = None,
     seed: Annotated[int, option("N", "Seed of data, order and model.", min=0)] = 7,
     json: Json = False,
 ) -> None:
@@ -39,21 +35,19 @@ def demo(
     \b
     Examples:
       oocdata demo
-      oocdata demo --quick --keep frames
+      oocdata demo --quick
       oocdata demo sim.h5::/u
       oocdata demo runs.npy --axis 0,1
     """  # noqa: D301
     own = bool(array.target)
     if not own and array.keywords():
         raise ArgumentError("`files` must be given with options that open a file.")
-    if own and keep is not None:
-        raise ArgumentError("`keep` must be left out with `files`: no file is made from your own.")
     from rich.console import Console
 
     from oocdata.tools.demo import Plan, demo_on_digits, demo_on_file
 
     plan = Plan.quick(seed) if quick else Plan(seed=seed)
     console = Console(stderr=json, highlight=False)
-    found = demo_on_file(plan, console, array) if own else demo_on_digits(plan, console, keep)
+    found = demo_on_file(plan, console, array) if own else demo_on_digits(plan, console)
     if json:
         print_result(found, json)

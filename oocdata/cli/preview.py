@@ -26,7 +26,6 @@ __all__ = ["preview"]
 _ROWS = "Rows to choose from, e.g. 100:200, or a list: 3,7,9."
 _COUNT = "How many rows to show, evenly spread; not allowed with a list of rows."
 _LAYOUT = "The axes of a row: H (y), W (x), C (channel), D (depth), T (time); e.g. CHW."
-_PAIR = numbers("0.5,99", count=(2,))
 
 
 def _chosen(text: str) -> slice | list[int]:
@@ -48,9 +47,6 @@ def preview(
     channel: Annotated[
         Any, option("N,N,...", "The channels to show, e.g. 0 or 2,1.", parser=numbers("2,1"))
     ] = None,
-    limits: Annotated[
-        Any, option("LOW,HIGH", "The values that the colours span.", parser=_PAIR)
-    ] = None,
     json: Json = False,
 ) -> None:
     """Show rows of a file as pictures.
@@ -66,7 +62,7 @@ def preview(
       oocdata preview ds.npy -o rows.png
       oocdata preview sim.h5::/flow/u --next-frame -o pairs.png
       oocdata preview ds.npy --rows 100:200 -n 20 --channel 0 -o rows.png
-      oocdata preview run.zarr -k t2m --layout HWC --limits 250,310 -o t2m.pdf
+      oocdata preview run.zarr -k t2m --layout HWC -o t2m.pdf
       oocdata preview ds.npy --json
     """  # noqa: D301
     from oocdata.tools.preview import preview as make
@@ -85,7 +81,6 @@ def preview(
         next_frame=next_frame,
         layout=layout,
         channel=channel,
-        limits=limits,
     )
     if output is not None:
         made.save(output)

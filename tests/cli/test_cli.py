@@ -311,7 +311,7 @@ WRONG = {
     "info": ["", "ds.npy --shape 3", "ds.npy --shape x --dtype f4", "ds.npy --missing maybe",
              "ds.npy --shape 3 --dtype nothing", "ds.npy --none", "ds.npy --axis 9"],
     "preview": ["", "ds.npy --rows a:b", "ds.npy --rows 1:2:0", "ds.npy --rows 1.5",
-                "ds.npy --channel red", "ds.npy --limits 1", "ds.npy --limits 5,1",
+                "ds.npy --channel red",
                 "ds.npy --count 0"],
     "check": ["", "ds.npy --allow everything", "ds.npy --manifest --write-manifest",
               "ds.npy --manifest-file sums", "ds.npy --overwrite",
@@ -322,7 +322,7 @@ WRONG = {
     "bench": ["ds.npy --batch-sizes x", "ds.npy --batch-sizes 0", "ds.npy --windows 1,2,3",
               "ds.npy --windows 4 --next-frame", "ds.npy --seconds 0", "ds.npy --seconds nan",
               "ds.npy --dtype f4"],
-    "demo": ["--key /u", "--episodes 3", "ds.npy --episodes -3", "ds.npy --keep here"],
+    "demo": ["--key /u", "--episodes 3", "ds.npy --episodes -3"],
     "none": [""],
 }  # fmt: skip
 

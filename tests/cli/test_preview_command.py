@@ -59,10 +59,7 @@ run = partial(command.run, "preview")
         (["ds.npy", "--rows", "3:30:9"], "3 rows: 3, 12, 21"),
         (["ds.npy", "--rows", "7,-1"], "2 rows: 7, 39"),
         (["ds.npy", "--layout", "DHW"], "depth 3, y 8, x 10"),
-        (
-            ["ds.npy", "--limits", "-1,5", "--channel", "2"],
-            "channel 2: -1 to 5, as given",
-        ),
+        (["ds.npy", "--channel", "2"], "scale      channel 2: "),
     ],
 )
 def test_the_shown_rows_are_described(folder: Path, arguments: list[str], words: str) -> None:

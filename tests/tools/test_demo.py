@@ -25,7 +25,7 @@ from rich.console import Console
 import oocdata as ooc
 from oocdata.axes import axes_of
 from oocdata.cli import app
-from oocdata.errors import ArgumentError, MissingDependencyError, OocdataError
+from oocdata.errors import MissingDependencyError, OocdataError
 from oocdata.tools import demo
 from oocdata.tools.demo import data as demo_data
 from oocdata.tools.demo import training as demo_training
@@ -128,7 +128,7 @@ def test_more_memory_than_stated_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     losses = dict.fromkeys(("trained_per_second", "val_loss", "test_loss", "copy_loss"), 1.0)
-    monkeypatch.setattr(demo, "train", lambda *_: (None, {"steps": 1, **losses}))
+    monkeypatch.setattr(demo, "train", lambda *_: {"steps": 1, **losses})
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((40, 5)))
     monkeypatch.setattr(demo, "growth", lambda: contextlib.nullcontext([100_000_000_000]))
     with pytest.raises(OocdataError, match=r"\.npy took 93\.1 GiB, and explain\(\) states"):
@@ -190,7 +190,7 @@ def test_temporary_files_go_however_it_ends(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for error in (None, KeyboardInterrupt, SystemExit, ValueError):
-        with contextlib.suppress(error or ValueError), workspace(None) as folder:
+        with contextlib.suppress(error or ValueError), workspace() as folder:
             (folder / "deep").mkdir()
             (folder / "deep" / "a").write_text("x")
             assert folder.parent == tmp_path
@@ -199,20 +199,9 @@ def test_temporary_files_go_however_it_ends(
         assert not list(tmp_path.iterdir())
 
 
-def test_kept_files_stay_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    with workspace(tmp_path / "new") as folder:
-        (folder / "a").write_text("x")
-    assert (tmp_path / "new" / "a").read_text() == "x"
-    with (
-        pytest.raises(ArgumentError, match="new or empty folder"),
-        workspace(tmp_path / "new"),
-    ):
-        pass
-
-
 def test_files_go_where_sigterm_ends_the_process() -> None:
     usual = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as caught, workspace(None) as folder:
+    with pytest.raises(SystemExit) as caught, workspace() as folder:
         os.kill(os.getpid(), signal.SIGTERM)
     assert caught.value.code == 128 + signal.SIGTERM
     assert not folder.exists()
@@ -347,7 +336,7 @@ def test_quick_demo_from_a_shell(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     done = subprocess.run(
-        _command("--quick", "--keep", "kept", "--json"),
+        _command("--quick", "--json"),
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(temporary), "COLUMNS": "80"},
         capture_output=True,
@@ -363,10 +352,8 @@ def test_quick_demo_from_a_shell(tmp_path: Path) -> None:
     for one in found["arrays"]:
         assert one["memory"] <= one["bound"] < one["array_bytes"]
         assert one["test_loss"] < 0.8 * one["copy_loss"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "temporary"]
+    assert [path.name for path in tmp_path.iterdir()] == ["temporary"]
     assert not list(temporary.iterdir())
-    for name in ("digits.npy", "digits.h5", "digits.zarr"):
-        assert ooc.open(tmp_path / "kept" / name).shape == (300, 20, 64, 64)
 
 
 @pytest.mark.long

@@ -28,7 +28,7 @@ from oocdata.testing import RecordingSource
 from oocdata.tools.preview import Preview, preview
 from oocdata.tools.preview.parts import canonical
 from oocdata.tools.preview.reading import DECODED_BYTES, READ_BYTES, VALUES
-from oocdata.tools.preview.scale import BAD, colours, scale_of
+from oocdata.tools.preview.scale import BAD, Scale, colours
 
 RNG = np.random.default_rng(0)
 
@@ -170,7 +170,6 @@ def test_the_range_is_that_of_the_percentiles() -> None:
     signed = preview(FRAMES, count=30).scales[0]
     most = np.abs(np.percentile(FRAMES.astype("f8"), (1, 99))).max()
     assert (signed.low, signed.high, signed.colormap) == (-most, most, "RdBu_r")
-    assert preview(FRAMES, limits=(-1, 5)).scales[0].low == -1
     few = preview(np.abs(FRAMES) - 0.05, count=30).scales[0]
     assert few.colormap == "viridis"  # of one sign, but for a little
 
@@ -216,8 +215,6 @@ def test_rows_are_those_in_storage() -> None:
         ({"channel": "red"}, ArgumentError, "`channel` must be a whole number"),
         ({"layout": None}, ArgumentError, "`layout` must be 'auto' or a letter for each axis"),
         ({"count": 257}, ArgumentError, "at most 256"),
-        ({"limits": (1, 1)}, ArgumentError, "the lower one first"),
-        ({"limits": (1, np.inf)}, ArgumentError, "must be two numbers"),
         ({"layout": "CHW"}, ArgumentError, "`layout`"),
         ({"channel": 0}, ArgumentError, "without a channel axis"),
     ],
@@ -409,12 +406,6 @@ def test_a_table_has_a_scale_for_each_column() -> None:
     assert len(windows.scales) == 7
 
 
-@pytest.mark.parametrize("shape", [(40,), (40, 3), (40, 100)])
-def test_limits_are_the_heights_of_curves(shape: tuple[int, ...]) -> None:
-    found = preview(RNG.normal(size=shape), limits=(-9, 9), count=4)
-    assert {(scale.low, scale.high, scale.how) for scale in found.scales} == {(-9, 9, "as given")}
-
-
 def test_what_an_element_is_made_of_is_said_once() -> None:
     view = ooc.open(FRAMES)
     kind = f"of {FRAMES.shape[1:]} {FRAMES.dtype}"
@@ -461,7 +452,7 @@ def test_what_is_not_finite_is_marked() -> None:
 
 
 def test_colours_are_those_of_matplotlib() -> None:
-    scale = scale_of("", FRAMES.astype("f8"), (-1.0, 2.0))
+    scale = Scale("", -1.0, 2.0, "RdBu_r", "")
     share = mpl.colors.Normalize(-1, 2, clip=True)(FRAMES[0].astype("f8"))
     expected = mpl.colormaps["RdBu_r"](share, bytes=True)[..., :3]
     got = colours(scale, FRAMES[0].astype("f8"))

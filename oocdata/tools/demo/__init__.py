@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -127,11 +126,10 @@ def _column(array: dict[str, Any]) -> list[str]:
     return [in_memory, on_disk, array["order"], bound, memory, *rates, *losses, share]
 
 
-def demo_on_digits(plan: Plan, console: Console, keep: Path | None = None) -> Demo:
+def demo_on_digits(plan: Plan, console: Console) -> Demo:
     """Run the demonstration on generated clips, and print it on a console.
 
-    Files are temporary, unless `keep` names a folder for them. Reading that takes more memory than
-    the stated bound is an `OocdataError`.
+    Files are temporary. Reading that takes more memory than the stated bound is an `OocdataError`.
     """
     began, clips = perf_counter(), Clips(plan.clips, seed=plan.seed)
     clips.digits  # noqa: B018  # raises if scikit-learn is missing
@@ -144,7 +142,7 @@ def demo_on_digits(plan: Plan, console: Console, keep: Path | None = None) -> De
     _show(console, wrapped(text))
     code = {"inputs": _INPUTS, "batch": plan.batch_size, "block": block, "seed": plan.seed}
     _show(console, _CODE.format(**code, mixed=plan.clips_mixed))
-    with workspace(keep) as folder, lowered_limit(plan.memory):
+    with workspace() as folder, lowered_limit(plan.memory):
         with _step(console, "write .npy, HDF5 and Zarr", clips.count, "clips") as advance:
             paths = write(clips, folder, advance)
         subjects = []
@@ -154,8 +152,7 @@ def demo_on_digits(plan: Plan, console: Console, keep: Path | None = None) -> De
             parts = frames.windows(_INPUTS, 1).split(0.6, 0.2, 0.2)
             order = True if is_npy else BlockShuffle(Blocks(block, block), plan.clips_mixed)
             subjects.append(Subject(frames, parts, plan.batch_size, plan.seed, order))
-        notes = [] if keep is None else [f"Files: {keep}"]
-        return _measured(plan, console, began, subjects, 1, notes)
+        return _measured(plan, console, began, subjects, 1, [])
 
 
 def demo_on_file(plan: Plan, console: Console, array: Opening) -> Demo:

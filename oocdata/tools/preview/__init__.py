@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-
 from oocdata.axes import Axes
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
@@ -129,7 +127,6 @@ def preview(
     next_frame: bool = False,
     layout: str = "auto",
     channel: int | Sequence[int] | None = None,
-    limits: tuple[float, float] | None = None,
     **arguments: Unpack[OpenArguments],
 ) -> Preview:
     """Show a few elements of a dataset as pictures.
@@ -158,10 +155,6 @@ def preview(
     channel : int or sequence of int, optional
         The channels to show; by default the first ones. Three channels of uint8, or of floats from
         0 to 1, are one colour image.
-    limits : (float, float), optional
-        The range of values that the colours span. By default, from the 1st to the 99th percentile
-        of the values shown; symmetric around 0, with diverging colours, if values of both signs
-        matter.
 
     Returns
     -------
@@ -190,13 +183,6 @@ def preview(
         if not isinstance(dataset, View):
             raise ArgumentError(f"`next_frame` must be left out for {dataset!r}: it needs a View.")
         dataset = dataset.next_frame()
-    if limits is not None:
-        try:
-            low, high = limits = tuple(map(float, limits))  # type: ignore[assignment]
-        except (TypeError, ValueError):
-            low = high = np.nan
-        if not -np.inf < low < high < np.inf:
-            raise ArgumentError(f"`limits` must be two numbers, the lower one first; got {limits}.")
     if len(dataset) == 0:
         raise EmptyError(f"a dataset must have an element to show; {dataset!r} has none.")
     if count is not None and as_count("count", count) > MOST_ELEMENTS:
@@ -218,7 +204,7 @@ def preview(
             )
     parts = fitted(dataset, parts, len(positions))
     arrays = read(dataset, parts, positions)
-    pictures = panels_of(dataset, parts, positions, arrays, limits)
+    pictures = panels_of(dataset, parts, positions, arrays)
     unit, notes = _unit(view_of(dataset))
     notes += [note for part in parts for note in part.notes()]
     if any(part.dtype.kind == "c" for part in parts):

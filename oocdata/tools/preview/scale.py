@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +70,6 @@ class Panel:
 def scale_of(
     label: str,
     array: NDArray[np.float64],
-    limits: tuple[float, float] | None = None,
     *,
     kind: str = "image",
     signed: bool = False,
@@ -78,7 +77,7 @@ def scale_of(
 ) -> Scale:
     """Return the scale of an array.
 
-    The range of curves holds all values; colour images need `limits`. `signed` asks for diverging
+    The range of curves holds all values. `signed` asks for diverging
     colours, as for a difference; `sequential` is the colormap of values of one sign.
 
     >>> scale = scale_of("", np.arange(101.0))
@@ -97,17 +96,13 @@ def scale_of(
             margin = 0.015 * (most - least) if kind == "curve" else 0.0
             low, high, how = least - margin, most + margin, "minimum to maximum"
         how = "constant" if least == most else how
-    if limits is not None:
-        low, high, how = *limits, "as given"
     diverging = signed or (low < 0 < high and min(-low, high) >= _SIGNED * max(-low, high))
     colormap = None
     if kind == "image":
-        if diverging and limits is None and finite.size:
+        if diverging and finite.size:
             low, high = -max(-low, high), max(-low, high)
             how += ", symmetric around 0"
         colormap = "RdBu_r" if diverging else sequential
-    elif kind == "colour":
-        how = COLOUR
     if low == high:
         low, high = low - (abs(low) / 2 or 0.5), high + (abs(low) / 2 or 0.5)
     return Scale(label, low, high, colormap, how)
@@ -129,15 +124,12 @@ def colours(scale: Scale, image: NDArray[np.float64]) -> NDArray[np.uint8]:
 Array = NDArray[np.float64]
 """The values of a part, shape (n, slices, channels, height, width)."""
 
-Limits: TypeAlias = tuple[float, float] | None
-
 
 def panels_of(
     dataset: Dataset,
     parts: Sequence[Part],
     positions: NDArray[np.int64],
     arrays: Sequence[Array],
-    limits: Limits = None,
 ) -> dict[str, tuple[Any, ...]]:
     """Return the rows, labels, elements and scales of a `Preview`; `arrays` are from `read`."""
     rows = positions[:, None]  # stored rows of each element, if known; otherwise its position
@@ -162,7 +154,7 @@ def panels_of(
         and len(parts) == len(dataset.parts) == 2
     )
     if pair or (two_of_one_view and not over_rows):
-        shared = _scales(replace(parts[0], name=""), _by_channel(*arrays), limits)
+        shared = _scales(replace(parts[0], name=""), _by_channel(*arrays))
     drawn: list[tuple[Part, Array, list[Scale]]] = []
     for part, array in zip(parts, arrays, strict=True):
         if part.axes.kind == "number" and not over_rows:
@@ -170,7 +162,7 @@ def panels_of(
             labels = [f"{label}, {part.name} {value:.6g}"
                       for label, value in zip(labels, values, strict=True)]  # fmt: skip
         else:
-            part_scales = shared or _scales(part, _by_channel(array), limits)
+            part_scales = shared or _scales(part, _by_channel(array))
             drawn.append((part, array, part_scales))
     if pair:
         with np.errstate(invalid="ignore", over="ignore"):
@@ -199,7 +191,6 @@ def _by_channel(*arrays: Array) -> Array:
 def _scales(
     part: Part,
     values: Array,
-    limits: Limits = None,
     *,
     signed: bool = False,
 ) -> list[Scale]:
@@ -208,13 +199,11 @@ def _scales(
         finite = values[np.isfinite(values)]
         is_float = part.dtype.kind == "f" and finite.size > 0
         if part.dtype == np.uint8 or (is_float and 0 <= finite.min() < finite.max() <= 1):
-            limits = limits or (0.0, 1.0 if is_float else 255.0)
-            return [scale_of(part.name, values, limits, kind="colour")]
+            return [Scale(part.name, 0.0, 1.0 if is_float else 255.0, None, COLOUR)]
     return [
         scale_of(
             part.words(C=channel),
             channel_values,
-            limits,
             kind="image" if part.axes.kind == "image" else "curve",
             signed=signed,
             sequential="gray" if part.dtype.itemsize == 1 else "viridis",
