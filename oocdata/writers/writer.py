@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata.errors import ArgumentError, PositionError, SourceError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.writers.lock import Lock
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target
@@ -74,8 +74,6 @@ class Writer:
         ------
         oocdata.errors.ArgumentError
             If the shape or dtype differs from the array's; nothing is cast silently.
-        oocdata.errors.PositionError
-            If there are more rows than `shape` says.
         OSError
             If the disk is full, or fails; the writer is then closed, and its file is deleted.
 
@@ -92,12 +90,6 @@ class Writer:
         """
         self._check_open()
         batch = self._checked(rows)
-        total = self._rows + len(batch)
-        if not self._target.growing and total > self._target.shape[0]:
-            raise PositionError(
-                f"an array of {self._target.shape[0]} rows must not get more; {self._rows} are "
-                f"there, and {len(batch)} came."
-            )
         try:
             self._collect(batch)
         except BaseException:
@@ -160,8 +152,6 @@ class Writer:
 
         Raises
         ------
-        oocdata.errors.ArgumentError
-            If there are fewer rows than `shape` says.
         oocdata.errors.SourceError
             If the path was taken meanwhile. The message names the path under which the array is
             kept.
@@ -171,13 +161,6 @@ class Writer:
         if not self._open:
             return
         self._check_open()
-        if not self._target.growing and self._rows != self._target.shape[0]:
-            self.abandon()
-            raise ArgumentError(
-                f"an array of {self._target.shape[0]} rows must get as many before it is closed; "
-                f"got {self._rows}. Nothing was written. Give `element_shape` where the number is "
-                "not known."
-            )
         try:
             remaining = self._rows % len(self._block)
             if remaining:

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oocdata as ooc
-from oocdata.errors import ArgumentError, PositionError, SourceError, UnsupportedDtypeError
+from oocdata.errors import ArgumentError, SourceError, UnsupportedDtypeError
 from oocdata.writers import Writer, create
 from oocdata.writers import create as create_function
 from oocdata.writers.lock import NOTE_NAME, PARTIAL
@@ -39,7 +39,6 @@ def read(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("known", [True, False], ids=["shape", "element_shape"])
 @settings(max_examples=10)
 @given(
     batches=st.lists(st.integers(0, 40), max_size=6),
@@ -49,16 +48,14 @@ def read(path: Path) -> Any:
 def test_any_batches(
     tmp_path_factory: pytest.TempPathFactory,
     suffix: str,
-    known: bool,
     batches: list[int],
     element: tuple[int, ...],
     chunks: int | None,
 ) -> None:
     path = tmp_path_factory.mktemp("create") / f"a{suffix}"
     values = np.random.default_rng(0).standard_normal((sum(batches), *element)).astype("f4")
-    shape: Any = {"shape": values.shape} if known else {"element_shape": element}
     chosen = None if suffix == ".npy" else chunks
-    with create(path, dtype="f4", chunks=chosen, **shape) as writer:
+    with create(path, dtype="f4", chunks=chosen, element_shape=element) as writer:
         first = 0
         for count in batches:
             writer.append(values[first : first + count])
@@ -145,16 +142,6 @@ def test_an_existing_file_stays_after_a_failure(tmp_path: Path) -> None:
     assert np.load(tmp_path / "a.npy").tolist() == [0, 1, 2]
 
 
-def test_too_few_and_too_many_rows(tmp_path: Path) -> None:
-    writer = create(tmp_path / "a.npy", shape=(3,), dtype="f4")
-    with pytest.raises(PositionError, match="3 rows"):
-        writer.append(np.zeros(4, "f4"))
-    writer.append(np.zeros(2, "f4"))
-    with pytest.raises(ArgumentError, match="got 2"):
-        writer.close()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_writer_that_is_forgotten_leaves_nothing(tmp_path: Path) -> None:
     writer = create(tmp_path / "a.h5", element_shape=(), dtype="f4")
     writer.append(np.zeros(2, "f4"))
@@ -164,26 +151,23 @@ def test_a_writer_that_is_forgotten_leaves_nothing(tmp_path: Path) -> None:
 
 def test_arguments(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"dtype": "f4"}, "one of"),
-        ({"dtype": "f4", "shape": (2,), "element_shape": ()}, "one of"),
-        ({"dtype": "f4", "shape": ()}, "begin with"),
-        ({"dtype": "f4", "shape": (2, -1)}, "at least 0"),
-        ({"dtype": "f4", "shape": (2,), "chunks": 2}, "chunks"),
-        ({"dtype": "f4", "shape": (2,), "attributes": {"units": "K"}}, "no place"),
-        ({"dtype": "f4", "shape": (2,), "key": "/u"}, "one array"),
-        ({"dtype": "f4", "shape": (2,), "codec": "gzip"}, "none"),
+        ({"element_shape": (2, -1)}, "at least 0"),
+        ({"chunks": 2}, "chunks"),
+        ({"attributes": {"units": "K"}}, "no place"),
+        ({"key": "/u"}, "one array"),
+        ({"codec": "gzip"}, "none"),
     ]
     for arguments, message in wrong:
         with pytest.raises(ArgumentError, match=message):
-            create(tmp_path / "a.npy", **arguments)
+            create(tmp_path / "a.npy", **{"dtype": "f4", "element_shape": (), **arguments})
     with pytest.raises(UnsupportedDtypeError):
-        create(tmp_path / "a.npy", shape=(2,), dtype="O")
+        create(tmp_path / "a.npy", element_shape=(), dtype="O")
     with pytest.raises(ArgumentError, match="whole chunks"):
-        create(tmp_path / "a.zarr", shape=(20,), dtype="f4", chunks=3, shards=4)
+        create(tmp_path / "a.zarr", element_shape=(), dtype="f4", chunks=3, shards=4)
     with pytest.raises(ArgumentError, match="one file"):
-        create(tmp_path / "a.h5", shape=(20,), dtype="f4", shards=4)
+        create(tmp_path / "a.h5", element_shape=(), dtype="f4", shards=4)
     with pytest.raises(ArgumentError, match="each of the 2 axes"):
-        create(tmp_path / "a.h5", shape=(20, 3), dtype="f4", chunks=(1, 2, 3))
+        create(tmp_path / "a.h5", element_shape=(3,), dtype="f4", chunks=(1, 2, 3))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -191,7 +175,7 @@ def test_arguments(tmp_path: Path) -> None:
 def test_attributes_and_names(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     with create(
-        path, key="flow/u", element_shape=(2,), dtype="f4", fill_value=np.nan,
+        path, key="flow/u", element_shape=(2,), dtype="f4",
         attributes={"units": "m/s", "scale": 0.5}, dimension_names=["time", "x"],
     ) as writer:  # fmt: skip
         writer.append(np.ones((3, 2), "f4"))
@@ -200,12 +184,10 @@ def test_attributes_and_names(tmp_path: Path, suffix: str) -> None:
             dataset = file["flow/u"]
             assert dict(dataset.attrs)["units"] == "m/s"
             assert [axis.label for axis in dataset.dims] == ["time", "x"]
-            assert np.isnan(dataset.fillvalue)
     else:
         array = zarr.open_group(path, mode="r")["flow/u"]
         assert dict(array.attrs) == {"units": "m/s", "scale": 0.5}
         assert array.metadata.dimension_names == ("time", "x")
-        assert np.isnan(array.fill_value)
     assert np.asarray(ooc.open(path, "flow/u")).tolist() == [[1, 1]] * 3
 
 
@@ -216,19 +198,11 @@ def test_arrays_beside_others(tmp_path: Path) -> None:
             writer.append(np.full(4, number, "i4"))
     with pytest.raises(ArgumentError, match="labels"):
         create(path, key="more/labels", element_shape=(), dtype="i4")
-    with create(path, key="more/labels", shape=(2,), dtype="i4", overwrite=True) as writer:
+    with create(path, key="more/labels", element_shape=(), dtype="i4", overwrite=True) as writer:
         writer.append(np.full(2, 9, "i4"))
     found = {key: ooc.open(path, key)[0] for key in ("images", "more/labels", "more/deep/ids")}
     assert found == {"images": 0, "more/labels": 9, "more/deep/ids": 2}
     assert [name.name for name in tmp_path.iterdir()] == [path.name]
-
-
-def test_a_plain_hdf5_dataset_is_contiguous(tmp_path: Path) -> None:
-    with create(tmp_path / "a.h5", shape=(4, 2), dtype="f4", codec="none") as writer:
-        writer.append(np.ones((4, 2), "f4"))
-    with h5py.File(tmp_path / "a.h5") as file:
-        assert file["data"].chunks is None
-        assert (file["data"][()] == 1).all()
 
 
 SCRIPT = """
@@ -322,21 +296,6 @@ def test_masked_rows_are_refused(tmp_path: Path) -> None:
         writer.append(np.ma.masked_array(np.zeros(2, "f4"), [True, False]))
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
-@pytest.mark.parametrize(("dtype", "fill"), [("u1", 300), ("i4", 1.5), ("i4", np.nan), ("f4", "x")])
-def test_fill_values_are_not_cast(tmp_path: Path, suffix: str, dtype: str, fill: Any) -> None:
-    with pytest.raises(ArgumentError, match="fill_value"):
-        create(tmp_path / f"a{suffix}", element_shape=(), dtype=dtype, fill_value=fill)
-
-
-def test_fill_values_are_as_near_as_floats_are(tmp_path: Path) -> None:
-    with create(tmp_path / "a.zarr", element_shape=(), dtype="f4", fill_value=0.1):
-        pass
-    assert zarr.open_array(tmp_path / "a.zarr", mode="r").fill_value == np.float32(0.1)
-    with pytest.raises(ArgumentError, match="fill_value"):
-        create(tmp_path / "b.zarr", element_shape=(), dtype="f4", fill_value=1e300)
-
-
 @pytest.mark.parametrize(
     ("suffix", "value"),
     [(".h5", None), (".h5", np.zeros(20_000)), (".zarr", np.nan), (".zarr", {1, 2})],
@@ -353,7 +312,7 @@ def test_arguments_of_the_wrong_kind(tmp_path: Path, suffix: str) -> None:
     if suffix != ".npy":
         wrong += [
             {"key": "a\0b"}, {"dimension_names": (1, 2)}, {"dimension_names": "ab"},
-            {"fill_value": [5.0]}, {"attributes": [("a", 1)]}, {"attributes": {"": 1}},
+            {"attributes": [("a", 1)]}, {"attributes": {"": 1}},
             {"attributes": {1: 1}}, {"attributes": {"a\0": 1}},
         ]  # fmt: skip
     for options in wrong:
@@ -401,12 +360,12 @@ def test_a_save_of_zarr_has_the_names_too(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_shapes_that_are_no_sequences(tmp_path: Path) -> None:
-    wrong: list[dict[str, Any]] = [{"shape": 5}, {"element_shape": 5}, {"shape": 2.5}]
-    for arguments in wrong:
+    shape: Any
+    for shape in (5, 2.5, None):
         with pytest.raises(ArgumentError, match="sequence of lengths"):
-            create(tmp_path / "a.npy", dtype="f4", **arguments)
-    with create(tmp_path / "a.npy", dtype="f4", shape=np.array([2, 3])) as writer:
-        writer.append(np.zeros((2, 3), "f4"))
+            create(tmp_path / "a.npy", dtype="f4", element_shape=shape)
+    with create(tmp_path / "a.npy", dtype="f4", element_shape=np.array([2, 3])) as writer:
+        writer.append(np.zeros((4, 2, 3), "f4"))
 
 
 def test_attributes_of_numpy(tmp_path: Path) -> None:
@@ -420,12 +379,12 @@ def test_attributes_of_numpy(tmp_path: Path) -> None:
 def test_shards_of_a_short_array(tmp_path: Path) -> None:
     """Chunks for a long array also work for a short one: they are cut to its length."""
     for chunks, shards in [(32, 1024), ((32, 64), (1024, 64)), ((32, 2), (64, 4))]:
-        with create(tmp_path / "a.zarr", shape=(20, 3), dtype="f4", chunks=chunks, shards=shards,
-                    overwrite=True) as writer:  # fmt: skip
+        options: Any = {"chunks": chunks, "shards": shards, "overwrite": True}
+        with create(tmp_path / "a.zarr", element_shape=(3,), dtype="f4", **options) as writer:
             writer.append(np.ones((20, 3), "f4"))
         assert (zarr.open_array(tmp_path / "a.zarr", mode="r")[...] == 1).all()
     with pytest.raises(ArgumentError, match="whole chunks"):
-        create(tmp_path / "b.zarr", shape=(20,), dtype="f4", chunks=32, shards=33)
+        create(tmp_path / "b.zarr", element_shape=(), dtype="f4", chunks=32, shards=33)
 
 
 # Other contents of the file
@@ -722,7 +681,7 @@ def test_a_folder_of_another_user_is_refused(
 ) -> None:
     writer = create(tmp_path / "a.npy", element_shape=(2,), dtype="f4")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(ArgumentError, match="another user's"):
+    with pytest.raises(ArgumentError, match="made for"):
         create(tmp_path / "a.npy", element_shape=(2,), dtype="f4")
     monkeypatch.undo()
     writer.abandon()

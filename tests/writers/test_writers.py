@@ -280,7 +280,7 @@ def test_a_folder_of_something_else_is_never_replaced(tmp_path: Path) -> None:
 def test_a_group_is_never_replaced_as_a_whole(tmp_path: Path) -> None:
     group = zarr.create_group(tmp_path / "a.zarr")
     group.create_array("u", shape=(2,), dtype="i4")
-    with pytest.raises(ArgumentError, match="'u'"):
+    with pytest.raises(ArgumentError, match="as a whole"):
         placed(tmp_path / "a.zarr", "zarr", over=True)
     with pytest.raises(ArgumentError, match="inside another"):
         placed(tmp_path / "a.zarr", "zarr", "u/v")
