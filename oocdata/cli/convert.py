@@ -21,7 +21,7 @@ from oocdata.cli.options import (
     rows_of,
     split_key,
 )
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.tools.opening import Opening
 
 __all__ = ["convert"]
@@ -43,9 +43,6 @@ def convert(
     array: Opening,
     destination: Annotated[str, typer.Argument(metavar="DST", help=_DST)],
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help=FILES)] = None,
-    to_key: Annotated[
-        str | None, option("NAME", "The array's name in DST (HDF5, Zarr group).")
-    ] = None,
     chunks: Annotated[Any, option("N[,N,...]", _CHUNKS, parser=_LENGTHS)] = None,
     shards: Annotated[Any, option("N[,N,...]", _SHARDS, parser=_FILES)] = None,
     codec: Annotated[str | None, option("NAME[:LEVEL]", _CODEC)] = None,
@@ -89,8 +86,6 @@ def convert(
             f"`destination` must be given behind `files`; got {destination!r} alone."
         )
     path, name = split_key(destination)
-    if name is not None and to_key not in (None, name):
-        raise ArgumentError(f"`to_key` must be one name; got {to_key!r} and {name!r}.")
     view = array.view()
     if rows is not None:
         view = view[rows]
@@ -104,7 +99,7 @@ def convert(
     plan = plan_of(
         view,
         path,
-        to_key=to_key or name,
+        to_key=name,
         chunks=chunks,
         shards=shards,
         codec=codec,
@@ -122,6 +117,9 @@ def convert(
         if os.path.isdir(plan.placement.folder):
             typer.echo("oocdata: the same command continues from here.", err=True)
         raise
+    except DamagedChunkError as error:
+        if error.path != plan.placement.path:  # a chunk of the source is damaged
+            raise
+        typer.echo(f"oocdata: {error}", err=True)
+        raise typer.Exit(3) from None
     print_result(done if json else done.outcome, json)
-    if done.verified is False:
-        raise typer.Exit(3)

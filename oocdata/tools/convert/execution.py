@@ -18,7 +18,7 @@ from oocdata.advice import size
 from oocdata.datasets.open import open as open_view
 from oocdata.engines.cache import cache
 from oocdata.engines.dtypes import is_small_float
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
 from oocdata.memory import lowered_limit
 from oocdata.tools.convert.casting import cast
 from oocdata.tools.convert.planning import Plan
@@ -78,8 +78,7 @@ class Conversion(Report):
     seconds: float
     resumed: bool  #: whether it continued an earlier run
     anew: str  #: why an earlier run was not continued; empty if there was none
-    verified: bool | None  #: whether every bit is that of the source; None: not verified
-    differing_rows: tuple[int, ...]  #: the first rows that differ; the result was deleted then
+    verified: bool  #: whether result and source were compared bit by bit
 
     def __str__(self) -> str:
         return f"{self.plan}\n{self.outcome}"
@@ -91,14 +90,11 @@ class Conversion(Report):
         share = f", {self.stored_bytes / nbytes:.0%} of its size in memory" if nbytes else ""
         rate = f", {size(nbytes / self.seconds)}/s" if self.seconds > 0 else ""
         done = f"{size(self.stored_bytes)}{share}; {self.seconds:.1f} s{rate}"
-        rows = ", ".join(map(str, self.differing_rows))
-        damage = f"the result differs from the source in rows {rows}, …; it was deleted. "
         verified = "result and source were read again: every bit is the same"
         lines = {
             "resumed": "continued an earlier run" if self.resumed else "",
             "restarted": f"an earlier run was not continued: {self.anew}" if self.anew else "",
-            "DAMAGED": f"{damage}Is the disk or the memory faulty?" if rows else "",
-            "done": "" if rows else done,
+            "done": done,
             "verified": verified if self.verified else "",
         }
         return "\n".join(labelled(label, text) for label, text in lines.items() if text)
@@ -110,10 +106,9 @@ class Conversion(Report):
 
 
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
-    """Run the planned conversion; differing rows are in the result, not raised."""
+    """Run the planned conversion; raise the errors of `oocdata.convert`."""
     placement = plan.placement
-    hint = "To continue the conversion, start the same one again.\n" if plan.about else ""
-    with closing(Lock(placement, hint)) as lock, lowered_limit(plan.memory):
+    with closing(Lock(placement)) as lock, lowered_limit(plan.memory):
         run = _Run(plan, progress, lock)
         try:
             return run.whole()
@@ -142,32 +137,27 @@ class _Run:
         plan, placement, journal = self._plan, self._plan.placement, self.journal
         storage, reason = self._open()
         resumed = bool(journal.done)
-        differing: tuple[int, ...] = ()
         try:
             self._write(storage)
             self._lock.check()
             storage.close(plan.target.shape[0])
             if placement.on_disk:
-                differing = self._differing() if plan.verify else ()
+                self._verify()
                 self._lock.check()
-            if not differing:
-                journal.note(plan.target.shape[0], placement.inode)
+            journal.note(plan.target.shape[0], placement.inode)
             if not placement.on_disk:  # an array in a store can be read only in its place
                 placement.place()
                 with ExitStack() as on_failure:
                     on_failure.callback(placement.withdraw)
-                    differing = self._differing() if plan.verify else ()
-                    if not differing:
-                        on_failure.pop_all()
+                    self._verify()
+                    on_failure.pop_all()
         finally:
             storage.abandon()
         stored = placement.stored_bytes()
-        if placement.on_disk and not differing:
+        if placement.on_disk:
             placement.place()
         placement.remove()
-        verified = not differing if plan.verify else None
-        seconds = perf_counter() - began
-        return Conversion(plan, stored, seconds, resumed, reason, verified, differing)
+        return Conversion(plan, stored, perf_counter() - began, resumed, reason, plan.verify)
 
     def _open(self) -> tuple[Storage, str]:
         """Open the array to write, and return why an earlier run is not continued, if so."""
@@ -219,8 +209,10 @@ class _Run:
         if unsaved:
             save()
 
-    def _differing(self) -> tuple[int, ...]:
-        """Read result and source again, and return the first rows in which a bit differs."""
+    def _verify(self) -> None:
+        """Read result and source again if the plan says so; raise if a bit differs."""
+        if not self._plan.verify:
+            return
         cache.forget()  # so that the source is read from its file again
         with self._reading_back():
             target, placement = self._plan.target, self._plan.placement
@@ -238,7 +230,17 @@ class _Run:
             return (np.flatnonzero(unequal.reshape(len(values), -1).any(axis=1)) + first).tolist()
 
         with closing(self._blocks("verifying", compare)) as differing:
-            return tuple(islice(chain.from_iterable(differing), _MOST_ROWS))
+            rows = tuple(islice(chain.from_iterable(differing), _MOST_ROWS))
+        if rows:
+            self.journal.done = 0  # the result must not be resumed
+            raise DamagedChunkError(
+                "the result must hold every bit of the source; some rows differ, between the "
+                "result and the source or between two reads of the source. The result was deleted. "
+                "Is the disk or the memory faulty?",
+                path=placement.path,
+                key=target.key,
+                rows=rows,
+            )
 
     @contextmanager
     def _reading_back(self) -> Iterator[None]:
