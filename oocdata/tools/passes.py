@@ -30,6 +30,9 @@ __all__ = ["Block", "block_sizes", "chunk_rows", "each_block", "read_rows", "spe
 BLOCK_BYTES = 8 << 20
 """Size of a block; larger blocks are no faster."""
 
+_MOST_ROWS = 1 << 17
+"""Rows that are located at a time, if they are not one box: their origins take memory too."""
+
 _MOST_THREADS = 8
 
 Result = TypeVar("Result")
@@ -148,8 +151,10 @@ def _read_into(dataset: Dataset, rows: range, out: NDArray[Any]) -> None:
         (request,) = box.requests(np.zeros(1, np.int64), Draw())
         request.read_into(out[None])
     else:
-        (request,) = dataset.requests(np.arange(rows.start, rows.stop), Draw())
-        request.read_into(out)
+        for first in range(rows.start, rows.stop, _MOST_ROWS):
+            positions = np.arange(first, min(first + _MOST_ROWS, rows.stop))
+            (request,) = dataset.requests(positions, Draw())
+            request.read_into(out[first - rows.start :][: len(positions)])
 
 
 def _fill(
