@@ -44,7 +44,6 @@ HEAVY = {
     "rich",
     "matplotlib",
     "PIL",
-    "textual_image",
     "xxhash",
     "xarray",
     "dask",

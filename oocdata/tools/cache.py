@@ -15,6 +15,8 @@ from oocdata.writers.cache import WrittenCache, written_caches
 __all__ = ["Cache", "cache"]
 
 _ENVIRONMENT = "OOCDATA_CACHE"
+_MOST_LISTED = 20
+"""Objects, and datasets, in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,7 @@ class Cache(Report):
     freed: int | None = None  #: bytes freed on the disk; None if nothing was cleared
     in_use: tuple[str, ...] = ()  #: paths of datasets that were left: a process is writing them
 
-    def text(self, show: int = 20) -> str:
-        """Return lines for a terminal, with at most `show` objects and `show` datasets."""
+    def __str__(self) -> str:
         limit = "" if self.limit is None else f" of at most {size(self.limit)}"
         objects, datasets = (
             f"{len(entries):,}, {size(sum(entry.nbytes for entry in entries))}"
@@ -55,20 +56,17 @@ class Cache(Report):
         lines += [labelled("left", f"{path}: a process is writing it") for path in self.in_use]
         rows = [
             (entry.name, size(entry.nbytes), size(entry.size), _date(entry.used))
-            for entry in self.objects[:show]
+            for entry in self.objects[:_MOST_LISTED]
         ]
         rows += [
             (entry.made_of, size(entry.nbytes), "all" if entry.whole else "a part",
              _date(entry.used))
-            for entry in self.datasets[:show]
+            for entry in self.datasets[:_MOST_LISTED]
         ]  # fmt: skip
         if rows:
             lines += ["", table(["", "cached", "of", "last used"], rows)]
-        more = max(0, len(self.objects) - show) + max(0, len(self.datasets) - show)
-        return "\n".join([*lines, *([f"… {more:,} more: --show, --json"] if more else [])])
-
-    def __str__(self) -> str:
-        return self.text()
+        more = len(self.objects) + len(self.datasets) - len(rows)
+        return "\n".join([*lines, *([f"… {more:,} more: --json"] if more else [])])
 
 
 def _date(timestamp: float) -> str:
