@@ -110,7 +110,7 @@ class RemoteReader(ZarrReader):
         self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
     ) -> None:
         super().__init__(objects, missing, opened)
-        self._index = objects.metadata.codecs.shard_index if objects.metadata.indexed else None
+        self._index = objects.metadata.codecs.shard_index
         self._begin()
         tables = self._versions.nbytes + self._whole.nbytes
         if self._index is not None:
@@ -143,7 +143,7 @@ class RemoteReader(ZarrReader):
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("_address", "_lock", "_indices", "_versions", "_whole")
-        return {name: value for name, value in super().__getstate__().items() if name not in own}
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
