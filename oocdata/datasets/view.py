@@ -583,27 +583,25 @@ class View(Dataset):
         self,
         features: Mapping[str, Any],
         *,
-        pad: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None,
+        pad: int | Mapping[str, int] | None = None,
         cut: bool = False,
         mask: bool = False,
     ) -> Map:
         """Parse records that are ``tf.train.Example`` messages (TFRecord files).
 
         Whole batches are parsed by ``tf.io.parse_example`` as part of reading ahead. Features of
-        unequal length (``VarLenFeature``, ``RaggedFeature``) are a `RaggedBatch`, and in `to_tf` a
-        ``tf.RaggedTensor``. A ``FixedLenSequenceFeature`` is padded with its ``default_value`` to
-        the longest row of its batch. With `pad`, all have stated lengths, and with one length for
-        all batches, they can be mapped, cached, and read by worker processes and Keras.
+        unequal length (all but ``FixedLenFeature``) are a `RaggedBatch`, and in `to_tf` a
+        ``tf.RaggedTensor``. With `pad` they are arrays of one length, which can be mapped, cached,
+        and read by worker processes and Keras.
 
         Parameters
         ----------
         features : dict of str to feature
             ``tf.io.FixedLenFeature``, ``VarLenFeature``, ``FixedLenSequenceFeature``, or
             ``RaggedFeature``, whose ``partitions`` must be of uniform length.
-        pad : int, sequence of int, or dict of either by name, optional
-            Length to pad features of unequal length to, with 0, an empty text, or their
-            ``default_value``. With several ascending lengths, each batch gets the smallest that
-            holds its rows; see `bucket` of `batches`.
+        pad : int or dict of int by name, optional
+            Length to pad features of unequal length to, with the ``default_value`` of a
+            ``FixedLenSequenceFeature``, else with 0 or an empty text.
         cut : bool
             Truncate longer rows. By default they are an error.
         mask : bool
