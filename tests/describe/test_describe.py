@@ -253,7 +253,7 @@ COMPOSED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
     "beside a number": lambda v: ooc.stack([v[..., 0], v[..., 3], 1], axis=0),
     "beside a whole number": lambda v: ooc.stack([v.astype("i4"), 7]),
     "beside numbers": lambda v: ooc.concatenate([v, np.ones((3, 2), "f4")]),
-    "beside a constant": lambda v: ooc.stack([v, ooc.constant(v[:1])]),
+    "beside a constant": lambda v: ooc.stack([v, np.asarray(v[:1])]),
     "numbered": lambda v: v.enumerate().filter(np.arange(60) % 3 > 0),
     "trajectories": lambda v: ooc.windows({"a": (v, (-1, 0)), "b": (v, (1,))}, pad=True),
     "a spec": lambda v: v.map(np.square, spec=v.map(np.square)[0]),
