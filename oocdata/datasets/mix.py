@@ -175,15 +175,11 @@ def _as_integers(weights: list[Any]) -> tuple[int, ...]:
         shares = [Fraction("" if isinstance(w, str) else str(w)) for w in weights]
     except ValueError:
         shares = [Fraction(0)]
-    if min(shares) <= 0:
+    if not min(shares) > 0 or sum(shares) > MOST * min(shares):
         raise ArgumentError(
-            f"weights must be positive numbers; got {weights}. Leave out what gives nothing."
+            f"weights must be positive numbers, at least 1 / {MOST:.0e} of their sum; got "
+            f"{weights}. Leave out what gives nothing."
         )
     scale = lcm(*(share.denominator for share in shares))
     integers = [int(share * scale) for share in shares]
-    if sum(integers) > MOST * min(integers):
-        raise ArgumentError(
-            f"weights must be at least 1 / {MOST:.0e} of their sum, or a member would never give "
-            f"an element; got {weights}. Leave out what gives nothing."
-        )
     return tuple(number // gcd(*integers) for number in integers)

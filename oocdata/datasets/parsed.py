@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,38 +13,24 @@ from oocdata.datasets.dataset import Draw
 from oocdata.datasets.map import Map
 from oocdata.datasets.ragged import RaggedBatch
 from oocdata.datasets.request import of_sources
-from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, spec_text
+from oocdata.datasets.spec import Batch, Spec, leaves, spec_text
 from oocdata.engines.byte_rows import OBJECT_BYTES
 from oocdata.errors import MapError, location_text
 
-__all__ = ["Parsed", "Parser"]
+__all__ = ["Parsed"]
 
 _BATCH = 256
 """Records whose lengths are found together."""
-
-
-class Parser(Protocol):
-    """A function that parses a batch of records; `to_tf` calls its `tensors` in the graph."""
-
-    @property
-    def spec(self) -> dict[str, ArraySpec]:
-        """Spec of a parsed element."""
-
-    def __call__(self, records: NDArray[Any]) -> dict[str, Any]:
-        """Return the features of records, each an array or a `RaggedBatch`."""
-
-    def fault(self, record: bytes) -> str:
-        """Return why a record can't be parsed; empty if it can."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Parsed(Map):
     """A dataset of the features of records; made by `View.parse`.
 
-    Its function is a `Parser`, which may return ragged rows.
+    Its function, an `oocdata.frontends.examples.ParseExamples`, may return ragged rows.
     """
 
-    fn: Parser
+    fn: Any
 
     def __repr__(self) -> str:
         return f"<Parsed: {len(self)} elements of {spec_text(self.spec)}>"

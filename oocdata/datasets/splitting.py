@@ -184,7 +184,7 @@ class Splitting:
         return tuple(self._select(range(part.start * unit, part.stop * unit)) for part in parts)
 
     def split_at(
-        self, *borders: Any, coordinate: Ids = None, gap: int = 0, axis: int | str | None = None
+        self, *borders: Any, coordinate: Ids, gap: int = 0, axis: int | str | None = None
     ) -> tuple[Self, ...]:
         """Split at values of a coordinate, e.g. at dates; see `split`.
 
@@ -222,11 +222,6 @@ class Splitting:
         >>> [len(part) for part in frames.split_at("2016", "2016-01-04", coordinate=days)]
         [3, 3, 4]
         """
-        if coordinate is None:
-            raise ArgumentError(
-                "`coordinate` must be given, a date or number for each row, such as "
-                "ooc.open(path, 'time', decode=True). For counts or shares: split(0.8, 0.2)."
-            )
         places = self._row_positions(self._split_axis(axis))
         (values,), level = _checked_ids({"coordinate": coordinate}, places, "iufM")
         convert = _date if values.dtype.kind == "M" else _number

@@ -101,7 +101,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class ParseExamples:
-    """A function that parses a batch of records with ``tf.io.parse_example``; a `Parser`."""
+    """A function that parses a batch of records with ``tf.io.parse_example``; see `Parsed`."""
 
     features: tuple[Feature, ...]
 

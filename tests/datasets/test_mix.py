@@ -201,7 +201,7 @@ def test_mixtures_of_and_in_other_datasets() -> None:
     both = ooc.mix({ooc.zip(one, one): 1, ooc.zip(two, two): 2}).patches((2, 3), per_row=4)
     x, y = both.batches(12, shuffle=True).batch(3)
     assert (x[:, 0, 0] >= 100).sum() == (y[:, 0, 0] >= 100).sum() == 8
-    with pytest.raises(ArgumentError, match="cut from a mixture before it is zipped"):
+    with pytest.raises(ArgumentError, match="from a mixture before it is zipped"):
         ooc.zip(images, images).patches((2, 3), per_row=4)
     # A function for one member, and one for all.
     own = ooc.mix({one.map(lambda x: x + 7): 1, two: 1}).map(lambda x: x + 1).batches(10)
@@ -265,7 +265,7 @@ def test_members_of_very_different_size() -> None:
         assert members.epoch_length == sum(counts)
         found = Shares(members.weights, 1).counts(np.array([members.epoch_length]))
         assert found[:, 0, 0].tolist() == list(counts)
-    with pytest.raises(ArgumentError, match="weights must be at least 1 / 3e"):
+    with pytest.raises(ArgumentError, match="at least 1 / 3e"):
         ooc.mix([(parts[0], 1), (parts[1], 1e-15)])
 
 
@@ -379,7 +379,7 @@ def test_weights_of_a_view_and_balanced_labels(tmp_path: Path) -> None:
         (np.where(np.arange(30) > 27, -1, 1), "got -1.0 for element 28, and 1 more"),
         (np.full(30, np.inf), "got inf for element 0"),
         (np.zeros(30), "must not all be 0"),
-        (np.full(30, 1e307), "divide them by the largest"),
+        (np.full(30, 1e307), "have a finite sum; the largest is 1e"),
     ],
 )
 def test_invalid_weights(weights: Any, message: str) -> None:

@@ -374,7 +374,7 @@ def test_patches_of_padded_windows() -> None:
     assert len(patches.sources()) == 1
     named = ooc.windows({"x": (ooc.open(array), 2)}, pad=True).patches((6, 5), axes=(1, 2))
     assert named.spec["x_mask"].shape == (2,)
-    with pytest.raises(ArgumentError, match="at most 3 for an element with 3"):
+    with pytest.raises(ArgumentError, match="an element, which has 3; got 4"):
         ooc.open(array).windows(2, pad=True).patches((1, 1, 1, 1))
     with pytest.raises(ArgumentError, match="which has 2; got -3"):  # some repeat rows
         ooc.open(array).windows(2, pad=True, mask=False).patches((1, 1, 1))
