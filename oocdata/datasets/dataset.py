@@ -135,7 +135,7 @@ class Dataset(Described, Splitting, ABC):
 
     _public: ClassVar[Sequence[str]] = (
         "batches", "cache", "describe", "enumerate", "filter", "folds", "map", "patches",
-        "sample_shape", "shard", "sparse", "spec", "split", "split_at", "take",
+        "sample_shape", "sparse", "spec", "split", "split_at", "take",
     )  # fmt: skip
     __dir__ = public_names
 

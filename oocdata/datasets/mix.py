@@ -87,10 +87,6 @@ class Mix(Concat):
         self._check_shared(lambda: [mixture._stored_rows() for mixture in mixtures])
         return mixtures
 
-    def shard(self, num_shards: int, index: int) -> Self:
-        """Return one shard of each member, mixed with the same shares; see `Dataset.shard`."""
-        return self._with_members([part.shard(num_shards, index) for part in self.parts])
-
     def patches(self, *args: Any, **options: Any) -> Any:
         """Return the mixture of the members' patches; see `Dataset.patches`."""
         return self._with_members([part.patches(*args, **options) for part in self.parts])
@@ -128,8 +124,8 @@ def mix(
     Returns
     -------
     Mix
-        Its length and positions are those of the concatenated members. ``split`` and ``shard``
-        apply to each member, and mix the parts; a `length` is divided in proportion.
+        Its length and positions are those of the concatenated members. ``split`` applies to each
+        member, and mixes the parts; a `length` is divided in proportion.
 
     Raises
     ------

@@ -84,7 +84,8 @@ class Parsed(Map):
     def _parse(self, records: Any, positions: NDArray[np.int64]) -> Batch:
         """Return the features of records; raise MapError that names the first faulty record."""
         try:
-            return self.fn(records)
+            parsed: Batch = self.fn(records)
+            return parsed
         except Exception as error:
             for record, position in zip(records, positions, strict=True):
                 if fault := self.fn.fault(record):

@@ -156,7 +156,7 @@ class ParseExamples:
         try:
             self(np.array([record], object))
         except tf.errors.OpError as error:
-            text = error.message.rpartition("}} ")[2].partition(" [Op:")[0]
+            text: str = error.message.rpartition("}} ")[2].partition(" [Op:")[0]
             return text.splitlines()[0].removeprefix("Name: <unknown>, ").rstrip(".")
         except UnicodeDecodeError:  # TensorFlow puts the record's bytes into its message
             return "Could not parse example input"
@@ -221,7 +221,8 @@ def parse(
 
 def _feature(name: str, feature: Any) -> Feature:
     """Return one of the features that are passed to `parse`, checked."""
-    key, shape, default = name, (), None
+    key, default = name, None
+    shape: Any = ()
     if isinstance(feature, tf.io.FixedLenFeature | tf.io.FixedLenSequenceFeature):
         shape, default = feature.shape, feature.default_value
     elif isinstance(feature, tf.io.RaggedFeature):

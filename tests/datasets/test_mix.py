@@ -85,7 +85,6 @@ def test_a_part_of_a_mixture_has_its_part_of_the_length() -> None:
     mixed = ooc.mix({one: 3, two: 1}, length=200)
     train, test = mixed.split(0.8, 0.2)
     assert (len(train.batches(4)), len(test.batches(4))) == (160 // 4, 40 // 4)
-    assert [len(mixed.shard(2, at).batches(4)) for at in range(2)] == [100 // 4] * 2
     assert len(mixed.filter(np.arange(100) % 2 == 0).batches(4)) == 100 // 4
     assert len(mixed[:].batches(4)) == len(mixed.enumerate().batches(4)) == 200 // 4
     images = ooc.mix({ooc.open(np.zeros((6, 4))): 1, ooc.open(np.zeros((2, 4))): 1}, length=16)
@@ -214,7 +213,7 @@ def test_a_split_of_a_mixture_splits_each_member() -> None:
     train, val = mixed.split(0.8, 0.2)
     assert [len(part) for part in train.parts] == [80, 32]
     assert [len(part) for part in val.parts] == [20, 8]
-    assert [len(mixed.map(np.sqrt).shard(2, at)) for at in range(2)] == [70, 70]
+    assert [len(part) for part in mixed.map(np.sqrt).split(0.5, 0.5)] == [70, 70]
     filtered = mixed.filter(np.arange(140) % 2 == 0)
     assert [len(part) for part in filtered.parts] == [50, 20]
     assert isinstance(filtered, Mix)
@@ -223,9 +222,8 @@ def test_a_split_of_a_mixture_splits_each_member() -> None:
         ooc.mix([(one, 1), (two, 1), (one, 1)])[np.r_[0:50, 150:200]]
     with pytest.raises(ArgumentError, match="in ascending order"):
         mixed[::-1]
-    for method in ("split", "shard"):
-        with pytest.raises(ArgumentError, match="cut before it is zipped or enumerated"):
-            getattr(mixed.enumerate(), method)(1, 0)
+    with pytest.raises(ArgumentError, match="before it is zipped or enumerated"):
+        mixed.enumerate().split(0.5, 0.5)
 
 
 @pytest.mark.parametrize(
