@@ -648,7 +648,7 @@ class View(Dataset):
         word = episodes if isinstance(episodes, str) else None
         if word not in (None, "parts", "files", "none"):
             raise ArgumentError(
-                "`episodes` must be lengths, ids or one of the words 'parts', 'files' and 'none'; "
+                "`episodes` must be lengths or one of the words 'parts', 'files' and 'none'; "
                 f"got {episodes!r}."
             )
         explicit = None if word else episodes
@@ -717,11 +717,11 @@ class View(Dataset):
             Distance in rows from the last input to the first target. 0: the same row; negative: an
             earlier row.
         episodes : array_like of int, shape (n,), or str, optional
-            Lengths of the episodes, which sum to the number of rows (see `oocdata.episodes`); or an
-            episode id for each row, where the rows of an id are adjacent. "parts": each part is an
-            episode, i.e. each dataset of a pattern or list of keys, or each file of a list or glob.
-            "files": each file is an episode. "none": only outer sample axes separate episodes. By
-            default the datasets of several keys are episodes, and a list of files is one series.
+            Lengths of the episodes, which sum to the number of rows (see `oocdata.episodes`).
+            "parts": each part is an episode, i.e. each dataset of a pattern or list of keys, or
+            each file of a list or glob. "files": each file is an episode. "none": only outer sample
+            axes separate episodes. By default the datasets of several keys are episodes, and a list
+            of files is one series.
         pad : bool
             Make a window for each row (each `shift`-th row), also near the ends of an episode.
             Inputs and targets are then relative to that row: a number of inputs starts at the row,
