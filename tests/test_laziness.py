@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.spec import ArraySpec
 from oocdata.engines.concat import concatenate
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 ROWS = 40
 

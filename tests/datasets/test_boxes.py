@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.blocks import ADDRESSABLE, BlockIds, BlockRuns, Blocks
 from oocdata.datasets.chunking import chunk_ids
 from oocdata.datasets.dataset import Draw
 from oocdata.errors import ArgumentError
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 SHAPE = (4, 10, 6, 5)
 ARRAY = sample_array(SHAPE, "<i4")

@@ -13,6 +13,7 @@ from counting import counted
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.blocks import ADDRESSABLE, BlockIds, BlockRuns, Blocks
@@ -21,7 +22,7 @@ from oocdata.describe import as_json, from_json
 from oocdata.engines import copying
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.runs import Run
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 from oocdata.tools import passes
 
 A, B, C = (sample_array((count, 6, 8), "<f4") + 1000 * at for at, count in enumerate((23, 7, 40)))

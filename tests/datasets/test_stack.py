@@ -13,6 +13,7 @@ from counting import counted
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.datasets.stacked import Stacked
@@ -23,7 +24,7 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.testing import RecordingSource, SourceConformance, sample_array
+from oocdata.testing import SourceConformance, sample_array
 
 
 class TestPlaced(SourceConformance):

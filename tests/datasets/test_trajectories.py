@@ -18,6 +18,7 @@ from counting import counted
 from hypothesis import example, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 from window_oracle import counted_out
 
 import oocdata as ooc
@@ -25,7 +26,7 @@ from oocdata.datasets.spec import leaves
 from oocdata.describe import as_json, from_json
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.memory import DEFAULT_MEMORY, lowered_limit
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 from oocdata.tools import passes
 
 OFFSETS = st.lists(st.integers(-7, 8), min_size=1, max_size=4, unique=True).map(sorted)

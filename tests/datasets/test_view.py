@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.datasets.dataset import Draw
 from oocdata.errors import ArgumentError, EmptyError, PositionError, UnsupportedDtypeError
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 ARRAY = sample_array((20, 4, 6))
 

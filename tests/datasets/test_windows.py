@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 from window_oracle import counted_out
 
 import oocdata as ooc
@@ -18,7 +19,7 @@ from oocdata.datasets.dataset import Draw
 from oocdata.datasets.episodes import episode_runs, part_runs
 from oocdata.datasets.request import Request
 from oocdata.errors import ArgumentError, EmptyError, PositionError
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 ROWS = ooc.open(np.arange(100))
 

@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
+from recording import RecordingSource
 from servers.ranges import RangeServer
 from stored_layouts import LAYOUTS
 from zarr.storage import MemoryStore, ZipStore
@@ -38,7 +39,7 @@ from oocdata.errors import (
     OocdataError,
     SourceError,
 )
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 HERE = (__name__,)
 """Decoding may import names of this module."""
