@@ -53,6 +53,9 @@ class Stacked(WithStorage, Wrapped, Described):
     source: Interleaved = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        # A description contains 0-d arrays as scalars.
+        arrays = [part if isinstance(part, View) else np.asarray(part) for part in self.parts]
+        object.__setattr__(self, "parts", tuple(arrays))
         object.__setattr__(self, "source", self._joined())
 
     @cached_property
@@ -154,7 +157,7 @@ class Stacked(WithStorage, Wrapped, Described):
         lines: list[AxisMap] = []
         if not isinstance(part, View):
             lines = [line_of(at, range(n)) for at, n in enumerate(shape)]
-            values = MemoryArray(np.asarray(part))  # a description contains 0-d arrays as scalars
+            values = MemoryArray(part)
             return AxisView(values, tuple(lines), (*samples, *element), values.dtype)
         outer = outer_axes(part, self.rows)
         for at, places in enumerate(part.cuts):

@@ -530,7 +530,7 @@ def _view(description: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d: d.update(format=1), "another version"),
+        (lambda d: d.update(format=1), "Another version"),
         (lambda d: d.update(more=2), "what `describe` returns"),
         (lambda d: d.update(loader=5), "it must be a Loader; got 5"),
         (lambda d: d.update(loader={"kind": "shuffle"}), "must be a Loader"),
