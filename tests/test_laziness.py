@@ -41,7 +41,7 @@ COMPOSED: dict[str, Callable[[ooc.View], Any]] = {
     "split": lambda v: v.split(0.6, 0.2, 0.2, gap=1),
     "windows": lambda v: v.windows(3, 2, shift=2, stride=2)[::-1][[0, 3, 6, 9, 12]].split(1, 1),
     "next_frame": lambda v: v.next_frame(2, episodes=[10, 30])[18:],
-    "episodes": lambda v: v.windows(2, episodes="files"),
+    "episodes": lambda v: v.windows(2, episodes="parts"),
     "zip": lambda v: ooc.zip({"a": v, "b": ooc.zip(v, v)}).split(0.5, 0.5),
     "map": lambda v: v.map(identity)[3:],
     "map with spec": lambda v: [(m := v.map(identity, spec=SPEC)), m.batches(4).spec],

@@ -268,7 +268,7 @@ def test_chunks_of_the_whole_are_those_of_the_parts(tmp_path: Path) -> None:
     assert (storage.parts, storage.parts_axis) == ((0, 40), 0)
     assert len(storage.files) == 2
     assert storage.opened is None
-    assert len(view.windows(2, episodes="files")) == 78
+    assert len(view.windows(2, episodes="parts")) == 78
 
 
 def test_episodes_of_all_parts_end_at_the_same_rows(tmp_path: Path) -> None:

@@ -242,7 +242,7 @@ COMPOSED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
     "windows": lambda v: v.windows(3, 2, shift=2, stride=2)[[5, 0, 9, 3]],
     "padded": lambda v: v.windows((-3, -1, 0), 2, pad=True)[5:],
     "episodes": lambda v: v.windows(2, 1, episodes=[10, 20, 30]),
-    "files": lambda v: v.next_frame(episodes="files"),
+    "files": lambda v: v.next_frame(episodes="parts"),
     "patches": lambda v: v.patches((2, 2), per_row=3),
     "zip": lambda v: ooc.zip(v, v[::-1])[np.arange(60) % 3 > 0],
     "dict": lambda v: ooc.zip({"b": v, "a": v[:, 1]}),
