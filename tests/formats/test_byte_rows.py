@@ -197,14 +197,14 @@ class TestRows:
             b"a",
             b"longer",
         ]
-        with pytest.raises(MapError, match=r"Make an array of a list: np\.array"):
+        with pytest.raises(MapError, match=r"make an array of a list: np\.array"):
             view.map(lambda batch: [row.decode() for row in batch]).take([0, 1])
 
     def test_several_files_are_one_array(self, store: Callable[..., str], tmp_path: Path) -> None:
         paths = [store(numbered(count), folder) for folder, count in [("2", 5), ("10", 3)]]
         view = ooc.open(str(tmp_path / "*" / os.path.basename(paths[0])))
         assert view.take(np.arange(8)).tolist() == numbered(5) + numbered(3)
-        assert len(view.windows(2, episodes="files")) == 6
+        assert len(view.windows(2, episodes="parts")) == 6
         loader = view.batches(4, shuffle=True)
         again = from_json(loader.describe())
         assert fingerprint(again) == fingerprint(loader)

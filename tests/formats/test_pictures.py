@@ -825,10 +825,6 @@ def test_categories_of_another_set(folder: Path) -> None:
         ooc.folder_labels(view, categories=["cat"])
     with pytest.raises(ArgumentError, match=r"`categories` must name each folder once"):
         ooc.folder_labels(view, categories=["dog", "dog"])
-    above = ooc.folder_labels(view, level=2)
-    assert above.categories == (folder.name,)
-    with pytest.raises(ArgumentError, match="99 folders"):
-        ooc.folder_labels(view, level=99)
 
 
 def test_labels_need_files(folder: Path) -> None:

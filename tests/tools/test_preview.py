@@ -19,12 +19,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 from PIL import Image
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.box import Extent
 from oocdata.engines.source import Storage
 from oocdata.errors import ArgumentError, MissingDependencyError, PositionError
-from oocdata.testing import RecordingSource
 from oocdata.tools.preview import Preview, preview
 from oocdata.tools.preview.parts import canonical
 from oocdata.tools.preview.reading import DECODED_BYTES, READ_BYTES, VALUES

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError
-from oocdata.testing import RecordingSource
 from oocdata.tools.stats import stats
 from oocdata.tools.stats.moments import Summary
 
