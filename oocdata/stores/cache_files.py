@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -70,7 +69,7 @@ def create_file(
         part: header[part].encode("ascii", "replace")[:most].decode()
         for part, most in (("name", 1000), ("version", 200))
     }
-    text = json.dumps({**header, **short, "id": secrets.token_hex(8)})
+    text = json.dumps({**header, **short})
     with suppress(FileExistsError):
         os.mkdir(os.path.dirname(path))  # not its parents: a cache folder that is gone stays so
     try:
@@ -84,19 +83,19 @@ def create_file(
         # else the folder was cleared before the file had its name
 
 
-def read_header(file: int) -> dict[str, Any] | None:
-    """Return the header of an open file, or None if it has none."""
-    return _parsed(os.pread(file, HEADER, max(0, os.fstat(file).st_size - HEADER)))
+def read_header(path: str) -> dict[str, Any]:
+    """Return the header of a file; empty if it has none."""
+    with suppress(OSError), open(path, "rb") as file:
+        file.seek(max(0, os.fstat(file.fileno()).st_size - HEADER))
+        return _parsed(file.read())
+    return {}
 
 
-def _parsed(text: bytes) -> dict[str, Any] | None:
-    if len(text) < HEADER or not text.startswith(_MAGIC):
-        return None
-    try:
-        header = json.loads(text[len(_MAGIC) :])
-    except ValueError:
-        return None
-    return header if isinstance(header, dict) else None
+def _parsed(text: bytes) -> dict[str, Any]:
+    with suppress(ValueError):
+        if len(text) == HEADER and text.startswith(_MAGIC):
+            return dict(json.loads(text[len(_MAGIC) :]))
+    return {}
 
 
 class Blob:
@@ -136,15 +135,13 @@ class Blob:
         except (OSError, SourceError, UnfinishedError):
             return None
         length = max(0, len(data) - HEADER)
-        content, header = data[:length], _parsed(bytes(data[length:])) or {}
-        recorded = header.get("length"), header.get("checksum")
+        content, header = data[:length], _parsed(bytes(data[length:]))
         self.about = header.get("about")
-        return content if recorded == (len(content), self._sum(content)) else None
+        return content if header.get("checksum") == self._sum(content) else None
 
     def write(self, data: bytes) -> bool:
         """Write bytes, as `Entry.write` does; return whether they were written."""
-        checks = {"length": len(data), "checksum": self._sum(memoryview(data))}
-        header = {**self._header, **checks, "about": self.about}
+        header = {**self._header, "checksum": self._sum(memoryview(data)), "about": self.about}
         try:
             if self._folder.make_room(HEADER + len(data)):
                 create_file(self._path, header, len(data), data, replaces=True)
