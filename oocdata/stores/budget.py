@@ -69,8 +69,8 @@ class AnswerBudget:
         #: All requests, also those that did not come to the loop yet.
         self._requested: dict[Request[Any], None] = {}
         self._granted: dict[Request[Any], None] = {}
-        #: Requests that a reader waits for, those that are read next, and those read later.
-        self._waiting: tuple[dict[Request[Any], None], ...] = {}, {}, {}
+        #: Requests that a reader waits for, or reads next, and those read later.
+        self._waiting: tuple[dict[Request[Any], None], ...] = {}, {}
         #: Answers that were read to the end, the first one first.
         self._read: dict[Request[Any], None] = {}
         self._lock = threading.Lock()
@@ -91,18 +91,16 @@ class AnswerBudget:
         """Queue requests until there is room; `at_once` if their answers are read next."""
         for request in requests:
             request.is_awaited = at_once
-            self._waiting[1 if at_once else 2][request] = None
+            self._waiting[0 if at_once else 1][request] = None
         self.serve()
 
     def hurry(self, request: Request[Any]) -> None:
         """Move a request before those that no reader waits for."""
-        if not request.done.done():
-            request.is_awaited = True
-        for queue in self._waiting[1:]:
-            if request in queue:
-                del queue[request]
-                self._waiting[0][request] = None
-                self.serve()
+        request.is_awaited |= not request.done.done()
+        if request in self._waiting[1]:
+            del self._waiting[1][request]
+            self._waiting[0][request] = None
+            self.serve()
 
     def leave(self, *requests: Request[Any]) -> None:
         """Drop answers, and give up requests that are in flight or wait."""
