@@ -21,7 +21,7 @@ from oocdata.datasets.request import ArrayRequest, Request, of_sources, stored_r
 from oocdata.engines.cache import cache
 from oocdata.engines.columns import is_sparse
 from oocdata.engines.planned import PlannedCache
-from oocdata.engines.prefetch import Cost, Planned, cost_of
+from oocdata.engines.prefetch import Cost, cost_of
 from oocdata.engines.source import Boxes, Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order.order import order_with_lanes
@@ -234,7 +234,7 @@ def fetching(loader: Loader) -> Fetching | None:
     last = slice(0 if before else len(reads.elements) // 2, None)
     total, loaded = loader.steps.length, sum(reads.loaded)
     times = share = (total - sum(reads.elements)) / max(1, sum(reads.elements[last]))
-    most = inf
+    most = _used(dataset)[1] * total if in_folder else inf
     if times:
         to_load = times * sum(reads.loaded[last])
         if once is not None and once.loaded <= budget:  # each reader fetches a chunk once, at most
@@ -242,8 +242,6 @@ def fetching(loader: Loader) -> Fetching | None:
         elif readers == 1 and (rate := _decoded(loader)):  # followed for longer
             to_load = rate * total - loaded
         share = max(0, to_load) / max(1, sum(reads.loaded[last]))
-        if in_folder:
-            most = _used(dataset)[1] * total
     parts = _extended(reads.chunks, last, share), _extended(reads.others, last, times, most)
     requests, nbytes, exact = zip(*parts, strict=True)
     # Indices of shards that the rest of the epoch needs; those needed so far are in memory.
@@ -275,7 +273,6 @@ def _follow(
     from oocdata.stores.link import link  # not for `import oocdata`
 
     found, before_all = _Reads(), link().traffic.requests
-    pages: Planned = {}
     for number in [*before, *followed]:
         run, reader = pass_.run(number), planned[number % len(planned)]
         loaded, sent = reader.loaded, link().traffic.requests
@@ -283,8 +280,8 @@ def _follow(
             reads = stored_reads(loader.requests(run))
         if number not in followed:
             continue
-        found.chunks.append(cost_of([one for one in reads if one.cached], pages))
-        found.others.append(cost_of([one for one in reads if not one.cached], pages))
+        found.chunks.append(cost_of([one for one in reads if one.cached]))
+        found.others.append(cost_of([one for one in reads if not one.cached]))
         found.loaded.append(reader.loaded - loaded)
         found.elements.append(_elements(loader, run))
         found.indices.append(link().traffic.requests - sent)

@@ -21,9 +21,7 @@ def cache(
     limit: Annotated[
         Any, option("SIZE", "Most disk space for objects, e.g. 100G.", parser=nbytes_of)
     ] = None,
-    show: Annotated[
-        int, option("N", "How many objects, and datasets, to list.", "--show", "-n", min=0)
-    ] = 20,
+    show: Annotated[int, option("N", "How many datasets to list.", "--show", "-n", min=0)] = 20,
     json: Json = False,
 ) -> None:
     """Show a cache folder, clear it, or set its limit.

@@ -1,5 +1,11 @@
 """Keep one object in the cache folder: find its missing pages, write pages and read them.
 
+The file of an object is sparse: its pages at their offsets in the object, and after them a checksum
+for each; missing pages take no space. A page is written before its checksum. So if the process is
+killed, a page is missing (its checksum is 0) or whole; a page that was torn by a power cut fails
+its checksum. Several processes may write one file without a lock: a page has the same bytes
+whichever process fetched it.
+
 A flag for each page says that it is in the open file, and was written or verified by this process.
 Such pages are read as from any local file, at the same offsets, by the kernel, many runs at once.
 Other pages are first compared with their checksums: 0.7 s a GiB.
@@ -17,23 +23,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.files import Descriptor, FileVersion, OpenFile
-from oocdata.engines.prefetch import Planned
 from oocdata.engines.ragged import cut_runs
 from oocdata.engines.runs import UnfinishedError
-from oocdata.errors import MissingFileError, SourceError
-from oocdata.stores.cache_files import (
-    HEADER,
-    SECONDS_A_USE,
-    Blob,
-    create_file,
-    page_checksums,
-)
+from oocdata.errors import SourceError
+from oocdata.stores.blob import SECONDS_A_USE, Blob
 from oocdata.stores.pieces import Pieces, ranges_of
 
 if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
 
-__all__ = ["Entry"]
+__all__ = ["Entry", "page_checksums"]
 
 Ints = NDArray[np.int64]
 
@@ -69,25 +68,21 @@ class Entry(OpenFile):
 
     _descriptor: PagedFile | None
 
-    def __init__(self, folder: CacheFolder, name: str, tag: str, nbytes: int):
-        self.name, self.tag, self.nbytes = name, tag, nbytes
+    def __init__(self, folder: CacheFolder, name: str, nbytes: int):
+        self.name, self.nbytes = name, nbytes
         self._folder, self._page = folder, folder.page
-        self.path = folder.file(folder.stem(name, tag, nbytes), "pages")
+        self.path = folder.file(name, "pages")
         self._pages = -(-nbytes // self._page)
         self._sums_at = self._pages * self._page
         # The file has its full length from when it is made.
-        length = self._sums_at + 4 * self._pages + HEADER
+        length = self._sums_at + 4 * self._pages
         super().__init__(FileVersion(self.path, 0, 0, length, None, None))
         self._touched = -np.inf  # when the file's time of last use was set
 
     # Missing pages ------------------------------------------------------------------------------
 
-    def missing(
-        self, starts: Ints, lengths: Ints, planned: Planned | None = None
-    ) -> tuple[Ints, Ints]:
+    def missing(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints]:
         """Return starts and lengths of the parts of ranges that are missing or damaged.
-
-        Those that are `planned` to be written count as written; see `plan`.
 
         Fetch them, and pass them to `write`. They ascend, don't touch, and begin and end at borders
         of pages, except for the end of the object.
@@ -108,16 +103,8 @@ class Entry(OpenFile):
             pages = np.unique(pages)
             opened = self._verified(pages)
         absent = pages if opened is None else pages[~opened.is_present[pages]]
-        if planned is not None and self in planned:
-            absent = absent[~planned[self][absent]]
         first, past = ranges_of(absent)
         return first * self._page, np.minimum(past * self._page, self.nbytes) - first * self._page
-
-    def plan(self, starts: Ints, stops: Ints, planned: Planned) -> None:
-        """Note that ranges will be fetched, and written."""
-        will_be_present = planned.setdefault(self, np.zeros(self._pages, np.bool_))
-        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
-            will_be_present[start // self._page : -(-stop // self._page)] = True
 
     def _verified(self, pages: Ints) -> PagedFile | None:
         """Return the file with flags for those of the pages that have their recorded checksum."""
@@ -208,22 +195,19 @@ class Entry(OpenFile):
 
     def blob(self, part: str) -> Blob:
         """Return the blob `part` of this version of the object."""
-        return Blob(self._folder, self.name, self.tag, self.nbytes, part)
+        return Blob(self._folder, self._folder.file(self.name, part))
 
     # The file -----------------------------------------------------------------------------------
 
     def _current(self, *, create: bool = False) -> PagedFile | None:
         """Return the file at the path, opened; None if there is none, unless it is to be made."""
         self.forget_deleted()
-        try:
-            return self.opened()
-        except SourceError as error:
-            if not create:
-                return None
-            is_damaged = not isinstance(error, MissingFileError)  # it was cut, or is no such file
-        header = {"name": self.name, "version": self.tag, "nbytes": self.nbytes}
-        create_file(self.path, header, self.version.nbytes - HEADER, replaces=is_damaged)
-        with suppress(SourceError):  # another process deleted it
+        if create and self._descriptor is None:
+            with suppress(FileExistsError):
+                os.mkdir(os.path.dirname(self.path))  # not its parents: a folder may be gone
+            with open(self.path, "ab") as file:  # another process may have made it
+                os.truncate(file.fileno(), self.version.nbytes)
+        with suppress(SourceError):  # another process may delete it at any time
             return self.opened()
         return None
 
@@ -251,3 +235,22 @@ def _write_all(file: int, data: memoryview, offset: int) -> None:
     while data:
         done = os.pwrite(file, data, offset)
         data, offset = data[done:], offset + done
+
+
+def page_checksums(data: memoryview, page: int) -> NDArray[np.uint32]:
+    """Return the checksum of each page; never 0.
+
+    They are the low 32 bits of xxh3-64: a GiB in pages of 4 KiB takes 0.25 s of the processor, with
+    google-crc32c 0.41 s, with zlib 0.57 s (copying it: 0.16 s).
+
+    Examples
+    --------
+    >>> page_checksums(memoryview(b"onetwo"), 3).tolist()
+    [840950176, 3408501131]
+    """
+    from xxhash import xxh3_64_intdigest  # not for `import oocdata`
+
+    pages = (data[at : at + page] for at in range(0, len(data), page))
+    sums = np.fromiter(map(xxh3_64_intdigest, pages), np.uint64).astype(np.uint32)
+    sums[sums == 0] = 1
+    return sums

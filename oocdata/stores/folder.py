@@ -1,9 +1,9 @@
 """Keep fetched bytes in a cache folder, within a size limit, for all processes and runs.
 
-An object that is read in parts has a file of its fetched parts; one that is read whole has a file
-of all its bytes. The name of a file is a digest of the object's name, version and size; its header
-holds these three. So there is no index that could be wrong, and no lock between processes: the
-folder holds what its files hold.
+An object that is read in parts has a file of its fetched parts (`oocdata.stores.entry`); one that
+is read whole has a file of all its bytes (`oocdata.stores.blob`). The name of a file is a digest of
+the object's name, version and size. So there is no index that could be wrong, and no lock between
+processes: the folder holds what its files hold.
 
 A process measures the folder after it wrote a sixteenth of the limit, and deletes the files that
 were used longest ago until there is room for as much again, but none that was used in the last
@@ -23,21 +23,19 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from glob import iglob
 from hashlib import blake2b
 from math import inf
 from tempfile import TemporaryFile
-from typing import Any
 from weakref import WeakValueDictionary
 
 from oocdata.engines.atomic import atomic_file
 from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count, as_path
-from oocdata.stores.cache_files import SECONDS_A_USE, read_header
+from oocdata.stores.blob import SECONDS_A_USE
 from oocdata.stores.entry import Entry
 
-__all__ = ["CacheFolder", "CachedObject"]
+__all__ = ["CacheFolder"]
 
 _SETTINGS = "oocdata-cache.json"
 _FORM = 1
@@ -57,17 +55,6 @@ _IN_USE = 120.0
 
 _FULL_SECONDS = 10.0
 """Seconds after which a process measures a full folder again."""
-
-
-@dataclass(frozen=True, slots=True)
-class CachedObject:
-    """One version of an object in a cache folder."""
-
-    name: str
-    version: str
-    size: int  #: bytes of the object
-    nbytes: int  #: on the disk
-    used: float  #: time of last use, to the minute, in seconds since the epoch
 
 
 class CacheFolder:
@@ -96,9 +83,9 @@ class CacheFolder:
     ...     entry.write(0, bytes(range(256)) * 32)
     ...     out = np.zeros(3, np.uint8)
     ...     entry.read_into(memoryview(out), 4100)
-    ...     [(one.name, one.size, one.nbytes) for one in folder.show()]
+    ...     folder.nbytes
     True
-    [('s3://bucket/a.npy', 10000, 12288)]
+    12288
     >>> out.tolist()
     [4, 5, 6]
     """
@@ -203,40 +190,21 @@ class CacheFolder:
         `name` is the object's URL, without credentials; `version` changes with its content, as an
         ETag does.
         """
-        stem = self.stem(name, version, nbytes)
-        found = self._entries.get(stem)
+        name = json.dumps([name, version, nbytes])
+        found = self._entries.get(name)
         if found is None:
-            found = self._entries[stem] = Entry(self, name, version, nbytes)
+            found = self._entries[name] = Entry(self, name, nbytes)
         return found
 
-    @staticmethod
-    def stem(name: str, version: str, nbytes: int) -> str:
-        """Return the beginning of the names of an object's files."""
-        key = json.dumps([name, version, nbytes]).encode()
-        return blake2b(key, digest_size=16).hexdigest()
-
-    def file(self, stem: str, part: str) -> str:
-        """Return the path of a file of an object: its pages, or a blob."""
+    def file(self, name: str, part: str) -> str:
+        """Return the path of a file of an object, which `name` identifies."""
+        stem = blake2b(name.encode(), digest_size=16).hexdigest()
         return os.path.join(self._objects, stem[:2], f"{stem}.{part}")
 
     @property
     def nbytes(self) -> int:
         """Bytes on the disk that objects take."""
         return sum(nbytes for _, _, nbytes in self.files())
-
-    def show(self) -> list[CachedObject]:
-        """Return the objects in the folder, the most recently used first."""
-        by_stem: dict[str, list[tuple[float, str, int]]] = {}
-        for one in self.files():
-            by_stem.setdefault(os.path.basename(one[1]).partition(".")[0], []).append(one)
-        shown = []
-        for files in by_stem.values():
-            used, paths, nbytes = zip(*files, strict=True)
-            header = next(filter(None, map(read_header, paths)), dict[str, Any]())
-            name, version = header.get("name", "?"), header.get("version", "?")
-            size = header.get("nbytes", 0)
-            shown.append(CachedObject(name, version, size, sum(nbytes), max(used)))
-        return sorted(shown, key=lambda one: (-one.used, one.name))
 
     def clear(self) -> int:
         """Delete all files, and return the bytes on the disk that come free."""

@@ -328,7 +328,7 @@ def test_a_fork_while_a_thread_notes_what_it_read(server: RangeServer) -> None:
     file = opened(server, "npy").source.file
     some = np.array([1 << 20]), np.array([8])
     with file.prefetch([Fetch(file, some)]):
-        (asked,) = file.requests[0].each
+        (asked,) = file.requests[0].each.values()
         expected = bytes(link().take(asked).data)
         with link()._lock:
 

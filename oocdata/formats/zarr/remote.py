@@ -162,7 +162,7 @@ class RemoteReader(ZarrReader):
         """Describe the objects or ranges that decoding chunks will read."""
         self._end_sharing()
         if self._index is None:
-            return [Fetch(self._whole, self.objects.object_numbers(places))]
+            return self._whole.fetches(self.objects.object_numbers(places))
         return [
             one
             for file, _, offsets, sizes in self._locate(places)
