@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -108,6 +107,7 @@ def client(root: str, *, writes: bool = False) -> Any:
 
     A client that writes retries requests itself; those of one that reads are retried by the link.
     """
+    stores = obstore().store
     options: dict[str, Any] = {
         # The link sets timeouts, from how long earlier answers took. These options replace those of
         # the environment: an endpoint at `http://` is enough, as for the tools of the clouds.
@@ -121,18 +121,12 @@ def client(root: str, *, writes: bool = False) -> Any:
             "retry_timeout": timedelta(minutes=10),
         },
     }
-    if root.startswith("gs://") and (emulator := os.environ.get("STORAGE_EMULATOR_HOST")):
-        # As for Google's own tools: without credentials, perhaps without a scheme.
-        url = emulator if "://" in emulator else f"http://{emulator}"
-        account = {"gcs_base_url": url, "disable_oauth": True}
-        empty = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
-        options["service_account_key"] = json.dumps({**account, **empty})
     if root.startswith("http"):  # `from_url` would take some hosts for buckets
-        return obstore().store.HTTPStore.from_url(root, **options)
+        return stores.HTTPStore.from_url(root, **options)
     if root.startswith("s3://") and (provider := _aws_credentials()) is not None:
         options["credential_provider"] = provider
     try:
-        return obstore().store.from_url(root, **options)
+        return stores.from_url(root, **options)
     except Exception as error:  # as in `list_names`
         message = str(error).split("\n")[0]
         raise SourceError(

@@ -48,11 +48,6 @@ class Blob:
         #: Metadata of the bytes, as JSON; read and written with them.
         self.about: Any = None
 
-    @property
-    def is_there(self) -> bool:
-        """Whether there is a file, perhaps damaged."""
-        return os.path.exists(self.path)
-
     def read(self) -> memoryview | None:
         """Return the bytes, or None if they are missing or damaged."""
         try:

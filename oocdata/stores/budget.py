@@ -3,8 +3,7 @@
 Room is granted in the order of the requests, first to those that a reader waits for. An answer that
 was read to the end stays until another request needs its room. For a request that a reader waits
 for, answers that no reader waits for are given up too, the last one first, and fetched again when
-they are read; but not those on their way to the cache folder, which release their room soon.
-So the bound holds, except for a single answer that is larger.
+they are read. So the bound holds, except for a single answer that is larger.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ _OBJECT_BYTES = 2 << 10
 class Request(Generic[Result]):
     """A request and its answer, until the answer is dropped."""
 
-    fetch: Callable[[Any], Coroutine[Any, Any, Result]]
+    fetch: Callable[[], Coroutine[Any, Any, Result]]
     nbytes: int  #: about how long the answer is
     left: int  #: how many of its bytes will be read
-    to_folder: bool = False  #: whether `fetch` writes the answer to the cache folder
     done: Future[Result] = field(default_factory=Future)
     task: asyncio.Task[Result] | None = None
     is_awaited: bool = False  #: whether a reader waits for the answer
@@ -139,11 +137,7 @@ class AnswerBudget:
             may_go = [one for one in self._read if one.done.done() and not one.is_awaited]
         # A reader that waits for a granted request reads its answer soon, which makes room.
         if has_reader and not any(one.is_awaited for one in self._granted):
-            may_go += [
-                one
-                for one in reversed(self._granted)
-                if one not in may_go and (one.done.done() or not one.to_folder)
-            ]
+            may_go += [one for one in reversed(self._granted) if one not in may_go]
         given_up = []
         for one in may_go:
             if over <= 0:

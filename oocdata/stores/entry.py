@@ -53,12 +53,6 @@ class PagedFile(Descriptor):
         super().__init__(version.path, version, os.O_RDWR)
         self.is_present = np.zeros(pages, np.bool_)
 
-    @property
-    def is_there(self) -> bool:
-        """Whether the file still has a name and its full length."""
-        status = os.fstat(self.number)
-        return status.st_nlink > 0 and status.st_size == self.version.nbytes
-
 
 class Entry(OpenFile):
     """One version of an object in a cache folder, and its file; made by `CacheFolder.entry`.
@@ -227,8 +221,10 @@ class Entry(OpenFile):
     def forget_deleted(self) -> None:
         """Close the file if it was deleted or cut, so that its space on the disk comes free."""
         opened = self._descriptor
-        if opened is not None and not opened.is_there:
-            self._descriptor = None
+        if opened is not None:
+            status = os.fstat(opened.number)
+            if not status.st_nlink or status.st_size != self.version.nbytes:
+                self._descriptor = None
 
 
 def _write_all(file: int, data: memoryview, offset: int) -> None:

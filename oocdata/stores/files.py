@@ -19,9 +19,8 @@ from oocdata.errors import SourceError
 from oocdata.stores.address import Address
 from oocdata.stores.answers import CHANGED, Answer, ChangedError
 from oocdata.stores.blocks import BEGINNING, BLOCK, cache_piece, cached_piece, forget
-from oocdata.stores.budget import Request
 from oocdata.stores.folder import CacheFolder
-from oocdata.stores.link import ANSWERED, link
+from oocdata.stores.link import link
 from oocdata.stores.pieces import Pieces, merge_runs
 from oocdata.stores.requests import RangeRequests, Ranges, SharedRequests, runs_of
 from oocdata.stores.user_stores import check_sendable
@@ -47,9 +46,7 @@ class StoredFile(SharedRequests):
 
     def __init__(self, version: ObjectVersion, entry: Entry | None) -> None:
         super().__init__(entry, shares_all=entry is not None)
-        self.version, self.entry = version, entry
-        self.address = Address.of(version.path)
-        ANSWERED.add(self.address.root)
+        self.version, self.address = version, Address.of(version.path)
 
     def __reduce__(self) -> tuple[Callable[..., StoredFile], tuple[ObjectVersion]]:
         check_sendable(self.version.path)
@@ -90,7 +87,7 @@ class StoredFile(SharedRequests):
         beyond = np.flatnonzero(offsets + counts > self.version.nbytes)
         if len(beyond):
             raise UnfinishedError(int(beyond[0]), None)
-        left, entry = Pieces(np.arange(len(offsets)), offsets, addresses, counts), self.entry
+        left, entry = Pieces(np.arange(len(offsets)), offsets, addresses, counts), self.folder
         if not counts.all():
             left = left.take(np.flatnonzero(counts))
         if entry is not None and entry.read_runs(left):
@@ -129,13 +126,18 @@ class StoredFile(SharedRequests):
             except SourceError as error:
                 raise UnfinishedError(int(pieces.runs[positions[0]]), error) from error
             in_range = pieces.take(positions)
-            _copy(data, in_range.offsets - start, in_range)
-            link().read(requests.each[start], int(in_range.counts.sum()))
+            begins = (in_range.offsets - start).tolist()
+            counts = in_range.counts.tolist()
+            for begin, address, count in zip(
+                begins, in_range.addresses.tolist(), counts, strict=True
+            ):
+                write_memory(address, data[begin : begin + count])
+            link().read(requests.each[start], sum(counts))
         return pieces.take(np.concatenate([np.zeros(0, np.int64), *left]))
 
     def read_into(self, memory: memoryview, offset: int) -> None:
         """Fill memory with the bytes from `offset` on."""
-        if self.entry is not None and self.entry.read_into(memory, offset):
+        if self.folder is not None and self.folder.read_into(memory, offset):
             return
         target = np.frombuffer(memory, np.uint8)
         address = np.array([target.ctypes.data])
@@ -154,19 +156,14 @@ class StoredFile(SharedRequests):
 
     def cost(self, wanted: Sequence[Fetch]) -> Cost:
         """Return the cost of fetching runs of bytes; cached runs cost nothing."""
-        starts, stops = self._to_fetch(runs_of(wanted), self.entry)
+        starts, stops = self._to_fetch(runs_of(wanted), self.folder)
         return Cost(len(starts), int((stops - starts).sum()))
 
     def _to_fetch(self, runs: Pieces, folder: Entry | None) -> Ranges:
         each = runs.offsets, runs.counts
         return merge_runs(*(each if folder is None else folder.missing(*each)))
 
-    def _sizes(self, starts: Ints, stops: Ints) -> Ints:
-        return stops - starts
-
-    async def _fetch(
-        self, start: int, stop: int, folder: Entry | None, request: Request[Answer]
-    ) -> Answer:
+    async def _fetch(self, start: int, stop: int, folder: Entry | None) -> Answer:
         answer = await link().get(self.address, start, stop, tag=self.version.tag)
         assert answer is not None
         if ObjectVersion.of(self.address, answer) != self.version:
@@ -221,16 +218,9 @@ def file_of_version(version: ObjectVersion) -> StoredFile:
         tag = f"{version.tag} {version.modified}"
         entry = CacheFolder.at(version.cache).entry(version.path, tag, version.nbytes)
     found = _files.get((version, version.cache))
-    if found is None or found.entry is not entry:  # its folder could not be written
+    if found is None or found.folder is not entry:  # its folder could not be written
         found = _files[version, version.cache] = StoredFile(version, entry)
     return found
-
-
-def _copy(data: memoryview, begins: Ints, pieces: Pieces) -> None:
-    """Copy pieces, which begin at these positions in `data`, to their destinations."""
-    each = zip(begins.tolist(), pieces.addresses.tolist(), pieces.counts.tolist(), strict=True)
-    for begin, address, count in each:
-        write_memory(address, data[begin : begin + count])
 
 
 _files: WeakValueDictionary[tuple[ObjectVersion, str], StoredFile] = WeakValueDictionary()

@@ -67,7 +67,7 @@ ranges share a link of 50 Mbit/s, all take longer: 128 of 1 MB took 45 s with a 
 answer, 27 with one for each piece. Pieces take 0.7 ms more of the processor's time for a MB."""
 
 ANSWERED: set[str] = set()
-"""Stores that have answered, in this process or in the one that opened their objects."""
+"""Stores that have answered."""
 
 
 @dataclass(slots=True)
@@ -103,13 +103,9 @@ class Link(AnswerBudget):
         self._answers = 0
         self._client_calls: WeakSet[Any] = WeakSet()
         # A daemon, so that it does not keep the process from exiting.
-        threading.Thread(target=self._run, name="oocdata-link", daemon=True).start()
+        threading.Thread(target=self._loop.run_forever, name="oocdata-link", daemon=True).start()
         # Runs before the interpreter joins threads, which may wait for answers.
         getattr(threading, "_register_atexit", atexit.register)(self.end)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
 
     def end(self) -> None:
         """Give up all requests, present and future: the interpreter exits."""
@@ -160,13 +156,11 @@ class Link(AnswerBudget):
                 done.cancel()
             elif not done.done():
                 done.set_result(task.result()) if error is None else done.set_exception(error)
-            if request.to_folder:  # from now on its room may go to others
-                self.serve()
 
         if self._ending:
             done.cancel()
         else:
-            request.task = self._loop.create_task(request.fetch(request))
+            request.task = self._loop.create_task(request.fetch())
             request.task.add_done_callback(pass_on)
 
     # Requests.

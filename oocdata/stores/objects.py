@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError
 from contextlib import suppress
@@ -40,9 +41,8 @@ class StoredObjects(SharedRequests):
     def __init__(
         self, address: Callable[[int], Address], count: int, nbytes: int, cache: str = ""
     ) -> None:
-        super().__init__(CacheFolder.at(cache) if cache else None, shares_all=True)
+        super().__init__(CacheFolder.at(cache) if cache else None, shares_all=True, unit=nbytes)
         self._address = address
-        self._mean_length = float(nbytes)
         self._versions = VersionTable(count)
 
     @property
@@ -60,8 +60,10 @@ class StoredObjects(SharedRequests):
         A cached object that must be revalidated costs a request and no bytes.
         """
         numbers = self._to_fetch(runs_of(wanted), self.folder)[0].tolist()
-        missing = [one for one in numbers if not self._is_cached(one)]
-        return Cost(len(numbers), len(missing) * int(self._mean_length), not numbers)
+        missing = [
+            one for one in numbers if not (self.folder and os.path.exists(self._blob(one).path))
+        ]
+        return Cost(len(numbers), len(missing) * int(self.unit), not numbers)
 
     def take(self, numbers: Sequence[int]) -> list[Any]:
         """Return the bytes of objects, requested before or not; None for an absent one."""
@@ -74,14 +76,15 @@ class StoredObjects(SharedRequests):
                     found[number] = _take(request)
                     break
             # Cached objects are read in this thread: through the link, each would take 0.3 ms more.
-            if number not in found and (version := self._versions.get(number)):
+            if number not in found and self.folder and (version := self._versions.get(number)):
                 cached = self._cached(number)
                 if version_number(cached) == version and cached is not None:
                     found[number] = cached.data
-        runs = runs_of(self.fetches([number for number in numbers if number not in found]))
-        ranges = _ranges(runs.offsets)
-        with self._requested(runs, ranges, self.folder, at_once=True) as requests:
-            found.update((number, _take(one)) for number, one in requests.each.items())
+        if left := [number for number in numbers if number not in found]:
+            runs = runs_of(self.fetches(left))
+            ranges = _ranges(runs.offsets)
+            with self._requested(runs, ranges, self.folder, at_once=True) as requests:
+                found.update((number, _take(one)) for number, one in requests.each.items())
         return [found[number] for number in numbers]
 
     def _to_fetch(self, runs: Pieces, folder: CacheFolder | None) -> Ranges:
@@ -90,47 +93,35 @@ class StoredObjects(SharedRequests):
         if folder is None:
             return ranges
         each = ranges[0].tolist()
-        is_ready = [bool(self._versions.get(one)) and self._is_cached(one) for one in each]
-        return _ranges(ranges[0][~np.array(is_ready, np.bool_)])
+        is_ready = (
+            self._versions.get(one) and os.path.exists(self._blob(one).path) for one in each
+        )
+        return _ranges(ranges[0][~np.fromiter(is_ready, np.bool_)])
 
-    def _sizes(self, starts: Ints, stops: Ints) -> Ints:
-        return np.full_like(starts, int(self._mean_length))
-
-    async def _fetch(
-        self, start: int, stop: int, folder: CacheFolder | None, request: Request[Answer | None]
-    ) -> Answer | None:
+    async def _fetch(self, start: int, stop: int, folder: CacheFolder | None) -> Answer | None:
         """Return an object of the store; from the folder if its version is the current one."""
-        version, address, answer = self._versions.get(start), self._address(start), None
-        cached = None if folder is None else await asyncio.to_thread(self._cached, start)
-        if cached is not None and version == version_number(cached):  # validated before
-            return cached
+        address, answer, cached = self._address(start), None, None
+        if folder is not None and not self._versions.get(start):
+            cached = await asyncio.to_thread(self._cached, start)
         with suppress(MissingFileError):
-            unless = "" if cached is None or version else cached.tag
-            answer = await link().get(address, unless=unless) or cached
+            answer = await link().get(address, unless=cached.tag if cached else "") or cached
         self._versions.check(start, address, answer)
         if answer is not None:
-            self._mean_length += (len(answer.data) - self._mean_length) / 8
-            in_folder = answer is cached
-            if not in_folder and folder is not None and answer.tag:
-                blob = self._blob(folder, start)
+            self.unit += (len(answer.data) - self.unit) / 8
+            if answer is not cached and folder is not None and answer.tag:
+                blob = self._blob(start)
                 blob.about = [answer.tag, answer.modified]
-                in_folder = await asyncio.to_thread(blob.write, bytes(answer.data))
-            if in_folder:
-                link().read(request, request.left)  # so that others get its room
+                await asyncio.to_thread(blob.write, bytes(answer.data))
         return answer
 
-    def _blob(self, folder: CacheFolder, number: int) -> Blob:
+    def _blob(self, number: int) -> Blob:
+        assert self.folder is not None
         # The name has no version: the blob's metadata has it.
-        return Blob(folder, folder.file(self._address(number).url, "object"))
-
-    def _is_cached(self, number: int) -> bool:
-        return self.folder is not None and self._blob(self.folder, number).is_there
+        return Blob(self.folder, self.folder.file(self._address(number).url, "object"))
 
     def _cached(self, number: int) -> Answer | None:
         """Return an object from the cache folder; None if it is not there."""
-        if self.folder is None:
-            return None
-        blob = self._blob(self.folder, number)
+        blob = self._blob(number)
         data = blob.read()
         return None if data is None else Answer(data, len(data), *blob.about)
 

@@ -46,11 +46,12 @@ class SharedRequests(ABC):
     """A remote file, of bytes or of numbered objects, with the requests for its ranges.
 
     `folder` caches what is fetched; with `shares_all`, a run of batches requests nothing that is
-    requested for another one, also what its reader will not cache in memory.
+    requested for another one, also what its reader will not cache in memory. A number in a range
+    stands for a `unit` of bytes, about.
     """
 
-    def __init__(self, folder: Any, *, shares_all: bool) -> None:
-        self.folder, self._shares_all = folder, shares_all
+    def __init__(self, folder: Any, *, shares_all: bool, unit: float = 1) -> None:
+        self.folder, self._shares_all, self.unit = folder, shares_all, unit
         #: Held while a reader looks up the requested ranges and requests the others.
         self.lock = threading.Lock()
         self.requests: list[RangeRequests] = []
@@ -61,11 +62,7 @@ class SharedRequests(ABC):
         """Return the ranges to fetch for runs that are not in the folder."""
 
     @abstractmethod
-    def _sizes(self, starts: Ints, stops: Ints) -> Ints:
-        """Return the bytes that the answer for each range will have, about."""
-
-    @abstractmethod
-    async def _fetch(self, start: int, stop: int, folder: Any, request: Request[Any]) -> Any:
+    async def _fetch(self, start: int, stop: int, folder: Any) -> Any:
         """Return the answer for a range, and write it to the folder."""
 
     @contextmanager
@@ -116,14 +113,13 @@ class SharedRequests(ABC):
         used = np.bincount(ranges, pieces.counts, len(starts)).astype(np.int64)
         first_run = np.full(len(starts), np.iinfo(np.int64).max)
         np.minimum.at(first_run, ranges, pieces.runs)
-        columns = starts, stops, self._sizes(starts, stops), used
+        columns = starts.tolist(), stops.tolist(), used.tolist()
         each = {
             start: Request(
-                partial(self._fetch, start, stop, folder), nbytes, left,
-                to_folder=folder is not None,
+                partial(self._fetch, start, stop, folder), int((stop - start) * self.unit), left
             )
-            for start, stop, nbytes, left in zip(*map(np.ndarray.tolist, columns), strict=True)
-        }  # fmt: skip
+            for start, stop, left in zip(*columns, strict=True)
+        }
         in_order = starts[np.argsort(first_run, kind="stable")].tolist()
         found = RangeRequests(starts, stops, each, current_plan())
         with link().requested([each[start] for start in in_order], at_once=at_once):
