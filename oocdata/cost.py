@@ -21,7 +21,7 @@ from oocdata.datasets.request import ArrayRequest, Request, of_sources, stored_r
 from oocdata.engines.cache import cache
 from oocdata.engines.columns import is_sparse
 from oocdata.engines.planned import PlannedCache
-from oocdata.engines.prefetch import Cost, Planned, cost_of
+from oocdata.engines.prefetch import Cost, cost_of
 from oocdata.engines.source import Boxes, Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order.order import order_with_lanes
@@ -220,15 +220,14 @@ def fetching(loader: Loader) -> Fetching | None:
     cached = {} if loader.workers else cache.listed()
     planned = [PlannedCache(budget, cached) for _ in range(readers)]
     chunks, others, elements = list[Cost](), list[Cost](), list[int]()
-    pages: Planned = {}
     sent = link().traffic.requests
     # Planning a read takes eight times as long as finding its chunks. The first runs are short.
     for number in range(min(len(pass_), max(_FEWEST_PLANNED, _most_runs(loader) // 8))):
         run, reader = pass_.run(number), planned[number % readers]
         with reader.used():
             reads = stored_reads(loader.requests(run))
-        chunks.append(cost_of([one for one in reads if one.cached], pages))
-        others.append(cost_of([one for one in reads if not one.cached], pages))
+        chunks.append(cost_of([one for one in reads if one.cached]))
+        others.append(cost_of([one for one in reads if not one.cached]))
         elements.append(_elements(loader, run))
         if link().traffic.requests - sent > _MOST_INDICES:
             break

@@ -309,7 +309,6 @@ class OpenFile:
     __slots__ = ("__weakref__", "_descriptor", "version")
 
     is_remote = False
-    _flags = os.O_RDONLY
 
     def __init__(self, version: FileVersion) -> None:
         self.version = version
@@ -331,7 +330,7 @@ class OpenFile:
 
     def _open(self) -> Descriptor:
         # No lock: if two threads open the file at once, one descriptor is closed after its use.
-        descriptor = Descriptor(self.version.path, self.version, self._flags)
+        descriptor = self._new_descriptor()
         try:
             self._accept(descriptor)
         except SourceError:
@@ -341,6 +340,9 @@ class OpenFile:
         self._descriptor = descriptor
         _opened[id(self)] = weakref.ref(self)
         return descriptor
+
+    def _new_descriptor(self) -> Descriptor:
+        return Descriptor(self.version.path, self.version)
 
     def _accept(self, descriptor: Descriptor) -> None:
         """Raise if another version was opened."""

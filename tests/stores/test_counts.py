@@ -26,7 +26,6 @@ from stored_layouts import KINDS, numbers, write_kinds
 import oocdata as ooc
 from oocdata import cost, memory
 from oocdata.engines.cache import cache as chunk_cache
-from oocdata.engines.prefetch import Fetch
 from oocdata.stores import blocks
 from oocdata.stores import link as links
 from oocdata.stores.link import REQUESTS, Link, link
@@ -726,7 +725,7 @@ def test_chunks_that_do_not_compress_keep_within_the_bound(
     with RangeServer(tmp_path) as server:
         objects = ooc.open(f"{server.url}/a.zarr").source.reader._whole
         server.hold()
-        with objects.prefetch([Fetch(objects, range(40))]):
+        with objects.prefetch(objects.fetches(range(40))):
             server.wait_for(16)
             assert link()._in_flight << 16 <= 1 << 20
             server.release()

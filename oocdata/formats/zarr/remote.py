@@ -31,7 +31,7 @@ from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answers import Answer, ForbiddenError
 from oocdata.stores.files import StoredFile, file_of_version
-from oocdata.stores.link import ANSWERED, link
+from oocdata.stores.link import link
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.user_stores import check_sendable, is_user_store
 from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder, fetch_small
@@ -123,7 +123,6 @@ class RemoteReader(ZarrReader):
         assert isinstance(store, Remote)
         address = Address.of(store.path) / objects.key
         self._array = store.path, store.cache, objects.key, objects.axis, self.missing, self.file
-        ANSWERED.add(address.root)
 
         def address_of(number: int) -> Address:  # without `self`: no reference cycle
             return address / metadata.name(objects.place(number))
@@ -162,7 +161,7 @@ class RemoteReader(ZarrReader):
         """Describe the objects or ranges that decoding chunks will read."""
         self._end_sharing()
         if self._index is None:
-            return [Fetch(self._whole, self.objects.object_numbers(places))]
+            return self._whole.fetches(self.objects.object_numbers(places))
         return [
             one
             for file, _, offsets, sizes in self._locate(places)
