@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from oocdata.datasets.open import open as open_view
 from oocdata.datasets.ragged import Ragged
@@ -75,21 +75,13 @@ def ragged(
     if borders.dtype.kind not in "iu" or borders.element or len(borders) < 1:
         raise ArgumentError(f"`offsets` must be whole numbers, one axis of them; got {borders!r}.")
     if isinstance(offsets, list | tuple | np.ndarray) and not borders.storage.files:
-        _check_ascending(np.asarray(borders), count)  # those in files are checked by row, when read
+        starts = np.asarray(borders, np.int64)  # those in files are checked by row, when read
+        if (np.diff(starts, prepend=0, append=count) < 0).any():
+            raise ArgumentError(
+                f"`offsets` must ascend from 0 to at most the {count} values; got {starts}. If "
+                "these are the lengths of rows, pass lengths=…."
+            )
     return Ragged.of(RaggedRows(view.source, borders.source))
-
-
-def _check_ascending(offsets: NDArray[Any], count: int) -> None:
-    """Raise `ArgumentError` unless all rows lie within `count` values."""
-    starts, stops = offsets[:-1], offsets[1:]
-    wrong = (starts < 0) | (stops < starts) | (stops > count)
-    if wrong.any():
-        row = int(wrong.argmax())
-        raise ArgumentError(
-            f"`offsets` must ascend from 0 to at most the {count} values; row {row} would begin at "
-            f"{starts[row]} and end at {stops[row]}. If these are the lengths of rows, pass "
-            "lengths=…."
-        )
 
 
 def _open_whole(name: str, target: Any) -> View:

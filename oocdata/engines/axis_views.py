@@ -21,6 +21,8 @@ from oocdata.threads import cached_property
 
 __all__ = ["AxisMap", "AxisView"]
 
+Ints = NDArray[np.int64]
+
 _SCRATCH_BYTES = 1 << 20
 
 AxisMap: TypeAlias = tuple[int, Selection] | tuple[None, int]
@@ -99,14 +101,16 @@ class AxisView(WithStorage):
             opened=None,
         )
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        for at, axis in self._irregular:
-            if isinstance(self.axis_maps[at][1], np.ndarray) and extent.lengths[axis] > 1:
-                self._read_places(axis, origins, extent, out)
-                return
+        indexed = self._indexed_axis(extent)
+        if indexed is not None:  # read one position at a time
+            for number in range(extent.lengths[indexed]):
+                begins, cut, region = slice_boxes(origins, extent, indexed, number, number + 1)
+                self.read(begins, cut, out[region])
+            return
         if out.dtype != self.dtype and not np.can_cast(self.source.dtype, self.dtype, "safe"):
             # Convert by way of the view's dtype, which may round or wrap stored numbers.
             for batch, boxes in read_through(self, origins, extent, self.dtype, _SCRATCH_BYTES):
@@ -116,95 +120,59 @@ class AxisView(WithStorage):
         once = [slice(None)] * out.ndim
         for axis in self.repeated:
             once[axis + 1] = slice(0, 1)
-        first, stored_origins = out[tuple(once)], self._origins(origins, extent)
+        first, (stored_origins, stored_extent) = out[tuple(once)], self._stored(origins, extent)
         if self.repeated and bool((stored_origins == stored_origins[0]).all()):
             first, stored_origins = first[:1], stored_origins[:1]
-        self.source.read(stored_origins, self._extent(extent), self._in_stored_order(first))
+        order, index = self._stored_order
+        self.source.read(stored_origins, stored_extent, first.transpose(order)[index])
         if first.shape != out.shape:
             out[...] = first
 
-    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> list[Boxes]:
+    def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
         """Return the boxes of the source that are read, without duplicates."""
-        for at, axis in self._irregular:
-            if isinstance(self.axis_maps[at][1], np.ndarray) and extent.lengths[axis] > 1:
-                return self.read_boxes(*split_into_points(origins, extent, axis))
-        stored_origins = np.unique(self._origins(origins, extent), axis=0)
-        return [(self.source, stored_origins, self._extent(extent))]
+        indexed = self._indexed_axis(extent)
+        if indexed is not None:
+            return self.read_boxes(*split_into_points(origins, extent, indexed))
+        stored_origins, stored_extent = self._stored(origins, extent)
+        return [(self.source, np.unique(stored_origins, axis=0), stored_extent)]
 
-    def _read_places(
-        self, axis: int, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
-    ) -> None:
-        """Read boxes one position at a time along an axis whose selection is an index array."""
-        for number in range(extent.lengths[axis]):
-            part_origins, part_extent, region = slice_boxes(
-                origins, extent, axis, number, number + 1
-            )
-            self.read(part_origins, part_extent, out[region])
-
-    @cached_property
-    def _mappings(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """For each axis of storage: the axis of the view, the first position and the step along it.
-
-        Zeros where positions are in an index array.
-        """
-        mappings = [
-            (axis or 0, places.start, places.step)
-            if isinstance(places, range)
-            else (0, places if isinstance(places, int) else 0, 0)
-            for axis, places in self.axis_maps
-        ]
-        axes, starts, steps = np.array(mappings, np.int64).reshape(-1, 3).T
-        return axes, starts, steps
-
-    def _origins(self, origins: NDArray[np.int64], extent: Extent) -> NDArray[np.int64]:
-        axes, starts, steps = self._mappings
-        stored_origins: NDArray[np.int64] = origins[:, axes] * steps + starts
-        for at, axis in self._irregular:
-            places = self.axis_maps[at][1]
-            if isinstance(places, np.ndarray):
-                stored_origins[:, at] = take(places, origins[:, axis])
-            else:  # a reversed axis is read forwards, into a reversed view of `out`
-                last = (extent.lengths[axis] - 1) * extent.strides[axis]
-                stored_origins[:, at] += last * int(steps[at])
-        return stored_origins
-
-    @cached_property
-    def _irregular(self) -> list[tuple[int, int]]:
-        """Axes of storage with an index array or in reverse, each with its axis of the view."""
-        return [
-            (at, axis)
-            for at, (axis, places) in enumerate(self.axis_maps)
-            if axis is not None
-            and (isinstance(places, np.ndarray) or (isinstance(places, range) and places.step < 0))
-        ]
-
-    def _extent(self, extent: Extent) -> Extent:
-        lengths, strides = [1] * len(self.axis_maps), [1] * len(self.axis_maps)
-        for at, (axis, places) in enumerate(self.axis_maps):
-            if axis is not None and extent.lengths[axis] > 1:
-                assert isinstance(places, range)
-                lengths[at] = extent.lengths[axis]
-                strides[at] = extent.strides[axis] * abs(places.step)
-        return Extent(tuple(lengths), tuple(strides))
-
-    def _in_stored_order(self, out: NDArray[Any]) -> NDArray[Any]:
-        """Return a view with the axes of storage; `out` has length 1 along repeated axes."""
-        index, order, inserted = self._transposition
-        view: NDArray[Any] = out[index].transpose(order)[inserted]
-        return view
-
-    @cached_property
-    def _transposition(self) -> tuple[Any, ...]:
-        """Index of a batch, order of its axes, and index that inserts axes of length 1."""
-        index: list[Any] = [slice(None)] + [0] * len(self.shape)
-        axes: list[int] = []
+    def _indexed_axis(self, extent: Extent) -> int | None:
+        """Return an axis along which boxes have several positions of an index array, or None."""
         for axis, places in self.axis_maps:
-            if axis is not None:
-                assert not isinstance(places, int)
-                reversed_axis = isinstance(places, range) and places.step < 0
-                index[axis + 1] = slice(None, None, -1 if reversed_axis else None)
-                axes.append(axis)
-        ascending = sorted(axes)
-        order = 0, *[1 + ascending.index(axis) for axis in axes]
-        inserted = [None if axis is None else slice(None) for axis, _ in self.axis_maps]
-        return tuple(index), order, (slice(None), *inserted)
+            if axis is not None and extent.lengths[axis] > 1 and isinstance(places, np.ndarray):
+                return axis
+        return None
+
+    def _stored(self, origins: Ints, extent: Extent) -> tuple[Ints, Extent]:
+        """Return boxes as boxes of the source."""
+        stored = np.empty((len(origins), len(self.axis_maps)), np.int64)
+        stored_extent = Extent.of([1] * len(self.axis_maps))
+        for at, (axis, places) in enumerate(self.axis_maps):
+            if axis is None:
+                stored[:, at] = places
+                continue
+            assert not isinstance(places, int)
+            begins = origins[:, axis]
+            if isinstance(places, range):
+                length, stride = extent.lengths[axis], extent.strides[axis]
+                if places.step < 0:  # read forwards, into a reversed view of `out`
+                    begins = begins + (length - 1) * stride
+                stored_extent = stored_extent.with_axis(at, length, stride * abs(places.step))
+            stored[:, at] = take(places, begins)
+        return stored, stored_extent
+
+    @cached_property
+    def _stored_order(self) -> tuple[Any, Any]:
+        """The axes of a batch in the order of storage, then those without one, and an index.
+
+        The index reverses axes, inserts those without an axis of the view, and drops those at the
+        end, of length 1.
+        """
+        axes = [axis for axis, _ in self.axis_maps if axis is not None]
+        others = [axis for axis in range(len(self.shape)) if axis not in axes]
+        index: list[Any] = [slice(None)]
+        for axis, places in self.axis_maps:
+            backwards = isinstance(places, range) and places.step < 0
+            index.append(None if axis is None else slice(None, None, -1 if backwards else None))
+        order = (0, *[axis + 1 for axis in (*axes, *others)])
+        return order, (*index, *[0] * len(others))

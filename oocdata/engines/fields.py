@@ -63,7 +63,7 @@ def field_of(source: Source, name: str) -> Source:
         return replace(source, values=field_of(source.values, name))
     if isinstance(source, MemoryArray):
         field = source.array[name]
-        return MemoryArray(field.view(check_stored(field.dtype)), described)
+        return MemoryArray(field.view(check_stored(field.dtype)), described, row_source=source)
     if isinstance(source, Strided) and source.chunk_offsets is None:
         base, _, offset = _parse(source.stored, name)
         stored = check_stored(base)

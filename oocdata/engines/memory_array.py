@@ -42,11 +42,22 @@ class MemoryArray(WithStorage):
         Any strides and byte order.
     storage : Storage, optional
         If it names local files, the array was read from them, and they must not have changed.
+    row_source : MemoryArray, optional
+        The source that identifies the rows, if the array is a field of it; see
+        `oocdata.datasets.shared_rows`.
     """
 
-    def __init__(self, array: NDArray[Any], storage: Storage = _STORAGE) -> None:
-        self.array, self._storage = array, storage
+    def __init__(
+        self,
+        array: NDArray[Any],
+        storage: Storage = _STORAGE,
+        row_source: MemoryArray | None = None,
+    ) -> None:
+        self.array, self._storage, self.row_source = array, storage, row_source
         self.shape, self.dtype = array.shape, array.dtype.newbyteorder("=")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "row_source": None}  # not the other fields
 
     def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""

@@ -25,7 +25,8 @@ from oocdata.engines.alike import (
 )
 from oocdata.engines.concat import Concat, concatenate, flatten
 from oocdata.engines.copying import read_to
-from oocdata.engines.padded import DerivedRows, PaddedRows, derived_storage, padding_value
+from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.padded import DerivedRows, PaddedRows, padding_value
 from oocdata.engines.ragged import run_positions, scatter_runs
 from oocdata.engines.ragged_rows import LocatedRows, RaggedSource
 from oocdata.engines.source import Boxes, Source, Storage
@@ -192,17 +193,8 @@ def padded_axes(source: Source) -> set[int]:
     return {axis for axis, (length, stored) in enumerate(pairs) if length > stored}
 
 
-@dataclass(frozen=True)
-class _Ones:
+class _Ones(MemoryArray):
     """An array of True; a `Source`."""
-
-    shape: tuple[int, ...]
-
-    dtype: ClassVar[np.dtype[Any]] = np.dtype(np.bool_)
-
-    def storage(self) -> Storage:
-        """Return a description without a file."""
-        return Storage("computed", layout="computed", codec="none", reading="computed")
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Fill `out` with True."""
@@ -215,9 +207,7 @@ class PaddingMask(DerivedRows):
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.bool_)
 
-    def storage(self) -> Storage:
-        """Return the storage of the rows, described as a mask."""
-        return replace(derived_storage(self.rows, "where rows hold values"), packed="", unit="")
+    _layout: ClassVar[str] = "where rows hold values"
 
     @cached_property
     def _mask(self) -> Source:
@@ -232,13 +222,13 @@ def _mask(source: Source) -> Source:
     if isinstance(source, Concat):
         return source.with_parts([_mask(part) for part in source.parts])
     if isinstance(source, PaddedArray):
-        return PaddedArray(_Ones(source.source.shape), source.shape, False)
+        return PaddedArray(_mask(source.source), source.shape, False)
     if hasattr(source, "views") or isinstance(source, PaddedRows):
         raise ArgumentError(
             "`mask` must be taken from an array as it was opened. Take it from the view that this "
             "one was made from, and select from it in the same way."
         )
-    return _Ones(source.shape)
+    return _Ones(np.broadcast_to(np.True_, source.shape))
 
 
 @dataclass(frozen=True, eq=False)

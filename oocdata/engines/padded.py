@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, split_into_points
 from oocdata.engines.buffers import empty
-from oocdata.engines.memory_array import MemoryArray
+from oocdata.engines.copying import copy_boxes
 from oocdata.engines.prefetch import Fetch
-from oocdata.engines.ragged import run_positions
-from oocdata.engines.ragged_rows import LocatedRows, RaggedRows, inner_shape, locate
+from oocdata.engines.ragged_rows import LocatedRows, inner_shape, locate
 from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
-__all__ = ["DerivedRows", "PaddedRows", "RowLengths", "RowMask", "derived_storage", "padding_value"]
+__all__ = ["DerivedRows", "PaddedRows", "RowLengths", "RowMask", "padding_value"]
 
 Ints = NDArray[np.int64]
 
@@ -63,10 +63,19 @@ class DerivedRows:
 
     rows: Source
 
+    _layout: ClassVar[str]
+    """Layout of a source that is derived without the values of the rows."""
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the rows."""
         return self.rows.shape
+
+    def storage(self) -> Storage:
+        """Return the storage of the offsets, or of the rows, without that of their values."""
+        stored = getattr(self.rows, "offsets", self.rows).storage()
+        none: Any = dict.fromkeys(("strides", "chunks", "opened"))
+        return replace(stored, layout=self._layout, packed="", unit="", **none)
 
     @property
     def row_source(self) -> Source:
@@ -114,44 +123,34 @@ class PaddedRows(WithStorage, DerivedRows):
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        box_bytes = max(1, out[0].size * self.dtype.itemsize)
-        step = max(1, _PIECE // box_bytes)
+        values = extent.lengths[0] * extent.spans[1] * prod(self.shape[2:])
+        step = max(1, _PIECE // max(1, values * self.dtype.itemsize))
         for start in range(0, len(origins), step):
             self._read(origins[start : start + step], extent, out[start : start + step])
 
     def _read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Read boxes that fit into memory together."""
-        (rows_of, width, *inner), (_, step, *steps) = extent.lengths, extent.strides
-        located, first, counts, spans = self._runs(origins, extent)
-        numbers = empty((int(spans.sum()), *self.shape[2:]), self.dtype)
-        located.read(first, spans, numbers, np.cumsum(spans) - spans)
-        stored = np.arange(width) < counts[:, None]
-        if step > 1 or numbers.shape[1:] != (*inner,):
-            boxes = np.empty((int(counts.sum()), numbers.ndim), np.int64)
-            boxes[:, 0] = np.repeat(np.cumsum(spans) - spans, counts)
-            boxes[:, 0] += run_positions(np.zeros_like(counts), counts) * step
-            boxes[:, 1:] = np.repeat(origins[:, 2:], rows_of, axis=0)[np.nonzero(stored)[0]]
-            unpadded = MemoryArray(numbers)
-            numbers = np.empty((len(boxes), *inner), self.dtype)
-            unpadded.read(boxes, Extent((1, *inner), (1, *steps)), numbers[:, None])
-        padded = np.full((len(counts), width, *inner), self.value, self.dtype)
-        padded[stored] = numbers
-        out[...] = padded.reshape(out.shape)
+        located, firsts, counts = self._runs(origins, extent)
+        span, inner = extent.spans[1], self.shape[2:]
+        padded = empty((len(counts) * span, *inner), self.dtype)
+        padded[...] = self.value
+        located.read(firsts, counts, padded, np.arange(len(counts)) * span)
+        within = origins.copy()
+        within[:, :2] = 0
+        boxes = padded.reshape(len(origins), extent.lengths[0], span, *inner)
+        copy_boxes(boxes, within, Extent(extent.lengths, (1, *extent.strides[1:])), out)
 
     def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
         """Return the fetches that reading boxes needs; reads the lengths of rows."""
-        located, first, _, spans = self._runs(origins, extent)
-        return located.fetches(first, spans)
+        located, firsts, counts = self._runs(origins, extent)
+        return located.fetches(firsts, counts)
 
-    def _runs(self, origins: Ints, extent: Extent) -> tuple[LocatedRows, Ints, Ints, Ints]:
-        """Return the rows of boxes, and first position, count and span of the run read of each."""
-        (rows_of, width), (row_step, step) = extent.lengths[:2], extent.strides[:2]
-        rows = (origins[:, :1] + np.arange(rows_of) * row_step).ravel()
-        located = locate(self.rows, rows)
-        first = np.repeat(origins[:, 1], rows_of)
-        remaining = np.minimum(located.lengths, self.length) - first
-        counts = np.clip(-(-remaining // step), 0, width)
-        return located, first, counts, np.where(counts > 0, (counts - 1) * step + 1, 0)
+    def _runs(self, origins: Ints, extent: Extent) -> tuple[LocatedRows, Ints, Ints]:
+        """Return the rows of boxes, and first position and length of the run read of each."""
+        located = locate(self.rows, split_into_points(origins, extent, 0)[0][:, 0])
+        firsts = np.repeat(origins[:, 1], extent.lengths[0])
+        remaining = np.minimum(located.lengths, self.length) - firsts
+        return located, firsts, np.clip(remaining, 0, extent.spans[1])
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,14 +159,12 @@ class RowLengths(DerivedRows):
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
 
-    def storage(self) -> Storage:
-        """Return the storage of the offsets, or of the rows."""
-        return derived_storage(self.rows, "lengths of rows")
+    _layout: ClassVar[str] = "lengths of rows"
 
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size:
-            rows = (origins + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
+            rows = split_into_points(origins, extent, 0)[0][:, 0]
             out[...] = locate(self.rows, rows).lengths.reshape(out.shape)
 
 
@@ -183,26 +180,17 @@ class RowMask(DerivedRows):
     length: int
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.bool_)
+    _layout: ClassVar[str] = "where rows hold values"
 
     @property
     def shape(self) -> tuple[int, ...]:
         """``(rows, length)``."""
         return (*self.rows.shape, self.length)
 
-    def storage(self) -> Storage:
-        """Return the storage of the offsets, or of the rows."""
-        return derived_storage(self.rows, "where rows hold values")
-
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size:
-            rows = (origins[:, :1] + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
+            rows = split_into_points(origins, extent, 0)[0][:, 0]
             lengths = locate(self.rows, rows).lengths.reshape(len(origins), -1)
             places = origins[:, 1:] + np.arange(extent.lengths[1]) * extent.strides[1]
             out[...] = places[:, None] < lengths[..., None]
-
-
-def derived_storage(rows: Source, layout: str) -> Storage:
-    """Return the storage description of an array derived from rows without their values."""
-    source = rows.offsets if isinstance(rows, RaggedRows) else rows
-    return replace(source.storage(), layout=layout, strides=None, opened=None, chunks=None)

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.concat import Concat
-from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import (
     affected_rows,
@@ -29,7 +28,6 @@ from oocdata.engines.ragged import (
 )
 from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.errors import ArgumentError, SourceError
-from oocdata.memory import scratch_share
 from oocdata.threads import cached_property
 
 __all__ = [
@@ -153,33 +151,10 @@ class RaggedRows(WithStorage, RaggedSource):
     values: Source
     offsets: Source
 
-    def __reduce__(self) -> tuple[type[RaggedRows], tuple[Source, Source]]:
-        return RaggedRows, (self.values, self.offsets)
-
     @property
     def row_source(self) -> Source:
         """The source that identifies the rows: no two parts of a split share a row of it."""
         return self.offsets
-
-    @property
-    def _cached_bytes(self) -> int:
-        """Bytes of cached offsets; 0 if the offsets are local, or exceed the budget for tables."""
-        nbytes = self.offsets.shape[0] * self.offsets.dtype.itemsize
-        fits = nbytes <= scratch_share() // 4
-        return nbytes if fits and self.offsets.storage().is_remote else 0
-
-    @cached_property
-    def _cached_offsets(self) -> Source:
-        """The offsets; those in a store are read once and cached, if they fit the table budget.
-
-        Values can only be requested once their offsets are there; without the cache, that is a
-        round trip per run of batches.
-        """
-        if not self._cached_bytes:
-            return self.offsets
-        offsets = np.empty(self.offsets.shape, self.offsets.dtype)
-        read_ragged(self.offsets, np.zeros(1, np.int64), np.array(self.offsets.shape), offsets)
-        return MemoryArray(offsets)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -210,7 +185,7 @@ class RaggedRows(WithStorage, RaggedSource):
             dimensions=(),
             files=tuple(dict.fromkeys((*values.files, *offsets.files))),
             opened=None,
-            table_bytes=values.table_bytes + offsets.table_bytes + self._cached_bytes,
+            table_bytes=values.table_bytes + offsets.table_bytes,
             cached_whole=values.cached_whole + offsets.cached_whole,
         )
         rows, stored = self.shape[0], self.values.shape[0]
@@ -234,7 +209,7 @@ class RaggedRows(WithStorage, RaggedSource):
         starts, stops = rows, rows
         try:
             if len(rows):
-                starts, stops = read_bounds(self._cached_offsets, rows, self.values.shape[0])
+                starts, stops = read_bounds(self.offsets, rows, self.values.shape[0])
         except SourceError as error:
             storage = self.values.storage()
             error.path, error.key = storage.path, storage.key

@@ -27,6 +27,11 @@ class Wrapped:
     source: Source
 
     @property
+    def row_source(self) -> Source:
+        """The source that identifies the rows: no two parts of a split share a row of it."""
+        return self.source
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the array as stored."""
         return self.source.shape

@@ -140,10 +140,10 @@ def test_invalid_lengths_and_values() -> None:
 @pytest.mark.parametrize(
     ("offsets", "place"),
     [
-        ([0, 9, 5, 15], "row 1 would begin at 9 and end at 5"),
-        ([0, 9, 20], "row 1 would begin at 9 and end at 20"),
-        ([-1, 9, 15], "row 0 would begin at -1"),
-        (np.array([3, 2, 3, 7], "u1"), r"row 0 .* pass lengths=…"),
+        ([0, 9, 5, 15], "the 15 values; got .* 9  5"),
+        ([0, 9, 20], "the 15 values; got .* 20"),
+        ([-1, 9, 15], r"the 15 values; got \[-1"),
+        (np.array([3, 2, 3, 7], "u1"), "pass lengths=…"),
     ],
     ids=str,
 )

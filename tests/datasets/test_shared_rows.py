@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
@@ -27,6 +28,12 @@ def folder(tmp_path: Path) -> Path:
     fields = np.zeros(ROWS, [("a", "i8"), ("b", "i8")])
     fields["a"], fields["b"] = whole, whole + 1
     np.save(tmp_path / "fields.npy", fields)
+    cells = whole[:, None] + np.arange(1, 5)
+    with h5py.File(tmp_path / "cells.h5ad", "w") as file:
+        group = file.create_group("X")
+        group.attrs.update({"encoding-type": "csr_matrix", "shape": cells.shape})
+        group["data"], group["indices"] = cells.ravel(), np.tile(np.arange(4), ROWS)
+        group["indptr"] = np.arange(0, cells.size + 1, 4)
     for number, part in enumerate(np.split(whole, 3)):
         np.save(tmp_path / f"part{number}.npy", part)
     return tmp_path
@@ -50,6 +57,10 @@ def check(parts: Any) -> None:
     assert not first & second
 
 
+def two_fields(view: ooc.View) -> tuple[ooc.View, ooc.View]:
+    return view["a"][:-1], view["b"][1:]
+
+
 PAIRS: dict[str, Callable[[Path], Any]] = {
     "a stack and what it is made of": lambda folder: (
         ooc.stack([ooc.open(folder / "u.npy"), ooc.open(folder / "v.npy")])[:-1],
@@ -67,9 +78,11 @@ PAIRS: dict[str, Callable[[Path], Any]] = {
         ooc.stack([ooc.open(folder / "u.npy")[:-2], ooc.open(folder / "u.npy")[2:]]),
         ooc.open(folder / "v.npy")[2:],
     ),
-    "two fields": lambda folder: (
-        ooc.open(folder / "fields.npy")["a"][:-1],
-        ooc.open(folder / "fields.npy")["b"][1:],
+    "two fields": lambda folder: two_fields(ooc.open(folder / "fields.npy")),
+    "two fields in memory": lambda folder: two_fields(ooc.open(np.load(folder / "fields.npy"))),
+    "columns of sparse rows": lambda folder: (
+        ooc.open(folder / "cells.h5ad", "X")[:-1, [2, 0]],
+        ooc.open(folder / "cells.h5ad", "X")[1:],
     ),
     "two columns": lambda folder: (
         ooc.open(folder / "wide.npy")[:-1, 0],
