@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +76,7 @@ class PictureReader:
         """Shape of the array: axes of pictures, then those of a picture."""
         return (*self.grid, *self.element)
 
-    @property
+    @cached_property
     def chunk_shape(self) -> tuple[int, ...]:
         """Shape of one picture in the array."""
         return (*[1] * self.axes, *self.element)
@@ -109,26 +109,36 @@ class PictureReader:
     @property
     def most_scratch(self) -> int:
         """Largest scratch memory of a picture, in bytes."""
-        return max(scratch_share(), _DECODING * prod(self.chunk_shape) * self.dtype.itemsize)
+        return max(scratch_share(), _DECODING * prod(self.element) * self.dtype.itemsize)
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Decode pictures; see `oocdata.engines.chunked.ChunkReader.read_chunks`."""
+        first = (0,) * self.axes
         for place, out in zip(places[:, : self.axes].tolist(), outs, strict=True):
-            with self._naming(place):
-                self._decode(self._bytes_of(place), out[(0,) * self.axes])
+            try:
+                self._decode(self._bytes_of(place), out[first])
+            except SourceError as error:
+                self._name(error, place)
+                raise
 
     def first(self) -> tuple[NDArray[Any], str]:
         """Decode the first picture, which gives shape and dtype of all; return its format too."""
         place = [0] * self.axes
-        with self._naming(place):
+        try:
             data = self._bytes_of(place)
             kind = format_of_bytes(data)
             if self.options is None:
                 return decode_stored(kind, data), kind
             return decode_converted(data, self.options, partial(_room, self.most_scratch)), kind
+        except SourceError as error:
+            self._name(error, place)
+            raise
 
     def _bytes_of(self, place: list[int]) -> bytes:
         """Return the bytes of a picture."""
+        bytes_of = getattr(self.source, "bytes_of", None)  # of files
+        if bytes_of is not None:
+            return cast(bytes, bytes_of(place[0]))
         within = self.source.shape[self.axes :]
         row = np.empty((1, *[1] * self.axes, *within), self.source.dtype)
         origin = np.array([[*place, *[0] * len(within)]])
@@ -136,17 +146,12 @@ class PictureReader:
         data: bytes = row.item() if row.dtype.hasobject else row.tobytes()
         return data
 
-    @contextmanager
-    def _naming(self, place: list[int]) -> Iterator[None]:
-        """Add file, dataset and row of a picture to errors."""
-        try:
-            yield
-        except SourceError as error:
-            storage = self.source.storage()
-            path = storage.row_files[place[0]] if storage.row_files else storage.path
-            error.path, error.key = error.path or path, error.key or storage.key
-            error.set_rows(place[:1])
-            raise
+    def _name(self, error: SourceError, place: list[int]) -> None:
+        """Add file, dataset and row of a picture to an error."""
+        storage = self.source.storage()
+        path = storage.row_files[place[0]] if storage.row_files else storage.path
+        error.path, error.key = error.path or path, error.key or storage.key
+        error.set_rows(place[:1])
 
     def _decode(self, data: bytes, out: NDArray[Any]) -> None:
         """Decode a picture into its place."""
