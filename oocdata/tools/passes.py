@@ -118,11 +118,11 @@ def block_sizes(dataset: Dataset, unit: int) -> tuple[int, int, int]:
     threads = max(2, min(_MOST_THREADS, cores()))
     budget = batch_share() // 2  # `work` takes memory as well
     rows = max(1, min(BLOCK_BYTES, budget // threads) // row_bytes)
-    aligned = lcm(chunk_rows(dataset).length, unit)
-    if aligned > rows:  # one chunk, or as many of its rows as memory allows
-        rows = min(aligned, max(rows, budget // row_bytes))
-    step = aligned if rows >= aligned else unit
-    rows = min(max(rows - rows % step, unit), max(1, len(dataset)))
+    most, length = max(1, budget // row_bytes), chunk_rows(dataset).length
+    step = lcm(length, unit)
+    if step > most:  # blocks begin within chunks
+        step, rows = unit, min(max(rows, length), most)
+    rows = min(max(rows, step) // step * step, max(1, len(dataset)))
     fitting = max(1, budget // (rows * row_bytes))
     return rows, min(threads, fitting), min(threads + 1, fitting)
 
