@@ -24,7 +24,7 @@ EPOCHS = 2
 
 COMMON = (
     f"import sys; sys.path.append({str(Path(__file__).parents[1])!r})\n"
-     """
+    """
 import os; os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import json, sys
 import numpy as np, tensorflow as tf, oocdata as ooc
