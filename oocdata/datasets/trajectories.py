@@ -128,11 +128,12 @@ def windows(
 def episodes(
     *,
     done: Any = None,
+    ids: Any = None,
     time: Any = None,
     step: Any = None,
     tolerance: Any = None,
 ) -> NDArray[np.int64]:
-    """Return lengths of episodes, for `View.windows`, from flags or a time coordinate.
+    """Return lengths of episodes, for `View.windows`, from flags, ids or a time coordinate.
 
     Views are read once, in blocks, in the memory for batches.
 
@@ -142,9 +143,11 @@ def episodes(
         Flags (True or nonzero) of the last rows of episodes. With several arrays, e.g.
         ``[terminals, timeouts]``, a flag in any of them ends an episode. Rows after the last flag
         are another episode.
+    ids : View or array_like of int, shape (rows,)
+        Numbers of episodes. A new episode starts where the number changes.
     time : View or array_like, shape (rows,)
         Numbers or dates. A new episode starts where `time` does not advance by `step`, and at NaN
-        and NaT; with `done` also after each flag.
+        and NaT. With several of `done`, `ids` and `time`, it starts where any of them says so.
     step : number or timedelta64
         Difference of `time` between consecutive rows.
     tolerance : number or timedelta64, optional
@@ -167,6 +170,8 @@ def episodes(
     >>> import numpy as np, oocdata as ooc
     >>> ooc.episodes(done=[0, 0, 1, 0, 1, 0])
     array([3, 2, 1])
+    >>> ooc.episodes(ids=[7, 7, 7, 2, 2, 9])
+    array([3, 2, 1])
     >>> days = np.array(["2020-01-01", "2020-01-02", "2020-01-05"], "M8[D]")
     >>> ooc.episodes(time=days, step=np.timedelta64(1, "D"))
     array([2, 1])
@@ -177,16 +182,18 @@ def episodes(
     flags = [] if done is None else list(done) if several else [done]
     views = [_numbers_per_row("done", array) for array in flags]
     ends = [(len(view), nonzero_positions("done", view)) for view in views]
+    if ids is not None:
+        ends.append(_rows_before_breaks(_numbers_per_row("ids", ids), 0, 0))
     if time is not None:
-        ends.append(_rows_before_breaks(time, step, tolerance))
+        ends.append(_rows_before_breaks(*_coordinate(time, step, tolerance)))
     elif step is not None or tolerance is not None:
         raise ArgumentError("`time` must be given with `step` and `tolerance`; got None.")
     if not ends:
-        raise ArgumentError("`done` or `time` must be given; got None for both.")
+        raise ArgumentError("`done`, `ids` or `time` must be given; got None for all.")
     rows = ends[0][0]
     if any(length != rows for length, _ in ends):
         lengths = ", ".join(str(length) for length, _ in ends)
-        raise ArgumentError(f"`done` and `time` must have one length; got {lengths} rows.")
+        raise ArgumentError(f"`done`, `ids` and `time` must have one length; got {lengths} rows.")
     if rows == 0:
         return np.zeros(0, np.int64)
     last = np.unique(np.concatenate([last_rows for _, last_rows in ends] + [np.array([rows - 1])]))
@@ -202,8 +209,8 @@ def _numbers_per_row(name: str, argument: Any) -> Dataset:
     return dataset
 
 
-def _rows_before_breaks(time: Any, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]:
-    """Return the number of rows, and the rows before a break of a coordinate."""
+def _coordinate(time: Any, step: Any, tolerance: Any) -> tuple[Dataset, Any, Any]:
+    """Return a coordinate of time as numbers, with its step and tolerance, checked."""
     unit = getattr(time, "unit", "") if isinstance(time, Dataset) else ""
     if not isinstance(time, Dataset):
         time = as_array("time", time)
@@ -226,6 +233,11 @@ def _rows_before_breaks(time: Any, step: Any, tolerance: Any) -> tuple[int, NDAr
             "`step` must be a number other than 0, and `tolerance` not be negative; got "
             f"{step} and {tolerance}."
         )
+    return view, step, tolerance
+
+
+def _rows_before_breaks(view: Dataset, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]:
+    """Return the number of rows, and the rows after which a coordinate advances otherwise."""
 
     def breaks(values: NDArray[Any]) -> NDArray[np.intp]:
         steps = np.diff(values)  # next to NaT, the lowest int64, differences wrap around

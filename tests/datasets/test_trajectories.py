@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import pickle
 import tracemalloc
@@ -550,6 +551,18 @@ def test_episodes_begin_where_time_jumps(steps: list[int], kind: str) -> None:
     assert ooc.episodes(time=ooc.open(time), step=step).tolist() == lengths_of(ends)
 
 
+@given(st.lists(st.sampled_from([3, 3, 3, 7, -1]), max_size=30), st.sampled_from(["i1", "f4"]))
+def test_episodes_begin_where_ids_change(numbers: list[int], dtype: str) -> None:
+    ids = np.array(numbers, dtype)
+    expected = [len(list(group)) for _, group in itertools.groupby(numbers)]
+    assert ooc.episodes(ids=ids).tolist() == expected
+    assert ooc.episodes(ids=ooc.open(ids[:, None])).tolist() == expected
+    flags = np.arange(len(numbers)) % 5 == 4
+    pairs = zip(numbers, np.cumsum(flags) - flags, strict=True)
+    both = [len(list(group)) for _, group in itertools.groupby(pairs)]
+    assert ooc.episodes(ids=ids, done=flags).tolist() == both
+
+
 @pytest.mark.parametrize("dates", [["NaT", "1970-01-02"], ["1969-12-31", "NaT"], ["NaT"] * 3])
 def test_nat_ends_an_episode(dates: list[str]) -> None:
     """Test NaT, the lowest int64, next to which differences wrap around."""
@@ -564,6 +577,7 @@ def test_borders_of_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     time[40:] += 5  # blocks of 10 rows: at a border, and within a block
     time[57:] += 1
     assert ooc.episodes(time=time, step=1).tolist() == [40, 17, 43]
+    assert ooc.episodes(ids=time - np.arange(100)).tolist() == [40, 17, 43]
     flags = np.zeros(100, "i8")
     flags[[9, 10, 99]] = 1
     assert ooc.episodes(done=flags).tolist() == [10, 1, 89]
