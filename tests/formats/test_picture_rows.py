@@ -195,17 +195,46 @@ def test_only_the_rows_of_the_batch_are_read(
     tmp_path: Path, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     view = ooc.open(STORES[store](tmp_path, ROWS), pictures=AS_THEY_ARE)
-    rows: list[int] = []
+    calls: list[list[int]] = []
     original = VaryingRows.read
 
     def counting(self: VaryingRows, origins: Any, extent: Any, out: Any) -> None:
-        rows.extend(origins[:, 0].tolist())
+        calls.append(origins[:, 0].tolist())
         original(self, origins, extent, out)
 
     monkeypatch.setattr(VaryingRows, "read", counting)
     view.take([5, 2, 5, 11])
     view.take([2, 11])  # kept
-    assert sorted(rows) == [2, 5, 11]
+    assert calls == [[2, 5, 11]]  # by one call
+
+
+def test_pictures_to_be_resized_are_read_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    smaller = ooc.Pictures(size=(4, 4))  # of pictures that may be large
+    view = ooc.open(STORES["varying"](tmp_path, ROWS), pictures=smaller)
+    calls: list[int] = []
+    original = VaryingRows.read
+
+    def counting(self: VaryingRows, origins: Any, extent: Any, out: Any) -> None:
+        calls.append(len(origins))
+        original(self, origins, extent, out)
+
+    monkeypatch.setattr(VaryingRows, "read", counting)
+    view.take([5, 2, 11])
+    assert calls == [1, 1, 1]
+
+
+def test_a_damaged_record_among_others(tmp_path: Path) -> None:
+    path = STORES["records"](tmp_path, ROWS)
+    stored = bytearray(Path(path).read_bytes())
+    stored[stored.index(ROWS[7]) + 20] ^= 1
+    Path(path).write_bytes(stored)
+    view = ooc.open(path, pictures=AS_THEY_ARE)
+    with pytest.raises(DamagedChunkError, match="must have the checksum") as caught:
+        view.take([9, 7, 4])
+    assert (caught.value.path, caught.value.rows) == (path, (7,))
+    assert_array_equal(view.take([9, 4]), EXPECTED[[9, 4]])
 
 
 def test_decoding_holds_no_lock_of_hdf5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
