@@ -598,7 +598,7 @@ def test_tolerance() -> None:
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ({}, "`done` or `time` must be given"),
+        ({}, "`done`, `ids` or `time` must be given"),
         ({"step": 1}, "`time` must be given with `step`"),
         ({"time": [1, 2]}, "`step` must be a number where `time` is numbers; got None"),
         ({"time": [1, 2], "step": 0}, "a number other than 0"),
