@@ -166,7 +166,7 @@ def test_any_view_to_any_chunks(
 def test_a_bad_layout_is_decoded_once(
     tmp_path: Path, source: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from oocdata.engines.readers import SourceChunks
+    from oocdata.engines.wrapped import SourceChunks
     from oocdata.formats.hdf5.filtered import FilteredChunks
     from oocdata.formats.zarr.readers import ZarrReader
 
