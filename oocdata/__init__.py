@@ -33,8 +33,7 @@ if typing.TYPE_CHECKING:
     from oocdata.datasets.patches import Patches
     from oocdata.datasets.ragged import Ragged, RaggedBatch
     from oocdata.datasets.sparse import SparseBatch
-    from oocdata.datasets.stack import concatenate, constant, stack
-    from oocdata.datasets.stacked import Constant
+    from oocdata.datasets.stack import concatenate, stack
     from oocdata.datasets.trajectories import episodes, windows
     from oocdata.datasets.windows import Windows
     from oocdata.datasets.zip import Zip, zip  # noqa: A004
@@ -55,12 +54,12 @@ if typing.TYPE_CHECKING:
     from oocdata.writers import Writer, create
 
 __all__ = [
-    "ArraySpec", "Bench", "BlockShuffle", "Cached", "Concat", "Constant", "Conversion",
+    "ArraySpec", "Bench", "BlockShuffle", "Cached", "Concat", "Conversion",
     "Dataset", "Generated", "Health", "Interleave", "Loader", "Map", "Mix", "Order", "Parts",
     "Patches", "Pictures", "Preview", "Ragged", "RaggedBatch", "Resume", "RowSource",
     "Sequential", "Shuffle", "Source", "SparseBatch", "Stats", "Stream", "View", "Windows",
     "Writer", "Zip", "__version__", "balanced", "bench", "check", "concat", "concatenate",
-    "constant", "convert", "create", "episodes", "errors", "folder_labels", "generate", "join",
+    "convert", "create", "episodes", "errors", "folder_labels", "generate", "join",
     "load_split", "memory_limit", "mix", "open", "preview", "ragged", "read_names",
     "save_split", "set_memory", "stack", "stats", "windows", "zip",
 ]  # fmt: skip
@@ -81,8 +80,7 @@ _LATER = {
         "datasets.patches": "Patches",
         "datasets.ragged": "Ragged RaggedBatch",
         "datasets.sparse": "SparseBatch",
-        "datasets.stack": "concatenate constant stack",
-        "datasets.stacked": "Constant",
+        "datasets.stack": "concatenate stack",
         "datasets.trajectories": "episodes windows",
         "datasets.windows": "Windows",
         "datasets.zip": "Zip zip",

@@ -10,13 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.threads import cached_property
 
-__all__ = ["Extent", "covered_positions", "slice_boxes", "split_at_gaps", "split_into_points"]
+__all__ = [
+    "Extent", "Ints", "covered_positions", "slice_boxes", "split_at_gaps", "split_into_points",
+]  # fmt: skip
+
+Ints: TypeAlias = NDArray[np.int64]
+"""Positions, origins and other whole numbers."""
 
 
 @dataclass(frozen=True)

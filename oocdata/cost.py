@@ -7,7 +7,7 @@ read; of a sparse matrix, where its rows begin.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf, prod
 from typing import TYPE_CHECKING, Any, cast
 
@@ -21,7 +21,7 @@ from oocdata.datasets.request import ArrayRequest, Request, of_sources, stored_r
 from oocdata.engines.cache import cache
 from oocdata.engines.columns import is_sparse
 from oocdata.engines.planned import PlannedCache
-from oocdata.engines.prefetch import Cost, Planned, cost_of
+from oocdata.engines.prefetch import Cost, cost_of
 from oocdata.engines.source import Boxes, Source, Storage, stored_boxes
 from oocdata.memory import cache_share, scratch_share
 from oocdata.order.order import order_with_lanes
@@ -40,11 +40,11 @@ _MOST_ELEMENTS = 1 << 18  # elements that are followed
 _MOST_POINTS = 1 << 18  # parts of boxes that are compared to find bytes shared by elements
 _NEIGHBOURS = 2048  # consecutive elements that are compared
 
+_FEWEST_PLANNED = 8
+"""Runs of an epoch that are planned, at least: most have the usual length by then."""
+
 _MOST_INDICES = 512
 """Indices of shards that are fetched to plan the reads of an epoch."""
-
-_GROWING_RUNS = 8
-"""Runs until all have the usual length; see `oocdata.runs.Pass`."""
 
 Chunks = dict[tuple[int, int], int]
 """Bytes of each chunk, by (source, number)."""
@@ -158,16 +158,9 @@ def _elements(loader: Loader, run: Run) -> int:
     return sum(loader.steps.lengths(run.start, run.stop))
 
 
-def _runs_to_follow(loader: Loader, pass_: Pass, part: int = 1) -> tuple[Sequence[int], range]:
-    """Return runs that fill the cache, and the runs after them to follow: all, or some of many.
-
-    Follow one `part` of the elements and chunks that may be followed at most.
-    """
-    first, share = pass_.run(0), loader.batch_size // loader.num_shards
-    touched = max(1, len(chunks_of(loader.requests(first))))
-    most = min(_MOST_TOUCHES // touched, _MOST_ELEMENTS // (share * pass_.together))
-    most = max(4, most // part)
-    runs = len(pass_)
+def _runs_to_follow(loader: Loader, pass_: Pass) -> tuple[Sequence[int], range]:
+    """Return runs that fill the cache, and the runs after them to follow: all, or some of many."""
+    share, runs, most = loader.batch_size // loader.num_shards, len(pass_), _most_runs(loader)
     if runs <= most:
         return (), range(runs)
     followed = range(runs // 2, runs // 2 + most // 2)
@@ -179,6 +172,13 @@ def _runs_to_follow(loader: Loader, pass_: Pass, part: int = 1) -> tuple[Sequenc
     begin, end = max(0, followed.start - span), followed.start
     before = np.linspace(begin, end, most // 2, endpoint=False)
     return np.unique(before.astype(np.int64)).tolist(), followed
+
+
+def _most_runs(loader: Loader) -> int:
+    """Return the most runs that may be followed, by the chunks of the first and its elements."""
+    first, share = loader.pass_from(0).run(0), loader.batch_size // loader.num_shards
+    touched = max(1, len(chunks_of(loader.requests(first))))
+    return max(4, min(_MOST_TOUCHES // touched, _MOST_ELEMENTS // (share * loader.steps_together)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,7 @@ def fetching(loader: Loader) -> Fetching | None:
     """
     if not loader.dataset.is_remote or not len(loader):
         return None
-    from oocdata.stores.link import REQUESTS  # not for `import oocdata`
+    from oocdata.stores.link import REQUESTS, link  # not for `import oocdata`
 
     dataset, pass_ = loader.dataset, loader.pass_from(0)
     first = cost_of(stored_reads(loader.requests(pass_.run(0))))
@@ -219,87 +219,47 @@ def fetching(loader: Loader) -> Fetching | None:
     budget = inf if in_folder else cache_share() // readers
     cached = {} if loader.workers else cache.listed()
     planned = [PlannedCache(budget, cached) for _ in range(readers)]
-    # Planning a read takes eight times as long as finding its chunks.
-    before, followed = _runs_to_follow(loader, pass_, part=8)
-    once = None
-    if len(followed) < len(pass_):
-        once = PlannedCache(inf, cached)
-        number = min(len(dataset), _MOST_TOUCHES)  # enough to touch all blocks of small rows
-        with once.used(reads=False):
-            stored_reads(dataset.boxes(np.linspace(0, len(dataset) - 1, number).astype(np.int64)))
-        if once.loaded <= budget:
-            before, followed = (), range(min(len(pass_), max(_GROWING_RUNS, len(followed))))
-    reads = _follow(loader, pass_, before, followed, planned)
-    # The rest of the epoch costs as much as the last of these runs: the first are shorter.
-    last = slice(0 if before else len(reads.elements) // 2, None)
-    total, loaded = loader.steps.length, sum(reads.loaded)
-    times = share = (total - sum(reads.elements)) / max(1, sum(reads.elements[last]))
-    most = inf
-    if times:
-        to_load = times * sum(reads.loaded[last])
-        if once is not None and once.loaded <= budget:  # each reader fetches a chunk once, at most
-            to_load = min(to_load, readers * once.loaded - loaded)
-        elif readers == 1 and (rate := _decoded(loader)):  # followed for longer
-            to_load = rate * total - loaded
-        share = max(0, to_load) / max(1, sum(reads.loaded[last]))
-        if in_folder:
-            most = _used(dataset)[1] * total
-    parts = _extended(reads.chunks, last, share), _extended(reads.others, last, times, most)
-    requests, nbytes, exact = zip(*parts, strict=True)
-    # Indices of shards that the rest of the epoch needs; those needed so far are in memory.
-    sent = reads.indices
-    indices = round(2 * sum(sent[(len(sent) + 1) // 2 :]) * times)
-    is_exact = not times and all(exact) and not (in_folder or any(one.loaded for one in planned))
-    return Fetching(first, trips, Cost(sum(requests) + indices, sum(nbytes), is_exact))
-
-
-@dataclass(slots=True)
-class _Reads:
-    """Reads of several runs from stores: of each run, in order."""
-
-    chunks: list[Cost] = field(default_factory=list)
-    others: list[Cost] = field(default_factory=list)  # of addressable rows
-    loaded: list[int] = field(default_factory=list)  # bytes of chunks that are decoded
-    elements: list[int] = field(default_factory=list)
-    indices: list[int] = field(default_factory=list)  # requests for indices of shards
-
-
-def _follow(
-    loader: Loader,
-    pass_: Pass,
-    before: Sequence[int],
-    followed: range,
-    planned: Sequence[PlannedCache],
-) -> _Reads:
-    """Plan the reads of runs as the readers will, after some runs that fill their caches."""
-    from oocdata.stores.link import link  # not for `import oocdata`
-
-    found, before_all = _Reads(), link().traffic.requests
-    pages: Planned = {}
-    for number in [*before, *followed]:
-        run, reader = pass_.run(number), planned[number % len(planned)]
-        loaded, sent = reader.loaded, link().traffic.requests
-        with reader.used(reads=number in followed):
+    chunks, others, elements = list[Cost](), list[Cost](), list[int]()
+    sent = link().traffic.requests
+    # Planning a read takes eight times as long as finding its chunks. The first runs are short.
+    for number in range(min(len(pass_), max(_FEWEST_PLANNED, _most_runs(loader) // 8))):
+        run, reader = pass_.run(number), planned[number % readers]
+        with reader.used():
             reads = stored_reads(loader.requests(run))
-        if number not in followed:
-            continue
-        found.chunks.append(cost_of([one for one in reads if one.cached], pages))
-        found.others.append(cost_of([one for one in reads if not one.cached], pages))
-        found.loaded.append(reader.loaded - loaded)
-        found.elements.append(_elements(loader, run))
-        found.indices.append(link().traffic.requests - sent)
-        if link().traffic.requests - before_all > _MOST_INDICES:
+        chunks.append(cost_of([one for one in reads if one.cached]))
+        others.append(cost_of([one for one in reads if not one.cached]))
+        elements.append(_elements(loader, run))
+        if link().traffic.requests - sent > _MOST_INDICES:
             break
-    return found
+    rest, loaded = loader.steps.length - sum(elements), sum(one.loaded for one in planned)
+    decoded = sum(cached_bytes(source, source.storage()) for source in dataset.sources())
+    # If all chunks fit, each reader loads each once: by bytes, that many times those loaded so far.
+    most = readers * decoded / max(1, loaded) if decoded <= budget else inf
+    rows = _used(dataset)[1] * loader.steps.length / max(1, sum(cost.nbytes for cost in others))
+    parts = (
+        _extended(chunks, elements, rest, most),
+        _extended(others, elements, rest, rows if in_folder else inf),
+    )
+    requests, nbytes, exact = zip(*parts, strict=True)
+    is_exact = not rest and all(exact) and not (in_folder or loaded)
+    return Fetching(first, trips, Cost(sum(requests), sum(nbytes), is_exact))
 
 
-def _extended(costs: Sequence[Cost], last: slice, times: float, most: float = inf) -> Cost:
-    """Return the sum of costs, with the last ones added several times, of at most `most` bytes."""
+def _extended(costs: Sequence[Cost], elements: Sequence[int], rest: int, most: float) -> Cost:
+    """Return the cost of an epoch, at most that many times the cost of its first runs.
+
+    The rest of its elements cost as much as those of the later half of these runs: the first runs
+    are shorter, and fill the cache.
+    """
+    half = len(costs) // 2
+    times = rest / max(1, sum(elements[half:]))
+
+    def total(amounts: Sequence[int]) -> int:
+        first, later = sum(amounts), times * sum(amounts[half:])
+        return round(first + min(later, max(0, most - 1) * first if first else 0))
+
     requests, nbytes, exact = zip(*costs, strict=True)
-    all_requests = sum(requests) + times * sum(requests[last])
-    all_bytes = sum(nbytes) + times * sum(nbytes[last])
-    part = min(1, most / max(1, all_bytes))
-    return Cost(round(all_requests * part), round(all_bytes * part), all(exact))
+    return Cost(total(requests), total(nbytes), all(exact))
 
 
 def _used(dataset: Dataset) -> tuple[float, float]:

@@ -22,7 +22,6 @@
         ├── SeveralDatasetsError (ValueError) a key is needed to choose one
         ├── UnknownFormatError (ValueError)   not a format oocdata opens
         ├── UnsupportedDtypeError (TypeError) e.g. object arrays
-        ├── CompressedMemberError (ValueError) a compressed .npz member beyond the cache
         ├── MismatchedPartsError (ValueError) files that do not make one array
         ├── TruncatedFileError (EOFError)     fewer bytes than the header promises
         ├── TrailingBytesError (ValueError)   more bytes than the header promises
@@ -48,7 +47,7 @@ from itertools import islice
 from typing import Any, NoReturn, TypeVar
 
 __all__ = [
-    "ArgumentError", "CacheFolderWarning", "ChecksumError", "CompressedMemberError",
+    "ArgumentError", "CacheFolderWarning", "ChecksumError",
     "DamagedChunkError", "DatasetGoneError", "DescriptionError", "EmptyError", "ExternalDataError",
     "ManifestError", "MapError", "MismatchedPartsError", "MissingChunkError", "MissingChunkWarning",
     "MissingDependencyError", "MissingFileError", "MissingKeyError", "MissingPartnerWarning",
@@ -336,10 +335,6 @@ class UnknownFormatError(SourceError, ValueError):
 
 class UnsupportedDtypeError(SourceError, TypeError):
     """A dtype whose elements have no fixed size, or are not numbers, e.g. object arrays."""
-
-
-class CompressedMemberError(SourceError, ValueError):
-    """A compressed ``.npz`` member, which must be decoded whole, is larger than the cache."""
 
 
 class MismatchedPartsError(SourceError, ValueError):

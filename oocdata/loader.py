@@ -101,13 +101,9 @@ def make_loader(
 
 @without_methods(
     {
-        "cache": "; write dataset.cache(…).batches(size)",
-        "interleave": "; write dataset.batches(size, "
-        "shuffle=oocdata.Interleave(view.parts.lengths))",
         "map": "; write dataset.map(…).batches(size), or .to_tf().map(…) in TensorFlow",
         "prefetch": "; oocdata's own is .to_tf(prefetch=…)",
         "repeat": "; oocdata's own is .to_tf(epochs=…); iterating again is the next epoch",
-        "split": "; write dataset.split(…), and .batches(size) of each part",
     }
 )
 @dataclass(frozen=True, eq=False, repr=False)
@@ -471,11 +467,9 @@ class Loader(Epochs):
             allowed = [number for number in range(1, lanes + 1) if lanes % number == 0]
             raise ArgumentError(
                 f"`num_shards` must be one of {allowed}, the divisors of this block shuffle's "
-                f"number of lanes, {lanes}; got {shards}. There are more lanes for a batch size "
-                "that is a multiple of a larger power of two, or, in an array of few blocks, with "
-                f"shorter ones: shuffle=ooc.BlockShuffle(length, blocks_mixed, lanes={shards}). "
-                'shuffle="global" takes any divisor of the batch size, but then every rank decodes '
-                "nearly every chunk."
+                f"number of lanes, {lanes}; got {shards}. There are more for a batch size that is "
+                "a multiple of a larger power of two, and in "
+                f"shuffle=ooc.BlockShuffle(length, blocks_mixed, lanes={shards})."
             )
         sharded = replace(self, num_shards=shards, index=place)
         if len(sharded) == 0:

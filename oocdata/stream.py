@@ -39,13 +39,9 @@ __all__ = ["Generated", "Stream", "generate"]
 _STEPS = 1 << 31
 """Upper bound on the steps of an epoch, whose number is unknown."""
 
-_NUMBERED = ("shuffle", "split", "split_at", "folds", "filter", "map", "cache", "enumerate", "take",
-             "windows", "patches", "batch", "repeat", "prefetch")  # fmt: skip
-"""Methods of datasets that users try on streams, but that need numbered elements."""
-
 _without_methods = without_methods(
     dict.fromkeys(
-        _NUMBERED,
+        ("shuffle", "split", "map", "batch", "repeat", "prefetch"),
         ": what generators yield has no numbers, and comes as it is made, in `.batches(size)`. "
         "Make each element of its number instead: ooc.open(numbers).map(make_one, batched=False)",
     )
@@ -138,7 +134,7 @@ def generate(
 
 
 @_without_methods
-@without_methods({name: f"; write .batches(size).{name}()" for name in ("to_keras", "to_tf")})
+@without_methods({"to_tf": "; write .batches(size).to_tf()"})
 @dataclass(frozen=True, eq=False, repr=False)
 class Generated:
     """Elements that generators yield; made by `generate`."""

@@ -1,4 +1,4 @@
-"""Test a third-party source: a conformance class, and a source that records what is read.
+"""Test a third-party source: a conformance class.
 
 Subclass `SourceConformance` once for each backend; NumPy is the oracle.
 """
@@ -9,7 +9,6 @@ import pickle
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +21,10 @@ from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines.cache import cache
 from oocdata.engines.copying import read_to
-from oocdata.engines.source import Source, Storage
+from oocdata.engines.source import Source
 from oocdata.errors import PositionError
 
-__all__ = ["RecordingSource", "SourceConformance", "boxes_of", "sample_array"]
+__all__ = ["SourceConformance", "boxes_of", "sample_array"]
 
 
 def sample_array(shape: tuple[int, ...], dtype: str = "<f4") -> NDArray[Any]:
@@ -52,75 +51,6 @@ def boxes_of(array: NDArray[Any], origins: NDArray[np.int64], extent: Extent) ->
         )
         boxes[number] = array[box]
     return boxes
-
-
-@dataclass(frozen=True, eq=False)
-class RecordingSource:
-    """An array in memory that records what is read, to prove that composing datasets reads nothing.
-
-    Attributes
-    ----------
-    array : ndarray
-    chunks : int, tuple of int or None
-        Shape of the chunks that its storage reports; an int is a number of whole rows along axis 0.
-    reads : list
-        Origins of each read.
-    extents : list of Extent
-        Extent of each read.
-
-    Examples
-    --------
-    >>> source = RecordingSource(sample_array((10, 2)))
-    >>> View.of(source)[3:].next_frame().take([0])[0].shape
-    (1, 2)
-    >>> source.reads, source.rows
-    ([[[3, 0]], [[4, 0]]], [[3], [4]])
-    """
-
-    array: NDArray[Any]
-    chunks: int | tuple[int, ...] | None = None
-    reads: list[list[list[int]]] = field(default_factory=list)
-    extents: list[Extent] = field(default_factory=list)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the array."""
-        return self.array.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype of the array, in native byte order."""
-        return self.array.dtype
-
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write the box at ``origins[i]`` to ``out[i]``, and record origins and extent."""
-        self.reads.append(origins.tolist())
-        self.extents.append(extent)
-        out[...] = boxes_of(self.array, origins, extent)
-
-    def storage(self) -> Storage:
-        """Return a storage with the chunks of this source."""
-        chunks = self.chunks
-        if isinstance(chunks, int):
-            chunks = (chunks, *self.shape[1:]) if chunks > 1 else None
-        return Storage("array that records what is read", chunks=chunks)
-
-    def forget(self) -> None:
-        """Clear the record."""
-        self.reads.clear()
-        self.extents.clear()
-
-    @property
-    def rows(self) -> list[list[int]]:
-        """Positions along axis 0 of each read."""
-        return [
-            [
-                origin[0] + number * extent.strides[0]
-                for origin in origins
-                for number in range(extent.lengths[0])
-            ]
-            for origins, extent in zip(self.reads, self.extents, strict=True)
-        ]
 
 
 @contextmanager

@@ -221,7 +221,6 @@ LAYOUTS: dict[str, Callable[[Path, str], Layout]] = {
     "npy-big-endian": npy("C", ">f4"),
     "npy-fortran-big-endian": npy("F", ">f8"),
     "npz-stored": npz(np.savez),
-    "npz-compressed": npz(np.savez_compressed),
     "raw": raw,
     "npy-several": several_npy,
     "hdf5-contiguous": hdf5(),

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from counting import counted
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata import choice
 from oocdata.datasets.dataset import Dataset
 from oocdata.memory import DEFAULT_MEMORY, set_memory
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 Stored = tuple[ooc.View, Counter[tuple[int, ...]]]
 

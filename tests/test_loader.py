@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from counting import counted
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
@@ -25,7 +26,7 @@ from oocdata.errors import ArgumentError, EmptyError, PositionError
 from oocdata.frontends.batching import stack_batches
 from oocdata.memory import DEFAULT_MEMORY, set_memory
 from oocdata.runs import Run
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 
 def elements(batches: Iterator[Any]) -> np.ndarray:

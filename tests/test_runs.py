@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.datasets.view import View
@@ -20,7 +21,6 @@ from oocdata.engines.buffers import ALIGNMENT
 from oocdata.formats.hdf5.filtered import FilteredChunks
 from oocdata.memory import DEFAULT_MEMORY, batch_share, set_memory
 from oocdata.runs import Pass, Run, plan_ahead, steps_together
-from oocdata.testing import RecordingSource
 
 counts = st.integers(1, 40)
 

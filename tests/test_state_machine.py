@@ -304,7 +304,7 @@ class Chains(RuleBasedStateMachine):
 
     @rule(
         target=datasets, pair=datasets, data=st.data(),
-        how=st.sampled_from(["_rows", "_rows", "_shard", "_pickled"]),
+        how=st.sampled_from(["_rows", "_rows", "_pickled"]),
     )  # fmt: skip
     def select(self, pair: Pair, how: str, data: st.DataObject) -> Any:
         return getattr(self, how)(pair, data)
@@ -453,20 +453,6 @@ class Chains(RuleBasedStateMachine):
             return self._made(dataset, models.mapped(pair.model, as_with_noise))
         dataset = pair.dataset.map(doubled, batched=batched)
         return self._made(dataset, models.mapped(pair.model, as_doubled))
-
-    def _shard(self, pair: Pair, data: st.DataObject) -> Any:
-        number = data.draw(st.integers(1, 4), label="shards")
-        if len(pair.model) < number:
-            with pytest.raises(EmptyError):
-                pair.dataset.shard(number, 0)
-            return multiple()
-        shards = [pair.dataset.shard(number, index) for index in range(number)]
-        assert max(map(len, shards)) - min(map(len, shards)) <= 1
-        ends = list(itertools.accumulate(map(len, shards)))
-        assert ends[-1] == len(pair.model)
-        index = data.draw(st.integers(0, number - 1))
-        positions = np.arange(ends[index] - len(shards[index]), ends[index])
-        return self._made(shards[index], pair.model.select(positions))
 
     @rule(target=datasets, pair=datasets, data=st.data())
     def split(self, pair: Pair, data: st.DataObject) -> Any:

@@ -57,7 +57,7 @@ def _chunks(target: str) -> Any:
     seen = (ooc.stack([ooc.open(target, name) for name in _CAMERAS], axis=0),)
     seen += (ooc.open(target, "observations/qpos"),)
     actions = (ooc.open(target, "action"), 100)
-    return ooc.windows(*seen, actions, episodes="files", pad=True, mask=False)
+    return ooc.windows(*seen, actions, episodes="parts", pad=True, mask=False)
 
 
 def _chunk(opened: Opener, target: str, episode: int, step: int) -> Arrays:

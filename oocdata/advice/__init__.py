@@ -67,7 +67,7 @@ class Measured:
 
     # By order ("sequential", "full shuffle", "block shuffle") and batch size: a rate per round.
     rates: Mapping[str, Mapping[int, Sequence[float]]] = field(default_factory=dict)
-    # Highest rates that "memory", "decoder" and "disk" allow.
+    # Highest rates that "decoder" and "disk" allow.
     limits: Mapping[str, float] = field(default_factory=dict)
     map_share: float = 0.0  # share of a batch's time that is spent in functions given to `map`
     without_workers: float = 0.0  # the rate without worker processes, if it is higher; else 0
@@ -271,7 +271,7 @@ def _of_limits(reading: Reading, measured: Measured) -> Iterator[Advice]:
     limits, codec = measured.limits, reading.storage.codec
     decoder, disk = limits.get("decoder", inf), limits.get("disk", inf)
     best = max(measured.best("sequential"), measured.best("block shuffle"))
-    if codec != "none" and best >= _CLOSE * decoder and limits["memory"] >= 2 * decoder:
+    if codec != "none" and best >= _CLOSE * decoder:
         yield Advice(
             "codec",
             f"Decoding ({codec}) is the limit: {min(best / decoder, 1):.0%} of what it allows is "
@@ -279,7 +279,7 @@ def _of_limits(reading: Reading, measured: Measured) -> Iterator[Advice]:
             reading.convert(codec="blosc-lz4" if "Zarr" in reading.storage.format else "lz4"),
         )
     share = measured.best("sequential") / disk  # above 1 if bytes came from the page cache
-    if disk <= min(limits.get("memory", inf), decoder) and _CLOSE <= share <= 1:
+    if disk <= decoder and _CLOSE <= share <= 1:
         text = (
             f"The disk is the limit: sequential uses {share:.0%} of what it gives. A faster disk "
         )

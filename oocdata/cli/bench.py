@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from oocdata.cli.command import command
-from oocdata.cli.options import Json, Quiet, flag, numbers, option, print_result
+from oocdata.cli.command import command, print_result
+from oocdata.cli.options import Json, Quiet, flag, numbers, option
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -37,8 +37,8 @@ def bench(
     """Measure how fast a file can be read, and suggest changes.
 
     Reads the file in sequence, fully shuffled and shuffled by blocks, in several batch sizes, in
-    interleaved rounds. Also measures the limits: its decoder alone, copying in memory, and with
-    --cold the disk. Then suggests changes, based on the figures.
+    interleaved rounds. Also measures the limits: its decoder alone, and with --cold the disk. Then
+    suggests changes, based on the figures.
 
     Takes about 15 seconds, however large the file, and writes nothing. Memory is bounded; the
     output states the bound.

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from oocdata.cli.command import command
-from oocdata.cli.options import Json, flag, nbytes_of, option, print_result
+from oocdata.cli.command import command, print_result
+from oocdata.cli.options import Json, flag, nbytes_of, option
 
 __all__ = ["cache"]
 
@@ -21,9 +21,6 @@ def cache(
     limit: Annotated[
         Any, option("SIZE", "Most disk space for objects, e.g. 100G.", parser=nbytes_of)
     ] = None,
-    show: Annotated[
-        int, option("N", "How many objects, and datasets, to list.", "--show", "-n", min=0)
-    ] = 20,
     json: Json = False,
 ) -> None:
     """Show a cache folder, clear it, or set its limit.
@@ -47,6 +44,6 @@ def cache(
     from oocdata.tools.cache import cache as inspect_cache
 
     contents = inspect_cache(folder, clear=clear, limit=limit)
-    print_result(contents if json else contents.text(show), json)
+    print_result(contents, json)
     if contents.in_use:
         raise typer.Exit(3)

@@ -6,19 +6,16 @@ from typing import Annotated
 
 import typer
 
-from oocdata.cli.command import command, with_option_names
-from oocdata.cli.options import Json, Overwrite, Quiet, flag, option, print_result
+from oocdata.cli.command import command, print_result
+from oocdata.cli.options import Json, Overwrite, Quiet, flag, option
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
 __all__ = ["check"]
 
-_VERBOSE = "Name healthy datasets too; show the traceback of an error."
-
 
 @command
 def check(
-    context: typer.Context,
     array: Opening,
     write_manifest: Annotated[
         bool, flag("--write-manifest", "Write checksums to FILE.manifest.")
@@ -31,12 +28,8 @@ def check(
     ] = None,
     overwrite: Overwrite = False,
     allow: Annotated[str, option("KINDS", "Findings to accept, e.g. nan,unwritten.")] = "",
-    show: Annotated[
-        int, option("N", "Most runs of rows, or files, to name.", "--show", "-n", min=1)
-    ] = 10,
     json: Json = False,
     quiet: Quiet = False,
-    verbose: Annotated[bool, flag("--verbose", _VERBOSE, "-v")] = False,
 ) -> None:
     """Read everything once, and report damaged rows.
 
@@ -44,7 +37,7 @@ def check(
     unwritten, nan or inf; with a manifest also rows of which any bit has changed
     since it was written. Unchecked data is reported, but is no finding. Without
     a dataset's name, all datasets are read. Several files are checked one by
-    one; healthy ones are only counted, unless -v is given.
+    one; many healthy ones are only counted.
 
     Exit code 3: found something that --allow does not name.
 
@@ -78,8 +71,7 @@ def check(
         overwrite=overwrite,
         progress=not quiet,
     )
-    text = with_option_names(health.text(show=show, every=verbose), context)
-    print_result(health if json else text, json)
+    print_result(health, json)
     if not (health.datasets or health.findings):
         typer.echo("oocdata: there is no dataset in the file.", err=True)
         raise typer.Exit(1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import json
 import re
 import shutil
 import signal
@@ -16,6 +17,7 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from functools import wraps
 from typing import Annotated, Any, get_type_hints
 
@@ -29,9 +31,12 @@ from oocdata.errors import (
     PositionError,
     SeveralDatasetsError,
 )
-from oocdata.tools.report import wrapped
+from oocdata.tools.report import plain, wrapped
 
-__all__ = ["OPTION_NAMES", "command", "errors", "with_option_names"]
+__all__ = ["CONTEXT", "OPTION_NAMES", "command", "errors", "print_result"]
+
+CONTEXT: ContextVar[typer.Context] = ContextVar("context")
+"""Typer's context of the command that is running."""
 
 _BY_NAME = inspect.Parameter.KEYWORD_ONLY  # so parameters with defaults may precede others
 _Verbose = Annotated[bool, flag("--verbose", "Show the traceback of an error.", "-v")]
@@ -41,16 +46,14 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
     """Return a function for Typer with the option ``--verbose``, which reports errors by `errors`.
 
     If the function takes `array` as its first argument, the command has all options of
-    `oocdata.cli.options.opening_of`, and the function gets the `Opening` made of them. The function
-    gets `verbose` and `context` only if it takes them.
+    `oocdata.cli.options.opening_of`, and the function gets the `Opening` made of them.
     """
     own = _parameters(function)
     shared = _parameters(opening_of) if "array" in own else {}
     first = {"files": own.pop("files", shared.pop("files"))} if shared else {}
     verbose = inspect.Parameter("verbose", _BY_NAME, default=False, annotation=_Verbose)
     context = inspect.Parameter("context", _BY_NAME, annotation=typer.Context)
-    parameters = {"context": context, **first, **own, **shared}
-    parameters["verbose"] = own.get("verbose", verbose)
+    parameters = {"context": context, **first, **own, **shared, "verbose": verbose}
     parameters.pop("array", None)
 
     @wraps(function)
@@ -59,8 +62,9 @@ def command(function: Callable[..., None]) -> Callable[..., None]:
             with suppress(OSError):  # a pipe may not be seekable
                 # Print question marks for characters that the encoding lacks.
                 sys.stdout.reconfigure(errors="replace")
-        context = values["context"] if "context" in own else values.pop("context")
-        with errors(context, values["verbose"] if "verbose" in own else values.pop("verbose")):
+        context = values.pop("context")
+        CONTEXT.set(context)
+        with errors(context, values.pop("verbose")):
             if "array" in own:
                 values["array"] = opening_of(
                     **{name: values.pop(name) for name in _OPENING_OPTIONS}
@@ -113,6 +117,14 @@ def with_option_names(text: str, context: typer.Context) -> str:
         return options[name] if match[1] or value == "True" else f"{options[name]} {value}"
 
     return _ARGUMENT.sub(as_option, re.sub(r"ooc\.open\(…, (\w+=\w+)\)", r"\1", text))
+
+
+def print_result(result: Any, as_json: bool, **more: object) -> None:
+    """Print the result of a command, as text or as one JSON object with the members `more`."""
+    if as_json:
+        typer.echo(json.dumps({**more, **plain(result)}, indent=2))
+    else:
+        typer.echo(with_option_names(str(result), CONTEXT.get()))
 
 
 @contextmanager

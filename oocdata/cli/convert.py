@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from oocdata.cli.command import OPTION_NAMES, command
+from oocdata.cli.command import CONTEXT, OPTION_NAMES, command, print_result
 from oocdata.cli.options import (
     FILES,
     Json,
@@ -18,11 +18,10 @@ from oocdata.cli.options import (
     nbytes_of,
     numbers,
     option,
-    print_result,
     rows_of,
     split_key,
 )
-from oocdata.errors import ArgumentError
+from oocdata.errors import ArgumentError, DamagedChunkError
 from oocdata.tools.opening import Opening
 
 __all__ = ["convert"]
@@ -41,20 +40,12 @@ _TO_DTYPE = "The dtype to write; numbers that don't fit are refused."
 
 @command
 def convert(
-    context: typer.Context,
     array: Opening,
     destination: Annotated[str, typer.Argument(metavar="DST", help=_DST)],
     files: Annotated[list[str] | None, typer.Argument(metavar="FILE", help=FILES)] = None,
-    to_key: Annotated[
-        str | None, option("NAME", "The array's name in DST (HDF5, Zarr group).")
-    ] = None,
     chunks: Annotated[Any, option("N[,N,...]", _CHUNKS, parser=_LENGTHS)] = None,
     shards: Annotated[Any, option("N[,N,...]", _SHARDS, parser=_FILES)] = None,
     codec: Annotated[str | None, option("NAME[:LEVEL]", _CODEC)] = None,
-    shuffle: Annotated[
-        Literal["byte", "bit", "none"] | None,
-        option("byte|bit|none", "Shuffle bytes or bits before compression."),
-    ] = None,
     to_dtype: Annotated[str | None, option("DTYPE", _TO_DTYPE, parser=dtype_of)] = None,
     rows: Annotated[
         Any, option("A:B", "Only these rows, as a slice in Python.", parser=rows_of)
@@ -95,25 +86,23 @@ def convert(
             f"`destination` must be given behind `files`; got {destination!r} alone."
         )
     path, name = split_key(destination)
-    if name is not None and to_key not in (None, name):
-        raise ArgumentError(f"`to_key` must be one name; got {to_key!r} and {name!r}.")
     view = array.view()
     if rows is not None:
         view = view[rows]
         if not len(view):
             raise ArgumentError(f"`rows` must hold a row of the {len(array.view())} there are.")
     if to_dtype is not None:
-        context.meta[OPTION_NAMES] = {"dtype": "--to-dtype"}  # --dtype is the dtype of raw binary
+        meta = CONTEXT.get().meta
+        meta[OPTION_NAMES] = {"dtype": "--to-dtype"}  # --dtype is the dtype of raw binary
         view = view.astype(to_dtype)
-        del context.meta[OPTION_NAMES]
+        del meta[OPTION_NAMES]
     plan = plan_of(
         view,
         path,
-        to_key=to_key or name,
+        to_key=name,
         chunks=chunks,
         shards=shards,
         codec=codec,
-        shuffle=shuffle,
         memory=memory,
         verify=verify,
         overwrite=overwrite,
@@ -128,6 +117,9 @@ def convert(
         if os.path.isdir(plan.placement.folder):
             typer.echo("oocdata: the same command continues from here.", err=True)
         raise
+    except DamagedChunkError as error:
+        if error.path != plan.placement.path:  # a chunk of the source is damaged
+            raise
+        typer.echo(f"oocdata: {error}", err=True)
+        raise typer.Exit(3) from None
     print_result(done if json else done.outcome, json)
-    if done.verified is False:
-        raise typer.Exit(3)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from oocdata.cli.command import command
-from oocdata.cli.options import Json, Output, Overwrite, flag, option, print_result, refuse_existing
+from oocdata.cli.command import command, print_result
+from oocdata.cli.options import Json, flag, option
 from oocdata.errors import ArgumentError
 from oocdata.tools.opening import Opening
 
@@ -23,11 +22,6 @@ def demo(
         typer.Argument(metavar="FILE", help="Your own array; by default data are generated."),
     ] = None,
     quick: Annotated[bool, flag("--quick", "Less data, half a minute.")] = False,
-    keep: Annotated[
-        Path | None, option("FOLDER", "Keep the generated files in this folder.")
-    ] = None,
-    output: Output = None,
-    overwrite: Overwrite = False,
     seed: Annotated[int, option("N", "Seed of data, order and model.", min=0)] = 7,
     json: Json = False,
 ) -> None:
@@ -41,25 +35,19 @@ def demo(
     \b
     Examples:
       oocdata demo
-      oocdata demo --quick --keep frames -o predictions.png
+      oocdata demo --quick
       oocdata demo sim.h5::/u
-      oocdata demo runs.npy --axis 0,1 -o run.png
+      oocdata demo runs.npy --axis 0,1
     """  # noqa: D301
     own = bool(array.target)
     if not own and array.keywords():
         raise ArgumentError("`files` must be given with options that open a file.")
-    if own and keep is not None:
-        raise ArgumentError("`keep` must be left out with `files`: no file is made from your own.")
-    refuse_existing(output, overwrite)
     from rich.console import Console
 
     from oocdata.tools.demo import Plan, demo_on_digits, demo_on_file
 
     plan = Plan.quick(seed) if quick else Plan(seed=seed)
     console = Console(stderr=json, highlight=False)
-    if own:
-        found = demo_on_file(plan, console, array, output)
-    else:
-        found = demo_on_digits(plan, console, keep, output)
+    found = demo_on_file(plan, console, array) if own else demo_on_digits(plan, console)
     if json:
         print_result(found, json)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from oocdata.cli.command import command, with_option_names
-from oocdata.cli.options import Json, print_result
+from oocdata.cli.command import command, print_result
+from oocdata.cli.options import Json
 from oocdata.tools.opening import Opening
 
 __all__ = ["info"]
 
 
 @command
-def info(context: typer.Context, array: Opening, json: Json = False) -> None:
+def info(array: Opening, json: Json = False) -> None:
     """Show the contents of a file, and how it will be read.
 
     Reads metadata only. Without a dataset's name, all datasets of the file are
@@ -32,7 +32,7 @@ def info(context: typer.Context, array: Opening, json: Json = False) -> None:
 
     found = contents(array)
     if json or found.datasets:
-        print_result(found if json else with_option_names(str(found), context), json)
+        print_result(found, json)
     if not found.datasets:
         typer.echo("oocdata: there is no dataset in the file.", err=True)
     if not found.described:

@@ -3,31 +3,23 @@
 from __future__ import annotations
 
 import glob
-import json
 import os
 import re
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
-from oocdata.formats.opening import list_datasets
 from oocdata.formats.patterns import natural_key
 from oocdata.tools.opening import Opening
-from oocdata.tools.report import plain
 
 __all__ = [
-    "FILES", "Json", "Output", "Overwrite", "Quiet", "dtype_of", "flag", "nbytes_of", "numbers",
-    "opening_of", "option", "print_result", "refuse_existing", "rows_of", "split_key",
+    "FILES", "Json", "Overwrite", "Quiet", "dtype_of", "flag", "nbytes_of", "numbers",
+    "opening_of", "option", "rows_of", "split_key",
 ]  # fmt: skip
-
-_MOST_OFFERED = 500
-"""Most datasets that are offered to a completing shell."""
 
 
 def option(
@@ -54,16 +46,6 @@ def flag(name: str, text: str, *names: str) -> Any:
 Json = Annotated[bool, flag("--json", "Print JSON.")]
 Quiet = Annotated[bool, flag("--quiet", "Show no progress.", "-q")]
 Overwrite = Annotated[bool, flag("--overwrite", "Replace an existing file.", "-f")]
-Output = Annotated[Path | None, option("FILE", "Write a picture.", "--output", "-o")]
-
-
-def refuse_existing(output: Path | None, overwrite: bool) -> None:
-    """Raise if a picture exists that may not be replaced."""
-    if output is not None and not overwrite and os.path.lexists(output.expanduser()):
-        raise ArgumentError(
-            f"`output` must not exist yet; '{output}' does. Choose another name, or allow it to be "
-            "replaced: `overwrite`."
-        )
 
 
 def numbers(
@@ -147,25 +129,6 @@ def dtype_of(text: str) -> str:
     raise typer.BadParameter(f"{text!r} is not a NumPy dtype such as float32 or '>f4'.")
 
 
-def _keys(context: typer.Context, incomplete: str) -> list[str]:
-    """Return the datasets of the file on the command line, to complete ``--key`` in a shell."""
-    # While an option lacks its value, Typer leaves the files unparsed.
-    files = context.params.get("files") or context.args
-    path = os.path.expanduser(files[0]) if files else ""
-    # A pipe might block for ever, and a URL is slow.
-    if not (os.path.isfile(path) or os.path.isdir(path)):
-        return []
-    keys: list[str] = []
-    with suppress(Exception), warnings.catch_warnings(action="ignore"):
-        keys = [key for key in list_datasets(path) if key]
-    if not incomplete.startswith("/"):
-        keys = [key.removeprefix("/") for key in keys]
-    keys = [key for key in keys if key.startswith(incomplete)][:_MOST_OFFERED]
-    if os.environ.get("_OOCDATA_COMPLETE", "").endswith("bash"):  # other shells quote themselves
-        keys = [re.sub(r"([^\w@%+=:,./-])", r"\\\1", key) for key in keys]
-    return keys
-
-
 FILES = (
     "A file, Zarr folder or URL, with its dataset as FILE::NAME. Several files, or a quoted glob, "
     "are one array, and so are the datasets of a quoted pattern: 'FILE::data/demo_*/u'."
@@ -183,7 +146,7 @@ _ABSENT = (
 
 def opening_of(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help=FILES)],
-    key: Annotated[str | None, option("NAME", _KEY, "--key", "-k", autocompletion=_keys)] = None,
+    key: Annotated[str | None, option("NAME", _KEY, "--key", "-k")] = None,
     axis: Annotated[Any, option("AXIS", _AXIS, parser=_axes)] = 0,
     dtype: Annotated[str | None, option("DTYPE", _DTYPE, parser=dtype_of)] = None,
     shape: Annotated[Any, option("N,N,...", _SHAPE, parser=numbers("1000,64,64"))] = None,
@@ -260,8 +223,3 @@ def split_key(text: str) -> tuple[str, str | None]:
     if not file or not key or "://" in key or os.path.exists(text):
         return text, None
     return file, key
-
-
-def print_result(result: Any, as_json: bool, **more: object) -> None:
-    """Print the result of a command, as text or as one JSON object with the members `more`."""
-    typer.echo(json.dumps({**more, **plain(result)}, indent=2) if as_json else str(result))

@@ -8,9 +8,10 @@ as they are read, into one `SparseBatch` or `RaggedBatch`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from itertools import zip_longest
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,12 +19,7 @@ from numpy.typing import NDArray
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, blocks_from_ids, join_blocks
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.joined_sources import JoinedSources
-from oocdata.datasets.multi_array import (
-    MultiArrayRequest,
-    join_requests,
-    multi_array_requests,
-    placeholder_if_multi_array,
-)
+from oocdata.datasets.multi_array import join_requests
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.shared_rows import StoredRows, check_direction
 from oocdata.datasets.spec import Batch, Spec, align, leaves, map_tree, spec_text
@@ -53,8 +49,6 @@ class Concat(Dataset):
 
     parts: tuple[Dataset, ...]
     chosen: Selection
-
-    _public: ClassVar[Sequence[str]] = ("lengths", "longest", "mask", "pad")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {len(self)} elements of {len(self.parts)} datasets>"
@@ -113,23 +107,14 @@ class Concat(Dataset):
         )
 
     def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
-        """Return one request per array; in a mapped dataset, the requests of each part."""
+        """Return one request per array; if parts have functions, the requests of each part."""
         shares = self._positions_by_part(positions)
         by_part = [part.requests(positions, draw) for part, _, positions in shares]
         where = [places for _, places, _ in shares]
         if not self.is_mapped:
             columns = zip(*by_part, strict=True)
             return tuple(join_requests(requests, where, self._sources) for requests in columns)
-        composed = [
-            multi_array_requests(part, requests, self.spec)
-            for (part, _, _), requests in zip(shares, by_part, strict=True)
-        ]
-        columns = zip(*composed, strict=True)
-        joined = [join_requests(requests, where, self._sources) for requests in columns]
-        return (
-            *joined,
-            *[placeholder_if_multi_array(request) for requests in by_part for request in requests],
-        )
+        return tuple(request for requests in by_part for request in requests)
 
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
@@ -138,16 +123,13 @@ class Concat(Dataset):
         if not self.is_mapped:
             return super().assemble(arrays, positions, draw)
 
-        def allocate(leaf: Any) -> Any:
-            dense = leaf.form == "dense"
-            return empty((len(positions), *leaf.shape), leaf.dtype) if dense else next(arrays)
-
-        batch: Batch = map_tree(allocate, self.spec)
+        batch: Batch = map_tree(
+            lambda leaf: empty((len(positions), *leaf.shape), leaf.dtype), self.spec
+        )
         for part, places, numbers in self._positions_by_part(positions):
             part_batch = align(part.assemble(arrays, numbers, draw.of(places)), self.spec)
-            for array, out, leaf in zip(*map(leaves, (part_batch, batch, self.spec)), strict=True):
-                if leaf.form == "dense":
-                    out[places] = array
+            for array, out in zip(leaves(part_batch), leaves(batch), strict=True):
+                out[places] = array
         return batch
 
     def array_bytes(self, elements: int) -> list[int]:
@@ -174,59 +156,6 @@ class Concat(Dataset):
         """Return the length of each element; see `Dataset.row_lengths`."""
         each = [lengths for part in self.parts if (lengths := part.row_lengths()) is not None]
         return np.concatenate(each)[np.asarray(self.chosen, np.int64)] if each else None
-
-    # Ragged rows ---------------------------------------------------------------------------------
-
-    def pad(
-        self, to: int | Sequence[int] | None = None, *, value: float = 0, cut: bool = False
-    ) -> Self:
-        """Pad ragged rows at their ends to one length; see `oocdata.Ragged.pad`.
-
-        The default is the length of the longest row of all parts. Pad before zipping.
-
-        Raises
-        ------
-        oocdata.errors.ArgumentError
-            If the rows are not ragged, a row is longer, or the dtype can't represent the value.
-
-        Examples
-        --------
-        >>> import oocdata as ooc
-        >>> one, other = ooc.ragged([1, 2, 3], lengths=[1, 2]), ooc.ragged([4, 5, 6], lengths=[3])
-        >>> ooc.concat([one, other]).pad(value=-1).take([0, 2, 1]).tolist()
-        [[1, -1, -1], [4, 5, 6], [2, 3, -1]]
-        """
-        length = self.longest if to is None else to
-        return self._map_parts(lambda rows: rows.pad(length, value=value, cut=cut))
-
-    def mask(self, to: int | Sequence[int] | None = None, *, cut: bool = False) -> Self:
-        """Return the mask of values in the rows of `pad`, bool, shape ``(to,)`` per row."""
-        length = self.longest if to is None else to
-        return self._map_parts(lambda rows: rows.mask(length, cut=cut))
-
-    @property
-    def lengths(self) -> Self:
-        """Lengths of ragged rows, int64."""
-        return self._map_parts(lambda rows: rows.lengths)
-
-    @property
-    def longest(self) -> int:
-        """Length of the longest ragged row."""
-        return max(int(rows.longest) for rows in self._ragged())
-
-    def _map_parts(self, function: Callable[[Any], Dataset]) -> Self:
-        """Return the same selection of the results of a function of each part."""
-        return replace(self, parts=tuple(map(function, self._ragged())))
-
-    def _ragged(self) -> tuple[Any, ...]:
-        """Return the parts, or raise ArgumentError if their elements are not ragged rows."""
-        if getattr(self.spec, "form", None) != "ragged":
-            raise ArgumentError(
-                "rows must be ragged, and not yet zipped with others, to be padded or to have "
-                f"lengths; got {spec_text(self.spec)}. Pad first: "
-                "ooc.zip(ooc.concat([one, other]).pad(40), labels)."
-            )
-        return self.parts
 
     def _as_sparse(self) -> Dataset | None:
         parts = [sparse for part in self.parts if (sparse := part._as_sparse()) is not None]
@@ -370,16 +299,16 @@ def checked_parts(caller: str, datasets: Sequence[Dataset]) -> tuple[Dataset, ..
             raise ArgumentError(
                 f"`{caller}` must get datasets with equal specs; dataset 0 has "
                 f"{spec_text(parts[0].spec)}, dataset {number} has "
-                f"{spec_text(part.spec)}. {_conversion_hint(parts[0], part)}"
+                f"{spec_text(part.spec)}. `.astype`, cuts, `.pad` of ragged rows and `.sparse()` "
+                "make specs equal; opened as one array, files have texts of one length."
             )
-        unequal = sum(leaf.form != "dense" for leaf in leaves(part.spec))
-        requests = part.requests(np.zeros(0, np.int64), Draw())
-        if unequal > sum(isinstance(request, MultiArrayRequest) for request in requests):
-            raise ArgumentError(
-                f"`{caller}` must get rows of unequal length as they are stored; `parse` makes "
-                f"those of dataset {number}. Make arrays of them by parse(…, pad=40), or open all "
-                "files as one array, and parse its records."
-            )
+    whole = Concat(parts, range(0))
+    if whole.is_mapped and whole.is_multi_array:
+        raise ArgumentError(
+            f"`{caller}` must get sparse and ragged rows as they are stored, without functions and "
+            f"in one order of names; got {parts!r}. Put them together by themselves, and zip: "
+            f"ooc.zip(ooc.{caller}(rows), ooc.{caller}(labels)); or make arrays, parse(…, pad=40)."
+        )
     _check_same_meaning(caller, parts)
     return parts
 
@@ -389,27 +318,21 @@ def _check_same_meaning(caller: str, parts: Sequence[Dataset]) -> None:
 
     Results of functions, and arrays of which nothing is known, are taken as they are.
     """
-    first: dict[int, tuple[int, str]] = {}
-    """Of each array of an element, the first dataset with a known meaning, and the meaning."""
-    arrays: dict[int, list[Storage]] = {}
     order = spec_text(parts[0].spec)
-    for number, part in enumerate(parts):
-        if part.is_mapped or spec_text(part.spec) != order:
-            continue
-        for at, storage in enumerate(_storages(part)):
-            arrays.setdefault(at, []).append(storage)
-            meaning, hint = _meaning(storage)
-            known, expected = first.setdefault(at, (number, meaning)) if meaning else (0, "")
-            if meaning != expected:
-                raise ArgumentError(
-                    f"`{caller}` must get datasets whose numbers mean the same, because they are "
-                    f"delivered as stored; dataset {known} has {expected}, dataset {number} has "
-                    f"{meaning}. {hint}"
-                )
-    for difference in filter(None, map(different_columns, arrays.values())):
-        raise ArgumentError(
-            f"`{caller}` must get datasets with the same columns in one order; {difference}"
-        )
+    known = [part for part in parts if not part.is_mapped and spec_text(part.spec) == order]
+    for each in zip_longest(*map(_storages, known)):
+        storages = [storage for storage in each if storage is not None]
+        meanings = list(dict.fromkeys(filter(None, map(_meaning, storages))))
+        if len(meanings) > 1:
+            raise ArgumentError(
+                f"`{caller}` must get datasets whose numbers mean the same, because they are "
+                f"delivered as stored; one has {meanings[0]}, another {meanings[1]}. Open packed "
+                "numbers with decode=True; map codes and dates to common ones by .map."
+            )
+        if difference := different_columns(storages):
+            raise ArgumentError(
+                f"`{caller}` must get datasets with the same columns in one order; {difference}"
+            )
 
 
 def _storages(dataset: Dataset) -> list[Storage]:
@@ -423,32 +346,11 @@ def _storages(dataset: Dataset) -> list[Storage]:
     return [replace(dataset.storage, columns=names_of_columns([dataset]))]  # if stacked, one array
 
 
-def _meaning(storage: Storage) -> tuple[str, str]:
-    """Return what stored numbers stand for, and how to bring others to that; empty if unknown."""
+def _meaning(storage: Storage) -> str:
+    """Return what stored numbers stand for, empty if unknown."""
     if storage.categorical:
-        names = storage.annotations().attributes.get("categories")
-        return f"the categories {names}", "Map the codes of one to those of the other by .map."
-    if storage.unit:
-        return storage.unit, "Bring the dates to one unit."
-    return storage.packed, "Open them with decode=True."
-
-
-def _conversion_hint(one: Dataset, other: Dataset) -> str:
-    """Return a hint how to make the elements of two datasets equal in form."""
-    forms = {leaf.form for part in (one, other) for leaf in leaves(part.spec)}
-    if forms == {"ragged"}:
-        return "`.astype` makes the dtypes of ragged rows alike; `.pad` makes dense rows of them."
-    if "ragged" in forms:
-        return "`.pad` makes dense rows of ragged ones."
-    if "padded" in forms:
-        return "Give each `.pad` the same lengths and value, because a batch has one length."
-    if forms == {"sparse"}:
-        return "Use `.astype`, or cut the rows."
-    if "sparse" in forms:
-        return "`.sparse()` makes rows of a sparse matrix sparse: call it on all, or on none."
-    if any(leaf.dtype.kind in "SU" for leaf in leaves(one.spec)):
-        return "Open the files as one array, which gives texts one length; or use `.map`."
-    return "Use `.astype`, cut the rows, or `.map` to make them alike."
+        return f"the categories {storage.annotations().attributes.get('categories')}"
+    return storage.unit or storage.packed
 
 
 def _within(chosen: Selection, start: int, stop: int) -> Selection:

@@ -116,21 +116,10 @@ class Described:
 @without_methods(
     {
         "batch": "; oocdata's own is .batches(size)",
-        "concatenate": "; oocdata's own is oocdata.concat([first, second])",
-        "explain": "; write .batches(size).explain()",
-        "interleave": "; oocdata's own is .batches(size, "
-        "shuffle=oocdata.Interleave(view.parts.lengths))",
-        "pad": "; oocdata's own is Ragged.pad, for rows of unequal length: pad first, once; then "
-        "zip or map them",
-        "padded_batch": "; oocdata's own is Ragged.pad, for rows of unequal length; then "
-        ".batches(size)",
         "prefetch": "; oocdata's own is .batches(size).to_tf(prefetch=…)",
-        "profile": "; write .batches(size).profile(…)",
         "repeat": "; oocdata's own is .batches(size).to_tf(epochs=…); iterating again is the next "
         "epoch",
         "shuffle": "; oocdata's own is .batches(size, shuffle=True)",
-        "skip": "; oocdata's own is a slice, dataset[10:]",
-        "to_keras": "; write .batches(size).to_keras()",
         "to_tf": "; write .batches(size).to_tf()",
         "windows": "; oocdata's own is View.windows: make windows of Views first, once; then zip, "
         "map, mix or concat them",
@@ -146,7 +135,7 @@ class Dataset(Described, Splitting, ABC):
 
     _public: ClassVar[Sequence[str]] = (
         "batches", "cache", "describe", "enumerate", "filter", "folds", "map", "patches",
-        "sample_shape", "shard", "sparse", "spec", "split", "split_at", "take",
+        "sample_shape", "sparse", "spec", "split", "split_at", "take",
     )  # fmt: skip
     __dir__ = public_names
 
@@ -352,30 +341,20 @@ class Dataset(Described, Splitting, ABC):
         array([0, 2])
         """
         if isinstance(mask, Dataset):
-            if mask.spec != ArraySpec((), np.dtype(np.bool_)):
-                raise ArgumentError(
-                    f"`mask` must be a View of one bool for each element; got {mask!r}. A View of "
-                    "numbers is compared in memory: .filter(np.asarray(view) == 3)."
-                )
-            count, places = len(mask), nonzero_positions("mask", mask)
-        elif callable(mask):
-            raise ArgumentError(
-                f"`mask` must be one bool for each element; got a function, {mask!r}. Compute the "
-                "mask first: .filter(np.asarray(labels) == 3)."
-            )
+            kind, count = f"{mask.spec}", len(mask)
+            is_mask = mask.spec == ArraySpec((), np.dtype(np.bool_))
         else:
-            flags = as_array("mask", mask)
-            if flags.ndim != 1 or flags.dtype != np.bool_:
-                raise ArgumentError(
-                    f"`mask` must be one bool for each element; got {flags.dtype} of shape "
-                    f"{flags.shape}. Positions are chosen by dataset[positions]."
-                )
-            count, places = len(flags), np.flatnonzero(flags)
-        if count != len(self):
+            mask = as_array("mask", mask)
+            kind, count = f"{mask.dtype} of shape {mask.shape}", mask.size
+            is_mask = mask.ndim == 1 and mask.dtype == np.bool_
+        if not is_mask or count != len(self):
             raise ArgumentError(
-                f"`mask` must have one bool for each of the {len(self)} elements; got {count}."
+                f"`mask` must be one bool for each of the {len(self)} elements; got {kind}, "
+                f"{count} in all. Numbers are compared first: .filter(np.asarray(labels) == 3)."
             )
-        return self._select(as_range(places))
+        if isinstance(mask, Dataset):
+            return self._select(as_range(nonzero_positions("mask", mask)))
+        return self._select(as_range(np.flatnonzero(mask)))
 
     def enumerate(self) -> Zip:
         """Return pairs ``(position, element)``, with int64 positions in this dataset.

@@ -42,36 +42,23 @@ class Runs(Described):
 
 
 def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
-    """Return episodes as runs, from lengths or from an id for each row."""
+    """Return episodes as runs, from their lengths."""
     if episodes is None:
         return Runs(np.array([rows], np.int64))
     array = as_array("episodes", episodes)
     array = array if array.size else np.zeros(0, np.int64)
     if array.ndim != 1 or array.dtype.kind not in "iu":
         raise ArgumentError(
-            "`episodes` must be integers in one dimension, lengths or an id for each row; got "
-            f"{array.dtype} of shape {array.shape}."
+            f"`episodes` must be integers in one dimension; got {array.dtype} of shape "
+            f"{array.shape}."
         )
-    values = array.astype(np.int64)
-    if len(values) == rows > 1 and (values == 1).all():
+    lengths = array.astype(np.int64)
+    if lengths.sum() != rows or (lengths < 1).any() or (lengths > rows).any():
         raise ArgumentError(
-            f"`episodes` must not be {rows} times 1, which may be lengths or one id for all. Give "
-            "each row an id of its own, or None for one episode."
+            f"`episodes` must be lengths that sum to the {rows} rows; got {len(lengths)} numbers "
+            f"with a sum of {int(lengths.sum())}."
         )
-    if rows == 0 or len(values) != rows:
-        if values.sum() != rows or (values < 1).any() or (values > rows).any():
-            raise ArgumentError(
-                f"`episodes` must be lengths that sum to the {rows} rows, or {rows} ids; got "
-                f"{len(values)} numbers with a sum of {int(values.sum())}."
-            )
-        return Runs(values)
-    runs = _runs_of_ids(values)
-    if len(np.unique(values[runs.starts])) != len(runs.starts):
-        raise ArgumentError(
-            "`episodes` must keep the rows of an episode side by side; an id comes back after "
-            "another one. Give every stretch its own id."
-        )
-    return runs
+    return Runs(lengths)
 
 
 def _runs_of_ids(ids: NDArray[np.int64]) -> Runs:

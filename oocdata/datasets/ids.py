@@ -111,11 +111,8 @@ def as_weights(weights: ArrayLike | Dataset, count: int) -> NDArray[np.float64]:
             f"`weights` must be finite and not negative; got {array[bad[0]]} for element {bad[0]}, "
             f"and {len(bad) - 1} more like it. Give 0 to what should never be drawn."
         )
-    if not array.any():
-        raise ArgumentError("`weights` must not all be 0: nothing could be drawn.")
-    if array.max() > np.finfo(np.float64).max / count:
+    if not 0 < array.max() <= np.finfo(np.float64).max / count:
         raise ArgumentError(
-            f"`weights` must have a sum below 2**1024; the largest of {count} is {array.max()}. "
-            "Their ratios count alone: divide them by the largest."
+            f"`weights` must not all be 0, and have a finite sum; the largest is {array.max()}."
         )
     return array

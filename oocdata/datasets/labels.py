@@ -13,7 +13,6 @@ from oocdata.datasets.view import View
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Annotations, Storage
 from oocdata.errors import ArgumentError
-from oocdata.index import as_count
 
 __all__ = ["FolderLabels", "folder_labels"]
 
@@ -28,16 +27,13 @@ class FolderLabels(MemoryArray):
         All rows of some files, along axis 0.
     categories : tuple of str
         Names of the folders, in the order of their numbers.
-    level : int
-        1 for the folder that contains the file, 2 for the folder above, …
     """
 
     view: View
     categories: tuple[str, ...]
-    level: int
 
     def __post_init__(self) -> None:
-        names = _folders(self.view, self.level)
+        names = _folders(self.view)
         unknown = sorted({name for name in names if name not in self.categories})
         if unknown:
             raise ArgumentError(
@@ -58,7 +54,7 @@ class FolderLabels(MemoryArray):
         super().__init__(numbers[self.view.parts.numbers], storage)
 
 
-def folder_labels(view: View, *, categories: Sequence[str] | None = None, level: int = 1) -> View:
+def folder_labels(view: View, *, categories: Sequence[str] | None = None) -> View:
     """Return labels of a view's rows: the number of the folder that contains the row's file.
 
     Parameters
@@ -68,9 +64,6 @@ def folder_labels(view: View, *, categories: Sequence[str] | None = None, level:
     categories : sequence of str, optional
         Names of the folders, in the order of their numbers, e.g. ``.categories`` of the labels of a
         training set. By default all folders of the files, sorted, as in Keras.
-    level : int
-        1 for the folder that contains the file; 2 for the folder above, e.g. "cat" in
-        ``train/cat/images/7.jpg``.
 
     Returns
     -------
@@ -97,25 +90,18 @@ def folder_labels(view: View, *, categories: Sequence[str] | None = None, level:
         raise ArgumentError(
             f"`view` must be a View of files, with axis 0 as its sample axis; got {view!r}."
         )
-    level = as_count("level", level)
     whole = View.of(view.source)
-    names = sorted(set(_folders(whole, level)))
+    names = sorted(set(_folders(whole)))
     chosen = names if categories is None else [str(name) for name in categories]
     if len(set(chosen)) < len(chosen):
         raise ArgumentError(f"`categories` must name each folder once; got {chosen}.")
-    labels = View.of(FolderLabels(whole, tuple(chosen), level))
+    labels = View.of(FolderLabels(whole, tuple(chosen)))
     return replace(labels, cuts=view.cuts[:1], rows=view.rows)
 
 
-def _folders(view: View, level: int) -> list[str]:
+def _folders(view: View) -> list[str]:
     """Return the name of the folder of each part."""
-    folders = []
-    for path, _ in view.parts.where:
-        steps = os.path.abspath(path).split(os.sep) if path else []
-        if len(steps) < level + 2:
-            raise ArgumentError(
-                f"`view` must be of files that lie in {level} folders or more; got "
-                f"{path or 'an array in memory'}."
-            )
-        folders.append(steps[-1 - level])
-    return folders
+    paths = [path or "" for path, _ in view.parts.where]
+    if not all(paths):
+        raise ArgumentError("`view` must be of files; got an array in memory.")
+    return [os.path.basename(os.path.dirname(os.path.abspath(path))) for path in paths]

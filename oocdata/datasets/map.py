@@ -135,12 +135,6 @@ class Map(Dataset):
             return self._stack(elements)
         result: Batch = map_tree(as_leaf, self._call(batch, draw.rng if self.rng else None))
         for array in leaves(result):
-            if array.ndim == 0 and array.dtype.kind not in "biufc":
-                raise MapError(
-                    "a mapped function must return arrays of numbers or bytes, in tuples and "
-                    f"dicts; {self._name} returned {array.dtype} of shape {array.shape}. Make an "
-                    "array of a list: np.array(rows)."
-                )
             if array.ndim == 0 or len(array) != length:
                 raise MapError(
                     f"a mapped function must keep the {length} elements of its batch; "
@@ -185,18 +179,10 @@ class Map(Dataset):
         if actual != self.spec:  # dicts compare equal in any order
             raise MapError(
                 f"a mapped function must return what its spec says, {spec_text(self.spec)}; "
-                f"{self._name} returned {spec_text(actual)}. {self._advice(actual)}"
+                f"{self._name} returned {spec_text(actual)}. Convert with `.astype(...)` in the "
+                "function (texts of different lengths to bytes objects), or give `spec`."
             )
         return align(result, self.spec)
-
-    def _advice(self, actual: Spec) -> str:
-        """Return a hint for a result that differs from the spec."""
-        if any(leaf.dtype.kind in "SU" for leaf in leaves(actual)):
-            return (
-                "Return text of different lengths as bytes: array.astype(object), of an array of "
-                "str np.char.encode(array).astype(object)."
-            )
-        return "Convert with `.astype(...)` in the function, or give `spec`."
 
     @property
     def _name(self) -> str:

@@ -87,10 +87,6 @@ class Mix(Concat):
         self._check_shared(lambda: [mixture._stored_rows() for mixture in mixtures])
         return mixtures
 
-    def shard(self, num_shards: int, index: int) -> Self:
-        """Return one shard of each member, mixed with the same shares; see `Dataset.shard`."""
-        return self._with_members([part.shard(num_shards, index) for part in self.parts])
-
     def patches(self, *args: Any, **options: Any) -> Any:
         """Return the mixture of the members' patches; see `Dataset.patches`."""
         return self._with_members([part.patches(*args, **options) for part in self.parts])
@@ -128,8 +124,8 @@ def mix(
     Returns
     -------
     Mix
-        Its length and positions are those of the concatenated members. ``split`` and ``shard``
-        apply to each member, and mix the parts; a `length` is divided in proportion.
+        Its length and positions are those of the concatenated members. ``split`` applies to each
+        member, and mixes the parts; a `length` is divided in proportion.
 
     Raises
     ------
@@ -175,15 +171,11 @@ def _as_integers(weights: list[Any]) -> tuple[int, ...]:
         shares = [Fraction("" if isinstance(w, str) else str(w)) for w in weights]
     except ValueError:
         shares = [Fraction(0)]
-    if min(shares) <= 0:
+    if not min(shares) > 0 or sum(shares) > MOST * min(shares):
         raise ArgumentError(
-            f"weights must be positive numbers; got {weights}. Leave out what gives nothing."
+            f"weights must be positive numbers, at least 1 / {MOST:.0e} of their sum; got "
+            f"{weights}. Leave out what gives nothing."
         )
     scale = lcm(*(share.denominator for share in shares))
     integers = [int(share * scale) for share in shares]
-    if sum(integers) > MOST * min(integers):
-        raise ArgumentError(
-            f"weights must be at least 1 / {MOST:.0e} of their sum, or a member would never give "
-            f"an element; got {weights}. Leave out what gives nothing."
-        )
     return tuple(number // gcd(*integers) for number in integers)

@@ -15,17 +15,16 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from oocdata.datasets.dataset import Dataset, Draw
+from oocdata.datasets.dataset import Draw
 from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.request import ArrayRequest, Composite, Request, of_sources
-from oocdata.datasets.spec import Spec, align, leaves, map_tree
 from oocdata.datasets.view import View
 from oocdata.engines.buffers import Read, empty_parts
 from oocdata.errors import ArgumentError
 
 __all__ = [
     "MultiArrayBatch", "MultiArrayRequest", "MultiArrayView", "aligned_length", "allocate",
-    "join_requests", "multi_array_requests", "placeholder_if_multi_array",
+    "join_requests",
 ]  # fmt: skip
 
 _ALIGNED = 64
@@ -145,12 +144,6 @@ class MultiArrayView(View):
         )
 
 
-def placeholder_if_multi_array(request: ArrayRequest) -> ArrayRequest:
-    """Return an empty request in place of one that was joined with others, else the request."""
-    is_joined = isinstance(request, MultiArrayRequest)
-    return Composite((), (0,), request.dtype) if is_joined else request
-
-
 def join_requests(
     requests: Sequence[ArrayRequest], where: Sequence[NDArray[np.int64]], sources: JoinedSources
 ) -> ArrayRequest:
@@ -166,12 +159,3 @@ def join_requests(
         for member, own in request.members  # type: ignore[attr-defined]  # as the first
     ]
     return replace(first, members=tuple(members), shape=shape)
-
-
-def multi_array_requests(
-    part: Dataset, requests: Sequence[ArrayRequest], spec: Spec
-) -> list[MultiArrayRequest]:
-    """Return the requests of a part for arrays that are not dense, in the order of a spec."""
-    composed = (request for request in requests if isinstance(request, MultiArrayRequest))
-    tree = map_tree(lambda leaf: None if leaf.form == "dense" else next(composed), part.spec)
-    return [request for request in leaves(align(tree, spec)) if request is not None]

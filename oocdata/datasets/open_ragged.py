@@ -87,14 +87,7 @@ def ragged(
 def _open_whole(name: str, target: Any) -> View:
     """Open an argument; raise ArgumentError for a selection, because offsets refer to all rows."""
     if isinstance(target, list | tuple) and not any(isinstance(part, str) for part in target):
-        try:
-            target = np.asarray(target)
-        except ValueError as error:  # rows, or Views, of unequal length
-            raise ArgumentError(
-                f"`{name}` must be one array; got a {type(target).__name__} of arrays of unequal "
-                "length. Put rows end to end: np.concatenate(rows), with lengths=[len(row) for row "
-                "in rows]."
-            ) from error
+        target = as_array(name, target)
     view = open_view(target)
     whole = View.of(view.source)
     if (view.axes, view.cuts, view.order) != (whole.axes, whole.cuts, whole.order) or (

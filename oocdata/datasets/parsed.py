@@ -3,51 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.map import Map
+from oocdata.datasets.ragged import RaggedBatch
 from oocdata.datasets.request import of_sources
-from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, spec_text
+from oocdata.datasets.spec import Batch, Spec, leaves, spec_text
 from oocdata.engines.byte_rows import OBJECT_BYTES
 from oocdata.errors import MapError, location_text
 
-__all__ = ["Parsed", "Parser"]
+__all__ = ["Parsed"]
 
 _BATCH = 256
 """Records whose lengths are found together."""
-
-
-class Parser(Protocol):
-    """A function that parses a batch of records; `to_tf` calls its `tensors` in the graph."""
-
-    @property
-    def spec(self) -> dict[str, ArraySpec]:
-        """Spec of a parsed element."""
-
-    @property
-    def ragged(self) -> Parser:
-        """Parser of the features of unequal length alone, as ragged rows."""
-
-    def __call__(self, records: NDArray[Any]) -> dict[str, Any]:
-        """Return the features of records, each an array or a `RaggedBatch`."""
-
-    def fault(self, record: bytes) -> str:
-        """Return why a record can't be parsed, as a part of a sentence; empty if it can."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Parsed(Map):
     """A dataset of the features of records; made by `View.parse`.
 
-    Its function is a `Parser`, which may return ragged rows.
+    Its function, an `oocdata.frontends.examples.ParseExamples`, may return ragged rows.
     """
 
-    fn: Parser
+    fn: Any
 
     def __repr__(self) -> str:
         return f"<Parsed: {len(self)} elements of {spec_text(self.spec)}>"
@@ -69,12 +52,11 @@ class Parsed(Map):
         """
         if not self.is_multi_array:
             return super().array_bytes(elements)
-        nbytes, longest = self._object_bytes(elements), self._object_bytes(1)
-        sizes = []
+        nbytes, sizes = self._object_bytes(elements), []
         for leaf in leaves(self.spec):
             value = OBJECT_BYTES // 2 + 1 if leaf.dtype.hasobject else leaf.dtype.itemsize
             least = 4 if leaf.dtype.kind == "f" else 1
-            stored = {"dense": 0, "ragged": nbytes, "padded": elements * longest}[leaf.form]
+            stored = nbytes if leaf.form == "ragged" else 0
             sizes.append(elements * max(8, leaf.nbytes) + stored * value // least)
         return [*sizes, nbytes]
 
@@ -82,13 +64,11 @@ class Parsed(Map):
         """Return the length of each element; see `Dataset.row_lengths`. Reads all records."""
         if not self.is_multi_array:
             return None
-        loader = replace(self, fn=self.fn.ragged).batches(_BATCH)
-        return np.concatenate(
-            [
-                np.maximum.reduce([rows.row_lengths for rows in leaves(batch)])
-                for batch in loader.epoch(0)
-            ]
-        )
+        longest = []
+        for batch in self.batches(_BATCH).epoch(0):
+            rows = [leaf for leaf in leaves(batch) if isinstance(leaf, RaggedBatch)]
+            longest.append(np.maximum.reduce([each.row_lengths for each in rows]))
+        return np.concatenate(longest)
 
     def assemble(
         self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
@@ -104,11 +84,15 @@ class Parsed(Map):
     def _parse(self, records: Any, positions: NDArray[np.int64]) -> Batch:
         """Return the features of records; raise MapError that names the first faulty record."""
         try:
-            return self.fn(records)
+            parsed: Batch = self.fn(records)
+            return parsed
         except Exception as error:
             for record, position in zip(records, positions, strict=True):
                 if fault := self.fn.fault(record):
-                    raise MapError(f"{fault} [{self._location(position)}]") from error
+                    raise MapError(
+                        f"a record must have the features of `parse`, as TensorFlow reads them: "
+                        f"{fault} [{self._location(position)}]"
+                    ) from error
             raise
 
     def _location(self, position: np.int64) -> str:

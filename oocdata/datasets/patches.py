@@ -38,20 +38,10 @@ def make_patches(
     axes: Sequence[int] | None,
 ) -> Patches:
     """Check the arguments of `Dataset.patches` and return the patches."""
-    if dataset.is_mapped:
+    if dataset.is_mapped or dataset.is_multi_array or dataset.mixture is not None:
         raise ArgumentError(
-            "`patches` must be cut before a function is mapped, so that only they are read; got a "
-            "mapped dataset. Write .patches(…).map(fn)."
-        )
-    if dataset.mixture is not None:
-        raise ArgumentError(
-            "`patches` must be cut from a mixture before it is zipped or enumerated; got "
-            f"{dataset!r}. Zip the members, and mix these: ooc.mix({{ooc.zip(…): …}}).patches(…)."
-        )
-    if dataset.is_multi_array:
-        raise ArgumentError(
-            "`patches` must be cut from dense rows; these are sparse, of which v[:, a:b] chooses "
-            "columns, or ragged, of which `pad` makes dense ones."
+            "`patches` must be cut from dense rows, not sparse or ragged ones, before a function "
+            f"is mapped, and from a mixture before it is zipped; got {dataset!r}."
         )
     sizes = _counts("size", size, None)
     steps = sizes if step is None else _counts("step", step, len(sizes))
@@ -62,11 +52,6 @@ def make_patches(
     arrays = zip(leaves(dataset.spec), dataset._can_cut, strict=True)
     shapes = [leaf.shape for leaf, can_cut in arrays if can_cut]
     ndim = min(map(len, shapes))
-    if axes is None and len(sizes) > ndim:
-        raise ArgumentError(
-            f"`size` must have a number for each axis that is cut, at most {ndim} for an element "
-            f"with {ndim}; got {size!r}."
-        )
     chosen = _axes(axes, len(sizes), ndim)
     lengths = {tuple(shape[axis] for axis in chosen) for shape in shapes}
     if len(lengths) > 1:
@@ -104,8 +89,8 @@ def _axes(axes: Sequence[int] | None, number: int, ndim: int) -> tuple[int, ...]
     counted = as_axes(range(-number, 0) if axes is None else axes, ndim)
     if counted is None or len(counted) != number:
         raise ArgumentError(
-            f"`axes` must be {number} different axes of an element that has {ndim}, by their "
-            f"numbers, one for each number of `size`; got {axes!r}."
+            f"`size` and `axes` must be of different axes of an element, which has {ndim}; got "
+            f"{number} numbers in `size`, and `axes`={axes!r}."
         )
     return tuple(axis - ndim for axis in counted)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from math import ceil, lcm
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,7 +18,7 @@ from oocdata.datasets.ids import as_ids
 from oocdata.datasets.shared_rows import StoredRows, parts_share_rows, sharing_distance
 from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
 from oocdata.errors import ArgumentError, EmptyError
-from oocdata.index import Selection, as_count, as_range, as_shard, as_whole
+from oocdata.index import Selection, as_count, as_range, as_whole
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -157,7 +156,7 @@ class Splitting:
         [[0, 1, 2, 3, 7, 8], [4, 5, 6, 9]]
         """
         rows = as_count("gap", gap, at_least=0)
-        mixture = self._mixture_to_split("split")
+        mixture = self._mixture_to_split()
         if mixture is not None:
             options: Any = {"gap": gap, "axis": axis, "by": by, "stratify": stratify, "seed": seed}
             return tuple(self._with_members([part]) for part in mixture.split(*sizes, **options))
@@ -184,7 +183,7 @@ class Splitting:
         return tuple(self._select(range(part.start * unit, part.stop * unit)) for part in parts)
 
     def split_at(
-        self, *borders: Any, coordinate: Ids = None, gap: int = 0, axis: int | str | None = None
+        self, *borders: Any, coordinate: Ids, gap: int = 0, axis: int | str | None = None
     ) -> tuple[Self, ...]:
         """Split at values of a coordinate, e.g. at dates; see `split`.
 
@@ -222,19 +221,11 @@ class Splitting:
         >>> [len(part) for part in frames.split_at("2016", "2016-01-04", coordinate=days)]
         [3, 3, 4]
         """
-        if coordinate is None:
-            raise ArgumentError(
-                "`coordinate` must be given, a date or number for each row, such as "
-                "ooc.open(path, 'time', decode=True). For counts or shares: split(0.8, 0.2)."
-            )
         places = self._row_positions(self._split_axis(axis))
         (values,), level = _checked_ids({"coordinate": coordinate}, places, "iufM")
-        convert = _date if values.dtype.kind == "M" else _number
-        converted = [convert(border) for border in borders]
-        ascend = all(low < high for low, high in pairwise(converted))
-        if not converted or not ascend or any(border != border for border in converted):  # NaN, NaT
+        ends = np.array([_first_from(border, values.dtype) for border in borders])
+        if not len(ends) or not (ends[1:] > ends[:-1]).all() or (ends != ends).any():  # NaN, NaT
             raise ArgumentError(f"borders must be at least one, and ascend; got {borders}.")
-        ends = np.array([_first_from(border, values.dtype) for border in converted])
         parts = np.searchsorted(ends, values, side="right")
         rows = as_count("gap", gap, at_least=0) + self._rows_between()
         if rows:
@@ -308,37 +299,6 @@ class Splitting:
             ]
         pairs = [self._select_by_masks(pair) for pair in masks]
         return [(training, validation) for training, validation in pairs]
-
-    def shard(self, num_shards: int, index: int) -> Self:
-        """Return one of `num_shards` contiguous parts that together are the whole dataset.
-
-        Lengths of parts differ by at most 1.
-
-        Parameters
-        ----------
-        num_shards : int
-        index : int
-            Which part, 0 ≤ index < num_shards.
-
-        Raises
-        ------
-        oocdata.errors.EmptyError
-            If there are fewer elements than shards.
-
-        Examples
-        --------
-        >>> import oocdata as ooc
-        >>> [len(ooc.open(np.zeros((10, 2))).shard(3, i)) for i in range(3)]
-        [3, 3, 4]
-        """
-        shards, place = as_shard(num_shards, index)
-        mixture = self._mixture_to_split("shard")
-        if mixture is not None:
-            return self._with_members([mixture.shard(shards, place)])
-        length = len(self)
-        if length < shards:
-            raise EmptyError(f"`num_shards` must be at most the length, {length}; got {shards}.")
-        return self._select(range(length * place // shards, length * (place + 1) // shards))
 
     # Splits by rows ------------------------------------------------------------------------------
 
@@ -488,12 +448,12 @@ class Splitting:
         """Number of adjacent positions that a split keeps together: the patches of an element."""
         return lcm(*(part._split_unit for part in self._split_members))
 
-    def _mixture_to_split(self, method: str) -> Dataset | None:
+    def _mixture_to_split(self) -> Dataset | None:
         """Return the mixture whose members must be split one by one, or None for other datasets."""
         if self.mixture is not None and len(self._split_members) > 1:
             raise ArgumentError(
-                f"a mixture must be cut before it is zipped or enumerated; got {self!r}. Call "
-                f"`{method}` on the mixture: it does so to each member."
+                "a mixture must be split, member by member, before it is zipped or enumerated; got "
+                f"{self!r}."
             )
         return None if self.mixture is None else self._split_members[0]
 
@@ -578,41 +538,23 @@ def _first_from(border: Any, dtype: np.dtype[Any]) -> Any:
     dates in the finer unit of the two, where years overflow.
     """
     try:
-        if dtype.kind == "f":
-            return np.float64(border)
         if dtype.kind == "M":
-            value, unit = border.astype(dtype), np.ones(1, dtype.str.replace("M", "m"))[0]
-            if value.astype(border.dtype) < border:
+            date = np.datetime64(border)
+            value, unit = date.astype(dtype), np.ones(1, dtype.str.replace("M", "m"))[0]
+            if value.astype(date.dtype) < date:
                 value += unit
-            fits = (value - unit).astype(border.dtype) < border <= value.astype(border.dtype)
-        else:
-            value = np.array(ceil(border), dtype)[()]
-            fits = True
-    except OverflowError:
-        fits = False
-    if not fits:
-        raise ArgumentError(
-            f"borders must be values that the coordinate, {dtype}, can hold; got {border!r}. There "
-            "are no rows beyond."
-        )
-    return value
-
-
-def _date(border: Any) -> np.datetime64:
-    try:
-        return np.datetime64(border)
-    except (TypeError, ValueError) as error:
-        raise ArgumentError(
-            f"borders must be dates, as the coordinate is, e.g. '2016-01-01'; got {border!r}."
-        ) from error
-
-
-def _number(border: Any) -> Any:
-    if isinstance(border, int | float | np.number) and not isinstance(
-        border, bool | np.timedelta64
-    ):
-        return border.item() if isinstance(border, np.generic) else border
+            before = (value - unit).astype(date.dtype)
+            if np.isnat(date) or before < date <= value.astype(date.dtype):
+                return value
+        elif isinstance(border, int | float | np.number) and not isinstance(
+            border, bool | np.timedelta64
+        ):
+            number = border.item() if isinstance(border, np.generic) else border
+            return np.float64(number) if dtype.kind == "f" else np.array(ceil(number), dtype)[()]
+    except (TypeError, ValueError, OverflowError):
+        pass
+    kind = "dates, e.g. '2016-01-01'" if dtype.kind == "M" else "numbers"
     raise ArgumentError(
-        f"borders must be numbers, as the coordinate is; got {border!r}. Of a netCDF file's time "
-        "numbers, ooc.open(path, 'time', decode=True) makes dates."
+        f"borders must be {kind}, that the coordinate, {dtype}, can hold; got {border!r}. Of a "
+        "netCDF file's time numbers, ooc.open(path, 'time', decode=True) makes dates."
     )

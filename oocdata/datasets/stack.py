@@ -11,54 +11,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from oocdata.datasets.dataset import Dataset
-from oocdata.datasets.stacked import Constant, Part, Stacked, outer_axes, rows_text
+from oocdata.datasets.stacked import Part, Stacked, outer_axes, rows_text
 from oocdata.datasets.view import View
 from oocdata.engines.source import check_dtype
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_array, as_axes, is_all, is_iterable, same_selection
 
-__all__ = ["concatenate", "constant", "stack"]
+__all__ = ["concatenate", "stack"]
 
 
-def constant(values: ArrayLike | View | Constant) -> Constant:
-    """Return values that are the same in each row, for `stack` and `concatenate`.
-
-    Parameters
-    ----------
-    values : array_like or View
-        Of the shape of an element, or broadcastable to it. All rows of a View are one constant of
-        shape ``(*sample_shape, *element)``, e.g. a mask or orography in a file. It is read once,
-        when it is first needed, and stays in memory.
-
-    Returns
-    -------
-    Constant
-
-    Examples
-    --------
-    >>> import oocdata as ooc
-    >>> ooc.constant(ooc.open(np.zeros((721, 1440))))
-    <Constant: (721, 1440) float64>
-    """
-    if isinstance(values, Constant):
-        return values
-    result = Constant(values if isinstance(values, View) else as_array("values", values))
-    check_dtype(result.dtype)
-    return result
-
-
-def stack(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
+def stack(parts: Iterable[View | ArrayLike], axis: int = -1) -> View:
     """Stack arrays of the same rows along a new axis of their elements.
 
     Positions of one array (``v[..., 0]``, ``v[..., 1]``) are read together.
 
     Parameters
     ----------
-    parts : iterable of View, Constant or array_like
+    parts : iterable of View or array_like
         Views of the same rows, with elements of one shape or broadcastable to it. A View with fewer
         sample axes, e.g. (trajectory,) next to (trajectory, time), is repeated along the missing
         ones; its axes are identified by name, or else are the outermost. An array or number is the
-        same in each row; for one in a file see `constant`.
+        same in each row; read one from a file by ``np.asarray(view)``.
     axis : int
         Position of the new axis among the element's axes; -1: last, i.e. channels last.
 
@@ -82,14 +55,14 @@ def stack(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
     return _combine("stack", parts, axis, new=True)
 
 
-def concatenate(parts: Iterable[View | Constant | ArrayLike], axis: int = -1) -> View:
+def concatenate(parts: Iterable[View | ArrayLike], axis: int = -1) -> View:
     """Concatenate arrays of the same rows along an existing axis of their elements.
 
     To concatenate rows, open a list or glob of files with `open`, or use `concat`.
 
     Parameters
     ----------
-    parts : iterable of View, Constant or array_like
+    parts : iterable of View or array_like
         As for `stack`; element shapes may differ along `axis`.
     axis : int
         Axis of the elements; the row axis is not counted.
@@ -144,7 +117,7 @@ def _with_common_dtype(name: str, arguments: list[Any]) -> list[Part]:
             f"`{name}` must get at least one View, which has rows; got {arguments!r}."
         )
     is_scalar = [type(part) in (int, float) for part in arguments]  # these adopt the others' dtype
-    parts = [part if isinstance(part, View) else constant(part) for part in arguments]
+    parts = [part if isinstance(part, View) else as_array("values", part) for part in arguments]
     for part in parts:
         check_dtype(part.dtype)
     dtypes = [part.dtype for part, scalar in zip(parts, is_scalar, strict=True) if not scalar]

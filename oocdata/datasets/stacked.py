@@ -26,69 +26,11 @@ from oocdata.errors import ArgumentError
 from oocdata.index import Selection, compose_ranges, take
 from oocdata.threads import cached_property
 
-__all__ = ["Constant", "Part", "Stacked", "names_of_columns", "outer_axes", "rows_text"]
+__all__ = ["Part", "Stacked", "names_of_columns", "outer_axes", "rows_text"]
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Constant(Described):
-    """Values that are the same in each row; made by `oocdata.constant`.
-
-    Attributes
-    ----------
-    values : ndarray or View
-        All rows of a View are one constant. It is read once, when it is first needed.
-    """
-
-    values: NDArray[Any] | View
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.values, View):  # a description contains 0-d arrays as scalars
-            object.__setattr__(self, "values", np.asarray(self.values))
-
-    def __repr__(self) -> str:
-        return f"<Constant: {self.shape} {self.dtype}>"
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Shape of the constant within an element."""
-        values = self.values
-        return (*values.sample_shape, *values.element) if isinstance(values, View) else values.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype in native byte order."""
-        return self.values.dtype.newbyteorder("=")
-
-    def astype(self, dtype: np.dtype[Any]) -> Constant:
-        """Return the constant in another dtype."""
-        return self if dtype == self.dtype else Constant(self.values.astype(dtype))
-
-    @cached_property
-    def _source(self) -> MemoryArray:
-        return MemoryArray(np.asarray(self.values).reshape(self.shape))
-
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
-        """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
-        self._source.read(origins, extent, out)
-
-    def storage(self) -> Storage:
-        """Return the storage of the values: memory, or the View's file."""
-        if not isinstance(self.values, View):
-            return self._source.storage()
-        stored = self.values.storage
-        return Storage(
-            stored.format,
-            stored.path,
-            stored.key,
-            stored_bytes=stored.stored_bytes,
-            reading="once, and kept",
-            files=stored.files,
-            version=stored.version,
-            table_bytes=self.values.nbytes,
-        )
-
-
-Part: TypeAlias = View | Constant
+Part: TypeAlias = View | NDArray[Any]
+"""A View; or an array that is the same in each row, of an element or broadcast to it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +39,7 @@ class Stacked(WithStorage, Wrapped, Described):
 
     Attributes
     ----------
-    parts : tuple of View or Constant
+    parts : tuple of View or ndarray
         With equal dtypes. A View with several sample axes has all its rows.
     axis : int
         Axis of the combined elements, at least 0.
@@ -111,6 +53,9 @@ class Stacked(WithStorage, Wrapped, Described):
     source: Interleaved = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        # A description contains 0-d arrays as scalars.
+        arrays = [part if isinstance(part, View) else np.asarray(part) for part in self.parts]
+        object.__setattr__(self, "parts", tuple(arrays))
         object.__setattr__(self, "source", self._joined())
 
     @cached_property
@@ -210,9 +155,10 @@ class Stacked(WithStorage, Wrapped, Described):
             return (None, places[0]) if repeated else (len(samples) + position, places)
 
         lines: list[AxisMap] = []
-        if isinstance(part, Constant):
+        if not isinstance(part, View):
             lines = [line_of(at, range(n)) for at, n in enumerate(shape)]
-            return AxisView(part, tuple(lines), (*samples, *element), part.dtype)
+            values = MemoryArray(part)
+            return AxisView(values, tuple(lines), (*samples, *element), values.dtype)
         outer = outer_axes(part, self.rows)
         for at, places in enumerate(part.cuts):
             if isinstance(places, int):

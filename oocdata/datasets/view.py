@@ -583,27 +583,25 @@ class View(Dataset):
         self,
         features: Mapping[str, Any],
         *,
-        pad: int | Sequence[int] | Mapping[str, int | Sequence[int]] | None = None,
+        pad: int | Mapping[str, int] | None = None,
         cut: bool = False,
         mask: bool = False,
     ) -> Map:
         """Parse records that are ``tf.train.Example`` messages (TFRecord files).
 
         Whole batches are parsed by ``tf.io.parse_example`` as part of reading ahead. Features of
-        unequal length (``VarLenFeature``, ``RaggedFeature``) are a `RaggedBatch`, and in `to_tf` a
-        ``tf.RaggedTensor``. A ``FixedLenSequenceFeature`` is padded with its ``default_value`` to
-        the longest row of its batch. With `pad`, all have stated lengths, and with one length for
-        all batches, they can be mapped, cached, and read by worker processes and Keras.
+        unequal length (all but ``FixedLenFeature``) are a `RaggedBatch`, and in `to_tf` a
+        ``tf.RaggedTensor``. With `pad` they are arrays of one length, which can be mapped, cached,
+        and read by worker processes and Keras.
 
         Parameters
         ----------
         features : dict of str to feature
             ``tf.io.FixedLenFeature``, ``VarLenFeature``, ``FixedLenSequenceFeature``, or
             ``RaggedFeature``, whose ``partitions`` must be of uniform length.
-        pad : int, sequence of int, or dict of either by name, optional
-            Length to pad features of unequal length to, with 0, an empty text, or their
-            ``default_value``. With several ascending lengths, each batch gets the smallest that
-            holds its rows; see `bucket` of `batches`.
+        pad : int or dict of int by name, optional
+            Length to pad features of unequal length to, with the ``default_value`` of a
+            ``FixedLenSequenceFeature``, else with 0 or an empty text.
         cut : bool
             Truncate longer rows. By default they are an error.
         mask : bool
@@ -648,17 +646,20 @@ class View(Dataset):
     def runs(self, episodes: ArrayLike | str | None) -> Runs:
         """Return the episodes, which windows do not cross, as runs of rows; see `windows`."""
         word = episodes if isinstance(episodes, str) else None
-        if word not in (None, "parts", "files", "none"):
+        if word not in (None, "parts", "none"):
             raise ArgumentError(
-                "`episodes` must be lengths, ids or one of the words 'parts', 'files' and 'none'; "
-                f"got {episodes!r}."
+                f"`episodes` must be lengths or one of the words 'parts' and 'none'; got {word!r}."
             )
         explicit = None if word else episodes
         lengths, storage = list(map(len, self.grid)), self.storage
         if len(lengths) > 1:
             outer = part_runs(range(0, prod(lengths), max(1, lengths[-1])), self.rows)
-        elif word in ("parts", "files") or (word is None and storage.episodes):
-            outer = part_runs(self._part_starts(files=word == "files"), self.rows)
+        elif word == "parts" or (word is None and storage.episodes):
+            # Without parts along that axis, or after a selection of positions, there is one run.
+            whole = storage.parts_axis == self.axes[0] and self.grid[0] == range(
+                self.source.shape[self.axes[0]]
+            )
+            outer = part_runs(storage.parts if whole else (0,), self.rows)
         else:
             return episode_runs(explicit, len(self))
         return outer if explicit is None else episode_runs(explicit, len(self)).cut_by(outer)
@@ -667,23 +668,6 @@ class View(Dataset):
     def default_runs(self) -> Runs:
         """The episodes of windows that are given none."""
         return self.runs(None)
-
-    def _part_starts(self, *, files: bool = False) -> tuple[int, ...]:
-        """Return the start of each part along the first sample axis.
-
-        (0,) if the array has no parts along that axis, or positions along the axis were selected.
-        """
-        storage, whole = self.storage, range(self.source.shape[self.axes[0]])
-        if storage.parts_axis != self.axes[0] or self.grid[0] != whole:
-            return (0,)
-        if not files or not storage.part_names:
-            return storage.parts
-        paths = [path for path, _ in storage.part_names]
-        return tuple(
-            start
-            for number, start in enumerate(storage.parts)
-            if number == 0 or paths[number] != paths[number - 1]
-        )
 
     def windows(
         self,
@@ -719,10 +703,9 @@ class View(Dataset):
             Distance in rows from the last input to the first target. 0: the same row; negative: an
             earlier row.
         episodes : array_like of int, shape (n,), or str, optional
-            Lengths of the episodes, which sum to the number of rows (see `oocdata.episodes`); or an
-            episode id for each row, where the rows of an id are adjacent. "parts": each part is an
-            episode, i.e. each dataset of a pattern or list of keys, or each file of a list or glob.
-            "files": each file is an episode. "none": only outer sample axes separate episodes. By
+            Lengths of the episodes, which sum to the number of rows (see `oocdata.episodes`).
+            "parts": each part is an episode, i.e. each dataset of a pattern or list of keys, or
+            each file of a list or glob. "none": only outer sample axes separate episodes. By
             default the datasets of several keys are episodes, and a list of files is one series.
         pad : bool
             Make a window for each row (each `shift`-th row), also near the ends of an episode.

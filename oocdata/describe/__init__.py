@@ -88,15 +88,11 @@ def from_json(
         raise DescriptionError(f"`allow` must be a list of modules; got the string {allow!r}.")
     try:
         parts = json.loads(description) if isinstance(description, str | bytes) else description
-        if not isinstance(parts, Mapping) or set(parts) != {"format", "loader"}:
+        whole = isinstance(parts, Mapping) and set(parts) == {"format", "loader"}
+        if not whole or parts["format"] != FORMAT:
             raise DescriptionError(
-                "a description must be what `describe` returns, with `format` and `loader`; got "
-                f"{_short(parts)}."
-            )
-        if parts["format"] != FORMAT:
-            raise DescriptionError(
-                f"a description must have format {FORMAT}; got {_short(parts['format'])}. It was "
-                "made by another version of oocdata."
+                f"a description must be what `describe` returns, in format {FORMAT}; got "
+                f"{_short(parts)}. Another version of oocdata may have made it."
             )
         loader = Decoder(tuple(allow), objects).decode(parts["loader"], "loader")
     except json.JSONDecodeError as error:

@@ -42,7 +42,7 @@ from oocdata.datasets.patches import Patches
 from oocdata.datasets.ragged import Bounded, Ragged
 from oocdata.datasets.sparse import Sparse
 from oocdata.datasets.spec import ArraySpec
-from oocdata.datasets.stacked import Constant, Stacked
+from oocdata.datasets.stacked import Stacked
 from oocdata.datasets.view import View
 from oocdata.datasets.window_arrays import WindowArray
 from oocdata.datasets.windows import Windows
@@ -75,7 +75,7 @@ __all__ = [
 KINDS: dict[str, type] = {
     "loader": Loader, "view": View, "sparse": Sparse, "windows": Windows, "asked": WindowArray,
     "patches": Patches, "map": Map, "zip": Zip, "concat": Concat, "mix": Mix, "stacked": Stacked,
-    "constant": Constant, "columns": Columns, "numbers": Numbers, "array_spec": ArraySpec,
+    "columns": Columns, "numbers": Numbers, "array_spec": ArraySpec,
     "sequential": Sequential, "shuffle": Shuffle, "block_shuffle": BlockShuffle, "blocks": Blocks,
     "block_ids": BlockIds, "block_runs": BlockRuns, "mixture": Mixture, "weighted": Weighted,
     "interleave": Interleave, "cached": Cached, "stream": Stream, "generated": Generated,

@@ -21,8 +21,11 @@ from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
 
 __all__ = [
-    "Descriptor", "File", "FileVersion", "OpenFile", "Readable", "Version", "version_number",
+    "Descriptor", "File", "FileVersion", "OpenFile", "Readable", "Version", "read_whole",
+    "version_number",
 ]  # fmt: skip
+
+_READING = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0)
 
 
 class Version(Protocol):
@@ -111,6 +114,35 @@ def version_number(status: os.stat_result) -> int:
     """Return a number that identifies the version of a file in all processes; never 0."""
     size, times = status.st_size, (status.st_mtime_ns, status.st_ctime_ns)
     return hash((status.st_dev, status.st_ino, size, *times)) or 1
+
+
+def read_whole(path: str) -> tuple[bytes, int]:
+    """Return the bytes of a file, and its `version_number`; raise if it changes meanwhile.
+
+    It takes half of the time of a `Descriptor`: for pictures of 96 x 96, that was a tenth of all.
+    """
+    try:
+        number = os.open(path, _READING)
+        try:
+            status = os.fstat(number)
+            data = os.pread(number, status.st_size, 0)
+            version, after = version_number(status), version_number(os.fstat(number))
+        finally:
+            os.close(number)
+    except OSError as error:
+        raise _unreadable(path, error) from error
+    if version != after:
+        raise SourceError("the file must not change while it is read; it has changed.", path=path)
+    return data, version
+
+
+def _unreadable(path: str, error: OSError) -> SourceError:
+    """Return the error for a file that can't be opened or read."""
+    if isinstance(error, FileNotFoundError):
+        return MissingFileError(
+            "the file must exist when it is read; it is gone. Was it moved after `open`?", path=path
+        )
+    return SourceError(f"the file must be readable; {error}.", path=path)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,19 +255,14 @@ class Descriptor:
     __slots__ = ("number", "version")
 
     def __init__(
-        self, path: str, version: FileVersion | None = None, flags: int = os.O_RDONLY
+        self, path: str, version: FileVersion | None = None, flags: int = _READING
     ) -> None:
         self.number = -1
         try:
-            self.number = os.open(path, flags | getattr(os, "O_CLOEXEC", 0))
+            self.number = os.open(path, flags | _READING)
             self.version = version or FileVersion.of(path, os.fstat(self.number))
-        except FileNotFoundError as error:
-            raise MissingFileError(
-                "the file must exist when it is read; it is gone. Was it moved after `open`?",
-                path=path,
-            ) from error
         except OSError as error:
-            raise SourceError(f"the file must be readable; {error}.", path=path) from error
+            raise _unreadable(path, error) from error
 
     def __enter__(self) -> int:
         return self.number
@@ -309,7 +336,6 @@ class OpenFile:
     __slots__ = ("__weakref__", "_descriptor", "version")
 
     is_remote = False
-    _flags = os.O_RDONLY
 
     def __init__(self, version: FileVersion) -> None:
         self.version = version
@@ -331,7 +357,7 @@ class OpenFile:
 
     def _open(self) -> Descriptor:
         # No lock: if two threads open the file at once, one descriptor is closed after its use.
-        descriptor = Descriptor(self.version.path, self.version, self._flags)
+        descriptor = self._new_descriptor()
         try:
             self._accept(descriptor)
         except SourceError:
@@ -341,6 +367,9 @@ class OpenFile:
         self._descriptor = descriptor
         _opened[id(self)] = weakref.ref(self)
         return descriptor
+
+    def _new_descriptor(self) -> Descriptor:
+        return Descriptor(self.version.path, self.version)
 
     def _accept(self, descriptor: Descriptor) -> None:
         """Raise if another version was opened."""

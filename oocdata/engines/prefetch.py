@@ -21,7 +21,6 @@ __all__ = [
     "Cost",
     "Fetch",
     "Link",
-    "Planned",
     "RemoteFile",
     "by_file",
     "cost_of",
@@ -31,9 +30,6 @@ __all__ = [
 
 GAP = 32 << 10
 """Largest gap, in bytes, between two ranges that is cheaper to fetch than a second request."""
-
-Planned = dict[Any, NDArray[np.bool_]]
-"""The pages that a cache folder will hold, by file."""
 
 
 class Cost(NamedTuple):
@@ -72,8 +68,8 @@ class RemoteFile(Hashable, Protocol):
         """Fetch bytes in the background during a block; provide the link."""
         ...
 
-    def cost(self, requests: Sequence[Fetch], planned: Planned) -> Cost:
-        """Return the cost of requests, which are noted as planned."""
+    def cost(self, requests: Sequence[Fetch]) -> Cost:
+        """Return the cost of requests."""
         ...
 
     def fetch_all(self, requests: Sequence[Fetch]) -> int:
@@ -140,18 +136,15 @@ def by_file(fetches: Iterable[Fetch]) -> dict[RemoteFile, list[Fetch]]:
     return files
 
 
-def cost_of(fetches: Iterable[Fetch], planned: Planned | None = None) -> Cost:
+def cost_of(fetches: Iterable[Fetch]) -> Cost:
     """Return the cost of fetching bytes together, as `prefetched` does.
-
-    Bytes that earlier calls with the same `planned` fetch into a cache folder cost nothing.
 
     Examples
     --------
     >>> cost_of([])
     Cost(requests=0, nbytes=0, exact=True)
     """
-    planned = {} if planned is None else planned
-    costs = [file.cost(requests, planned) for file, requests in by_file(fetches).items()]
+    costs = [file.cost(requests) for file, requests in by_file(fetches).items()]
     return Cost(
         sum(cost.requests for cost in costs),
         sum(cost.nbytes for cost in costs),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import json
 import zlib
 from collections.abc import Callable
+from functools import lru_cache
 from io import BytesIO
 from math import prod
 from typing import Any
@@ -14,7 +16,7 @@ from numpy.typing import NDArray
 
 from oocdata.engines.buffers import empty
 
-__all__ = ["chunk_grid", "codecs", "decompress", "write_chunk"]
+__all__ = ["chunk_grid", "codecs", "decompress", "numbers_of", "numcodec", "write_chunk"]
 
 _BLOSC_HEADER_BYTES = 16
 
@@ -30,7 +32,8 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
     """Return the decoded bytes of `data`; in `out`, if their number is known.
 
     Codecs have the names of imagecodecs: ``"deflate"`` (zlib's format), ``"gzip"``, ``"zstd"``, …;
-    ``"crc32c"`` is a checksum after the bytes, and an empty name means no encoding. Raises
+    ``"crc32c"`` is a checksum after the bytes, and an empty name means no encoding. A JSON object
+    is the configuration of a codec of numcodecs. Raises
     `ValueError` or `RuntimeError` for bytes that don't decode, or to another length than `out`'s.
 
     Examples
@@ -43,7 +46,9 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
         _check_blosc(data)
     if codec == "crc32c":
         data = _checked(data)
-    if codec in ("", "crc32c"):
+    if codec.startswith("{"):
+        data = np.ascontiguousarray(numbers_of(codec, data)).reshape(-1).view(np.uint8)
+    if codec in ("", "crc32c") or codec.startswith("{"):
         return _copied(data, out)
     decode = getattr(codecs(), f"{codec}_decode")
     if out is None:
@@ -58,6 +63,26 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
     if length != len(out):
         raise ValueError(f"it decodes to {length} bytes, not {len(out)}")
     return out
+
+
+@lru_cache
+def numcodec(configuration: str) -> Any:
+    """Return the codec of numcodecs with a configuration (JSON); `ValueError` if unknown."""
+    import numcodecs  # not for `import oocdata`
+
+    return numcodecs.get_codec(json.loads(configuration))
+
+
+def numbers_of(configuration: str, data: Any) -> NDArray[Any]:
+    """Decode bytes by a codec of numcodecs; return an array of its own shape and dtype."""
+    codec = numcodec(configuration)
+    try:
+        decoded = codec.decode(data)
+    except MemoryError:
+        raise
+    except Exception as error:  # each codec has its own: zlib.error, LZMAError, …
+        raise ValueError(f"{type(error).__name__}: {error}") from error
+    return decoded if isinstance(decoded, np.ndarray) else np.frombuffer(decoded, np.uint8)
 
 
 def _checked(data: Any) -> memoryview:

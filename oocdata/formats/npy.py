@@ -9,6 +9,7 @@ extra field (APPNOTE 4.3.7).
 from __future__ import annotations
 
 import operator
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
@@ -20,23 +21,22 @@ from numpy.lib import format as npy_format
 from numpy.typing import DTypeLike
 
 from oocdata.engines.axes import axis_numbers
-from oocdata.engines.chunked import Chunked
 from oocdata.engines.dtypes import described_dtype, is_small_float, named_dtype
-from oocdata.engines.files import Version
+from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.source import Source, Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import (
     ArgumentError,
-    CompressedMemberError,
+    DamagedChunkError,
     TrailingBytesError,
     TruncatedFileError,
     UnknownFormatError,
+    error_location,
 )
 from oocdata.formats.dimensions import choose_key
 from oocdata.formats.paths import absolute, file_of, open_stream, store_error_in, version_of
 from oocdata.formats.patterns import Key, concatenate_datasets, is_pattern, matching_keys
 from oocdata.index import as_count
-from oocdata.memory import cache_share
 
 if TYPE_CHECKING:
     import zipfile
@@ -44,12 +44,13 @@ if TYPE_CHECKING:
 __all__ = ["as_fields", "list_npz", "open_npy", "open_npz", "open_raw"]
 
 _ZIP_STORED = 0  # APPNOTE 4.4.5
+_STEP = 1 << 20
 _ZIP_METHODS = {8: "deflate", 12: "bzip2", 14: "lzma", 93: "zstd"}
 
 
 def open_npy(
     path: str, *, axis: int | str = 0, whole: bool = True, dtype: DTypeLike | None = None
-) -> Source:
+) -> Strided:
     """Open a ``.npy`` file of any header version, order and byte order.
 
     Rows in errors are positions along `axis`, as in all functions of this module. With
@@ -89,7 +90,7 @@ def open_raw(
     offset: int = 0,
     axis: int | str = 0,
     whole: bool = True,
-) -> Source:
+) -> Strided:
     """Open a raw binary file: numbers in C order from byte `offset` to the end.
 
     One entry of `shape` may be -1 and is computed from the length of the file. Unless `whole` is
@@ -142,8 +143,8 @@ def list_npz(path: str) -> list[str]:
 def open_npz(path: str, key: Key | None = None, *, axis: int | str = 0) -> Source:
     """Open a member of an ``.npz``, or several as one array; a single member needs no `key`.
 
-    A stored member (``numpy.savez``) is read by byte offsets. A compressed member is decoded as a
-    whole, and refused if it is larger than the cache.
+    A stored member (``numpy.savez``) is read by byte offsets. A compressed member is unpacked once,
+    beside the file.
     """
     names = list_npz(path)
     if key is None or (isinstance(key, str) and (key in names or not is_pattern(key))):
@@ -167,7 +168,7 @@ def _open_member(path: str, name: str, axis: int | str) -> Source:
         lengths = [int.from_bytes(local[at : at + 2], "little") for at in (26, 28)]
         start = member.header_offset + 30 + sum(lengths)
         if member.compress_type != _ZIP_STORED:
-            return _compressed(archive, member, start, version, name, axis)
+            return _unpacked(member, version, name, axis)
         file.seek(start)
         shape, fortran, dtype = _read_header(file, path, name)
         offset = file.tell()
@@ -177,57 +178,47 @@ def _open_member(path: str, name: str, axis: int | str) -> Source:
     return _strided(version, shape, dtype, fortran, offset, nbytes, axis, storage)
 
 
-def _compressed(
-    archive: zipfile.ZipFile,
-    member: zipfile.ZipInfo,
-    start: int,
-    version: Version,
-    name: str,
-    axis: int | str,
-) -> Source:
-    """Open a compressed member whose data begin at byte `start`; it is decoded as one chunk."""
-    from oocdata.formats.deflated import DeflatedMember
+def _unpacked(member: zipfile.ZipInfo, version: Version, name: str, axis: int | str) -> Source:
+    """Open a compressed member, unpacked once to a sidecar file; its CRC-32 is verified then."""
+    # Not for `import oocdata`.
+    import shutil
+    import zipfile
 
-    if member.file_size > cache_share():
-        raise CompressedMemberError(
-            "a compressed .npz member must fit into the cache, because it can only be decoded as a "
-            f"whole; it has {member.file_size:,} bytes, and the cache {cache_share():,}. Unpack it "
-            f"once: zipfile.ZipFile({version.path!r}).extract({member.filename!r}); or give more "
-            f"memory: ooc.set_memory({2 * member.file_size}).",
+    from oocdata.formats.sidecar import open_sidecar
+
+    if not isinstance(version, FileVersion):
+        raise UnknownFormatError(
+            "a member of an .npz at a URL must not be compressed, so that rows have addresses; "
+            "this one is. Copy the file to a disk, or write it by numpy.savez.",
             path=version.path,
             key=name,
         )
-    try:
-        stream = archive.open(member)
-    except (RuntimeError, NotImplementedError) as error:  # encrypted; unsupported compression
-        raise UnknownFormatError(
-            f"an .npz member must be readable; {error}.", path=version.path, key=name
-        ) from error
-    with stream as file:
-        shape, fortran, dtype = _read_header(file, version.path, name)
-        header_bytes = file.tell()
-    storage = Storage(
-        ".npz (compressed)",
-        version.path,
-        name,
-        layout="one chunk",
-        codec=_ZIP_METHODS.get(member.compress_type, "unknown"),
+
+    def write(file: IO[bytes]) -> None:
+        try:
+            with zipfile.ZipFile(version.path) as archive, archive.open(member.filename) as packed:
+                shutil.copyfileobj(packed, file, _STEP)
+        except Exception as error:  # a damaged archive may raise anything: struct.error, …
+            if getattr(error, "errno", None) is not None:  # of the disk
+                raise
+            version.compare(os.stat(version.path))
+            raise DamagedChunkError(
+                f"a member must unpack; {error}. Its bytes are damaged: restore the file."
+            ) from error
+
+    with error_location(version.path, name):
+        kind = f"unpacked{member.header_offset}"
+        plain = open_sidecar(version, kind, FileVersion.of, write)
+        source = open_npy(plain.path, axis=axis)
+    return source.with_storage(
+        format=".npz (compressed)",
+        path=version.path,
+        key=name,
+        codec=f"{_ZIP_METHODS.get(member.compress_type, 'unknown')}, unpacked to {plain.path}",
         stored_bytes=member.compress_size,
-        reading="the whole array, decoded once and kept within the budget",
-        chunks=tuple(max(1, length) for length in shape),
         files=(version,),
         opened={"target": version.path, "key": name},
     )
-    stored = _checked(dtype, shape, member.file_size - header_bytes, storage)
-    axis_numbers(axis, len(shape), storage)
-    native = stored.newbyteorder("=")
-    span = member.header_offset, start + member.compress_size
-    return Chunked(
-        DeflatedMember(
-            version, member.filename, span, shape, native, stored, fortran, header_bytes, storage,
-            file_of(version),
-        )
-    )  # fmt: skip
 
 
 def _zip(file: IO[bytes], path: str) -> zipfile.ZipFile:
@@ -278,7 +269,7 @@ def _strided(
     axis: int | str,
     storage: Storage,
     whole: bool = True,
-) -> Source:
+) -> Strided:
     """Return the source of a contiguous array; `nbytes` are there from byte `offset` on."""
     stored = _checked(dtype, shape, nbytes, storage, whole)
     strides = contiguous_strides(shape, stored.itemsize, fortran=fortran)

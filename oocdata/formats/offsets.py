@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from oocdata.engines.byte_rows import ByteRows, Framing, size_counts
 from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source, Storage
-from oocdata.formats.compressed import codec_of, unpacked
+from oocdata.formats.compressed import is_gzip, unpacked
 from oocdata.formats.npy import open_raw
 from oocdata.formats.sidecar import open_sidecar
 
@@ -43,8 +43,7 @@ def open_rows(
     besides the path. Raises `SourceError` if the file can't be read, or the offsets not be written.
     """
     version = FileVersion.of(path)
-    codec = codec_of(path)
-    plain = unpacked(version, codec) if codec else version
+    plain = unpacked(version) if is_gzip(path) else version
     # The offsets are a sidecar file of `path`, so that those of old versions are removed.
     offsets, sizes = open_sidecar(
         version, kind, read_offsets, partial(write_offsets, partial(scan, plain))
@@ -53,7 +52,7 @@ def open_rows(
         described,
         path=version.path,
         layout=kind,
-        codec=f"{codec}, unpacked to {plain.path}" if codec else "none",
+        codec="none" if plain is version else f"gzip, unpacked to {plain.path}",
         stored_bytes=version.nbytes,
         files=(version,),
         opened={"target": version.path, **opened},

@@ -10,7 +10,6 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable
 from typing import IO, Literal, TypeAlias
 
 from oocdata.errors import MissingFileError, SourceError, UnknownFormatError
@@ -19,9 +18,6 @@ from oocdata.formats.paths import is_url, open_stream, store_error_in
 __all__ = ["Format", "format_of", "picture_format", "refuse_stream"]
 
 Format: TypeAlias = Literal["npy", "npz", "hdf5", "zarr", "text", "tfrecord", "picture"]
-
-_ENDINGS = {".gz": "gzip", ".bz2": "bzip2", ".xz": "xz"}
-"""Endings of the names of compressed files, with the codec."""
 
 _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 _NUMPY_MAGIC = b"\x93NUMPY"
@@ -36,58 +32,27 @@ _RULE = (
 )
 _RULE_URL = "a URL must be that of a .npy, .npz, HDF5 (netCDF4) or Zarr"
 
-_WRITE = "and write the elements with ooc.create."
-_FROM_THE_BEGINNING = "which can be read from its beginning only. Open the file that it was made of"
-
 _FOREIGN: dict[str, tuple[bytes | str, ...]] = {
-    f"a tf.data cache, snapshot or saved dataset, {_FROM_THE_BEGINNING}; or load it {_WRITE}": (
-        *(".data-00000-of-00001", "dataset_spec.pb", "snapshot.metadata"),
-    ),
-    "netCDF of version 3. Open it through xarray: ooc.open(xarray.open_dataset(path)['name']); "
-    "for speed make it netCDF4 first: nccopy -k nc4 old.nc new.nc.": (
+    "netCDF of version 3. Open it through xarray: ooc.open(xarray.open_dataset(path)['name']).": (
         *(b"CDF\x01", b"CDF\x02", b"CDF\x05"),
     ),
-    "GRIB. Open it through xarray (engine='cfgrib') and pass the DataArray; for speed make it "
-    "netCDF4 or Zarr first, e.g. cdo -f nc4 copy old.grib new.nc.": (b"GRIB",),
+    "GRIB. Open it through xarray (engine='cfgrib') and pass the DataArray.": (b"GRIB",),
     "HDF of version 4. Make it HDF5: h4toh5 old.hdf new.h5.": (b"\x0e\x03\x13\x01",),
-    "a MATLAB file before version 7.3. Save it with '-v7.3', which is HDF5; or save its arrays: "
-    "np.save('ds.npy', scipy.io.loadmat(path)['name']).": (b"MATLAB 5.0 ",),
-    f"a table in Parquet or Arrow. Read it in parts with pyarrow {_WRITE}": (
-        *(b"PAR1", b"ARROW1", ".parquet", ".feather", ".arrow"),
+    "a MATLAB file before version 7.3. Save it with '-v7.3', which is HDF5.": (b"MATLAB 5.0 ",),
+    "a table in Parquet or Arrow. Read it in parts with pyarrow and write the elements with "
+    "ooc.create.": (b"PAR1", b"ARROW1", ".parquet", ".feather", ".arrow"),
+    "a pickle, as torch.save writes too, which can run any code. Load it where you trust it, and "
+    "np.save the array.": (
+        *(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", ".pkl", ".pickle", ".pt", ".pth"),
     ),
-    "what torch.save writes, a pickle. Save the tensor as an array: "
-    "np.save('ds.npy', torch.load(path, mmap=True).numpy()).": ("/data.pkl", ".pt", ".pth"),
-    "safetensors. Save the tensor as an array: "
-    "np.save('ds.npy', safetensors.numpy.load_file(path)['name']).": (".safetensors",),
-    "a pickle, which can run any code. Load it where you trust it, and np.save the array.": (
-        *(b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05", ".pkl", ".pickle"),
-    ),
-    "JSON. If each line is an object, open the lines: format='text'. If it is a reference file "
-    "(kerchunk), open it through xarray (engine='kerchunk') and pass the DataArray.": (".json",),
-    "an icechunk repository. Open an array of a session of it: ooc.open(zarr.open_array("
-    "repository.readonly_session('main').store, path='name')).": ("refs/branch.main",),
+    "JSON. If each line is an object, open the lines: format='text'.": (".json",),
     "a compressed file. Unpack it first, e.g. gunzip -k data.h5.gz: rows in it have no address. "
-    "TFRecord, and text by its name or format='text', are opened in gzip, bzip2 and xz.": (
+    "TFRecord, and text by its name or format='text', are opened in gzip.": (
         *(b"\x1f\x8b", b"BZh", b"\xfd7zXZ\x00", b"\x28\xb5\x2f\xfd", b"7z\xbc\xaf\x27\x1c"),
         *(".gz", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz"),
     ),
-    "a picture in HEIC, AVIF or JPEG 2000. Make it PNG or JPEG, e.g. with Pillow or ImageMagick.": (
-        *(b"    ftyphei", b"    ftypmif1", b"    ftypavif", b"\x00\x00\x00\x0cjP  "),
-        *(".heic", ".heif", ".avif", ".jp2"),
-    ),
-    f"a film. Decode it once, e.g. with imageio, {_WRITE}": (
-        *(b"    ftyp", ".mp4", ".avi", ".mov", ".mkv"),
-    ),
 }
-"""Formats that oocdata can't open: name and advice, with their first bytes (a space matches any
-byte) and endings of file names."""
-
-_NOT_AT_A_URL: dict[str, tuple[bytes | str, ...]] = {
-    "text, pictures or TFRecord at a URL. Copy it to a disk first.": (
-        *(".tfrecord", ".tfrecords", ".txt", ".csv", ".tsv", ".jsonl"),
-        *(".jpg", ".jpeg", ".png", ".tif", ".tiff", ".webp", ".bmp", ".gif"),
-    ),
-}
+"""Formats that oocdata can't open: name and advice, with their first bytes and endings of names."""
 
 
 def format_of(path: str) -> Format:
@@ -103,12 +68,6 @@ def format_of(path: str) -> Format:
     if os.path.isdir(path):
         if any(os.path.exists(os.path.join(path, name)) for name in _ZARR_METADATA):
             return "zarr"
-        deeper = ("*/snapshot.metadata", "refs/branch.main")
-        below = [name for pattern in deeper for name in glob.glob(pattern, root_dir=path)]
-        # Many folders have JSON beside their data, and text in gzip is opened file by file.
-        ignored = (".json", *_ENDINGS)
-        names = [name for name in os.listdir(path) if not name.endswith(ignored)]
-        _refuse_foreign(path, [*names, *below])
         raise UnknownFormatError(
             "a directory must be a Zarr array or group (zarr.json, .zarray or .zgroup in it). "
             f"Use a glob for a directory of files: '{os.path.join(path, _glob_in(path))}'.",
@@ -120,26 +79,26 @@ def format_of(path: str) -> Format:
     if array_format is not None:
         return array_format
     # Not for `import oocdata`.
-    from oocdata.formats.compressed import codec_of, head_of
+    from oocdata.formats.compressed import head_of, is_gzip
     from oocdata.formats.lines import TEXT_ENDS
     from oocdata.formats.tfrecord import is_tfrecord
 
-    codec = codec_of(path)
-    first = head_of(path, codec) if codec else head
-    if is_tfrecord(first) or ".tfrec" in os.path.basename(path).lower():
+    name = path.lower()
+    is_packed = head.startswith(b"\x1f\x8b\x08") or (name.endswith(".gz") and is_gzip(path))
+    first = head_of(path) if is_packed else head
+    if is_tfrecord(first) or ".tfrec" in os.path.basename(name):
         return "tfrecord"
     if picture_format(head):
         return "picture"
-    name, ending = os.path.splitext(path.lower())
-    if head and ending in _ENDINGS and not codec:
+    if head and name.endswith(".gz") and not is_packed:
         raise UnknownFormatError(
-            f"a file named {ending} must begin as {_ENDINGS[ending]}'s do; its first bytes are "
-            f"{head[:8]!r}. If it is not compressed, rename it without {ending}.",
+            f"a file named .gz must begin as gzip's do; its first bytes are {head[:8]!r}. If it is "
+            "not compressed, rename it without .gz.",
             path=path,
         )
-    is_text = (name if codec and ending in _ENDINGS else path.lower()).endswith(TEXT_ENDS)
-    if head and not (codec and is_text):
-        _refuse_foreign(path, [path], head)
+    is_text = (name.removesuffix(".gz") if is_packed else name).endswith(TEXT_ENDS)
+    if head and not (is_packed and is_text):
+        _refuse_foreign(path, head)
     if is_text:
         return "text"
     begins = f"its first bytes are {head[:8]!r}" if head else "it is empty"
@@ -160,7 +119,7 @@ def _format_at(url: str) -> Format:
 
     address = Address.of(url)  # raises for a credential before any message can show it
     name = url.rstrip("/")
-    _refuse_foreign(url, [name], at_url=True)
+    _refuse_foreign(url)
     is_file = was_requested((StoredFile, address))  # as one of several
     beginning = StoredFile.request_at(name)  # together with the objects below it
     if not is_file or beginning.exception() is not None:
@@ -183,7 +142,7 @@ def _format_at(url: str) -> Format:
             f"{_RULE_URL}; got a zipped Zarr. Unpack it there, or copy it to a disk.", path=url
         )
     if array_format is None:
-        _refuse_foreign(url, [name], head, at_url=True)
+        _refuse_foreign(url, head)
         raise UnknownFormatError(
             f"{_RULE_URL}; its first bytes are {head[:8]!r}. For raw binary give `dtype` and "
             "`shape`. Copy files of other formats to a disk.",
@@ -200,7 +159,7 @@ def _array_format(file: IO[bytes], head: bytes, path: str, nbytes: int) -> Forma
         names = _archive_names(file)
         if any(os.path.basename(name) in _ZARR_METADATA for name in names):
             return "zarr"
-        _refuse_foreign(path, names)
+        _refuse_foreign(path)
         return "npz"
     # File Format Specification, II.A: HDF5 starts at byte 0, or after a user block of 512·2ⁿ bytes.
     offset = 0
@@ -241,33 +200,14 @@ def picture_format(head: bytes) -> str:
     return "BMP" if head[:2] == b"BM" and head[6:10] == bytes(4) else ""
 
 
-def _refuse_foreign(
-    path: str, names: Iterable[str], head: bytes = b"", *, at_url: bool = False
-) -> None:
-    """Raise `UnknownFormatError` with advice for a known format that oocdata can't open.
-
-    `names` is the file's name, or the names of the members of a folder or an archive. `head` has
-    the file's first bytes, at least 32 of a longer file. With `at_url`, formats that are opened
-    from a local disk only are refused too.
-    """
-    # The name of a shard, e.g. train.tfrecord-00003-of-00128.
-    ends = [re.sub(r"(\.tf\w+)-\d+-of-\d+$", r"\1", name.lower()) for name in names]
-    formats = {**_NOT_AT_A_URL, **_FOREIGN} if at_url else _FOREIGN
-    marks = [(mark, what) for what, known in formats.items() for mark in known]
-    by_bytes = [what for mark, what in marks if isinstance(mark, bytes) and _begins(head, mark)]
-    by_name = (
-        what for end in ends for mark, what in marks if isinstance(mark, str) and end.endswith(mark)
-    )
-    for what in (*by_bytes, *by_name):
-        rule = _RULE_URL if is_url(path) else _RULE
-        raise UnknownFormatError(f"{rule}; got {what}", path=path)
-
-
-def _begins(head: bytes, magic: bytes) -> bool:
-    """Return whether bytes begin with a magic number, in which a space matches any byte."""
-    return len(head) >= len(magic) and all(
-        expected in (byte, 0x20) for byte, expected in zip(head, magic, strict=False)
-    )
+def _refuse_foreign(path: str, head: bytes = b"") -> None:
+    """Raise `UnknownFormatError` with advice for a known format that oocdata can't open."""
+    name = path.rstrip("/").lower()
+    for what, marks in _FOREIGN.items():
+        if any(name.endswith(m) if isinstance(m, str) else head.startswith(m) for m in marks):
+            raise UnknownFormatError(
+                f"{_RULE_URL if is_url(path) else _RULE}; got {what}", path=path
+            )
 
 
 def refuse_stream(path: str) -> None:

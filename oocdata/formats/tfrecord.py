@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from oocdata.engines.byte_rows import ByteRows, sliced
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
-from oocdata.errors import DamagedChunkError, TruncatedFileError, UnknownFormatError
+from oocdata.errors import DamagedChunkError, TruncatedFileError
 from oocdata.formats.offsets import open_rows
 
 __all__ = ["is_tfrecord", "open_tfrecord"]
@@ -119,12 +119,6 @@ def _check_heads(heads: list[bytes], first: int, version: FileVersion) -> None:
     """Raise if the checksum of a length is wrong; `first` is the row of the first head."""
     checksums = np.frombuffer(b"".join(heads), "<u4").reshape(-1, 3)[:, 2]
     wrong = np.flatnonzero(_masked(*(head[:8] for head in heads)) != checksums)
-    if len(wrong) and not first + int(wrong[0]) and _is_zlib(heads[0]):
-        raise UnknownFormatError(
-            "a TFRecord file must be plain or compressed by gzip; this one begins as ZLIB's do. "
-            'Write it anew with TFRecordOptions(compression_type="GZIP"), or without.',
-            path=version.path,
-        )
     if len(wrong):
         first_of_all = not first + int(wrong[0])
         raise DamagedChunkError(
@@ -134,8 +128,3 @@ def _check_heads(heads: list[bytes], first: int, version: FileVersion) -> None:
             path=version.path,
             rows=[first + int(wrong[0])],
         )
-
-
-def _is_zlib(head: bytes) -> bool:
-    """Return whether bytes begin with the header of zlib (RFC 1950, 2.2)."""
-    return head[0] & 15 == 8 and int.from_bytes(head[:2], "big") % 31 == 0

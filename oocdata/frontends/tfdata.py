@@ -21,7 +21,6 @@ import atexit
 import itertools
 import weakref
 from collections.abc import Callable
-from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -192,10 +191,6 @@ def dataset_of_passes(
     delivered: Any = loader if parsed is None else parsed
     composed, spec = delivered.dataset.is_multi_array, delivered.spec
     parser = None if parsed is None else delivered.dataset.fn
-    if parser is not None:  # rows are padded when a batch is complete
-        spec = map_tree(
-            lambda leaf: replace(leaf, form="ragged") if leaf.form == "padded" else leaf, spec
-        )
     feed, own_fingerprint = tf.constant(number, tf.int64), tf.constant(text)
 
     # A pass begins when its first element is requested, not when an iterator is made: `fit` makes
@@ -228,8 +223,6 @@ def dataset_of_passes(
     dataset = dataset.flat_map(batches)
     if composed:  # a flat tuple until here, because TensorFlow sorts the keys of dicts
         dataset = dataset.map(without_autograph(lambda *arrays: _composed_element(arrays, spec)))
-    if parser is not None and parser.pads_batches:
-        dataset = dataset.map(without_autograph(parser.padded))
     options = bounded_options()
     options.experimental_symbolic_checkpoint = True
     dataset = dataset.with_options(options)

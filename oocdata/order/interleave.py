@@ -74,11 +74,7 @@ class Interleave(IndexedOrder):
 
     def epoch_order(self, count: int, seed: int, epoch: int) -> EpochOrder:
         """Return the order of one epoch."""
-        if int(self.lengths.sum()) != count:
-            raise ArgumentError(
-                f"`lengths` must add up to the {count} elements; got a sum of "
-                f"{int(self.lengths.sum())}. Those of a view's files are view.parts.lengths."
-            )
+        self._check_count(count, int(self.lengths.sum()), "elements that `lengths` add up to")
         parts = np.arange(len(self.lengths))
         if self.shuffle_parts:
             key = epoch_key(seed, epoch, "interleave")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fnmatch
 import importlib
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from oocdata.errors import ArgumentError, OocdataError, SourceError, UnknownFormatError, needed
+from oocdata.errors import ArgumentError, SourceError, UnknownFormatError, needed
 from oocdata.stores.answers import to_source_error
 from oocdata.stores.user_stores import FsspecClient, is_user_store, user_store_client
 
@@ -99,15 +98,7 @@ class Address:
     @property
     def store(self) -> Any:
         """The client of the store."""
-        try:
-            return user_store_client(self.root) if is_user_store(self.root) else client(self.root)
-        except OocdataError:
-            raise
-        except Exception as error:  # as in `list_names`
-            message = str(error).split("\n")[0]
-            raise SourceError(
-                f"the store's settings must be complete; the client says: {message}.", path=self.url
-            ) from None
+        return user_store_client(self.root) if is_user_store(self.root) else client(self.root)
 
 
 @lru_cache(maxsize=64)
@@ -116,36 +107,31 @@ def client(root: str, *, writes: bool = False) -> Any:
 
     A client that writes retries requests itself; those of one that reads are retried by the link.
     """
-    obstore()
-    stores = importlib.import_module("obstore.store")
+    stores = obstore().store
     options: dict[str, Any] = {
-        # The link sets timeouts, from how long earlier answers took.
-        "client_options": {"timeout": "1 day", "connect_timeout": "10s"},
-        "retry_config": {"max_retries": 0, "retry_timeout": timedelta(seconds=1)},
+        # The link sets timeouts, from how long earlier answers took. These options replace those of
+        # the environment: an endpoint at `http://` is enough, as for the tools of the clouds.
+        "client_options": {
+            "timeout": "5 minutes" if writes else "1 day",
+            "connect_timeout": "10s",
+            "allow_http": not root.startswith("https"),
+        },
+        "retry_config": {
+            "max_retries": 8 if writes else 0,
+            "retry_timeout": timedelta(minutes=10),
+        },
     }
-    if writes:
-        options["client_options"]["timeout"] = "5 minutes"
-        options["retry_config"] = {"max_retries": 8, "retry_timeout": timedelta(minutes=10)}
-    # These options replace those of the environment. A plain `http://` URL of a server is enough,
-    # as for the tools of the clouds.
-    allowed = [os.environ.get(f"{cloud}_ALLOW_HTTP", "") for cloud in ("AWS", "GOOGLE", "AZURE")]
-    endpoints = [value for name, value in os.environ.items() if "ENDPOINT" in name.upper()]
-    urls = [root, os.environ.get("GOOGLE_BASE_URL", ""), *endpoints]
-    if root.startswith("gs://") and (emulator := os.environ.get("STORAGE_EMULATOR_HOST")):
-        # As for Google's own tools: without credentials, perhaps without a scheme.
-        urls.append(emulator if "://" in emulator else f"http://{emulator}")
-        account = {"gcs_base_url": urls[-1], "disable_oauth": True}
-        empty = dict.fromkeys(("client_email", "private_key", "private_key_id"), "")
-        options["service_account_key"] = json.dumps({**account, **empty})
-    if "true" in map(str.lower, allowed) or any(url.startswith("http://") for url in urls):
-        options["client_options"]["allow_http"] = True
     if root.startswith("http"):  # `from_url` would take some hosts for buckets
         return stores.HTTPStore.from_url(root, **options)
-    if root.startswith("s3://"):
-        provider = _aws_credentials()
-        if provider is not None:
-            options["credential_provider"] = provider
-    return stores.from_url(root, **options)
+    if root.startswith("s3://") and (provider := _aws_credentials()) is not None:
+        options["credential_provider"] = provider
+    try:
+        return stores.from_url(root, **options)
+    except Exception as error:  # as in `list_names`
+        message = str(error).split("\n")[0]
+        raise SourceError(
+            f"the store's settings must be complete; the client says: {message}.", path=root
+        ) from None
 
 
 def _aws_credentials() -> Any:

@@ -38,7 +38,6 @@ _PERMANENT = re.compile(
     rf"|source: (Header|NoContentRange|ParseContentRange)\b|{_REDIRECT.pattern}"
     f"|{_NO_RANGES.pattern}"
 )
-_CERTIFICATE = re.compile(r"InvalidCertificate\(\s*(\w+)")
 _NOT_A_FOLDER = "kind: NotADirectory"
 _ADDRESS = re.compile(r"\S+://\S+")
 
@@ -85,6 +84,42 @@ def is_unanswered(error: Exception) -> bool:
     return isinstance(error, TimeoutError) or "kind: Connect," in str(error)
 
 
+_MESSAGES = {
+    "PermissionDeniedError": (
+        "the store must allow the object to be read; it answered 403 (forbidden). Are the "
+        "credentials those of this bucket? For one that is public: AWS_SKIP_SIGNATURE=true, "
+        "GOOGLE_SKIP_SIGNATURE=true or AZURE_SKIP_SIGNATURE=true."
+    ),
+    "UnauthenticatedError": (
+        "the store must know who asks; it answered 401 (unauthorised). Give credentials as for "
+        "the store's own command-line tool."
+    ),
+    _NO_RANGES.pattern: (
+        "the server must answer requests for parts of a file; it sends the whole file "
+        "whatever is asked for, or the file is empty. Download the file, or use another server."
+    ),
+    "^TimeoutError": (
+        "the server must answer; several requests had no answer in time. Is it reachable?"
+    ),
+    "^IncompleteAnswerError: (.*)": (
+        "the server must send the bytes that are asked for as they are; {0}. Does it "
+        "compress what it sends (Content-Encoding)? Have it not do so."
+    ),
+    r"InvalidCertificate\(\s*(\w+)": (
+        "the server's certificate must be one that this machine trusts; the client says: {0}. "
+        "For an authority of your own set SSL_CERT_FILE to its certificate."
+    ),
+    "status code: 416": (
+        "the object must have the bytes that are asked for; it is empty, or was cut short."
+    ),
+    _REDIRECT.pattern: (
+        "the server must send the object; it answered with a redirect that can't be followed. "
+        "Give the address that it leads to; for S3, set AWS_REGION to the region of the bucket."
+    ),
+}
+"""Patterns in the name and text of an error of the client, and the message that each gets."""
+
+
 def to_source_error(error: Exception, url: str, tag: str = "") -> SourceError:
     """Return an error of the client as one of this package, without headers and signatures.
 
@@ -92,60 +127,24 @@ def to_source_error(error: Exception, url: str, tag: str = "") -> SourceError:
     """
     name, found = type(error).__name__, _STATUS.search(str(error))
     status, code = (found[1].replace(" ", " (", 1) + ")", found[2]) if found else ("", "")
-    certificate = _CERTIFICATE.search(str(error))
-    kind: type[SourceError] = ForbiddenError if name == "PermissionDeniedError" else SourceError
     # The client calls 405 of a web server "not found" too: then a chunk would count as absent.
     is_missing = isinstance(error, FileNotFoundError) and code in ("", "404")
     if is_missing or _NOT_A_FOLDER in str(error):
-        kind = MissingFileError
-        message = "the object must exist; the store has none of this name."
-    elif code in ("401", "403") and url.startswith("http"):
+        return MissingFileError("the object must exist; the store has none of this name.", path=url)
+    if name == "PreconditionError" and tag:
+        return ChangedError(CHANGED, path=url)
+    matches = (
+        (re.search(pattern, f"{name}: {error}"), text) for pattern, text in _MESSAGES.items()
+    )
+    matched = next(((match, text) for match, text in matches if match), None)
+    if code in ("401", "403") and url.startswith("http"):
         message = (
             f"the server must let anyone read the file; it answered {status}. No credentials are "
             "sent to a plain web server. Where a login is needed, open the file through a store "
             "that has it: ooc.open(name, store=…)."
         )
-    elif name == "PermissionDeniedError":
-        message = (
-            "the store must allow the object to be read; it answered 403 (forbidden). Are the "
-            "credentials those of this bucket? For one that is public: AWS_SKIP_SIGNATURE=true, "
-            "GOOGLE_SKIP_SIGNATURE=true or AZURE_SKIP_SIGNATURE=true."
-        )
-    elif name == "UnauthenticatedError":
-        message = (
-            "the store must know who asks; it answered 401 (unauthorised). Give credentials as for "
-            "the store's own command-line tool."
-        )
-    elif name == "PreconditionError" and tag:
-        kind, message = ChangedError, CHANGED
-    elif _NO_RANGES.search(str(error)):
-        message = (
-            "the server must answer requests for parts of a file; it sends the whole file "
-            "whatever is asked for, or the file is empty. Download the file, or use another server."
-        )
-    elif isinstance(error, TimeoutError):
-        message = "the server must answer; several requests had no answer in time. Is it reachable?"
-    elif isinstance(error, IncompleteAnswerError):
-        message = (
-            f"the server must send the bytes that are asked for as they are; {error}. Does it "
-            "compress what it sends (Content-Encoding)? Have it not do so."
-        )
-    elif certificate is not None:
-        message = (
-            "the server's certificate must be one that this machine trusts; the client says: "
-            f"{certificate[1]}. For an authority of your own set SSL_CERT_FILE to its certificate."
-        )
-    elif code == "416":
-        message = (
-            "the object must have the bytes that are asked for; it is empty, or was cut short."
-        )
-    elif _REDIRECT.search(str(error)):
-        hint = "Set AWS_REGION to the region of the bucket."
-        hint = hint if url.startswith("s3") else "Give the address that it leads to."
-        message = (
-            "the server must send the object; it answered with a redirect that can't be followed. "
-            f"{hint}"
-        )
+    elif matched is not None:
+        message = matched[1].format(*matched[0].groups())
     elif code:
         hint = "Is this the address of the file itself, and not of a page or a service?"
         hint = "Try again later." if is_temporary(error) else hint
@@ -156,4 +155,5 @@ def to_source_error(error: Exception, url: str, tag: str = "") -> SourceError:
             f"the store must send the object; the client says: {text[:200]}. Is the address right, "
             "and the server reachable?"
         )
+    kind = ForbiddenError if name == "PermissionDeniedError" else SourceError
     return kind(message, path=url)

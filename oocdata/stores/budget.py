@@ -3,8 +3,7 @@
 Room is granted in the order of the requests, first to those that a reader waits for. An answer that
 was read to the end stays until another request needs its room. For a request that a reader waits
 for, answers that no reader waits for are given up too, the last one first, and fetched again when
-they are read; but not those on their way to the cache folder, which release their room soon.
-So the bound holds, except for a single answer that is larger.
+they are read. So the bound holds, except for a single answer that is larger.
 """
 
 from __future__ import annotations
@@ -32,10 +31,9 @@ _OBJECT_BYTES = 2 << 10
 class Request(Generic[Result]):
     """A request and its answer, until the answer is dropped."""
 
-    fetch: Callable[[Any], Coroutine[Any, Any, Result]]
+    fetch: Callable[[], Coroutine[Any, Any, Result]]
     nbytes: int  #: about how long the answer is
     left: int  #: how many of its bytes will be read
-    to_folder: bool = False  #: whether `fetch` writes the answer to the cache folder
     done: Future[Result] = field(default_factory=Future)
     task: asyncio.Task[Result] | None = None
     is_awaited: bool = False  #: whether a reader waits for the answer
@@ -69,8 +67,8 @@ class AnswerBudget:
         #: All requests, also those that did not come to the loop yet.
         self._requested: dict[Request[Any], None] = {}
         self._granted: dict[Request[Any], None] = {}
-        #: Requests that a reader waits for, those that are read next, and those read later.
-        self._waiting: tuple[dict[Request[Any], None], ...] = {}, {}, {}
+        #: Requests that a reader waits for, or reads next, and those read later.
+        self._waiting: tuple[dict[Request[Any], None], ...] = {}, {}
         #: Answers that were read to the end, the first one first.
         self._read: dict[Request[Any], None] = {}
         self._lock = threading.Lock()
@@ -91,18 +89,16 @@ class AnswerBudget:
         """Queue requests until there is room; `at_once` if their answers are read next."""
         for request in requests:
             request.is_awaited = at_once
-            self._waiting[1 if at_once else 2][request] = None
+            self._waiting[0 if at_once else 1][request] = None
         self.serve()
 
     def hurry(self, request: Request[Any]) -> None:
         """Move a request before those that no reader waits for."""
-        if not request.done.done():
-            request.is_awaited = True
-        for queue in self._waiting[1:]:
-            if request in queue:
-                del queue[request]
-                self._waiting[0][request] = None
-                self.serve()
+        request.is_awaited |= not request.done.done()
+        if request in self._waiting[1]:
+            del self._waiting[1][request]
+            self._waiting[0][request] = None
+            self.serve()
 
     def leave(self, *requests: Request[Any]) -> None:
         """Drop answers, and give up requests that are in flight or wait."""
@@ -141,11 +137,7 @@ class AnswerBudget:
             may_go = [one for one in self._read if one.done.done() and not one.is_awaited]
         # A reader that waits for a granted request reads its answer soon, which makes room.
         if has_reader and not any(one.is_awaited for one in self._granted):
-            may_go += [
-                one
-                for one in reversed(self._granted)
-                if one not in may_go and (one.done.done() or not one.to_folder)
-            ]
+            may_go += [one for one in reversed(self._granted) if one not in may_go]
         given_up = []
         for one in may_go:
             if over <= 0:

@@ -1,9 +1,9 @@
 """Keep fetched bytes in a cache folder, within a size limit, for all processes and runs.
 
-An object that is read in parts has a file of its fetched parts; one that is read whole has a file
-of all its bytes. The name of a file is a digest of the object's name, version and size; its header
-holds these three. So there is no index that could be wrong, and no lock between processes: the
-folder holds what its files hold.
+An object that is read in parts has a file of its fetched parts (`oocdata.stores.entry`); one that
+is read whole has a file of all its bytes (`oocdata.stores.blob`). The name of a file is a digest of
+the object's name, version and size. So there is no index that could be wrong, and no lock between
+processes: the folder holds what its files hold.
 
 A process measures the folder after it wrote a sixteenth of the limit, and deletes the files that
 were used longest ago until there is room for as much again, but none that was used in the last
@@ -23,23 +23,21 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from glob import iglob
 from hashlib import blake2b
 from math import inf
 from tempfile import TemporaryFile
-from typing import Any
-from weakref import WeakSet, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from oocdata.engines.atomic import atomic_file
-from oocdata.engines.files import Descriptor
 from oocdata.errors import ArgumentError, CacheFolderWarning
 from oocdata.index import as_count, as_path
-from oocdata.stores.cache_files import SECONDS_A_USE, read_header
+from oocdata.stores.blob import SECONDS_A_USE
 from oocdata.stores.entry import Entry
 
-__all__ = ["CacheFolder", "CachedObject"]
+__all__ = ["CacheFolder"]
 
-_SETTINGS, _OBJECTS = "oocdata-cache.json", "objects"
+_SETTINGS = "oocdata-cache.json"
 _FORM = 1
 
 _MOST = 64 << 30
@@ -57,17 +55,6 @@ _IN_USE = 120.0
 
 _FULL_SECONDS = 10.0
 """Seconds after which a process measures a full folder again."""
-
-
-@dataclass(frozen=True, slots=True)
-class CachedObject:
-    """One version of an object in a cache folder."""
-
-    name: str
-    version: str
-    size: int  #: bytes of the object
-    nbytes: int  #: on the disk
-    used: float  #: time of last use, to the minute, in seconds since the epoch
 
 
 class CacheFolder:
@@ -96,9 +83,9 @@ class CacheFolder:
     ...     entry.write(0, bytes(range(256)) * 32)
     ...     out = np.zeros(3, np.uint8)
     ...     entry.read_into(memoryview(out), 4100)
-    ...     [(one.name, one.size, one.nbytes) for one in folder.show()]
+    ...     folder.nbytes
     True
-    [('s3://bucket/a.npy', 10000, 12288)]
+    12288
     >>> out.tolist()
     [4, 5, 6]
     """
@@ -110,9 +97,10 @@ class CacheFolder:
 
     def __init__(self, path: str | os.PathLike[str], *, limit: int | None = None) -> None:
         self.path = _absolute(path)
+        self._objects = os.path.join(self.path, "objects")
         try:
-            os.makedirs(os.path.join(self.path, _OBJECTS), exist_ok=True)
-            with TemporaryFile(dir=os.path.join(self.path, _OBJECTS)) as file:
+            os.makedirs(self._objects, exist_ok=True)
+            with TemporaryFile(dir=self._objects) as file:
                 os.truncate(file.fileno(), _HOLE)
                 has_holes = os.fstat(file.fileno()).st_blocks * 512 < _HOLE
             free = os.statvfs(self.path)
@@ -120,7 +108,10 @@ class CacheFolder:
                 most = limit or min(_MOST, free.f_bavail * free.f_frsize // 2)
                 self._save(most, replaces=False)  # unless another process did
         except OSError as error:
-            raise self._unwritable("`cache` must be", error) from error
+            raise ArgumentError(
+                f"`cache` must be a folder that can be written; '{self.path}' can't: "
+                f"{error.strerror or error}."
+            ) from error
         if not has_holes:
             raise ArgumentError(
                 "`cache` must be on a file system where files may have holes, or each object takes "
@@ -135,19 +126,8 @@ class CacheFolder:
         self._limit = found
         self._entries: WeakValueDictionary[str, Entry] = WeakValueDictionary()
         self._stopped = False
-        self._reset()
-        _folders.add(self)
-
-    def _reset(self) -> None:
-        #: Guards the files of entries together with the flags of their pages.
-        self.lock = threading.Lock()
-        self._room = threading.Lock()
         self._left = 0  # bytes that may be written until the folder is measured
         self._full_until = 0.0
-
-    def _unwritable(self, rule: str, error: OSError) -> ArgumentError:
-        why = error.strerror or error
-        return ArgumentError(f"{rule} a folder that can be written; '{self.path}' can't: {why}.")
 
     @staticmethod
     def is_at(path: str | os.PathLike[str]) -> bool:
@@ -198,11 +178,8 @@ class CacheFolder:
         Other processes notice when they next measure the folder.
         """
         nbytes = as_count("limit", nbytes)
-        try:
-            self._save(nbytes)
-        except OSError as error:
-            raise self._unwritable("`limit` must be set in", error) from error
-        with self._room:
+        self._save(nbytes)
+        with _room:
             self._delete(nbytes)
 
     # Objects ------------------------------------------------------------------------------------
@@ -213,45 +190,25 @@ class CacheFolder:
         `name` is the object's URL, without credentials; `version` changes with its content, as an
         ETag does.
         """
-        stem = self.stem(name, version, nbytes)
-        with self.lock:
-            found = self._entries.get(stem)
-            if found is None:
-                found = self._entries[stem] = Entry(self, name, version, nbytes)
+        name = json.dumps([name, version, nbytes])
+        found = self._entries.get(name)
+        if found is None:
+            found = self._entries[name] = Entry(self, name, nbytes)
         return found
 
-    @staticmethod
-    def stem(name: str, version: str, nbytes: int) -> str:
-        """Return the beginning of the names of an object's files."""
-        key = json.dumps([name, version, nbytes]).encode()
-        return blake2b(key, digest_size=16).hexdigest()
-
-    def file(self, stem: str, part: str) -> str:
-        """Return the path of a file of an object: its pages, or a blob."""
-        return os.path.join(self.path, _OBJECTS, stem[:2], f"{stem}.{part}")
+    def file(self, name: str, part: str) -> str:
+        """Return the path of a file of an object, which `name` identifies."""
+        stem = blake2b(name.encode(), digest_size=16).hexdigest()
+        return os.path.join(self._objects, stem[:2], f"{stem}.{part}")
 
     @property
     def nbytes(self) -> int:
         """Bytes on the disk that objects take."""
         return sum(nbytes for _, _, nbytes in self.files())
 
-    def show(self) -> list[CachedObject]:
-        """Return the objects in the folder, the most recently used first."""
-        by_stem: dict[str, list[tuple[float, str, int]]] = {}
-        for one in self.files():
-            by_stem.setdefault(os.path.basename(one[1]).partition(".")[0], []).append(one)
-        shown = []
-        for files in by_stem.values():
-            unknown: dict[str, Any] = {"name": "?", "version": "?", "nbytes": 0}
-            header = next(filter(None, (_header(path) for _, path, _ in files)), unknown)
-            on_disk, used = sum(one[2] for one in files), max(one[0] for one in files)
-            about = header["name"], header["version"], header["nbytes"]
-            shown.append(CachedObject(*about, on_disk, used))
-        return sorted(shown, key=lambda one: (-one.used, one.name))
-
     def clear(self) -> int:
         """Delete all files, and return the bytes on the disk that come free."""
-        with self._room:
+        with _room:
             return self._delete(0)
 
     # Room ---------------------------------------------------------------------------------------
@@ -262,21 +219,19 @@ class CacheFolder:
         A time in the future, of a clock that was set back since, is replaced by 0.
         """
         latest = time.time() + SECONDS_A_USE
-        with suppress(FileNotFoundError), os.scandir(os.path.join(self.path, _OBJECTS)) as folders:
-            for folder in folders:
-                with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as files:
-                    for file in files:
-                        with suppress(FileNotFoundError):
-                            status = file.stat(follow_symlinks=False)
-                            used = status.st_mtime if status.st_mtime < latest else 0.0
-                            yield used, file.path, status.st_blocks * 512
+        for name in iglob("*/*", root_dir=self._objects):
+            path = os.path.join(self._objects, name)
+            with suppress(FileNotFoundError):
+                status = os.lstat(path)
+                used = status.st_mtime if status.st_mtime < latest else 0.0
+                yield used, path, status.st_blocks * 512
 
     def make_room(self, nbytes: int) -> bool:
         """Make room for `nbytes` bytes; return whether they may be written."""
         nbytes = -(-nbytes // _BLOCK) * _BLOCK
         if self._stopped:
             return False
-        with self._room:
+        with _room:
             if nbytes > self._left:
                 limit, now = self.limit, time.monotonic()
                 allowed = max(limit // _STEP, nbytes)
@@ -328,19 +283,14 @@ def _absolute(path: str | os.PathLike[str]) -> str:
     return os.path.abspath(as_path("cache", path))
 
 
-def _header(path: str) -> dict[str, Any] | None:
-    with suppress(OSError), Descriptor(path) as file:
-        return read_header(file)
-    return None
-
-
-_folders: WeakSet[CacheFolder] = WeakSet()
 _by_path: dict[str, CacheFolder] = {}
+_room = threading.Lock()
+"""Held while room is made in a folder."""
 
 
-def _after_fork() -> None:
-    for folder in list(_folders):
-        folder._reset()  # another thread may have held its locks
+def _new_lock_after_fork() -> None:
+    global _room
+    _room = threading.Lock()  # another thread may have held it
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(after_in_child=_new_lock_after_fork)

@@ -67,7 +67,7 @@ ranges share a link of 50 Mbit/s, all take longer: 128 of 1 MB took 45 s with a 
 answer, 27 with one for each piece. Pieces take 0.7 ms more of the processor's time for a MB."""
 
 ANSWERED: set[str] = set()
-"""Stores that have answered, in this process or in the one that opened their objects."""
+"""Stores that have answered."""
 
 
 @dataclass(slots=True)
@@ -103,13 +103,9 @@ class Link(AnswerBudget):
         self._answers = 0
         self._client_calls: WeakSet[Any] = WeakSet()
         # A daemon, so that it does not keep the process from exiting.
-        threading.Thread(target=self._run, name="oocdata-link", daemon=True).start()
+        threading.Thread(target=self._loop.run_forever, name="oocdata-link", daemon=True).start()
         # Runs before the interpreter joins threads, which may wait for answers.
         getattr(threading, "_register_atexit", atexit.register)(self.end)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_forever()
 
     def end(self) -> None:
         """Give up all requests, present and future: the interpreter exits."""
@@ -128,7 +124,9 @@ class Link(AnswerBudget):
     def check(self) -> None:
         """Raise `SourceError` in a fork of the link's process, and when the interpreter exits."""
         if self._ending:
-            raise _exit_error()
+            raise SourceError(
+                "the interpreter must not be exiting when stores are read from; it is."
+            )
         if os.getpid() != self._process:
             raise SourceError(
                 "stores can't be read in a process that was forked after one was read from: the "
@@ -139,9 +137,7 @@ class Link(AnswerBudget):
     def start(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Future[Result]:
         """Start a coroutine in the loop."""
         self.check()
-        done: Future[Result] = Future()
-        self._loop.call_soon_threadsafe(lambda: self.task(work(), done))
-        return done
+        return asyncio.run_coroutine_threadsafe(work(), self._loop)
 
     def call(self, work: Callable[[], None]) -> None:
         """Call a function in the loop, soon."""
@@ -149,30 +145,23 @@ class Link(AnswerBudget):
             with suppress(RuntimeError):  # the interpreter exits
                 self._loop.call_soon_threadsafe(work)
 
-    def task(self, work: Coroutine[Any, Any, Result], done: Future[Result]) -> asyncio.Task[Result]:
-        """Start a coroutine whose result or error goes to `done`; called in the loop."""
-
-        def pass_on(task: asyncio.Task[Result]) -> None:
-            # The exception is read in any case, or asyncio logs that it was never retrieved.
-            error = _exit_error() if task.cancelled() else task.exception()
-            if task.cancelled() and not self._ending:
-                done.cancel()
-            elif error is None and not done.done():
-                done.set_result(task.result())
-            elif not done.done():
-                done.set_exception(error)
-
-        task = self._loop.create_task(work)
-        task.add_done_callback(pass_on)
-        if self._ending:
-            task.cancel()
-        return task
-
     def begin(self, request: Request[Any]) -> None:
         """Start fetching an answer, for which room was granted."""
-        request.task = self.task(request.fetch(request), request.done)
-        if request.to_folder:  # from then on its room may go to others
-            request.task.add_done_callback(lambda _: self.serve())
+        done = request.done
+
+        def pass_on(task: asyncio.Task[Any]) -> None:
+            # The exception is read in any case, or asyncio logs that it was never retrieved.
+            error = None if task.cancelled() else task.exception()
+            if task.cancelled():
+                done.cancel()
+            elif not done.done():
+                done.set_result(task.result()) if error is None else done.set_exception(error)
+
+        if self._ending:
+            done.cancel()
+        else:
+            request.task = self._loop.create_task(request.fetch())
+            request.task.add_done_callback(pass_on)
 
     # Requests.
 
@@ -303,10 +292,6 @@ class Link(AnswerBudget):
         return Answer(
             data, meta["size"], meta["e_tag"] or "", int(modified.timestamp()) * 1_000_000_000
         )
-
-
-def _exit_error() -> SourceError:
-    return SourceError("the interpreter must not be exiting when stores are read from; it is.")
 
 
 _link: Link | None = None

@@ -25,8 +25,8 @@ __all__ = [
 
 _SCHEME = "store-"
 
-_stores: list[tuple[Any, Any]] = []
-"""Each store as the user gave it, and the client that reads ranges of it."""
+_stores: dict[int, tuple[Any, Any]] = {}
+"""Each store as the user gave it, and the client that reads ranges of it, by the store's `id`."""
 
 
 def is_user_store(url: str) -> bool:
@@ -64,19 +64,17 @@ def user_store_url(store: Any, path: Any) -> str:
             f"`target` must be the name of an object in the store; got {path!r}. Without `store`, "
             "give a URL."
         )
-    number = next((at for at, (one, _) in enumerate(_stores) if one is store), None)
-    if number is None:
-        _stores.append((store, _client_of(store)))
-        number = len(_stores) - 1
-    files = _stores[number][1]
-    if isinstance(files, FsspecClient):
-        path = files.absolute(os.fspath(path))
+    _, client = _stores.setdefault(id(store), (store, _client_of(store)))
+    if isinstance(client, FsspecClient):
+        path = client.absolute(os.fspath(path))
+    number = list(_stores).index(id(store))
     return f"{_SCHEME}{number + 1}://store/{quote(os.fspath(path).strip('/'), safe='/*[]')}"
 
 
 def user_store_client(root: str) -> Any:
     """Return the client that reads ranges of the store at a root."""
-    return _stores[int(root.partition("://")[0].removeprefix(_SCHEME)) - 1][1]
+    number = int(root.partition("://")[0].removeprefix(_SCHEME)) - 1
+    return list(_stores.values())[number][1]
 
 
 def _client_of(store: Any) -> Any:

@@ -154,11 +154,9 @@ def fetch_small(addresses: Sequence[Address]) -> list[Answer | SourceError | Non
 
     Within `shared_lookups`, each is requested once.
     """
-    each = request_small(addresses)
-    errors = [done.exception() for done in each]
     return [
-        error if isinstance(error, SourceError) else done.result()
-        for done, error in zip(each, errors, strict=True)
+        error if isinstance(error := done.exception(), SourceError) else done.result()
+        for done in request_small(addresses)
     ]
 
 

@@ -8,13 +8,15 @@ from datetime import datetime
 
 from oocdata.advice.reading import size
 from oocdata.errors import ArgumentError, MissingFileError
-from oocdata.stores.folder import CachedObject, CacheFolder
+from oocdata.stores.folder import CacheFolder
 from oocdata.tools.report import Report, labelled, table
 from oocdata.writers.cache import WrittenCache, written_caches
 
 __all__ = ["Cache", "cache"]
 
 _ENVIRONMENT = "OOCDATA_CACHE"
+_MOST_LISTED = 20
+"""Objects, and datasets, in the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,52 +29,38 @@ class Cache(Report):
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     CacheFolder(folder, limit=1 << 30).entry("s3://bucket/a", "1", 70).write(0, bytes(70))
     ...     found = cache(folder, clear=True)
-    >>> found.freed, found.objects, found.limit
-    (8192, (), 1073741824)
+    >>> found.freed, found.object_bytes, found.limit
+    (8192, 0, 1073741824)
     """
 
     folder: str
     limit: int | None  #: bytes that objects may take; None if no object was ever cached
-    objects: tuple[CachedObject, ...]  #: objects with cached bytes, the last used first
+    objects: int  #: files of objects
+    object_bytes: int  #: bytes on the disk that these take
     datasets: tuple[WrittenCache, ...]  #: datasets that `Dataset.cache` wrote
     freed: int | None = None  #: bytes freed on the disk; None if nothing was cleared
     in_use: tuple[str, ...] = ()  #: paths of datasets that were left: a process is writing them
 
-    def text(self, show: int = 20) -> str:
-        """Return lines for a terminal, with at most `show` objects and `show` datasets."""
+    def __str__(self) -> str:
         limit = "" if self.limit is None else f" of at most {size(self.limit)}"
-        objects, datasets = (
-            f"{len(entries):,}, {size(sum(entry.nbytes for entry in entries))}"
-            for entries in (self.objects, self.datasets)
-        )
+        dataset_bytes = sum(entry.nbytes for entry in self.datasets)
         lines = [
             labelled("folder", self.folder),
-            labelled("objects", objects + limit),
-            labelled("datasets", datasets),
+            labelled("objects", f"{self.objects:,}, {size(self.object_bytes)}{limit}"),
+            labelled("datasets", f"{len(self.datasets):,}, {size(dataset_bytes)}"),
         ]
         if self.freed is not None:
             lines.append(labelled("cleared", size(self.freed)))
         lines += [labelled("left", f"{path}: a process is writing it") for path in self.in_use]
         rows = [
-            (entry.name, size(entry.nbytes), size(entry.size), _date(entry.used))
-            for entry in self.objects[:show]
-        ]
-        rows += [
             (entry.made_of, size(entry.nbytes), "all" if entry.whole else "a part",
-             _date(entry.used))
-            for entry in self.datasets[:show]
+             f"{datetime.fromtimestamp(entry.used):%Y-%m-%d %H:%M}")
+            for entry in self.datasets[:_MOST_LISTED]
         ]  # fmt: skip
         if rows:
             lines += ["", table(["", "cached", "of", "last used"], rows)]
-        more = max(0, len(self.objects) - show) + max(0, len(self.datasets) - show)
-        return "\n".join([*lines, *([f"… {more:,} more: --show, --json"] if more else [])])
-
-    def __str__(self) -> str:
-        return self.text()
-
-
-def _date(timestamp: float) -> str:
-    return f"{datetime.fromtimestamp(timestamp):%Y-%m-%d %H:%M}"
+        more = len(self.datasets) - len(rows)
+        return "\n".join([*lines, *([f"… {more:,} more: --json"] if more else [])])
 
 
 def cache(
@@ -109,11 +97,6 @@ def cache(
         in_use = [dataset.path for dataset in datasets if not dataset.delete()]
         freed += sum(dataset.nbytes for dataset in datasets if dataset.path not in in_use)
         datasets = written_caches(path)
-    return Cache(
-        path,
-        objects.limit if objects else None,
-        tuple(objects.show() if objects else ()),
-        tuple(datasets),
-        freed,
-        tuple(in_use),
-    )
+    sizes = [nbytes for _, _, nbytes in objects.files()] if objects else []
+    limit = objects.limit if objects else None
+    return Cache(path, limit, len(sizes), sum(sizes), tuple(datasets), freed, tuple(in_use))

@@ -25,10 +25,13 @@ from oocdata.memory import batch_share
 from oocdata.threads import cores, in_order
 from oocdata.tools.report import progress as bar
 
-__all__ = ["Block", "each_block", "read_into", "read_rows", "spec_of_one_array"]
+__all__ = ["Block", "block_sizes", "chunk_rows", "each_block", "read_rows", "spec_of_one_array"]
 
 BLOCK_BYTES = 8 << 20
 """Size of a block; larger blocks are no faster."""
+
+_MOST_ROWS = 1 << 17
+"""Rows that are located at a time, if they are not one box: their origins take memory too."""
 
 _MOST_THREADS = 8
 
@@ -70,9 +73,10 @@ def each_block(
     [(range(0, 5), 45)]
     """
     total, row_bytes = len(dataset), spec_of_one_array(dataset).nbytes
-    rows, threads = _sizes(dataset, unit)
-    chunks = _chunk_rows(dataset)
-    first = rows - (chunks.length - chunks.first if rows % chunks.length == 0 else 0)
+    rows, threads, most = block_sizes(dataset, unit)
+    chunks = chunk_rows(dataset)
+    before = chunks.length - chunks.first  # rows of the first chunk that are not read
+    first = rows - (before if rows % chunks.length == before % unit == 0 else 0)
     edges = chain([0] * (total > 0), range(first, total, rows), [total])
 
     def read(edges: tuple[int, int]) -> tuple[int, Result]:
@@ -84,7 +88,7 @@ def each_block(
     with (
         bar(label, total * row_bytes, shown=bool(label)) as advance,
         ThreadPoolExecutor(threads, "oocdata-pass") as pool,
-        closing(in_order(pool, read, pairwise(edges), threads + 1)) as results,
+        closing(in_order(pool, read, pairwise(edges), most)) as results,
     ):
         for count, result in results:
             yield result
@@ -102,24 +106,25 @@ def spec_of_one_array(dataset: Dataset) -> ArraySpec:
     return spec
 
 
-def _chunk_rows(dataset: Dataset) -> Blocks:
+def chunk_rows(dataset: Dataset) -> Blocks:
     """Return the chunks of a dataset if they are regular; otherwise, blocks of one row."""
     blocks = dataset.blocks
     return blocks if isinstance(blocks, Blocks) else ADDRESSABLE
 
 
-def _sizes(dataset: Dataset, unit: int) -> tuple[int, int]:
-    """Return the rows of a block, and the number of threads."""
+def block_sizes(dataset: Dataset, unit: int) -> tuple[int, int, int]:
+    """Return the rows of a block, the number of threads, and the most blocks read ahead."""
     row_bytes = max(1, spec_of_one_array(dataset).nbytes)
     threads = max(2, min(_MOST_THREADS, cores()))
     budget = batch_share() // 2  # `work` takes memory as well
     rows = max(1, min(BLOCK_BYTES, budget // threads) // row_bytes)
-    aligned = lcm(_chunk_rows(dataset).length, unit)
-    if aligned > rows:  # one chunk, or as many of its rows as memory allows
-        rows = min(aligned, max(rows, budget // row_bytes))
-    step = aligned if rows >= aligned else unit
-    rows = min(max(rows - rows % step, unit), max(1, len(dataset)))
-    return rows, max(1, min(threads, budget // (rows * row_bytes)))
+    most, length = max(1, budget // row_bytes), chunk_rows(dataset).length
+    step = lcm(length, unit)
+    if step > most:  # blocks begin within chunks
+        step, rows = unit, min(max(rows, length), most)
+    rows = min(max(rows, step) // step * step, max(1, len(dataset)))
+    fitting = max(1, budget // (rows * row_bytes))
+    return rows, min(threads, fitting), min(threads + 1, fitting)
 
 
 def _empty(dataset: Dataset, rows: range) -> NDArray[Any]:
@@ -131,11 +136,11 @@ def _empty(dataset: Dataset, rows: range) -> NDArray[Any]:
 def read_rows(dataset: Dataset, rows: range) -> NDArray[Any]:
     """Return consecutive rows of a dataset of one array, C-contiguous."""
     out = _empty(dataset, rows)
-    read_into(dataset, rows, out)
+    _read_into(dataset, rows, out)
     return out
 
 
-def read_into(dataset: Dataset, rows: range, out: NDArray[Any]) -> None:
+def _read_into(dataset: Dataset, rows: range, out: NDArray[Any]) -> None:
     """Read consecutive rows into a C-contiguous array of their shape and dtype."""
     if not isinstance(dataset, View):
         out[...] = dataset.take(np.arange(rows.start, rows.stop))
@@ -146,8 +151,10 @@ def read_into(dataset: Dataset, rows: range, out: NDArray[Any]) -> None:
         (request,) = box.requests(np.zeros(1, np.int64), Draw())
         request.read_into(out[None])
     else:
-        (request,) = dataset.requests(np.arange(rows.start, rows.stop), Draw())
-        request.read_into(out)
+        for first in range(rows.start, rows.stop, _MOST_ROWS):
+            positions = np.arange(first, min(first + _MOST_ROWS, rows.stop))
+            (request,) = dataset.requests(positions, Draw())
+            request.read_into(out[first - rows.start :][: len(positions)])
 
 
 def _fill(
@@ -155,7 +162,7 @@ def _fill(
 ) -> list[tuple[range, SourceError]]:
     """Read rows; find unreadable chunks by bisection, and return their rows and errors."""
     try:
-        read_into(dataset, rows, out)
+        _read_into(dataset, rows, out)
         return []
     except (SourceError, OSError) as error:
         if not continue_on_error:
@@ -164,7 +171,7 @@ def _fill(
             error = SourceError(f"the rows must be readable; {error}.")
         failure = error.with_traceback(None)  # the frames would keep the memory alive
     out[...] = 0
-    chunks = _chunk_rows(dataset)
+    chunks = chunk_rows(dataset)
     first, last = chunks.of(np.array([rows.start, rows.stop - 1])).tolist()
     if first == last:
         return [(rows, failure)]

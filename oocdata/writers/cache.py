@@ -175,8 +175,8 @@ def _fill(
             write_text(os.path.join(folder, "of"), repr(dataset))
             for start, batch in _batches(dataset, done, workers):
                 stop = start + len(next(leaves(batch)))
-                for array, target, part in zip(arrays, targets, leaves(batch), strict=True):
-                    array.write((slice(start, stop), *(slice(0, n) for n in target.element)), part)
+                for array, part in zip(arrays, leaves(batch), strict=True):
+                    array.write(start, part)
                     unsaved += part.nbytes
                 if unsaved >= _SAVED_BYTES:
                     for array in arrays:

@@ -1,4 +1,4 @@
-"""Describe how chunks are compressed: codec, level and shuffle, and the codecs of each format."""
+"""Describe how chunks are compressed: codec and level, and the codecs of each format."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from typing import Literal, TypeAlias
 
 from oocdata.errors import ArgumentError
 
-__all__ = ["NAMES", "NONE", "Codec", "Format", "Shuffled", "as_codec"]
+__all__ = ["NAMES", "NONE", "Codec", "Format", "as_codec"]
 
 Format: TypeAlias = Literal["npy", "hdf5", "zarr"]
-Shuffled: TypeAlias = Literal["none", "byte", "bit"]
 
 _LEVELS = {
     "none": (0, 0, 0),
@@ -24,21 +23,12 @@ _LEVELS = {
 }
 """Lowest level, default level, highest level."""
 
-_KNOWN: dict[Format, dict[str, tuple[Shuffled, ...]]] = {
-    "npy": {"none": ("none",)},
-    "hdf5": {
-        "none": ("none",),
-        **dict.fromkeys(("gzip", "lzf", "lz4", "zstd"), ("byte", "none")),
-        **dict.fromkeys(("blosc", "blosc-lz4", "blosc-zstd"), ("byte", "bit", "none")),
-    },
-    "zarr": {
-        "none": ("none",),
-        "gzip": ("none",),
-        "zstd": ("none",),
-        **dict.fromkeys(("blosc", "blosc-lz4", "blosc-zstd"), ("byte", "bit", "none")),
-    },
+_KNOWN: dict[Format, tuple[str, ...]] = {
+    "npy": ("none",),
+    "hdf5": ("none", "gzip", "lzf", "lz4", "zstd", "blosc", "blosc-lz4", "blosc-zstd"),
+    "zarr": ("none", "gzip", "zstd", "blosc", "blosc-lz4", "blosc-zstd"),
 }
-"""The codecs of each format, and the shuffles that each codec allows, the default first."""
+"""The codecs of each format."""
 
 NAMES: dict[Format, str] = {"npy": ".npy", "hdf5": "HDF5", "zarr": "Zarr"}
 
@@ -49,14 +39,14 @@ class Codec:
 
     name: str  #: one of `_LEVELS`, except "blosc", which stands for "blosc-lz4"
     level: int = 0  #: 0 for codecs without levels
-    #: Shuffle before compression: the first bytes of all elements, then the second, …; or bits.
-    shuffled: Shuffled = "none"
+    #: Whether bytes are grouped before: the first bytes of all elements, then the second, ….
+    shuffled: bool = False
 
     def __str__(self) -> str:
         if self.name == "none":
             return "none"
-        first = {"none": "", "byte": "shuffle, ", "bit": "bitshuffle, "}[self.shuffled]
-        return f"{first}{self.name}{f' {self.level}' if self.level else ''}"
+        level = f" {self.level}" if self.level else ""
+        return f"{'shuffle, ' * self.shuffled}{self.name}{level}"
 
 
 NONE = Codec("none")
@@ -67,32 +57,32 @@ _DEFAULT: dict[Format, Codec] = {
     # float32, int16 and uint8: level 1 is read as fast as level 4 (0.9 to 1.1 of its speed), is
     # written up to 1.7 times as fast and takes at most 4 % more. LZF, which only h5py has, is read
     # no faster.
-    "hdf5": Codec("gzip", 1, "byte"),
+    "hdf5": Codec("gzip", 1, True),
     # Every Zarr v3 library has Blosc, which shuffles bytes; Zarr has no separate shuffle filter.
     # On the same frames Blosc is read as fast as zstd (1.0 to 1.2 of its speed), and is up to 13 %
     # smaller for floats. blosc-lz4 is read 1.1 to 1.8 times as fast, and takes 6 to 66 % more.
-    "zarr": Codec("blosc-zstd", 3, "byte"),
+    "zarr": Codec("blosc-zstd", 3, True),
 }
 
 
-def as_codec(text: str | None, shuffled: Shuffled | None, target: Format) -> Codec:
+def as_codec(text: str | None, target: Format) -> Codec:
     """Return the codec named by a text such as ``"zstd:3"``, by default that of the format.
 
-    A level may follow after a colon. By default bytes are shuffled if the codec allows it. The
+    A level may follow after a colon. Bytes are shuffled if the format has a filter for it. The
     error for an unknown codec or level lists the valid ones.
 
     Examples
     --------
-    >>> as_codec("gzip:6", None, "hdf5")
-    Codec(name='gzip', level=6, shuffled='byte')
-    >>> as_codec("lzf", None, "zarr")
+    >>> as_codec("gzip:6", "hdf5")
+    Codec(name='gzip', level=6, shuffled=True)
+    >>> as_codec("lzf", "zarr")
     Traceback (most recent call last):
     oocdata.errors.ArgumentError: `codec` must be one that Zarr has: none, gzip, zstd, blosc,
     blosc-lz4, blosc-zstd; got 'lzf'.
     """
-    if text is None and shuffled is None:
+    if text is None:
         return _DEFAULT[target]
-    name, colon, level_text = str(text or _DEFAULT[target].name).partition(":")
+    name, colon, level_text = str(text).partition(":")
     codecs = _KNOWN[target]
     if name not in codecs:
         raise ArgumentError(
@@ -104,10 +94,5 @@ def as_codec(text: str | None, shuffled: Shuffled | None, target: Format) -> Cod
         raise ArgumentError(f"the level of {name} must be {levels}; got {text!r}.")
     level = int(level_text) if colon else default
     full_name = "blosc-lz4" if name == "blosc" else name
-    shuffles = codecs[full_name]
-    if shuffled is not None and shuffled not in shuffles:
-        raise ArgumentError(
-            f"`shuffle` must be {' or '.join(map(repr, shuffles))} for {full_name} in "
-            f"{NAMES[target]}; got {shuffled!r}. Blosc shuffles by itself: blosc-zstd, blosc-lz4."
-        )
-    return Codec(full_name, level, shuffles[0] if shuffled is None else shuffled)
+    shuffled = full_name.startswith("blosc") or (target == "hdf5" and name != "none")
+    return Codec(full_name, level, shuffled)

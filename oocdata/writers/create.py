@@ -15,8 +15,8 @@ from oocdata.formats.opening import local_path
 from oocdata.formats.paths import is_url
 from oocdata.index import as_count, as_flag, as_path
 from oocdata.writers.chunking import with_chunks
-from oocdata.writers.codec import Shuffled, as_codec
-from oocdata.writers.target import Target, can_hold, format_by_suffix, target_key
+from oocdata.writers.codec import as_codec
+from oocdata.writers.target import Target, format_by_suffix, target_key
 from oocdata.writers.writer import Writer
 
 __all__ = ["create"]
@@ -26,14 +26,11 @@ def create(
     path: str | os.PathLike[str],
     *,
     dtype: DTypeLike,
-    element_shape: Sequence[int] | None = None,
-    shape: Sequence[int] | None = None,
+    element_shape: Sequence[int],
     key: str | None = None,
     chunks: int | Sequence[int] | None = None,
     shards: int | Sequence[int] | None = None,
     codec: str | None = None,
-    shuffle: Shuffled | None = None,
-    fill_value: Any = None,
     attributes: Mapping[str, Any] | None = None,
     dimension_names: Sequence[str | None] | None = None,
     overwrite: bool = False,
@@ -43,9 +40,9 @@ def create(
     The array appears under `path` only when the writer is closed without an exception. Until then
     it is written in a folder beside it, ``<path>.oocdata-partial``; at the end it is flushed to the
     disk and renamed. A process that is killed leaves only that folder, which the next `create` of
-    the same path clears. If the name was taken meanwhile, the complete array is kept as
-    ``<path>.oocdata-complete``. An existing array can't be appended to, because no format allows
-    that and stays valid at every moment; write several files, which a glob opens as one array.
+    the same path clears. If the name was taken meanwhile, the complete array stays in the folder.
+    An existing array can't be appended to, because no format allows that and stays valid at every
+    moment; write several files, which a glob opens as one array.
 
     Parameters
     ----------
@@ -55,35 +52,27 @@ def create(
     dtype : dtype_like
         Of the elements; written in native byte order.
     element_shape : sequence of int
-        The shape of one row, if the number of rows is not known; ``()`` for single numbers.
-    shape : sequence of int
-        ``(rows, *element)``, if the number of rows is known. Exactly one of `element_shape` and
-        `shape` must be given.
+        The shape of one row; ``()`` for single numbers.
     key : str, optional
         The array's name inside an HDF5 file or Zarr group; by default ``"/data"`` in HDF5, and the
-        root in Zarr. Other arrays of the file stay.
+        root in Zarr. Other arrays of a Zarr group stay; an HDF5 file holds one array.
     chunks : int or sequence of int, optional
-        Rows per chunk, or a length for each axis. By default about 256 KiB of whole rows; in HDF5
-        with ``codec="none"``, no chunks.
+        Rows per chunk, or a length for each axis. By default about 256 KiB of whole rows.
     shards : int or sequence of int, optional
         For Zarr, the shape of one file, in whole chunks; by default rows of about 32 MiB. 0 means
         one file per chunk.
     codec : str, optional
         ``"none"``, ``"gzip:4"``, ``"zstd"``, ``"blosc-lz4"``, …, with a level after the colon;
         by default ``"gzip"`` in HDF5, ``"blosc-zstd"`` in Zarr, none in ``.npy``. Default levels:
-        gzip 1, zstd and blosc-zstd 3, blosc-lz4 5.
-    shuffle : {"byte", "bit", "none"}, optional
-        Group bytes or bits of equal significance before compression; by default bytes if the codec
-        allows it.
-    fill_value : number, optional
-        The value of elements that were never written.
+        gzip 1, zstd and blosc-zstd 3, blosc-lz4 5. Bytes of equal significance are grouped before
+        compression, where the format has a filter for it.
     attributes : mapping, optional
         Of HDF5 and Zarr arrays.
     dimension_names : sequence of str, optional
         One for each axis, in HDF5 and Zarr.
     overwrite : bool
-        Replace an existing array of that name when the new one is complete. An HDF5 file with other
-        arrays does not shrink; ``h5repack`` frees the space of the old array.
+        Replace an existing array of that name when the new one is complete. An HDF5 file that holds
+        anything else is never replaced.
 
     Returns
     -------
@@ -119,46 +108,33 @@ def create(
             "then convert it: ooc.convert(path, url)."
         )
     kind = format_by_suffix(name)
-    if (shape is None) == (element_shape is None):
-        raise ArgumentError("one of `shape` and `element_shape` must be given; got both or none.")
-    growing = shape is None
-    argument: Any = element_shape if growing else shape
-    name_of_argument = "element_shape" if growing else "shape"
     try:
-        lengths = tuple(as_count(name_of_argument, length, at_least=0) for length in argument)
+        element = tuple(as_count("element_shape", length, at_least=0) for length in element_shape)
     except TypeError:
         raise ArgumentError(
-            f"`{name_of_argument}` must be a sequence of lengths; got {argument!r}."
+            f"`element_shape` must be a sequence of lengths; got {element_shape!r}."
         ) from None
-    if not growing and not lengths:
-        raise ArgumentError("`shape` must begin with the number of rows; got ().")
-    array_shape = (0, *lengths) if growing else lengths
-    _check_names(dimension_names, len(array_shape))
+    _check_names(dimension_names, 1 + len(element))
     _check_attributes(attributes)
-    if kind == "npy" and (attributes or dimension_names or fill_value is not None):
+    if kind == "npy" and (attributes or dimension_names):
         raise ArgumentError(
-            "`attributes`, `dimension_names` and `fill_value` must be left out for .npy, which has "
-            "no place for them. Write .h5 or .zarr."
+            "`attributes` and `dimension_names` must be left out for .npy, which has no place for "
+            "them. Write .h5 or .zarr."
         )
     stored = as_dtype(dtype).newbyteorder("=")
     if is_small_float(stored):
         raise UnsupportedDtypeError(
             f"`dtype` must be one that files can describe; got {stored}. Write float32 or float16."
         )
-    if fill_value is not None and not can_hold(stored, fill_value):
-        raise ArgumentError(
-            f"`fill_value` must be a number that {stored} can hold; got {fill_value!r}."
-        )
     target = Target(
         format=kind,
         key=target_key(kind, key),
-        shape=array_shape,
+        shape=(0, *element),
         dtype=stored,
-        codec=as_codec(codec, shuffle, kind),
-        fill_value=fill_value,
+        codec=as_codec(codec, kind),
         attributes=tuple((attributes or {}).items()),
         dimension_names=tuple(dimension_names) if dimension_names is not None else None,
-        growing=growing,
+        growing=True,
     )
     whole = with_chunks(target, chunks, shards)
     return Writer(whole, name, overwrite=as_flag("overwrite", overwrite))

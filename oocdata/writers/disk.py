@@ -14,7 +14,6 @@ from oocdata.formats.hdf5.file import error_text
 
 __all__ = [
     "move",
-    "old_path",
     "sync_folders",
     "write_errors",
     "write_json",
@@ -66,18 +65,9 @@ def move(source: str, target: str) -> None:
     """Rename a file or folder, replacing a file, or exchanging it with a folder of that name."""
     if not os.path.isdir(target) or os.path.islink(target):
         os.replace(source, target)
-        return
-    # A rename can't replace a folder; if the system supports it, exchange the two folders.
-    if rename_flagged(source, target, EXCHANGE):
-        return
-    os.rename(target, old_path(source))
-    try:
-        os.rename(source, target)
-    except OSError:
-        os.rename(old_path(source), target)
-        raise
-
-
-def old_path(source: str) -> str:
-    """Return the path of the old folder between the two renames that replace it."""
-    return f"{source}.replaced"
+    elif not rename_flagged(source, target, EXCHANGE):
+        raise SourceError(
+            "a folder can be replaced only where the system exchanges two folders in one step, "
+            "which NFS and macOS do not. Delete the old array, or choose another name.",
+            path=target,
+        )

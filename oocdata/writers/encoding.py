@@ -20,7 +20,6 @@ from oocdata.writers.target import Target
 
 __all__ = ["compress", "encode_chunk", "filters_of"]
 
-_BLOSC_SHUFFLES = {"none": 0, "byte": 1, "bit": 2}
 _BLOSC_COMPRESSORS = {"blosc-lz4": 1, "blosc-zstd": 5}
 
 
@@ -33,7 +32,7 @@ def filters_of(target: Target) -> dict[str, Any]:
     Examples
     --------
     >>> target = Target(format="hdf5", key="/u", shape=(10, 8), dtype=np.dtype("f4"),
-    ...                 chunks=(5, 8), codec=Codec("gzip", 1, "byte"))
+    ...                 chunks=(5, 8), codec=Codec("gzip", 1, True))
     >>> filters_of(target)
     {'compression': 'gzip', 'compression_opts': 1, 'shuffle': True}
     """
@@ -41,9 +40,9 @@ def filters_of(target: Target) -> dict[str, Any]:
     if codec.name == "none":
         return {}
     if codec.name in _BLOSC_COMPRESSORS:
-        shuffled, compressor = _BLOSC_SHUFFLES[codec.shuffled], _BLOSC_COMPRESSORS[codec.name]
+        compressor = _BLOSC_COMPRESSORS[codec.name]
         nbytes = prod(target.chunks or (0,)) * itemsize
-        blosc_options = (2, 2, itemsize, nbytes, codec.level, shuffled, compressor)
+        blosc_options = (2, 2, itemsize, nbytes, codec.level, int(codec.shuffled), compressor)
         return {"compression": BLOSC, "compression_opts": blosc_options}
     number, options = {
         "gzip": ("gzip", codec.level),
@@ -51,7 +50,7 @@ def filters_of(target: Target) -> dict[str, Any]:
         "zstd": (ZSTD, (codec.level,)),
         "lz4": (LZ4, (0,)),
     }[codec.name]
-    shuffle = codec.shuffled == "byte" and itemsize > 1
+    shuffle = codec.shuffled and itemsize > 1
     return {"compression": number, "compression_opts": options, "shuffle": shuffle}
 
 
@@ -60,13 +59,13 @@ def encode_chunk(codec: Codec, chunk: NDArray[Any]) -> tuple[Any, int]:
 
     Examples
     --------
-    >>> data, skipped = encode_chunk(Codec("gzip", 1, "byte"), np.zeros(1000, "f4"))
+    >>> data, skipped = encode_chunk(Codec("gzip", 1, True), np.zeros(1000, "f4"))
     >>> len(data) < 100, skipped
     (True, 0)
     """
     raw = chunk.reshape(-1).view(np.uint8)
     compression_filter = 0
-    if codec.shuffled == "byte" and chunk.itemsize > 1 and codec.name not in _BLOSC_COMPRESSORS:
+    if codec.shuffled and chunk.itemsize > 1 and codec.name not in _BLOSC_COMPRESSORS:
         raw = np.ascontiguousarray(raw.reshape(-1, chunk.itemsize).T).reshape(-1)
         compression_filter = 1
     if codec.name == "none":
@@ -91,7 +90,7 @@ def compress(codec: Codec, raw: NDArray[np.uint8], itemsize: int) -> Any:
             raw.view(f"V{itemsize}"),
             level=codec.level,
             compressor=codec.name.removeprefix("blosc-"),
-            shuffle=_BLOSC_SHUFFLES[codec.shuffled],
+            shuffle=int(codec.shuffled),
             typesize=itemsize,
             numthreads=1,
         )

@@ -6,7 +6,6 @@ import json
 import os
 from typing import Any
 
-from oocdata.engines.files import FileVersion
 from oocdata.errors import ArgumentError, SourceError
 from oocdata.formats.hdf5.file import hdf5_library, open_file
 from oocdata.formats.opening import format_of, list_datasets
@@ -14,11 +13,9 @@ from oocdata.writers.codec import Format
 
 __all__ = [
     "arrays_in",
-    "check_file",
     "check_group",
     "check_node",
     "holds_other_data",
-    "version_text",
 ]
 
 
@@ -38,45 +35,10 @@ def arrays_in(path: str, kind: Format) -> list[str] | None:
         if kind != "hdf5":
             return None
         raise SourceError(
-            "the existing file must be readable, because its other contents would be kept; it is "
-            "damaged, or another program is writing it. Choose another name, or delete it "
-            "yourself.",
+            "the existing file must be readable, because it may hold other arrays; it is damaged, "
+            "or another program is writing it. Choose another name, or delete it yourself.",
             path=path,
         ) from error
-
-
-def version_text(path: str) -> str:
-    """Return the version of a file as text; empty if there is no such file."""
-    return str(FileVersion.of(path)) if os.path.isfile(path) else ""
-
-
-def check_file(path: str, key: str) -> bool:
-    """Return whether an HDF5 file has a dataset of that name; raise if another object is there."""
-    library = hdf5_library()
-    with open_file(path) as file:
-        group: Any = file
-        parts = key.split("/")
-        for count, part in enumerate(parts, 1):
-            link = group.get(part, getlink=True)
-            if link is None:
-                return False
-            is_last = count == len(parts)
-            try:
-                found = group[part]
-            except (KeyError, OSError, RuntimeError):  # a dangling link
-                found = None
-            if is_last and isinstance(found, library.Group):
-                _refuse_group(path, key)
-            # Writing through a link to a group of another file would change that file.
-            is_foreign = isinstance(link, library.ExternalLink) and not is_last
-            if is_foreign or not isinstance(found, library.Dataset if is_last else library.Group):
-                raise ArgumentError(
-                    "a key must name a dataset, in groups of the same file; "
-                    f"{'/'.join(parts[:count])!r} in '{path}' is something else, which is never "
-                    "replaced. Choose another key."
-                )
-            group = found
-    return True
 
 
 def holds_other_data(path: str, key: str) -> bool:
@@ -103,7 +65,10 @@ def check_group(path: str, key: str) -> bool:
         check_node(_node(folder), folder)
     folder = os.path.join(path, *parts)
     if _node(folder).get("node_type") == "group":
-        _refuse_group(path, key)
+        raise ArgumentError(
+            f"a key must not be the name of a group, which is never replaced; '{path}' has a group "
+            f"{key!r}."
+        )
     exists = os.path.lexists(folder)
     if exists and _node(folder).get("node_type") != "array":
         raise ArgumentError(f"'{folder}' is no Zarr array, and is never replaced.")
@@ -124,13 +89,6 @@ def check_node(node: dict[str, Any], place: str) -> None:
             "'consolidated_metadata' from the group's zarr.json first, and call "
             "zarr.consolidate_metadata afterwards."
         )
-
-
-def _refuse_group(path: str, key: str) -> None:
-    raise ArgumentError(
-        f"a key must not be the name of a group, which is never replaced; '{path}' has a group "
-        f"{key!r}."
-    )
 
 
 def _node(folder: str) -> dict[str, Any]:

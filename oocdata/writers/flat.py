@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 from io import FileIO
-from itertools import product
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -17,9 +15,9 @@ from numpy.lib import format as npy_format
 from numpy.typing import NDArray
 
 from oocdata.writers.disk import write_errors
-from oocdata.writers.target import Box, Target
+from oocdata.writers.target import Target
 
-__all__ = ["FlatStorage", "open_npy_storage", "write_at"]
+__all__ = ["FlatStorage", "open_npy_storage"]
 
 
 def open_npy_storage(target: Target, path: str, *, resume: bool = False) -> FlatStorage:
@@ -31,7 +29,7 @@ def open_npy_storage(target: Target, path: str, *, resume: bool = False) -> Flat
     >>> target = Target(format="npy", key=None, shape=(2, 3), dtype=np.dtype("i2"))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     storage = open_npy_storage(target, f"{folder}/a.npy")
-    ...     storage.write((slice(0, 2), slice(0, 3)), np.arange(6, dtype="i2").reshape(2, 3))
+    ...     storage.write(0, np.arange(6, dtype="i2").reshape(2, 3))
     ...     storage.close(2)
     ...     np.load(f"{folder}/a.npy")
     array([[0, 1, 2],
@@ -60,24 +58,13 @@ class FlatStorage:
         self._offset, self._path = offset, path
         self._file = FileIO(path, "r+")
 
-    def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Write a box, with one call per contiguous run of bytes."""
-        shape = self._target.shape
-        contiguous = np.ascontiguousarray(values)
-        # Trailing axes that the box covers completely form one run with the axis before them.
-        axis = len(shape) - 1
-        while axis > 0 and box[axis] == slice(0, shape[axis]):
-            axis -= 1
-        strides = [prod(shape[after:]) * values.itemsize for after in range(1, len(shape) + 1)]
-        outer_positions = product(*(range(part.start, part.stop) for part in box[:axis]))
-        data = contiguous.reshape(-1).view(np.uint8).data
-        nbytes = len(data) // max(1, prod(contiguous.shape[:axis]))
+    def write(self, first: int, values: NDArray[Any]) -> None:
+        """Write rows from row `first` on."""
+        data = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+        offset, done = self._offset + first * self._target.row_bytes, 0
         with write_errors(self._path):
-            for number, outer in enumerate(outer_positions):
-                position = (*outer, box[axis].start)
-                first = sum(at * step for at, step in zip(position, strides, strict=False))
-                run = data[number * nbytes : (number + 1) * nbytes]
-                write_at(self._file, run, self._offset + first)
+            while done < len(data):  # a system call writes at most 2 GiB
+                done += os.pwrite(self._file.fileno(), data[done:], offset + done)
 
     def save(self) -> None:
         """Flush the file to the disk."""
@@ -99,10 +86,3 @@ class FlatStorage:
     def abandon(self) -> None:
         """Close the file."""
         self._file.close()
-
-
-def write_at(file: FileIO, data: memoryview, offset: int) -> None:
-    """Write all bytes at an offset of an open file; one system call writes at most 2 GiB."""
-    done = 0
-    while done < len(data):
-        done += os.pwrite(file.fileno(), data[done:], offset + done)

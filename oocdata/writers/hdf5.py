@@ -23,7 +23,7 @@ from oocdata.threads import cores, in_order
 from oocdata.writers.disk import write_errors
 from oocdata.writers.encoding import encode_chunk, filters_of
 from oocdata.writers.flat import FlatStorage
-from oocdata.writers.storage import Storage, pad_chunk, relative, split_box
+from oocdata.writers.storage import Storage, pad_chunk, relative, rows_box, split_box
 from oocdata.writers.target import Box, Target
 
 __all__ = ["Hdf5Storage", "open_hdf5_storage"]
@@ -36,15 +36,12 @@ _RESERVED_ATTRIBUTES = ("DIMENSION_LABELS", "DIMENSION_LIST", "REFERENCE_LIST")
 
 
 def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
-    """Create a dataset in a new or existing file, or resume one; see `open_storage`."""
+    """Create a file with a dataset, or resume one; see `open_storage`."""
     if resume:
         if os.path.exists(_marker(path)):
             raise SourceError("the file was stopped while it was being saved.", path=path)
     else:
-        library = hdf5_library()
-        # "w" also for an empty file, which was created only for its permissions.
-        mode = "r+" if library.is_hdf5(path) else "w"
-        with write_errors(path, target.key), library.File(path, mode) as file:
+        with write_errors(path, target.key), hdf5_library().File(path, "w") as file:
             _create(file, target)
     if target.chunks is not None:
         return Hdf5Storage(target, path, resume=resume)
@@ -56,15 +53,12 @@ def open_hdf5_storage(target: Target, path: str, *, resume: bool = False) -> Sto
 
 def _create(file: Any, target: Target) -> None:
     library = hdf5_library()
-    key = target.key or "/data"
-    if key in file:
-        del file[key]
     properties = library.h5p.create(library.h5p.DATASET_CREATE)
     if target.chunks is None:
         properties.set_alloc_time(library.h5d.ALLOC_TIME_EARLY)
     longest: Any = tuple(length or None for length in target.shape)  # None: unlimited
     dataset = file.create_dataset(
-        key,
+        target.key,
         target.shape,
         target.dtype,
         chunks=target.chunks,
@@ -110,8 +104,9 @@ class Hdf5Storage:
             self._open()
         self._threads = ThreadPoolExecutor(cores(), "oocdata-encode")
 
-    def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Encode the chunks of a box in threads, and write each as soon as it is encoded."""
+    def write(self, first: int, values: NDArray[Any]) -> None:
+        """Encode the chunks of rows in threads, and write each as soon as it is encoded."""
+        box = rows_box(first, values)
         if self._target.growing and box[0].stop > self._open().shape[0]:
             self._open().resize(box[0].stop, axis=0)
 

@@ -27,14 +27,15 @@ PARTIAL = ".oocdata-partial"
 NOTE_NAME = "README.txt"
 """Name of the note in the folder, which is the file that is locked."""
 
-_OUR_PREFIXES = ("result.", "journal", "scratch")
+_OUR_PREFIXES = ("result.", "journal")
 """Prefixes of the names of all other files that oocdata writes in the folder."""
 
 _FIRST_WORDS = "Made by oocdata: "
 _NOTE = (
     _FIRST_WORDS
     + """an unfinished version of {name}; {name} itself is not touched.
-{hint}Nothing else needs this folder: it may be deleted.
+To continue a conversion, start the same one again.
+Nothing else needs this folder: it may be deleted.
 """
 )
 
@@ -42,15 +43,15 @@ _NOTE = (
 class Lock:
     """An exclusive lock on the folder of a result, which ends with the process.
 
-    `hint` tells in the note how to resume. Raises `ArgumentError` if the folder was not made by
-    oocdata, and `SourceError` if another process holds the lock.
+    Raises `ArgumentError` if the folder was not made by oocdata, and `SourceError` if another
+    process holds the lock.
     """
 
-    def __init__(self, placement: Placement | Upload, hint: str = "") -> None:
+    def __init__(self, placement: Placement | Upload) -> None:
         self._placement = placement
         self._descriptor = -1
         try:
-            self._acquire(_NOTE.format(name=os.path.basename(placement.path), hint=hint).encode())
+            self._acquire(_NOTE.format(name=os.path.basename(placement.path)).encode())
         except BaseException as error:
             self.close()
             if isinstance(error, BlockingIOError | FileNotFoundError):
@@ -72,19 +73,15 @@ class Lock:
             os.mkdir(folder)
         except FileExistsError:
             status = os.lstat(folder)
-            if not stat.S_ISDIR(status.st_mode):
-                why = "it is a link" if stat.S_ISLNK(status.st_mode) else "it is not a folder"
-                raise _foreign(folder, why) from None
-            if status.st_uid != os.geteuid():
-                raise _foreign(folder, "it is another user's") from None
+            is_own = stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
             # If the folder is empty, a process was stopped right after it had made it.
-            if os.listdir(folder) and not os.path.lexists(os.path.join(folder, NOTE_NAME)):
-                raise _foreign(folder, "it holds no note of oocdata's") from None
+            if not is_own or (os.listdir(folder) and NOTE_NAME not in os.listdir(folder)):
+                raise _foreign(folder) from None
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._descriptor = os.open(os.path.join(folder, NOTE_NAME), flags, 0o666)
         begin = os.pread(self._descriptor, len(_FIRST_WORDS), 0)
         if begin not in (_FIRST_WORDS.encode(), b""):
-            raise _foreign(folder, "it holds no note of oocdata's")
+            raise _foreign(folder)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not self.held():
             raise BlockingIOError("the process before was just done with the folder")
@@ -138,9 +135,9 @@ def remove_folder(folder: str) -> None:
             os.rmdir(folder)
 
 
-def _foreign(folder: str, why: str) -> ArgumentError:
+def _foreign(folder: str) -> ArgumentError:
     """Return the error for a folder that oocdata did not make."""
     return ArgumentError(
-        f"the folder '{folder}', in which the result is made, must be one that oocdata made; "
-        f"{why}. It was left as it is: rename or delete it, or choose another name."
+        f"the folder '{folder}', in which the result is made, must be one that oocdata made for "
+        "you; it is not. It was left as it is: rename or delete it, or choose another name."
     )

@@ -8,31 +8,21 @@ explains it. A process that is killed leaves only this folder.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from oocdata.engines.atomic import sync_file
-from oocdata.errors import ArgumentError, MissingFileError, SourceError
+from oocdata.errors import ArgumentError, MissingFileError
 from oocdata.writers.codec import Format
-from oocdata.writers.disk import move, old_path, sync_folders, write_errors
-from oocdata.writers.existing import (
-    arrays_in,
-    check_file,
-    check_group,
-    holds_other_data,
-    version_text,
-)
+from oocdata.writers.disk import move, sync_folders
+from oocdata.writers.existing import arrays_in, check_group, holds_other_data
 from oocdata.writers.lock import PARTIAL, empty_folder, remove_folder
 from oocdata.writers.storage import Storage, open_storage
 from oocdata.writers.target import Target
 
-__all__ = ["COMPLETE", "Placement"]
-
-COMPLETE = ".oocdata-complete"
-"""Suffix of a complete result that could not be renamed to its final path."""
+__all__ = ["Placement"]
 
 _SUFFIX: dict[Format, str] = {"hdf5": "h5"}
 
@@ -47,7 +37,6 @@ class Placement:
     key: str | None  #: of the array in the file
     format: Format
     overwrite: bool  #: whether an existing array of that name may be replaced
-    existing_version: str = ""  #: version of the existing HDF5 file; empty if there is none
 
     @classmethod
     def of(cls, path: str, key: str | None, target: Format, overwrite: bool) -> Placement:
@@ -55,8 +44,7 @@ class Placement:
         full = os.path.abspath(path.rstrip("/"))
         if os.path.islink(full):  # keep the link, and write the file that it points to
             full = os.path.realpath(full)
-        before = version_text(full) if target == "hdf5" else ""
-        placed = cls(full, key, target, overwrite, before)
+        placed = cls(full, key, target, overwrite)
         parent = os.path.dirname(placed.path)
         if not os.path.isdir(parent):
             raise MissingFileError(
@@ -117,14 +105,19 @@ class Placement:
                     f"'{self.path}' is a folder that is no Zarr array or group, which is never "
                     "replaced. Choose another name, or delete it yourself."
                 )
-        elif is_zarr and not key:
-            if found != [""]:
-                holding = f" with the arrays {_named(found)}" if found else ""
+        elif not is_zarr:
+            if holds_other_data(self.path, key):
                 raise ArgumentError(
-                    f"'{self.path}' is a group{holding}, which is never replaced as a whole. Give "
-                    "a key, or delete it yourself."
+                    f"an HDF5 file is written as a whole, with one array; '{self.path}' holds more "
+                    f"than {self.key!r}, which would be lost. Choose another name."
                 )
-        elif (check_group if is_zarr else check_file)(self.path, key):
+        elif not key:
+            if found != [""]:
+                raise ArgumentError(
+                    f"'{self.path}' is a group, which is never replaced as a whole. Give a key, or "
+                    "delete it yourself."
+                )
+        elif check_group(self.path, key):
             existing = f"{self.key!r} in '{self.path}'"
         else:
             return
@@ -134,65 +127,28 @@ class Placement:
                 "to be replaced: overwrite=True."
             )
 
-    def _check_unchanged(self) -> None:
-        """Raise if the existing HDF5 file has changed meanwhile; its new data would be lost."""
-        if self.format == "hdf5" and version_text(self.path) != self.existing_version:
-            raise SourceError(
-                "the file must not change while an array is added to it or it is replaced; it "
-                "has. It was left as it is: do it again.",
-                path=self.path,
-            )
-
     def place(self) -> None:
         """Flush the result to the disk, and rename it to its final path in one step.
 
-        Raise if an array that may not be replaced has appeared there meanwhile, or if the file to
-        which the array is added has changed.
+        In an existing Zarr group, only the part of the hierarchy that it lacks is moved. Raise if
+        something that may not be replaced has appeared there meanwhile.
         """
         self.check()
-        self._check_unchanged()
-        source, target = self._ends
-        (sync_folders if self.format == "zarr" else sync_file)(self.result)
-        move(source, target)
-        sync_file(os.path.dirname(target))
-
-    @property
-    def _ends(self) -> tuple[str, str]:
-        """The paths of the final rename: source and target.
-
-        In an existing Zarr group, only the part of the hierarchy that it lacks is moved.
-        """
         source, target = self.result, self.path
         for part in (self.key or "").split("/") if self._in_group else ():
             if not os.path.isdir(target):
                 break
             target, source = os.path.join(target, part), os.path.join(source, part)
-        return source, target
-
-    def keep_aside(self) -> str:
-        """Rename a complete result that can't be placed, and return its path beside the final one.
-
-        If it can't be renamed, it stays in the folder where it was made.
-        """
-        path, number = self.path + COMPLETE, 1
-        while os.path.lexists(path):
-            number += 1
-            path = f"{self.path}{COMPLETE}-{number}"
-        try:
-            os.rename(self.result, path)
-        except OSError:
-            return self.result
-        return path
+        (sync_folders if self.format == "zarr" else sync_file)(self.result)
+        move(source, target)
+        sync_file(os.path.dirname(target))
 
     def begin(self) -> None:
         """Delete the files of an earlier process, and prepare for a new result.
 
-        The lock must be held. The result gets the permissions of the file that it replaces, and
-        begins as a copy of it if that holds other arrays. If an earlier process was killed between
-        the two renames that replace a folder, the old folder is put back, and checked as in `of`.
+        The lock must be held. The result gets the permissions of the file that it replaces.
         """
-        if self._empty():
-            self.check()
+        empty_folder(self.folder)
         if os.path.exists(self.path):
             mode = stat.S_IMODE(os.stat(self.path).st_mode)
             if os.path.isdir(self.path):
@@ -201,29 +157,9 @@ class Placement:
                 flags = os.O_CREAT | os.O_WRONLY
                 os.close(os.open(self.result, flags, stat.S_IRUSR | stat.S_IWUSR))
             os.chmod(self.result, mode | stat.S_IRUSR | stat.S_IWUSR)  # we must be able to write
-        is_hdf5 = self.format == "hdf5" and arrays_in(self.path, "hdf5") is not None
-        if is_hdf5 and holds_other_data(self.path, self.key or ""):
-            with write_errors(self.result):
-                shutil.copyfile(self.path, self.result)
-        self._check_unchanged()
-
-    def _empty(self) -> bool:
-        """Empty the folder; return whether it held a replaced array, which is then put back."""
-        source, target = self._ends
-        old = old_path(source)
-        put_back = os.path.lexists(old) and not os.path.lexists(target)
-        if put_back:
-            os.rename(old, target)
-        empty_folder(self.folder)
-        return put_back
 
     def remove(self) -> None:
         """Delete the folder in which the result was made."""
         with suppress(OSError):
-            self._empty()
+            empty_folder(self.folder)
         remove_folder(self.folder)
-
-
-def _named(keys: list[str]) -> str:
-    """Return the first few keys, as text for a message."""
-    return ", ".join(map(repr, keys[:5])) + (", …" if len(keys) > 5 else "")

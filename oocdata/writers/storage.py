@@ -1,4 +1,4 @@
-"""Define `Storage`, the interface of the formats: an array that is written box by box."""
+"""Define `Storage`, the interface of the formats: an array that is written row by row."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from oocdata.writers.disk import write_errors
 from oocdata.writers.target import Box, Target
 
-__all__ = ["Storage", "open_storage", "pad_chunk", "relative", "split_box"]
+__all__ = ["Storage", "open_storage", "pad_chunk", "relative", "rows_box", "split_box"]
 
 
 class Storage(Protocol):
-    """An array under construction. Boxes come in any order, and may be written twice."""
+    """An array under construction. Rows come in any order, and may be written twice."""
 
-    def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Write a box of whole units of the target; units at the end of the array may be partial.
+    def write(self, first: int, values: NDArray[Any]) -> None:
+        """Write rows from row `first` on, in whole units of the target but for the last rows.
 
         The values have the target's dtype, and are not used after the call returns.
         """
@@ -55,6 +55,17 @@ def open_storage(target: Target, path: str, *, resume: bool = False) -> Storage:
         from oocdata.writers.flat import open_npy_storage
 
         return open_npy_storage(target, path, resume=resume)
+
+
+def rows_box(first: int, values: NDArray[Any]) -> Box:
+    """Return the box of rows from row `first` on.
+
+    Examples
+    --------
+    >>> rows_box(4, np.zeros((7, 3)))
+    (slice(4, 11, None), slice(0, 3, None))
+    """
+    return (slice(first, first + len(values)), *(slice(0, n) for n in values.shape[1:]))
 
 
 def split_box(box: Box, step: Sequence[int]) -> Iterator[Box]:

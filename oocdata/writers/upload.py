@@ -46,7 +46,6 @@ class Upload:
 
     on_disk: ClassVar[Literal[False]] = False
     inode: ClassVar = 0  # nothing is renamed
-    existing_version: ClassVar = ""  # nor is anything replaced
 
     path: str  #: the URL of the root
     key: str | None  #: of the array below it
@@ -167,10 +166,12 @@ class _Uploaded(ZarrStorage):
         self._pool = ThreadPoolExecutor(_MOST_PUTS, "oocdata-put")
         self._puts: list[Future[None]] = []
 
-    def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Upload every chunk or shard of a box, and wait until the store has them."""
-        super().write(box, values)
-        self.save()
+    def write(self, first: int, values: NDArray[Any]) -> None:
+        """Start to upload every chunk or shard of rows, and wait for those of earlier rows."""
+        earlier, self._puts = self._puts, []
+        super().write(first, values)
+        for put in earlier:
+            put.result()
 
     def _store(self, box: Box, pieces: Iterable[Any]) -> None:
         """Start to upload a chunk or a shard."""

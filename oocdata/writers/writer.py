@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from oocdata.errors import ArgumentError, PositionError, SourceError
+from oocdata.errors import ArgumentError, SourceError
 from oocdata.writers.lock import Lock
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target
@@ -32,7 +32,7 @@ class Writer:
         self._target = target
         self._rows = 0
         self._open = True
-        self._kept_path = ""
+        self._kept = False
         self._process = os.getpid()
         self._placement = Placement.of(path, target.key, target.format, overwrite)
         self._lock = Lock(self._placement)
@@ -74,8 +74,6 @@ class Writer:
         ------
         oocdata.errors.ArgumentError
             If the shape or dtype differs from the array's; nothing is cast silently.
-        oocdata.errors.PositionError
-            If there are more rows than `shape` says.
         OSError
             If the disk is full, or fails; the writer is then closed, and its file is deleted.
 
@@ -92,12 +90,6 @@ class Writer:
         """
         self._check_open()
         batch = self._checked(rows)
-        total = self._rows + len(batch)
-        if not self._target.growing and total > self._target.shape[0]:
-            raise PositionError(
-                f"an array of {self._target.shape[0]} rows must not get more; {self._rows} are "
-                f"there, and {len(batch)} came."
-            )
         try:
             self._collect(batch)
         except BaseException:
@@ -144,10 +136,8 @@ class Writer:
 
     def _write(self, count: int) -> None:
         """Write the last `count` rows, which are the first ones of the block."""
-        first = self._rows - count
-        box = (slice(first, self._rows), *(slice(0, length) for length in self._target.element))
         if prod(self._target.element):
-            self._storage.write(box, self._block[:count])
+            self._storage.write(self._rows - count, self._block[:count])
 
     def _check_open(self) -> None:
         if not self._open:
@@ -162,24 +152,15 @@ class Writer:
 
         Raises
         ------
-        oocdata.errors.ArgumentError
-            If there are fewer rows than `shape` says.
         oocdata.errors.SourceError
-            If the path was taken meanwhile, or the HDF5 file to which the array is added has
-            changed. The message names the path under which the array is kept.
+            If the path was taken meanwhile. The message names the path under which the array is
+            kept.
         OSError
             If the disk is full, or fails; the array is then deleted.
         """
         if not self._open:
             return
         self._check_open()
-        if not self._target.growing and self._rows != self._target.shape[0]:
-            self.abandon()
-            raise ArgumentError(
-                f"an array of {self._target.shape[0]} rows must get as many before it is closed; "
-                f"got {self._rows}. Nothing was written. Give `element_shape` where the number is "
-                "not known."
-            )
         try:
             remaining = self._rows % len(self._block)
             if remaining:
@@ -199,9 +180,9 @@ class Writer:
         except Exception as error:
             if placement.inode != inode:  # the rename has succeeded
                 raise
-            self._kept_path = placement.keep_aside()
+            self._kept = True
             raise SourceError(
-                f"a complete array must get its name; {error} It was kept as '{self._kept_path}': "
+                f"a complete array must get its name; {error} It was kept as '{placement.result}': "
                 "rename that, before you write another one.",
                 path=self.path,
             ) from error
@@ -212,7 +193,7 @@ class Writer:
             self._open = False
             self._storage.abandon()
             # Keep the folder if another process has it by now, or if the array had to stay in it.
-            if self._lock.held() and self._kept_path != self._placement.result:
+            if self._lock.held() and not self._kept:
                 self._placement.remove()
             self._lock.close()
 

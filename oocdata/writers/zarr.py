@@ -27,7 +27,7 @@ from oocdata.threads import cores, in_order, in_threads
 from oocdata.writers.codec import NONE, Codec
 from oocdata.writers.disk import sync_folders, write_errors, write_json
 from oocdata.writers.encoding import compress
-from oocdata.writers.storage import pad_chunk, relative, split_box
+from oocdata.writers.storage import pad_chunk, relative, rows_box, split_box
 from oocdata.writers.target import Box, Target
 
 __all__ = ["ZarrStorage"]
@@ -45,7 +45,7 @@ class ZarrStorage:
     >>> target = Target(format="zarr", key="a/b", shape=(2, 3), dtype=np.dtype("i2"), chunks=(1, 3))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     storage = ZarrStorage(target, f"{folder}/a.zarr")
-    ...     storage.write((slice(0, 2), slice(0, 3)), np.arange(6, dtype="i2").reshape(2, 3))
+    ...     storage.write(0, np.arange(6, dtype="i2").reshape(2, 3))
     ...     storage.close(2)
     ...     zarr.open_group(f"{folder}/a.zarr")["a/b"][:]
     array([[0, 1, 2],
@@ -64,8 +64,9 @@ class ZarrStorage:
         self._threads = ThreadPoolExecutor(cores(), "oocdata-encode")
         self._written: list[str] = []
 
-    def write(self, box: Box, values: NDArray[Any]) -> None:
-        """Write a box, with one file for each of its shards or chunks."""
+    def write(self, first: int, values: NDArray[Any]) -> None:
+        """Write rows, with one file for each of their shards or chunks."""
+        box = rows_box(first, values)
         units = ((unit, values[relative(unit, box)]) for unit in split_box(box, self._target.unit))
         with write_errors(self._folder):
             if self._target.shards is None:
@@ -203,6 +204,5 @@ def _codec(codec: Codec, itemsize: int) -> Any:
         return None
     if codec.name in ("gzip", "zstd"):
         return (GzipCodec if codec.name == "gzip" else ZstdCodec)(level=codec.level)
-    shuffle = {"none": "noshuffle", "byte": "shuffle", "bit": "bitshuffle"}[codec.shuffled]
     cname: Any = codec.name.removeprefix("blosc-")
-    return BloscCodec(cname=cname, clevel=codec.level, shuffle=shuffle, typesize=itemsize)
+    return BloscCodec(cname=cname, clevel=codec.level, shuffle="shuffle", typesize=itemsize)

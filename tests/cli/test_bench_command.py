@@ -39,9 +39,9 @@ run = partial(command.run, "bench")
 
 
 FILES = [
-    (["part*.npy"], {"memory"}),
-    (["sim.h5::u", "--next-frame"], {"memory", "decoder"}),
-    (["run.zarr", "--windows", "4,2"], {"memory", "decoder"}),
+    (["part*.npy"], set()),
+    (["sim.h5::u", "--next-frame"], {"decoder"}),
+    (["run.zarr", "--windows", "4,2"], {"decoder"}),
 ]
 
 

@@ -49,7 +49,6 @@ def on_disk(folder: Path, within: str) -> list[int]:
 
 def test_the_cache_is_listed(folder: Path) -> None:
     (place,) = (path.parent for path in folder.glob("*/lock"))
-    small, large = map(size, on_disk(folder, "objects/*/*"))
     elements = size(sum(on_disk(place, "*")))
     found = run("kept")
     assert found.exit_code == 0, found.output
@@ -57,13 +56,9 @@ def test_the_cache_is_listed(folder: Path) -> None:
     assert lines[:3] == [
         f"folder {folder}", "objects 2, 1.0 MiB of at most 1.0 GiB", f"datasets 1, {elements}"
     ]  # fmt: skip
-    header, *table = lines[4:]
+    header, line = lines[4:]
     assert header == "cached of last used"
-    # The one used last comes first.
-    assert [line.split(" 19")[0] for line in table[:2]] == [
-        f"{PLACE} {large} 5.0 MiB", f"https://host/[a].h5 {small} 48.8 KiB"
-    ]  # fmt: skip
-    assert table[2].startswith(
+    assert line.startswith(
         f"<Map of negative over <View: 20000 rows of () float64>> {elements} all"
     )
     assert run(OOCDATA_CACHE=str(folder)).output == found.output
@@ -72,16 +67,16 @@ def test_the_cache_is_listed(folder: Path) -> None:
 def test_json(folder: Path) -> None:
     found = json.loads(run("kept", "--json").output)
     assert found["limit"] == 1 << 30
-    assert [one["name"] for one in found["objects"]] == [PLACE, "https://host/[a].h5"]
-    assert [one["used"] for one in found["objects"]] == [1.0, 0.0]
-    assert [one["nbytes"] for one in found["objects"]] == on_disk(folder, "objects/*/*")[::-1]
+    assert found["objects"] == 2
+    assert found["object_bytes"] == sum(on_disk(folder, "objects/*/*"))
     (one,) = found["datasets"]
     assert one["whole"]
     assert found["freed"] is None
 
 
-def test_a_few_of_many(folder: Path) -> None:
-    assert words(run("kept", "--show", "1").output)[-1] == "… 1 more: --show, --json"
+def test_a_few_of_many(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oocdata.tools.cache._MOST_LISTED", 0)
+    assert words(run("kept").output)[-1] == "… 1 more: --json"
 
 
 def test_clear(folder: Path) -> None:
@@ -89,9 +84,9 @@ def test_clear(folder: Path) -> None:
     cleared = run("kept", "--clear", "--json")
     assert cleared.exit_code == 0, cleared.output
     found = json.loads(cleared.output)
-    assert (found["objects"], found["datasets"]) == ([], [])
-    gone = [*before["objects"], *before["datasets"]]
-    assert found["freed"] == sum(one["nbytes"] for one in gone)
+    assert (found["objects"], found["datasets"]) == (0, [])
+    gone = sum(one["nbytes"] for one in before["datasets"])
+    assert found["freed"] == before["object_bytes"] + gone
     assert (folder / ("0" * 32) / "thesis.tex").read_text() == "ours"
     caches = [path for path in folder.iterdir() if len(path.name) == 32 and path.name != "0" * 32]
     assert not caches
@@ -113,7 +108,7 @@ def test_a_limit(folder: Path) -> None:
     found = json.loads(run("kept", "--json").output)
     assert found["limit"] == 500 << 10
     # The least recently used is deleted first, then the other one, which exceeds the limit.
-    assert (found["objects"], len(found["datasets"])) == ([], 1)
+    assert (found["objects"], len(found["datasets"])) == (0, 1)
     assert (
         words(run("new", "--limit", "100G").output)[1] == "objects 0, 0 bytes of at most 100.0 GiB"
     )

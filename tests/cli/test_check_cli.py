@@ -55,13 +55,13 @@ def test_a_healthy_file(folder: Path) -> None:
 
 
 def test_findings(folder: Path) -> None:
-    result = run("nan.npy", "--show", "3")
+    result = run("nan.npy")
     assert result.exit_code == 3
     assert result.stdout.splitlines() == [
         "nan.npy: 40 rows of (3, 16, 16) float32, 120.0 KiB",
         "  nan         3 rows: 3-4, 20",
         "              3 numbers are NaN.",
-        "  inf         20 rows: 0, 2, 4, …",
+        "  inf         20 rows: 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, …",
         "              20 numbers are infinite.",
         "2 findings: nan, inf.",
     ]
@@ -140,9 +140,9 @@ def test_errors_exit_with_1(folder: Path) -> None:
 
 def test_many_findings_are_a_few_lines() -> None:
     changed = [Finding("changed", "it is not.", path=f"a.zarr/c/{n}") for n in range(1000)]
-    text = Health("a.zarr", findings=tuple(changed)).text(show=5)
-    assert len(text.splitlines()) == 7
-    assert "  … and 995 more." in text
+    text = str(Health("a.zarr", findings=tuple(changed)))
+    assert len(text.splitlines()) == 12
+    assert "  … and 990 more." in text
 
 
 def test_many_healthy_files_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,9 +158,8 @@ def test_many_healthy_files_are_counted(tmp_path: Path, monkeypatch: pytest.Monk
         "nan         1 row",
         "2 numbers are NaN.",
         "1 finding",
-        "Nothing wrong with 29 datasets; -v names them.",
+        "Nothing wrong with 29 datasets.",
     ]
-    assert run("part*.npy", "-v").stdout.count(", healthy") == 29
 
 
 _INTERRUPTED = """

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.blocks import ADDRESSABLE, BlockIds, BlockRuns, Blocks
 from oocdata.datasets.chunking import chunk_ids
 from oocdata.datasets.dataset import Draw
 from oocdata.errors import ArgumentError
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 SHAPE = (4, 10, 6, 5)
 ARRAY = sample_array(SHAPE, "<i4")
@@ -263,12 +264,12 @@ def test_patches_of_transposed_rows_and_of_chosen_windows():
     ("call", "message"),
     [
         (lambda v: v.patches((7, 3)), r"`size` must fit into an element; got \(7, 3\)"),
-        (lambda v: v.patches((1, 1, 1)), r"`size` must have .* at most 2 .* got \(1, 1, 1\)"),
-        (lambda v: v.patches((1, 1, 1), axes=(0, 1, 1)), r"`axes` must be 3 .* got \(0, 1, 1\)"),
+        (lambda v: v.patches((1, 1, 1)), "an element, which has 2; got 3 numbers"),
+        (lambda v: v.patches((1, 1, 1), axes=(0, 1, 1)), r"different axes .*`axes`=\(0, 1, 1\)"),
         (lambda v: v.patches((2, 2), axes=(0, 0)), "different axes"),
         (lambda v: v.patches((2, 2), axes=(0, 5)), "different axes"),
-        (lambda v: v.patches((2, 2), axes=("y", "x")), r"`axes` must be 2 .*numbers.*\('y', 'x'\)"),
-        (lambda v: v.patches(2, axes=1), "`axes` must be 1 .* got 1"),
+        (lambda v: v.patches((2, 2), axes=("y", "x")), r"different axes .*`axes`=\('y', 'x'\)"),
+        (lambda v: v.patches(2, axes=1), "different axes .*`axes`=1"),
         (lambda v: v.patches((2, 2), step=1, per_row=2), "must not both be given"),
         (lambda v: v.patches((2, 2), step=(1, 1, 1)), "a number for each axis"),
         (lambda v: v.patches(()), "a number for each axis"),
@@ -400,17 +401,14 @@ def test_methods_of_other_libraries_name_the_equivalent():
     for name in ("shuffle", "batch", "repeat", "prefetch"):
         with pytest.raises(AttributeError, match=r"oocdata's own is \.batches"):
             getattr(view, name)
-    for name in ("to_tf", "to_keras", "explain", "profile"):
-        with pytest.raises(AttributeError, match=rf"; write \.batches\(size\)\.{name}\("):
-            getattr(view, name)
-    for name in ("map", "cache", "interleave", "repeat", "prefetch", "split"):
+    with pytest.raises(AttributeError, match=r"; write \.batches\(size\)\.to_tf\("):
+        _ = view.to_tf  # type: ignore[attr-defined]
+    for name in ("map", "repeat", "prefetch"):
         with pytest.raises(AttributeError, match=rf"a Loader has no method `{name}`; "):
             getattr(view.batches(2), name)
     for other in (ooc.zip(view, view), view.map(abs), view.windows(2)):
         with pytest.raises(AttributeError, match=r"View\.windows: make windows of Views first"):
             other.windows(2)  # type: ignore[attr-defined]
-    with pytest.raises(AttributeError, match=r"View has no method `pad`.* Ragged\.pad, for rows"):
-        view.pad(3)  # type: ignore[attr-defined]
     with pytest.raises(AttributeError, match="'Loader' object has no attribute 'nothing'"):
         view.batches(2).nothing  # type: ignore[attr-defined]  # noqa: B018
 

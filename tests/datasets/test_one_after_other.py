@@ -13,6 +13,7 @@ from counting import counted
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.blocks import ADDRESSABLE, BlockIds, BlockRuns, Blocks
@@ -21,7 +22,7 @@ from oocdata.describe import as_json, from_json
 from oocdata.engines import copying
 from oocdata.errors import ArgumentError, EmptyError
 from oocdata.runs import Run
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 from oocdata.tools import passes
 
 A, B, C = (sample_array((count, 6, 8), "<f4") + 1000 * at for at, count in enumerate((23, 7, 40)))
@@ -208,7 +209,6 @@ def test_splits_never_share_a_row() -> None:
     assert sum(map(len, parts)) == len(whole) - 5
     patches = ooc.concat([ooc.open(A).patches((3, 4)), ooc.open(B).patches((3, 4))])
     assert [len(part) for part in patches.split(0.5, 0.5)] == [60, 60]
-    assert [len(whole.shard(3, at)) for at in range(3)] == [24, 24, 24]
     view = ooc.open(array)
     one, two = ooc.concat([view[:20], view[10:]]).split(0.3, 0.7)
     assert not {*one.take(np.arange(len(one)))} & {*two.take(np.arange(len(two)))}
@@ -254,7 +254,7 @@ def test_numbers_of_other_meaning(tmp_path: Path) -> None:
             file.create_dataset("u", data=np.arange(4, dtype="i2")).attrs["scale_factor"] = scale
     one, alike, other = (ooc.open(tmp_path / f"{number}.h5", "u") for number in range(3))
     assert_array_equal(ooc.concat([one, alike]).take([1, 5]), [1, 1])
-    message = r"dataset 0 has scale_factor 0\.5, dataset 1 has scale_factor 2\.0.*decode=True"
+    message = r"one has scale_factor 0\.5, another scale_factor 2\.0.*decode=True"
     for parts in ([one, other], [ooc.zip({"x": view.windows(2)}) for view in (one, other)]):
         with pytest.raises(ArgumentError, match=message):
             ooc.concat(parts)
@@ -266,7 +266,7 @@ def test_numbers_of_other_meaning(tmp_path: Path) -> None:
     swapped = [ooc.zip({"x": one, "y": other}), ooc.zip({"y": other, "x": one})]
     assert_array_equal(ooc.concat(swapped).take([1, 5])["y"], [1, 1])
     days = np.arange("2020-01-01", "2020-01-05", dtype="M8[D]")
-    with pytest.raises(ArgumentError, match=r"dataset 1 has datetime64\[h\].*to one unit"):
+    with pytest.raises(ArgumentError, match=r"another datetime64\[h\].*to common ones"):
         ooc.mix([(ooc.open(days), 1), (ooc.open(days.astype("M8[h]")), 1)])
 
 
@@ -274,7 +274,7 @@ def test_texts_of_several_lengths(tmp_path: Path) -> None:
     for name, texts in {"a": [b"ab", b"c"], "b": [b"longer"]}.items():
         np.save(tmp_path / f"{name}.npy", np.array(texts))
     paths = sorted(tmp_path.glob("*.npy"))
-    with pytest.raises(ArgumentError, match=r"S2, dataset 1 has \(\) \|S6\. Open the files as one"):
+    with pytest.raises(ArgumentError, match=r"S2, dataset 1 has \(\) \|S6\. .*opened as one"):
         ooc.concat([ooc.open(path) for path in paths])
     assert ooc.open(paths).take([2, 0]).tolist() == [b"longer", b"ab"]
 
@@ -316,12 +316,12 @@ def test_a_view_of_a_mask_is_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize(
     ("mask", "message"),
     [
-        (np.ones(22, bool), "each of the 23 elements; got 22"),
-        (ooc.open(np.ones(24, bool)), "each of the 23 elements; got 24"),
+        (np.ones(22, bool), "each of the 23 elements; got bool of .*, 22 in all"),
+        (ooc.open(np.ones(24, bool)), "each of the 23 elements; got .* bool, 24 in all"),
         (np.ones(23, int), "got int64"),
         (np.ones((23, 1), bool), r"got bool of shape \(23, 1\)"),
-        (ooc.open(np.ones(23, int)), "a View of one bool"),
-        (ooc.open(np.ones((23, 2), bool)), "a View of one bool"),
+        (ooc.open(np.ones(23, int)), r"got \(\) int64"),
+        (ooc.open(np.ones((23, 2), bool)), r"got \(2,\) bool"),
     ],
 )
 def test_invalid_masks(mask: Any, message: str) -> None:
@@ -338,7 +338,7 @@ def test_enumerated_positions_stay_with_their_elements(tmp_path: Path) -> None:
     assert pairs.spec[0].dtype == np.int64
     chosen = pairs[::-1].filter(np.arange(23) % 2 == 0)
     train, val = pairs.split(0.5, 0.5)
-    for dataset in (pairs, chosen, train, val, pairs.shard(3, 1), pairs.map(lambda n, x: (n, x))):
+    for dataset in (pairs, chosen, train, val, pairs[7:15], pairs.map(lambda n, x: (n, x))):
         for number, x in dataset.batches(4, shuffle=True):
             assert_array_equal(x, A[number])
     assert val.take([0])[0].tolist() == [12]

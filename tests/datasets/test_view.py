@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.datasets.dataset import Draw
 from oocdata.errors import ArgumentError, EmptyError, PositionError, UnsupportedDtypeError
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 ARRAY = sample_array((20, 4, 6))
 
@@ -233,13 +234,10 @@ def test_blocks_with_a_step(chunk: int, total: int, start: int, step: int):
         assert borders == list(range(view.blocks.first, len(chunks), view.blocks.length))
 
 
-def test_split_and_shard(view: ooc.View):
+def test_split(view: ooc.View):
     parts = view.split(0.6, 0.2, 0.2)
     assert [part.rows for part in parts] == [range(12), range(12, 16), range(16, 20)]
     assert [part.rows for part in view.split(3, 4, gap=2)] == [range(3), range(5, 9)]
-    shards = [view.shard(3, i) for i in range(3)]
-    assert_array_equal(np.concatenate([np.asarray(one) for one in shards]), ARRAY)
-    assert len(view.shard(20, 19)) == 1
 
 
 def test_rows_of_a_lookup_table_are_shared_by_no_two_parts(view: ooc.View):
@@ -283,10 +281,6 @@ def test_rows_chosen_twice_are_in_one_part(view: ooc.View, choose: Any):
         (lambda v: v.split(0.5, 0.5, gap=True), ArgumentError, "`gap` must"),
         (lambda v: v.split(0.5, 0.5, gap=19), EmptyError, "19 dropped"),
         (lambda v: v[:0].split(1.0), EmptyError, "at least one element"),
-        (lambda v: v.shard(0, 0), ArgumentError, "`num_shards` must"),
-        (lambda v: v.shard(3, 3), ArgumentError, "`index` must be less than"),
-        (lambda v: v.shard(3, -1), ArgumentError, "`index` must"),
-        (lambda v: v.shard(21, 0), EmptyError, "at most the length, 20; got 21"),
     ],
 )
 def test_wrong_splits_and_shards(view: ooc.View, call: Any, kind: Any, message: str):

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 from window_oracle import counted_out
 
 import oocdata as ooc
@@ -18,7 +19,7 @@ from oocdata.datasets.dataset import Draw
 from oocdata.datasets.episodes import episode_runs, part_runs
 from oocdata.datasets.request import Request
 from oocdata.errors import ArgumentError, EmptyError, PositionError
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 ROWS = ooc.open(np.arange(100))
 
@@ -34,8 +35,8 @@ SIZES = st.fixed_dictionaries(
 )
 
 
-@given(SIZES, st.lists(st.integers(1, 20), min_size=1, max_size=5), st.booleans(), st.booleans())
-def test_every_window(sizes: dict[str, int], lengths: list[int], ids: bool, episodic: bool):
+@given(SIZES, st.lists(st.integers(1, 20), min_size=1, max_size=5), st.booleans())
+def test_every_window(sizes: dict[str, int], lengths: list[int], episodic: bool):
     rows = sum(lengths)
     x = [number * sizes["stride"] for number in range(sizes["inputs"])]
     y = [x[-1] + sizes["horizon"] + number * sizes["stride"] for number in range(sizes["targets"])]
@@ -44,14 +45,12 @@ def test_every_window(sizes: dict[str, int], lengths: list[int], ids: bool, epis
     expected = [
         each for each, _ in counted_out([runs] * len(offsets), offsets, sizes["shift"], pad=False)
     ]
-    episodes: Any = np.repeat(np.arange(len(lengths)) * 7 - 3, lengths) if ids else lengths
-    assume(ids or set(lengths) != {1})  # lengths would be ambiguous with ids
     view = ooc.open(np.arange(rows) * 10)
     if not expected:
         with pytest.raises(EmptyError, match="must fit"):
-            view.windows(**sizes, episodes=episodes if episodic else None)
+            view.windows(**sizes, episodes=lengths if episodic else None)
         return
-    windows = view.windows(**sizes, episodes=episodes if episodic else None)
+    windows = view.windows(**sizes, episodes=lengths if episodic else None)
     assert len(windows) == len(expected)
     batch: Any = windows.take(range(len(windows)))
     parts = batch if y else (batch,)
@@ -136,19 +135,16 @@ def test_steps_beyond_the_data():
 @pytest.mark.parametrize(
     ("episodes", "message"),
     [
-        ([50, 49], "sum to the 100 rows, or 100 ids; got 2 numbers with a sum of 99"),
+        ([50, 49], "sum to the 100 rows; got 2 numbers with a sum of 99"),
         ([100, 0], "lengths that sum to"),
         ([101, -1], "lengths that sum to"),
         ([2**62, 2**62, 2**62, 2**62, 100], "lengths that sum to"),
-        ([0] * 50 + [1] * 49, "100 ids; got 99 numbers"),
-        ([0, 1] * 50, "an id comes back"),
-        ([0] * 50 + [1] * 49 + [0], "an id comes back"),
         ([50.0, 50.0], "integers in one dimension"),
         ([[50, 50]], "integers in one dimension"),
         ([True] * 100, "integers in one dimension"),
-        ([1] * 100, "must not be 100 times 1, which may be lengths or one id"),
+        ([0] * 50 + [1] * 50, "got 100 numbers with a sum of 50"),
         (100, "integers in one dimension"),
-        ("file", "one of the words 'parts', 'files'"),
+        ("file", "one of the words 'parts' and"),
         ([[1], [2, 3]], "`episodes` must be an array"),
     ],
 )
@@ -158,12 +154,9 @@ def test_wrong_episodes(episodes: Any, message: str):
 
 
 def test_episodes_are_those_of_the_view_not_of_the_file():
-    with pytest.raises(ArgumentError, match="40 rows, or 40 ids; got 2 numbers with a sum of 100"):
+    with pytest.raises(ArgumentError, match="the 40 rows; got 2 numbers with a sum of 100"):
         ROWS[10:50].windows(2, episodes=[60, 40])
-    ids = np.repeat([1, 2], [60, 40])
-    with pytest.raises(ArgumentError, match="40 rows, or 40 ids; got 100 numbers"):
-        ROWS[40:80].windows(2, episodes=ids)
-    assert len(ROWS[40:80].windows(2, episodes=ids[40:80])) == 38
+    assert len(ROWS[40:80].windows(2, episodes=[20, 20])) == 38
 
 
 def test_episodes_are_not_the_users_array():
@@ -174,9 +167,9 @@ def test_episodes_are_not_the_users_array():
     assert windows.take([49])[0].tolist() == [50, 51]
 
 
-@pytest.mark.parametrize("ids", [[0, 0, 1], [5, 5, -5], np.array([2**64 - 1] * 2 + [0], np.uint64)])
-def test_runs(ids: Any):
-    runs = episode_runs(ids, 3)
+@pytest.mark.parametrize("lengths", [[2, 1], np.array([2, 1], np.uint64)])
+def test_runs(lengths: Any):
+    runs = episode_runs(lengths, 3)
     assert (runs.starts.tolist(), runs.lengths.tolist()) == ([0, 2], [2, 1])
 
 

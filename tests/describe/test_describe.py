@@ -23,6 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
+from recording import RecordingSource
 from servers.ranges import RangeServer
 from stored_layouts import LAYOUTS
 from zarr.storage import MemoryStore, ZipStore
@@ -38,7 +39,7 @@ from oocdata.errors import (
     OocdataError,
     SourceError,
 )
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 HERE = (__name__,)
 """Decoding may import names of this module."""
@@ -241,7 +242,7 @@ COMPOSED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
     "windows": lambda v: v.windows(3, 2, shift=2, stride=2)[[5, 0, 9, 3]],
     "padded": lambda v: v.windows((-3, -1, 0), 2, pad=True)[5:],
     "episodes": lambda v: v.windows(2, 1, episodes=[10, 20, 30]),
-    "files": lambda v: v.next_frame(episodes="files"),
+    "files": lambda v: v.next_frame(episodes="parts"),
     "patches": lambda v: v.patches((2, 2), per_row=3),
     "zip": lambda v: ooc.zip(v, v[::-1])[np.arange(60) % 3 > 0],
     "dict": lambda v: ooc.zip({"b": v, "a": v[:, 1]}),
@@ -253,7 +254,7 @@ COMPOSED: dict[str, Callable[[ooc.View], ooc.Dataset]] = {
     "beside a number": lambda v: ooc.stack([v[..., 0], v[..., 3], 1], axis=0),
     "beside a whole number": lambda v: ooc.stack([v.astype("i4"), 7]),
     "beside numbers": lambda v: ooc.concatenate([v, np.ones((3, 2), "f4")]),
-    "beside a constant": lambda v: ooc.stack([v, ooc.constant(v[:1])]),
+    "beside a constant": lambda v: ooc.stack([v, np.asarray(v[:1])]),
     "numbered": lambda v: v.enumerate().filter(np.arange(60) % 3 > 0),
     "trajectories": lambda v: ooc.windows({"a": (v, (-1, 0)), "b": (v, (1,))}, pad=True),
     "a spec": lambda v: v.map(np.square, spec=v.map(np.square)[0]),
@@ -529,7 +530,7 @@ def _view(description: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda d: d.update(format=1), "another version"),
+        (lambda d: d.update(format=1), "Another version"),
         (lambda d: d.update(more=2), "what `describe` returns"),
         (lambda d: d.update(loader=5), "it must be a Loader; got 5"),
         (lambda d: d.update(loader={"kind": "shuffle"}), "must be a Loader"),

@@ -24,13 +24,13 @@ import pytest
 import tensorflow as tf
 from other_loaders import OTHERS, rows_of, usual
 from PIL import Image
+from recording import RecordingSource
 from stored_layouts import KINDS, write_kinds
 
 import oocdata as ooc
 from oocdata.describe import check_fingerprint, differences, fingerprint
 from oocdata.describe.fingerprints import dataset_fingerprint
 from oocdata.errors import RestoreError, SourceError
-from oocdata.testing import RecordingSource
 
 SPEC = ooc.ArraySpec((8,), np.dtype("f8"))
 

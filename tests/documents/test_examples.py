@@ -105,7 +105,7 @@ def test_patches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     images = np.random.default_rng(0).integers(0, 255, (20, 96, 80), np.uint8)
-    with ooc.create(tmp_path / "plate.zarr", shape=images.shape, dtype="u1") as writer:
+    with ooc.create(tmp_path / "plate.zarr", element_shape=images.shape[1:], dtype="u1") as writer:
         writer.append(images)
     made = run(monkeypatch, "patches", tmp_path / "plate.zarr")
     assert len(made["crops"]) == 160

@@ -75,7 +75,7 @@ def test_every_public_name_is_there(site: Path) -> None:
     wanted = {f"oocdata.{name}" for name in set(ooc.__all__) - {"__version__", "errors"}}
     wanted |= {f"oocdata.errors.{name}" for name in ooc.errors.__all__}
     wanted |= {f"oocdata.testing.{name}" for name in oocdata.testing.__all__}
-    kinds = (ooc.Dataset, ooc.View, ooc.Ragged, ooc.Concat, ooc.Loader)
+    kinds = (ooc.Dataset, ooc.View, ooc.Ragged, ooc.Loader)
     wanted |= {f"oocdata.{kind.__name__}.{name}" for kind in kinds for name in kind._public}
     wanted |= {"oocdata.Resume.to_tf"}
     assert wanted <= anchors, wanted - anchors

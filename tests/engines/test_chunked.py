@@ -24,9 +24,10 @@ from numpy.typing import NDArray
 from oocdata.box import Extent
 from oocdata.datasets.view import View
 from oocdata.engines import cache as module
-from oocdata.engines import chunked, gather
+from oocdata.engines import gather
 from oocdata.engines.cache import cache
 from oocdata.engines.chunked import Chunked
+from oocdata.engines.gather import items, row_plan
 from oocdata.engines.source import Source, Storage
 from oocdata.errors import DamagedChunkError, SourceError, UnknownFormatError
 from oocdata.testing import SourceConformance, boxes_of, sample_array
@@ -104,7 +105,7 @@ class TestChunksOneAtATime(TestChunks):
 def test_boxes_of_chunks(
     chunk: int, own_threads: bool, pieces: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gather, "_ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
+    monkeypatch.setattr(items, "ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
     array, _, view = counted(
         (23, 3, 5, 4), tuple(min(n, chunk) for n in (23, 3, 5, 4)), own_threads=own_threads
     )
@@ -133,7 +134,7 @@ def test_only_the_chunks_that_boxes_cover_are_decoded(
     limit: int, pieces: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Patches decode each chunk that a box touches, once."""
-    monkeypatch.setattr(gather, "_ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
+    monkeypatch.setattr(items, "ITEMS_IN_A_PIECE", 0 if pieces else 1 << 40)
     monkeypatch.setattr(cache, "budget", lambda: limit)
     reader = CountingReader(sample_array((20, 64, 96)), (1, 16, 32))
     source, extent = Chunked(reader), Extent((1, 16, 16), (1, 1, 1))
@@ -186,7 +187,7 @@ def test_short_and_long_windows(length: int):
 @pytest.mark.parametrize("budget", [40 * 400], indirect=True)
 @pytest.mark.usefixtures("budget")
 def test_more_chunks_than_may_be_pinned_and_small_pieces(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(gather, "_SCRATCH_BYTES", 100)  # four rows at a time
+    monkeypatch.setattr(row_plan, "_SCRATCH_BYTES", 100)  # four rows at a time
     array, _, view = counted((400, 3, 2), (5, 2, 2))
     rows = np.random.default_rng(0).integers(0, 400, 300)
     assert_array_equal(view.take(rows), array[rows])
@@ -204,9 +205,11 @@ def test_a_few_new_chunks_are_decoded_and_the_others_stay(monkeypatch: pytest.Mo
     cache.forget()
     view.take(np.arange(4 * 16))
     gathers: list[int] = []
-    take_rows = chunked.take_rows
+    take_rows = row_plan.take_rows
     monkeypatch.setattr(
-        chunked, "take_rows", lambda *given: (gathers.append(given[3].shape[1]), take_rows(*given))
+        gather.rows,
+        "take_rows",
+        lambda *given: (gathers.append(given[3].shape[1]), take_rows(*given)),
     )
     reader.count.clear()
     rows = np.array([0, 71, 3, 39, 20, 64, 0, 12])
@@ -230,7 +233,7 @@ def test_a_few_new_chunks_are_decoded_and_the_others_stay(monkeypatch: pytest.Mo
 @pytest.mark.usefixtures("budget")
 def test_columns_of_single_numbers(monkeypatch: pytest.MonkeyPatch, chunk: tuple[int, int]):
     """They are gathered column by column, some elements at a time."""
-    monkeypatch.setattr(gather, "_SCRATCH_BYTES", 100)
+    monkeypatch.setattr(row_plan, "_SCRATCH_BYTES", 100)
     array, _, view = counted((400, 5), chunk)
     rows = np.random.default_rng(0).integers(0, 400, 30)
     for wanted, expected in (
@@ -258,7 +261,7 @@ def test_plans_of_random_crops_are_forgotten():
     for y in range(90):
         for x in range(0, 90, 30):
             source.read(np.array([[2, y, x]]), extent, out)
-    assert gather.plan_rows.cache_info().currsize <= 64
+    assert row_plan.plan_rows.cache_info().currsize <= 64
 
 
 def test_two_arrays_do_not_share_a_chunk_and_two_opens_of_one_do():
@@ -365,9 +368,9 @@ def test_any_boxes_of_any_chunks(data: st.DataObject):
     reader = CountingReader(sample_array(shape, "i4"), chunks)
     source = Chunked(reader)
     expected = boxes_of(reader.array, origins, extent)
-    limit, items_in_a_piece = cache.budget, gather._ITEMS_IN_A_PIECE
+    limit, items_in_a_piece = cache.budget, items.ITEMS_IN_A_PIECE
     try:
-        gather._ITEMS_IN_A_PIECE = data.draw(st.sampled_from([0, 1 << 40]))
+        items.ITEMS_IN_A_PIECE = data.draw(st.sampled_from([0, 1 << 40]))
         if data.draw(st.booleans()):
             cache.budget = lambda: prod(chunks) * 4 * 8
         out = np.empty(expected.shape, data.draw(st.sampled_from(["i4", "f8"])))
@@ -378,7 +381,7 @@ def test_any_boxes_of_any_chunks(data: st.DataObject):
         source.read(origins, extent, turned)
         assert_array_equal(turned, expected)
     finally:
-        cache.budget, gather._ITEMS_IN_A_PIECE = limit, items_in_a_piece
+        cache.budget, items.ITEMS_IN_A_PIECE = limit, items_in_a_piece
     steps = np.indices(lengths).reshape(len(shape), -1).T * strides
     covered = {tuple(place) for at in origins for place in ((at + steps) // chunks).tolist()}
     assert set(reader.count) == covered

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.box import Extent
@@ -21,7 +22,7 @@ from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source
 from oocdata.errors import MismatchedPartsError
 from oocdata.formats.npy import open_npy
-from oocdata.testing import RecordingSource, SourceConformance, boxes_of, sample_array
+from oocdata.testing import SourceConformance, boxes_of, sample_array
 
 
 class TestAlongAnInnerAxis(SourceConformance):

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.engines import interleaved
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 
 def elements_read(source: RecordingSource) -> int:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from oocdata.box import Extent
-from oocdata.engines import chunked, gather
 from oocdata.engines.cache import cache
+from oocdata.engines.gather import row_plan, rows
 from oocdata.testing import boxes_of, sample_array
 
 
@@ -44,9 +44,9 @@ def cases(draw: Any) -> tuple[Any, ...]:
 def test_any_boxes(few: int, case: tuple[Any, ...], out_dtype: str | None, swapped: bool) -> None:
     array, chunk, extent, origins, scattered, seed = case
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(chunked, "_FEW_CUT", few)  # 1: also if all are cut
-        patched.setattr(gather, "_POINTS_AT_ONCE", 50)
-        patched.setattr(gather, "_RUN_BYTES", 50)
+        patched.setattr(rows, "_FEW_CUT", few)  # 1: also if all are cut
+        patched.setattr(row_plan, "_POINTS_AT_ONCE", 50)
+        patched.setattr(row_plan, "_RUN_BYTES", 50)
         source = counted(array, *chunk, *array.shape[len(chunk) :])[0].source
         expected = boxes_of(array, origins, extent)
         places = np.random.default_rng(seed).permutation(2 * len(origins))[: len(origins)]
@@ -70,13 +70,13 @@ def test_windows_are_located_once_each(
     array = sample_array((4000, width), dtype)
     view, decoded = counted(array, 1000, width)
     located: list[int] = []
-    real = gather.RowPlan.located
+    real = row_plan.RowPlan.located
 
-    def counting(self: gather.RowPlan, points: np.ndarray) -> Any:
+    def counting(self: row_plan.RowPlan, points: np.ndarray) -> Any:
         located.append(len(points))
         return real(self, points)
 
-    monkeypatch.setattr(gather.RowPlan, "located", counting)
+    monkeypatch.setattr(row_plan.RowPlan, "located", counting)
     starts = np.random.default_rng(0).permutation(3936)[:1000]
     got = view.windows(64).take(starts)
     assert_array_equal(got, array[starts[:, None] + np.arange(64)])

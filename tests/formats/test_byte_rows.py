@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
-import lzma
 import os
 import pickle
 import subprocess
@@ -199,14 +197,14 @@ class TestRows:
             b"a",
             b"longer",
         ]
-        with pytest.raises(MapError, match=r"Make an array of a list: np\.array"):
+        with pytest.raises(MapError, match=r"make an array of a list: np\.array"):
             view.map(lambda batch: [row.decode() for row in batch]).take([0, 1])
 
     def test_several_files_are_one_array(self, store: Callable[..., str], tmp_path: Path) -> None:
         paths = [store(numbered(count), folder) for folder, count in [("2", 5), ("10", 3)]]
         view = ooc.open(str(tmp_path / "*" / os.path.basename(paths[0])))
         assert view.take(np.arange(8)).tolist() == numbered(5) + numbered(3)
-        assert len(view.windows(2, episodes="files")) == 6
+        assert len(view.windows(2, episodes="parts")) == 6
         loader = view.batches(4, shuffle=True)
         again = from_json(loader.describe())
         assert fingerprint(again) == fingerprint(loader)
@@ -473,21 +471,17 @@ class TestOffsets:
         assert calls == [3]  # places of rows 4 to 6, of row 2, of rows 9 and 10
 
 
-COMPRESS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
-
-
-@pytest.fixture(params=COMPRESS)
-def packed(request: pytest.FixtureRequest, store: Callable[..., str]) -> Callable[..., str]:
+@pytest.fixture
+def packed(store: Callable[..., str]) -> Callable[..., str]:
     """Return a function that writes compressed files of several members."""
-    ending, compress = request.param, COMPRESS[request.param]
 
     def stored(rows: list[bytes], after: bytes = bytes(7)) -> str:  # padding, as on tapes
         path = store(rows)
         data, half = Path(path).read_bytes(), os.path.getsize(path) // 2
         Path(path).unlink()
-        members = compress(data[:half]) + compress(data[half:])
-        Path(f"{path}.{ending}").write_bytes(members + after)
-        return f"{path}.{ending}"
+        members = gzip.compress(data[:half]) + gzip.compress(data[half:])
+        Path(f"{path}.gz").write_bytes(members + after)
+        return f"{path}.gz"
 
     return stored
 
@@ -508,7 +502,6 @@ class TestCompressed:
         assert ooc.check(view).findings == ()
         assert [source.storage().path for source in view.sources()] == [path]
 
-    @pytest.mark.parametrize("packed", ["gz"], indirect=True)
     def test_as_tensorflow_reads_them(self, packed: Callable[..., str]) -> None:
         path = packed(numbered(50), b"")
         kind = tf.data.TFRecordDataset if "tfrecord" in path else tf.data.TextLineDataset
@@ -571,28 +564,31 @@ class TestCompressed:
         assert len(ooc.open(path)) == 9
         assert not left.exists()
 
-    @pytest.mark.parametrize("compress", COMPRESS.values(), ids=COMPRESS)
-    def test_said_to_be_text(self, tmp_path: Path, compress: Callable[..., bytes]) -> None:
-        (tmp_path / "part-0").write_bytes(compress(b"one\ntwo"))
+    def test_said_to_be_text(self, tmp_path: Path) -> None:
+        (tmp_path / "part-0").write_bytes(gzip.compress(b"one\ntwo"))
         assert ooc.open(tmp_path / "part-0", format="text")[1] == b"two"
 
-    @pytest.mark.parametrize("ending", COMPRESS)
-    def test_plain_text_named_so(self, tmp_path: Path, ending: str) -> None:
-        (tmp_path / f"a.txt.{ending}").write_bytes(b"one\ntwo")
-        with pytest.raises(UnknownFormatError, match=f"named .{ending} must begin as"):
-            ooc.open(tmp_path / f"a.txt.{ending}")
+    def test_plain_text_named_so(self, tmp_path: Path) -> None:
+        (tmp_path / "a.txt.gz").write_bytes(b"one\ntwo")
+        with pytest.raises(UnknownFormatError, match=r"named \.gz must begin as"):
+            ooc.open(tmp_path / "a.txt.gz")
 
-    @pytest.mark.parametrize("name", ["a.npy.gz", "a.npy.bz2", "a.npy.xz"])
-    def test_arrays_are_not(self, tmp_path: Path, name: str) -> None:
-        (tmp_path / name).write_bytes(COMPRESS[name.rpartition(".")[2]](b"one"))
+    def test_arrays_are_not(self, tmp_path: Path) -> None:
+        (tmp_path / "a.npy.gz").write_bytes(gzip.compress(b"one"))
         with pytest.raises(UnknownFormatError, match="Unpack it first"):
-            ooc.open(tmp_path / name)
+            ooc.open(tmp_path / "a.npy.gz")
 
     @pytest.mark.parametrize("options", [{}, {"format": "text"}], ids=str)
-    def test_other_ways_are_not(self, tmp_path: Path, options: dict[str, Any]) -> None:
-        (tmp_path / "a.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd and more")
+    @pytest.mark.parametrize(
+        ("ending", "head"),
+        [("zst", b"\x28\xb5\x2f\xfd"), ("bz2", b"BZh91AY&SY"), ("xz", b"\xfd7zXZ\x00")],
+    )
+    def test_other_ways_are_not(
+        self, tmp_path: Path, ending: str, head: bytes, options: dict[str, Any]
+    ) -> None:
+        (tmp_path / f"a.jsonl.{ending}").write_bytes(head + b" and more")
         with pytest.raises(UnknownFormatError, match="Unpack it first"):
-            ooc.open(tmp_path / "a.jsonl.zst", **options)
+            ooc.open(tmp_path / f"a.jsonl.{ending}", **options)
 
 
 class TestRecords:
@@ -682,13 +678,6 @@ class TestRecords:
         with pytest.raises(DamagedChunkError, match="the length of a record") as raised:
             ooc.open(path)
         assert raised.value.rows == (1,)
-
-    def test_zlib_is_refused_by_name(self, tmp_path: Path) -> None:
-        path = tmp_path / "a.tfrecord"
-        with tf.io.TFRecordWriter(str(path), "ZLIB") as writer:
-            writer.write(ROWS[0] * 9)
-        with pytest.raises(UnknownFormatError, match="begins as ZLIB's do"):
-            ooc.open(path)
 
     def test_known_by_its_bytes(self, tmp_path: Path) -> None:
         write_records(tmp_path / "train-00000-of-00001", ROWS)

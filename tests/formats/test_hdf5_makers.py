@@ -143,30 +143,6 @@ def write_times(file: Any, name: str, kind: Any, values: np.ndarray, chunks: int
     made.write(space, space, values, kind)
 
 
-@pytest.mark.parametrize("chunks", [0, 8], ids=["contiguous", "gzip"])
-def test_times_of_pytables(tmp_path: Path, chunks: int):
-    """PyTables stores a 64-bit time as microseconds and seconds, in HDF5's class of times."""
-    times = np.array([1.25, 1_700_000_000.5, -1.25, 0.0] * 5)
-    seconds = np.trunc(times)
-    packed = np.zeros(20, [("microseconds", "<i4"), ("seconds", "<i4")])
-    packed["seconds"], packed["microseconds"] = seconds, np.rint((times - seconds) * 1e6)
-    rows = np.zeros(20, [("at", packed.dtype), ("n", "<i4"), ("between", packed.dtype, (2,))])
-    rows["at"], rows["n"], rows["between"] = packed, np.arange(20), packed[:, None]
-    compound = h5py.h5t.create(h5py.h5t.COMPOUND, rows.dtype.itemsize)
-    compound.insert(b"at", 0, h5py.h5t.UNIX_D64LE)
-    compound.insert(b"n", 8, h5py.h5t.UNIX_D32LE)
-    compound.insert(b"between", 12, h5py.h5t.array_create(h5py.h5t.UNIX_D64LE, (2,)))
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        write_times(file, "t", h5py.h5t.UNIX_D64LE, packed, chunks)
-        write_times(file, "rows", compound, rows, chunks)
-    for view in (ooc.open(tmp_path / "a.h5", "t"), ooc.open(tmp_path / "a.h5", "rows")["at"]):
-        read = np.asarray(view["seconds"]) + 1e-6 * np.asarray(view["microseconds"])
-        assert_array_equal(read, times)
-    rest = ooc.open(tmp_path / "a.h5", "rows")
-    assert_array_equal(rest["n"].take([7, 3]), [7, 3])
-    assert_array_equal(rest["between"]["seconds"].take([1]), [[1_700_000_000] * 2])
-
-
 def test_indices_of_pytables_are_not_listed(tmp_path: Path):
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file["df/table"] = np.zeros(5, [("index", "i8"), ("a", "f8")])
@@ -194,12 +170,3 @@ def test_what_pandas_and_pytables_write(tmp_path: Path):
     assert ooc.open(tmp_path / "t.h5").shape == ARRAY.shape
     frame.to_hdf(tmp_path / "i.h5", key="df", mode="w", format="table", data_columns=True)
     assert [each.key for each in contents(str(tmp_path / "i.h5")).datasets] == ["/df/table"]
-    kinds = {"t": tables.Time64Col(), "n": tables.Time32Col()}
-    with tables.open_file(tmp_path / "t.h5", "w") as file:
-        rows = file.create_table("/", "u", kinds)
-        rows.append([(number - 2.25, number) for number in range(5)])
-        stored = rows.read()
-    view = ooc.open(tmp_path / "t.h5", "u")
-    seconds = np.asarray(view["t"]["seconds"]) + 1e-6 * np.asarray(view["t"]["microseconds"])
-    assert_array_equal(seconds, stored["t"])
-    assert_array_equal(np.asarray(view["n"]), stored["n"])

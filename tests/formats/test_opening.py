@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import zarr
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 from servers.ranges import RangeServer
 
 import oocdata as ooc
@@ -27,7 +28,7 @@ from oocdata.errors import (
     UnsupportedDtypeError,
 )
 from oocdata.formats.opening import format_of, list_datasets
-from oocdata.testing import RecordingSource, sample_array
+from oocdata.testing import sample_array
 
 ARRAY = sample_array((12, 3, 4), "<f4")
 

@@ -252,7 +252,7 @@ def test_nor_is_a_tiff(tmp_path: Path, orientation: int, compression: str | None
     (tmp_path / "a.tif").write_bytes(data)
     for pictures in (None, ooc.Pictures(), ooc.Pictures(channels=3)):
         assert_array_equal(ooc.open(tmp_path / "a.tif", pictures=pictures)[0], drawn(1))
-    for more in ({}, {"crop": True}, {"antialias": False}):
+    for more in ({}, {"crop": True}):
         wanted = ooc.Pictures(size=(7, 9), **more)
         (tmp_path / "b.png").write_bytes(encoded(drawn(1), "PNG"))
         one, other = (ooc.open(tmp_path / name, pictures=wanted)[0] for name in ("a.tif", "b.png"))
@@ -311,30 +311,6 @@ def test_resized(tmp_path: Path, name: str, shape: tuple[int, ...]) -> None:
     assert_array_equal(middle[0], np.asarray(ImageOps.fit(image, (7, 9), filter_)))
 
 
-@pytest.mark.parametrize("size", [(7, 11), (20, 30), (45, 33), (1, 1), (20, 5)])
-@pytest.mark.parametrize("kind", ["JPEG", "PNG", "grey JPEG", "opacity", "16 bits"])
-def test_resized_without_antialiasing(tmp_path: Path, kind: str, size: tuple[int, int]) -> None:
-    """TensorFlow's default, rounded, is the oracle."""
-    shape = {"grey JPEG": (20, 30), "16 bits": (20, 30), "opacity": (20, 30, 4)}.get(
-        kind, (20, 30, 3)
-    )
-    picture = np.random.default_rng(0).integers(0, 256, shape).astype(np.uint8)
-    if kind == "16 bits":
-        picture = picture.astype(np.uint16) * 257 - 3
-    path = tmp_path / "1.img"
-    path.write_bytes(encoded(picture, "JPEG" if "JPEG" in kind else "PNG"))
-    stored = np.asarray(Image.open(path))
-    wanted = ooc.Pictures(size=size, antialias=False)
-    (found,) = np.asarray(ooc.open([str(path)], pictures=wanted))
-    expected = tf.image.resize(np.atleast_3d(stored), size).numpy().reshape(found.shape)
-    assert found.dtype == stored.dtype
-    assert np.abs(found - expected).max() <= (0.5 + 1e-4 * stored.max())
-    cropped = ooc.Pictures(size=(40, 40), crop=True, antialias=False)
-    (middle,) = np.asarray(ooc.open([str(path)], pictures=cropped))
-    expected = tf.image.resize(np.atleast_3d(stored)[:, 5:25], (40, 40)).numpy()
-    assert np.abs(middle - expected.reshape(middle.shape)).max() <= (0.5 + 1e-4 * stored.max())
-
-
 @pytest.mark.parametrize(("shape", "size"), [((225, 300), (224, 224)), ((31, 32), (60, 60))])
 def test_a_window_as_high_as_the_picture(
     tmp_path: Path, shape: tuple[int, int], size: tuple[int, int]
@@ -346,27 +322,6 @@ def test_a_window_as_high_as_the_picture(
     (height, width), beside = shape, (shape[1] - shape[0]) / 2
     box = (beside, 0, width - beside, height)
     assert_array_equal(found, np.asarray(image.resize(size, Image.Resampling.BILINEAR, box)))
-
-
-def test_a_square_made_larger_without_antialiasing(tmp_path: Path) -> None:
-    picture = np.random.default_rng(0).integers(0, 256, (31, 31)).astype(np.uint8)
-    Image.fromarray(picture).save(tmp_path / "a.png")
-    wanted = ooc.Pictures(size=(60, 60), crop=True, antialias=False)
-    (found,) = np.asarray(ooc.open(tmp_path / "a.png", pictures=wanted))
-    assert np.abs(found - tf.image.resize(picture[..., None], (60, 60))[..., 0]).max() <= 0.51
-
-
-def test_tensorflow_as_it_decodes_and_resizes_by_default(tmp_path: Path) -> None:
-    path = tmp_path / "1.jpg"
-    smooth = Image.fromarray(drawn(1)).resize((500, 375), Image.Resampling.BICUBIC)
-    smooth.save(path, quality=90)
-    wanted = ooc.Pictures(size=(224, 224), channels=3, antialias=False)
-    (found,) = np.asarray(ooc.open([str(path)], pictures=wanted))
-    data = path.read_bytes()
-    for method, most in (("INTEGER_ACCURATE", 0.51), ("", 6.5)):
-        pixels = tf.io.decode_jpeg(data, channels=3, dct_method=method)
-        expected = tf.image.resize(pixels, (224, 224)).numpy()
-        assert np.abs(found - expected).max() <= most
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "BMP", "GIF", "WebP"])
@@ -436,8 +391,6 @@ def test_reduced_by_the_decoder(tmp_path: Path) -> None:
         ({"channels": 2}, "`channels` must be 1"),
         ({"crop": True}, "`crop` must be given with `size`"),
         ({"reduced": True}, "`reduced` must be given with `size`"),
-        ({"antialias": False}, "`antialias` must be left out but for `size`"),
-        ({"antialias": False, "size": (4, 4), "filter": "box"}, "with the filter 'bilinear'"),
         ({"indices": True, "channels": 1}, "`channels` must be left out"),
         ({"indices": True, "size": (4, 4)}, "`filter` must be 'nearest'"),
     ],
@@ -512,7 +465,7 @@ def test_a_header_of_more_than_memory_holds(tmp_path: Path) -> None:
     assert caught.value.path == str(tmp_path / "a.tif")
 
 
-@pytest.mark.parametrize("options", [{}, {"filter": "box"}, {"antialias": False}], ids=str)
+@pytest.mark.parametrize("options", [{}, {"filter": "box"}], ids=str)
 @pytest.mark.parametrize("orientation", [1, 6])
 def test_a_tiff_of_either_byte_order(
     tmp_path: Path, options: dict[str, Any], orientation: int
@@ -792,7 +745,7 @@ def test_a_picture_too_large_to_be_resized(tmp_path: Path) -> None:
         ooc.set_memory(before)
 
 
-@pytest.mark.parametrize("name", ["crop", "reduced", "indices", "antialias"])
+@pytest.mark.parametrize("name", ["crop", "reduced", "indices"])
 def test_options_that_are_no_flags(name: str) -> None:
     with pytest.raises(ArgumentError, match=f"`{name}` must be True or False; got 'no'"):
         ooc.Pictures(size=(4, 4), **{name: "no"})  # type: ignore[arg-type]
@@ -872,10 +825,6 @@ def test_categories_of_another_set(folder: Path) -> None:
         ooc.folder_labels(view, categories=["cat"])
     with pytest.raises(ArgumentError, match=r"`categories` must name each folder once"):
         ooc.folder_labels(view, categories=["dog", "dog"])
-    above = ooc.folder_labels(view, level=2)
-    assert above.categories == (folder.name,)
-    with pytest.raises(ArgumentError, match="99 folders"):
-        ooc.folder_labels(view, level=99)
 
 
 def test_labels_need_files(folder: Path) -> None:

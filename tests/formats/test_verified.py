@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 import zarr
 from boxes import check_boxes
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.box import Extent
@@ -26,7 +27,7 @@ from oocdata.formats.manifest import CHECKSUM, FORMAT, checksums_of, unit_rows
 from oocdata.formats.opening import open_source
 from oocdata.formats.verified import Verified
 from oocdata.memory import memory_limit, set_memory
-from oocdata.testing import RecordingSource, SourceConformance, boxes_of, sample_array
+from oocdata.testing import SourceConformance, boxes_of, sample_array
 
 FRAMES = np.random.default_rng(0).random((60, 3, 8, 8), np.float32)
 LABELS = np.random.default_rng(1).integers(-9, 9, 1000)

@@ -69,10 +69,8 @@ def reader_of(source: Source) -> ZarrReader:
 
 
 def kind_of(source: Source) -> str:
-    """Return how chunks are decoded: by oocdata, by oocdata from shards, or by zarr-python."""
+    """Return how chunks are found: each an object, or in shards."""
     reader = reader_of(source)
-    if reader.objects.metadata.zarr_only:
-        return "zarr"
     return "shards" if isinstance(reader, ShardReader) else "here"
 
 
@@ -124,7 +122,6 @@ class TestV3(Written):
 
 class TestV2Filters(Written):
     dtypes = ("<i2", ">i4", "|u1")
-    reader = "zarr"
     options: ClassVar[dict[str, Any]] = {
         "zarr_format": 2,
         "filters": lambda array: [numcodecs.Delta(array.dtype.str)],
@@ -190,22 +187,12 @@ ENCODINGS: dict[str, tuple[type, dict[str, Any]]] = {
             "serializer": ShardingCodec(chunk_shape=(4, 2, 1, 8)),
         },
     ),
-    "v3, nested shards": (
-        "zarr",
-        {
-            "chunks": (8, 8, 8, 8),
-            "compressors": None,
-            "serializer": ShardingCodec(
-                chunk_shape=(4, 4, 4, 4), codecs=[ShardingCodec(chunk_shape=(2, 2, 2, 2))]
-            ),
-        },
-    ),
     "v3, filter of numcodecs": (
-        "zarr",
+        "here",
         {"filters": _delta_v3},
     ),
     "v3, shards, filter of numcodecs": (
-        "zarr",
+        "shards",
         {
             "chunks": (2, 3, 5, 4),
             "shards": (6, 3, 5, 4),
@@ -450,23 +437,13 @@ def test_file_url(tmp_path: Path) -> None:
             {"zarr_format": 2, "compressors": numcodecs.LZ4()},
             "chunks of (4, 3)",
             "lz4",
-            "zarr-python because of the codec lz4",
+            "decoded by numcodecs",
         ),
         (
             {"shards": (8, 6), "compressors": [ZstdCodec(level=3)]},
             "shards of (8, 6) holding chunks of (4, 3)",
             "zstd 3",
             "decoded into its place",
-        ),
-        (
-            {
-                "chunks": (8, 6),
-                "serializer": ShardingCodec(chunk_shape=(4, 3)),
-                "compressors": [GzipCodec(level=1)],
-            },
-            "shards of (8, 6) holding chunks of (4, 3)",
-            "gzip 1",
-            "zarr-python because of the codec gzip around shards",
         ),
     ],
     ids=lambda value: str(value) if isinstance(value, str) else "",

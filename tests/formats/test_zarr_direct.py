@@ -75,25 +75,25 @@ class TestConformance(SourceConformance):
 
 
 @pytest.mark.parametrize(
-    ("options", "here"),
+    "options",
     [
-        ({**V2, "compressors": numcodecs.Blosc("zstd", 5, numcodecs.Blosc.BITSHUFFLE)}, True),
-        ({**V2, "compressors": numcodecs.Zlib(3)}, True),
-        ({**V2, "compressors": numcodecs.GZip(3)}, True),
-        ({**V2, "compressors": numcodecs.Zstd(3), "chunks": (100, 4, 4, 4)}, True),
-        ({"compressors": ZstdCodec(level=1, checksum=True), "chunks": (1, 3, 5, 4)}, True),
-        ({"compressors": GzipCodec(level=1)}, True),
-        ({"compressors": BloscCodec(), "serializer": BytesCodec(endian="big")}, True),
-        ({**V2, "order": "F", "compressors": numcodecs.Blosc()}, True),
-        ({**V2, "compressors": numcodecs.BZ2()}, True),
-        ({**V2, "compressors": numcodecs.LZMA()}, False),
-        ({**V2, "filters": [numcodecs.Zlib()]}, False),
-        ({**V2, "compressors": None}, True),
-        ({"compressors": [ZstdCodec(), Crc32cCodec()]}, True),
-        ({"compressors": [Crc32cCodec()]}, True),
-        ({"compressors": [GzipCodec(), ZstdCodec()]}, True),
-        ({"filters": [TransposeCodec(order=(2, 0, 3, 1))]}, True),
-        ({"shards": (24, 4, 6, 4), "compressors": ZstdCodec()}, True),
+        {**V2, "compressors": numcodecs.Blosc("zstd", 5, numcodecs.Blosc.BITSHUFFLE)},
+        {**V2, "compressors": numcodecs.Zlib(3)},
+        {**V2, "compressors": numcodecs.GZip(3)},
+        {**V2, "compressors": numcodecs.Zstd(3), "chunks": (100, 4, 4, 4)},
+        {"compressors": ZstdCodec(level=1, checksum=True), "chunks": (1, 3, 5, 4)},
+        {"compressors": GzipCodec(level=1)},
+        {"compressors": BloscCodec(), "serializer": BytesCodec(endian="big")},
+        {**V2, "order": "F", "compressors": numcodecs.Blosc()},
+        {**V2, "compressors": numcodecs.BZ2()},
+        {**V2, "compressors": numcodecs.LZMA()},
+        {**V2, "filters": [numcodecs.Zlib()]},
+        {**V2, "compressors": None},
+        {"compressors": [ZstdCodec(), Crc32cCodec()]},
+        {"compressors": [Crc32cCodec()]},
+        {"compressors": [GzipCodec(), ZstdCodec()]},
+        {"filters": [TransposeCodec(order=(2, 0, 3, 1))]},
+        {"shards": (24, 4, 6, 4), "compressors": ZstdCodec()},
     ],
     ids=[
         "blosc",
@@ -115,11 +115,10 @@ class TestConformance(SourceConformance):
         "shards",
     ],
 )
-def test_what_is_decoded_here(tmp_path: Path, options: dict[str, Any], here: bool) -> None:
+def test_every_codec(tmp_path: Path, options: dict[str, Any]) -> None:
     array = sample_array((23, 3, 5, 4))
     write(tmp_path / "a.zarr", array, **options)
     source = open_zarr(str(tmp_path / "a.zarr"))
-    assert (not reader_of(source).objects.metadata.zarr_only) == here
     check_boxes(source, array)
     assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
 
@@ -301,32 +300,26 @@ class TestShards(SourceConformance):
         return source
 
 
-ZSTD = [BytesCodec(), ZstdCodec()]
-
-
 @pytest.mark.parametrize(
-    ("codec", "here"),
+    "codec",
     [
-        ({"codecs": [BytesCodec(), BloscCodec()], "index_location": "start"}, True),
-        ({"codecs": [BytesCodec(), GzipCodec()], "index_codecs": [BytesCodec()]}, True),
-        ({"codecs": [BytesCodec()]}, True),
-        ({"codecs": [TransposeCodec(order=(1, 0, 2)), BytesCodec(), ZstdCodec()]}, True),
-        ({"codecs": [BytesCodec(), ZstdCodec(), Crc32cCodec()]}, True),
-        ({"codecs": [ShardingCodec(chunk_shape=(1, 3, 5), codecs=ZSTD)]}, False),
+        {"codecs": [BytesCodec(), BloscCodec()], "index_location": "start"},
+        {"codecs": [BytesCodec(), GzipCodec()], "index_codecs": [BytesCodec()]},
+        {"codecs": [BytesCodec()]},
+        {"codecs": [TransposeCodec(order=(1, 0, 2)), BytesCodec(), ZstdCodec()]},
+        {"codecs": [BytesCodec(), ZstdCodec(), Crc32cCodec()]},
     ],
-    ids=["index first", "no checksum", "plain", "transposed", "checksum", "shards in shards"],
+    ids=["index first", "no checksum", "plain", "transposed", "checksum"],
 )  # fmt: skip
-def test_which_shards_are_decoded_here(tmp_path: Path, codec: dict[str, Any], here: bool) -> None:
+def test_codecs_of_shards(tmp_path: Path, codec: dict[str, Any]) -> None:
     array = sample_array((23, 6, 5)) + 1
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # zarr-python, of codecs around shards
-        write(
-            tmp_path / "a.zarr", array, chunks=(8, 6, 5), compressors=None,
-            serializer=ShardingCodec(chunk_shape=(2, 3, 5), **codec),
-        )  # fmt: skip
+    write(
+        tmp_path / "a.zarr", array, chunks=(8, 6, 5), compressors=None,
+        serializer=ShardingCodec(chunk_shape=(2, 3, 5), **codec),
+    )  # fmt: skip
     source = open_zarr(str(tmp_path / "a.zarr"), missing="fill")
     reader = reader_of(source)
-    assert (isinstance(reader, ShardReader) and not reader.objects.metadata.zarr_only) == here
+    assert isinstance(reader, ShardReader)
     check_boxes(source, array)
     assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
 

@@ -405,28 +405,47 @@ def test_a_shard_cut_short(tmp_path: Path, kept: int) -> None:
     assert set(got.value.rows) <= set(range(8, 16))
 
 
-def test_shards_whose_index_is_encoded_can_only_be_filled(tmp_path: Path) -> None:
+def _delta() -> Any:
+    return zarr.codecs.numcodecs.Delta(dtype="<f4")
+
+
+@pytest.mark.parametrize(
+    ("named", "options"),
+    [
+        ("gzip around shards", lambda: {"serializer": ShardingCodec(chunk_shape=(4, 3, 5)),
+                                        "compressors": [GzipCodec()]}),
+        ("shards in shards", lambda: {"serializer": ShardingCodec(
+            chunk_shape=(4, 6, 5), codecs=[ShardingCodec(chunk_shape=(2, 3, 5))])}),
+        ("delta of moved axes",
+         lambda: {"filters": [zarr.codecs.TransposeCodec(order=(2, 0, 1)), _delta()]}),
+        ("big-endian",
+         lambda: {"filters": [_delta()], "serializer": BytesCodec(endian="big")}),
+    ],
+    ids=["around shards", "in shards", "moved axes", "byte order"],
+)  # fmt: skip
+def test_codecs_that_are_refused(
+    tmp_path: Path, named: str, options: Callable[[], dict[str, Any]]
+) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        stored = _shards(
-            tmp_path / "s",
-            shards=None,
-            chunks=(8, 6, 5),
-            serializer=ShardingCodec(chunk_shape=(4, 3, 5)),
-            compressors=[GzipCodec()],
-        )
-    with pytest.raises(SourceError, match='Give missing="fill"'):
-        read(open_zarr(str(tmp_path / "s"), missing="error"))
-    expected = ARRAY.copy()
-    expected[4:8, 3:] = 7
-    assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing="fill")), expected)
-    with pytest.warns(MissingChunkWarning, match="some chunks") as told:
-        assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing=None)), expected)
-    assert len(told) == 1
-    stored[4:8, 3:] = 9  # one value, and stored
-    expected[4:8, 3:] = 9
-    assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing="error")), expected)
-    assert_array_equal(read(open_zarr(str(tmp_path / "s"), missing=None)), expected)
+        write(tmp_path / "s", chunks=(8, 6, 5), **{"compressors": None, **options()})
+    with pytest.raises(UnknownFormatError, match=named):
+        open_zarr(str(tmp_path / "s"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "fill"),
+    [("S4", b"xy"), ("U4", "xy"), ([("a", "<i4"), ("b", ">f8")], (7, 1.5))],
+    ids=["bytes", "text", "compound"],
+)
+def test_fill_values_in_base64(tmp_path: Path, dtype: Any, fill: Any) -> None:
+    fill = np.array(fill, dtype)[()]
+    options = {"shape": (6, 2), "chunks": (3, 2), "dtype": fill.dtype, "zarr_format": 2}
+    stored = zarr.create_array(tmp_path / "a", **options, fill_value=fill)
+    stored[:3] = np.zeros((3, 2), fill.dtype)
+    found = read(open_zarr(str(tmp_path / "a"), missing="fill"))
+    assert_array_equal(found, stored[...])
+    assert (found[3:] == fill).all()
 
 
 # Store objects ----------------------------------------------------------------------------------

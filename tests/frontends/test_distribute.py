@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import json
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import fork_server
@@ -15,17 +16,19 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 from ports import lasting_ports
+from recording import RecordingSource
 
 import oocdata as ooc
-from oocdata.testing import RecordingSource
 
 EPOCHS = 2
 
-COMMON = """
+COMMON = (
+    f"import sys; sys.path.append({str(Path(__file__).parents[1])!r})\n"
+    """
 import os; os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 import json, sys
 import numpy as np, tensorflow as tf, oocdata as ooc
-from oocdata.testing import RecordingSource
+from recording import RecordingSource
 
 def loader_of(count):
     source = RecordingSource(np.arange(count * 2, dtype="f4").reshape(count, 2) // 2)
@@ -45,6 +48,7 @@ def shares(strategy, loader):
 def rows_read(source):
     return [int(row) for rows in source.rows for row in rows]
 """
+)
 
 MIRRORED = (
     COMMON

@@ -136,12 +136,11 @@ def ways(dataset: ooc.Dataset, **options: Any) -> Iterator[Any]:
         yield from (batch, in_graph, zipped)
 
 
-@pytest.mark.parametrize("features", [RAGGED, SEQUENCES], ids=["ragged", "sequences"])
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_as_tensorflow_parses(records: ooc.View, features: dict[str, Any], shuffle: bool) -> None:
+def test_as_tensorflow_parses(records: ooc.View, shuffle: bool) -> None:
     seen = []
-    for batch in ways(records.parse(features), shuffle=shuffle, seed=3):
-        assert_as_tensorflow(batch, features)
+    for batch in ways(records.parse(RAGGED), shuffle=shuffle, seed=3):
+        assert_as_tensorflow(batch, RAGGED)
         seen.append(np.asarray(batch["n"]))
     assert sorted(np.concatenate(seen[1::3])) == list(range(101))
     assert any((batch != np.sort(batch)).any() for batch in seen) == shuffle
@@ -170,8 +169,19 @@ def test_specs(records: ooc.View) -> None:
     assert spec["names"] == tf.RaggedTensorSpec((10, None), tf.string, 1)
     assert loader.to_tf().cardinality() == 10
     loader = records.parse(SEQUENCES).batches(10, drop_remainder=True)
-    assert loader.to_tf().element_spec["box"] == tf.TensorSpec((10, None, 2, 2), tf.float32)
-    assert str(loader.spec["ids"]) == "(10, None) int64, padded with -1 up to the longest"
+    assert loader.to_tf().element_spec["box"] == tf.RaggedTensorSpec(
+        (10, None, 2, 2), tf.float32, 1
+    )
+
+
+def test_sequences_are_ragged(records: ooc.View) -> None:
+    for batch in ways(records.parse(SEQUENCES)):
+        theirs = expected(batch["n"], SEQUENCES)
+        for name, value in (("ids", -1), ("names", "no"), ("box", 0)):
+            rows = batch[name]
+            if isinstance(rows, ooc.RaggedBatch):
+                rows = tf.RaggedTensor.from_row_splits(rows.values, rows.row_splits)
+            assert_same(rows.to_tensor(value), theirs[name])
 
 
 def padded(numbers: Any, name: str, length: int) -> tf.Tensor:
@@ -207,28 +217,19 @@ class TestPadded:
                 assert_same(batch[name][:, :width], theirs[name])
                 assert (np.asarray(batch[name][:, width:]) == value).all()
 
-    @pytest.mark.parametrize("shuffle", [False, True])
-    def test_to_one_length_of_each_batch(self, records: ooc.View, shuffle: bool) -> None:
+    def test_batches_of_similar_length(self, records: ooc.View) -> None:
         features = {**N, "ids": RAGGED["ids"]}
-        parsed = records.parse(features, pad=(2, 4, 6), mask=True)
-        widths = []
-        for batch in ways(parsed, bucket=(2, 4, 6), shuffle=shuffle, seed=1):
-            rows = expected(batch["n"], features)["ids"]
-            longest = int(tf.reduce_max(rows.row_lengths()))
-            width = min(width for width in (2, 4, 6) if width >= longest)
-            assert_same(batch["ids"], padded(batch["n"], "ids", width))
-            assert_same(batch["ids_mask"], tf.sequence_mask(rows.row_lengths(), width))
-            widths.append(width)
-        assert set(widths) == {2, 4, 6}
-        lengths = [len(row) for row in expected(range(101), features)["ids"]]
-        at_most_two = sum(length <= 2 for length in lengths)
-        assert widths[::3].count(2) == at_most_two // 8
+        longest = [0]
+        for batch in ways(records.parse(features), bucket=(2, 4, 6)):
+            assert_as_tensorflow(batch, features)
+            longest.append(np.diff(batch["ids"].row_splits).max())
+        assert longest == sorted(longest)
 
     def test_a_row_that_is_too_long(self, records: ooc.View, folder: Path) -> None:
         loader = records.parse(RAGGED, pad={"ids": 5}).batches(8)
         message = (
-            r"a record must have at most 5 values in 'ids', the length in `pad`, unless cut=True; "
-            rf"it has 6\. \[file '{folder}/a0\.tfrecord', row 6\]"
+            r"a record must have the features .* more values in `ids` than the 5 of `pad`.*"
+            rf" \[file '{folder}/a0\.tfrecord', row 6\]"
         )
         with pytest.raises(MapError, match=message):
             list(loader)
@@ -241,8 +242,8 @@ class TestPadded:
                 records.parse(RAGGED, pad=pad)
         with pytest.raises(ArgumentError, match=r"of unequal length, \[\]; got 3"):
             records.parse(N, pad=3)
-        with pytest.raises(ArgumentError, match="must be lengths that ascend"):
-            records.parse(RAGGED, pad=(3, 2))
+        with pytest.raises(ArgumentError, match="`pad` must be a whole number of at least 1"):
+            records.parse(RAGGED, pad=(3, 2))  # type: ignore[arg-type]
         taken = {"ids_mask": N["n"], "ids": RAGGED["ids"]}
         with pytest.raises(ArgumentError, match="leave the names of masks free"):
             records.parse(taken, pad=9, mask=True)
@@ -251,7 +252,7 @@ class TestPadded:
 
 
 class TestTraining:
-    @pytest.mark.parametrize("options", [{}, {"pad": (3, 6)}, {"pad": 9}], ids=repr)
+    @pytest.mark.parametrize("options", [{}, {"pad": 9}], ids=repr)
     def test_resumed(self, records: ooc.View, options: dict[str, Any], tmp_path: Path) -> None:
         loader = records.parse(RAGGED, **options).batches(4, shuffle=True, seed=5)
         whole = [*loader.epoch(0), *loader.epoch(1)]
@@ -321,9 +322,9 @@ class TestTraining:
         views = [ooc.open(folder / f"a{part}.tfrecord") for part in range(2)]
         both = ooc.concat([view.parse(RAGGED, pad=8) for view in views])
         assert_same(both.take([80, 3])["ids"], padded([80, 3], "ids", 8))
-        with pytest.raises(ArgumentError, match=r"`parse` makes those of dataset 0.*pad=40"):
+        with pytest.raises(ArgumentError, match=r"or make arrays, parse\(…, pad=40\)"):
             ooc.concat([view.parse(RAGGED) for view in views])
-        with pytest.raises(ArgumentError, match="`mix` must get rows of unequal length as"):
+        with pytest.raises(ArgumentError, match="`mix` must get sparse and ragged rows as"):
             ooc.mix({view.parse(RAGGED): 1 for view in views})
 
     def test_described(self, records: ooc.View) -> None:
@@ -346,25 +347,22 @@ def tensor_of(feature: Any) -> Any:
 
 
 WRONG = {
-    "no list": (
-        {"n": None},
-        r"a record must have the feature 'n', unless that has a default_value; it has 'n'\.",
-    ),
+    "no list": ({"n": None}, r"Feature: n \(data type: int64\) is required but could not be found"),
     "missing": (
         {"x": ("int64_list", [1])},
-        r"a record must have the feature 'n', unless that has a default_value; it has 'x'\.",
+        r"Feature: n \(data type: int64\) is required but could not be found",
     ),
     "another dtype": (
         {"n": ("int64_list", [1]), "ids": ("float_list", [1.0])},
-        r"a record must store 'ids' as int64; it is stored as float32\.",
+        r"Key: ids, Index: 0\.  Data types don't match\. Expected type: int64, Actual type: float",
     ),
     "too many": (
         {"n": ("int64_list", [1, 2])},
-        r"a record must have 1 values of 'n', for shape \(\); it has 2\.",
+        r"Key: n, Index: 0\.  Number of int64 values != expected\.  Values size: 2 .*",
     ),
     "a part of a box": (
         {"n": ("int64_list", [1]), "box": ("float_list", [1.0] * 6)},
-        r"a record must have a multiple of 4 values of 'box'; it has 6\.",
+        r"Input to reshape is a tensor with 6 values, .* requires a multiple of 4",
     ),
 }
 
@@ -377,9 +375,9 @@ class TestErrors:
         write(tmp_path / "a0.tfrecord", RECORDS[:50])
         write(tmp_path / "a1.tfrecord", [*RECORDS[50:67], serialized(**features), *RECORDS[67:99]])
         location = rf" \[file '{tmp_path}/a1\.tfrecord', row 17\]$"
-        return ooc.open(tmp_path / "a*.tfrecord"), f"^{message}{location}"
+        return ooc.open(tmp_path / "a*.tfrecord"), f"^a record must have .*: .*{message}{location}"
 
-    @pytest.mark.parametrize("options", [{}, {"pad": 9}, {"pad": (3, 9)}], ids=repr)
+    @pytest.mark.parametrize("options", [{}, {"pad": 9}], ids=repr)
     def test_of_a_record(self, wrong: tuple[ooc.View, str], options: dict[str, Any]) -> None:
         records, message = wrong
         parsed = records.parse(RAGGED, **options)
@@ -405,13 +403,13 @@ class TestErrors:
 
     def test_of_lengths(self, tmp_path: Path) -> None:
         write(tmp_path / "a.tfrecord", [example(1), serialized(ids=("float_list", [1.0]))])
-        with pytest.raises(MapError, match=r"store 'ids' as int64.* row 1\]"):
+        with pytest.raises(MapError, match=r"Key: ids, .* int64.* row 1\]"):
             ooc.open(tmp_path / "a.tfrecord").parse(RAGGED).batches(2, bucket=(2, 4))
 
     def test_no_example(self, tmp_path: Path) -> None:
         write(tmp_path / "a.tfrecord", [RECORDS[1], b"\x0a\xff\xff"])
         records = ooc.open(tmp_path / "a.tfrecord")
-        message = r"must be a tf\.train\.Example; .* row 1\]"
+        message = r"Could not parse example input.* row 1\]"
         with pytest.raises(MapError, match=message):
             list(records.parse(RAGGED).batches(2))
         with pytest.raises(MapError, match=message):

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from ports import lasting_ports
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.describe import as_json
@@ -27,7 +28,6 @@ from oocdata.frontends import delivery, service, serving
 from oocdata.frontends.delivery import ATTEMPTS, Delivery, parts_of
 from oocdata.frontends.serving import Readers
 from oocdata.runs import Pass
-from oocdata.testing import RecordingSource
 from oocdata.tools import servers as listening
 
 

@@ -77,7 +77,9 @@ def test_in_a_loader(tmp_path: Path) -> None:
 
 def test_lengths_that_do_not_fit() -> None:
     view = ooc.open(np.arange(10))
-    with pytest.raises(ArgumentError, match="add up to the 10 elements; got a sum of 9"):
+    with pytest.raises(
+        ArgumentError, match="must be the 9 elements that `lengths` add up to; got 10"
+    ):
         view.batches(2, shuffle=ooc.Interleave(np.array([4, 5])))
     with pytest.raises(ArgumentError, match="`lengths` must be the whole numbers"):
         ooc.Interleave(np.array([4, -5]))

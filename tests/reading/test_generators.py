@@ -317,7 +317,7 @@ def test_wrong_calls(call: Callable[[], object], message: str) -> None:
     assert issubclass(EmptyError, ArgumentError)
 
 
-@pytest.mark.parametrize("name", ["shuffle", "split", "filter", "map", "cache", "batch"])
+@pytest.mark.parametrize("name", ["shuffle", "split", "map", "batch"])
 def test_methods_that_need_numbered_elements(name: str) -> None:
     made = ooc.generate(lambda: iter([1]), workers=0)
     for one in (made, made.batches(1)):

@@ -278,7 +278,7 @@ def test_a_store_that_lacks_a_setting_is_told_at_once(monkeypatch: pytest.Monkey
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SourceError, match="Account must be specified") as caught:
         ooc.open("az://box/a.npy")
-    assert caught.value.path == "az://box/a.npy"
+    assert caught.value.path == "az://box"
 
 
 # ---- what must not be told ----

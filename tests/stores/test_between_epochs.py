@@ -41,7 +41,7 @@ def write(folder: Path, rows: np.ndarray) -> None:
     np.save(folder / "small.npy", rows.reshape(-1, 64))
     np.save(folder / "values.npy", rows.reshape(-1))
     np.save(folder / "far.npy", np.asfortranarray(rows))
-    np.savez_compressed(folder / "members.npz", rows=rows, others=rows[:1])
+    np.savez(folder / "members.npz", rows=rows, others=rows[:1])
     fields = FIELDS.copy()
     fields["pixels"] = rows[:, :4000]
     np.save(folder / "fields.npy", fields)

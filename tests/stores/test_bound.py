@@ -271,19 +271,6 @@ def test_whoever_waits_is_served_and_the_bound_holds(data: st.DataObject) -> Non
         assert not any((*room._waiting, room._read, room._granted))
 
 
-def test_what_is_on_its_way_into_a_folder_is_not_given_up() -> None:
-    with lowered_limit(4 * MEBI):
-        room, size = Noting(), scratch_share() // 2
-        first, second, third = (Request(never, size, size, to_folder=True) for _ in range(3))
-        with room.requested([first, second]), room.requested([third], at_once=True):
-            room.hurry(third)
-            assert room.fetched == {first, second}
-            first.done.set_result(None)  # nobody has read it: the folder has it
-            room.serve()
-            assert room.fetched == {second, third}
-        assert room.held == 0
-
-
 def test_small_requests_count_with_their_objects() -> None:
     """However little each asks for, a thread that requests ahead makes no more than fit."""
     with lowered_limit(4 * MEBI):
@@ -328,7 +315,7 @@ def test_a_fork_while_a_thread_notes_what_it_read(server: RangeServer) -> None:
     file = opened(server, "npy").source.file
     some = np.array([1 << 20]), np.array([8])
     with file.prefetch([Fetch(file, some)]):
-        (asked,) = file.requests[0].each
+        (asked,) = file.requests[0].each.values()
         expected = bytes(link().take(asked).data)
         with link()._lock:
 

@@ -263,9 +263,7 @@ def test_the_environment_says_where(
     monkeypatch.setenv("OOCDATA_CACHE", str(tmp_path / "kept"))
     view = ooc.open(f"{server.url}/a.npy")
     assert_array_equal(read(view), ROWS)
-    (kept,) = CacheFolder.at(tmp_path / "kept").show()
-    assert kept.name == f"{server.url}/a.npy"
-    assert kept.nbytes >= ROWS.nbytes
+    assert CacheFolder.at(tmp_path / "kept").nbytes >= ROWS.nbytes
 
 
 def test_without_a_name_of_the_version_nothing_is_kept(folder: Path, tmp_path: Path) -> None:
@@ -274,7 +272,7 @@ def test_without_a_name_of_the_version_nothing_is_kept(folder: Path, tmp_path: P
         for name, key in (LAYOUTS["npy"], LAYOUTS["zarr"]):
             view = ooc.open(f"{server.url}/{name}", key, cache=tmp_path / "kept")
             assert_array_equal(read(view), ROWS)
-    assert CacheFolder.at(tmp_path / "kept").show() == []
+    assert CacheFolder.at(tmp_path / "kept").nbytes == 0
 
 
 def test_nothing_is_kept_of_stores_that_were_opened_here(folder: Path, tmp_path: Path) -> None:
@@ -284,7 +282,7 @@ def test_nothing_is_kept_of_stores_that_were_opened_here(folder: Path, tmp_path:
         store = obstore.LocalStore(str(folder))
         view = ooc.open(name, key, store=store, cache=tmp_path / "kept")
         assert_array_equal(read(view), ROWS)
-    assert CacheFolder.at(tmp_path / "kept").show() == []
+    assert CacheFolder.at(tmp_path / "kept").nbytes == 0
 
 
 def test_a_folder_is_no_url(

@@ -26,7 +26,6 @@ from stored_layouts import KINDS, numbers, write_kinds
 import oocdata as ooc
 from oocdata import cost, memory
 from oocdata.engines.cache import cache as chunk_cache
-from oocdata.engines.prefetch import Fetch
 from oocdata.stores import blocks
 from oocdata.stores import link as links
 from oocdata.stores.link import REQUESTS, Link, link
@@ -65,8 +64,6 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
         file.create_dataset("places", data=PLACES, chunks=(512, 64), compression="gzip")
         file.create_dataset("cut", data=PLACES, chunks=(512, 32), compression="gzip")
     zarr.create_array(folder / "places.zarr", data=PLACES, chunks=(512, 64))
-    members = {name: noise(number) for number, name in enumerate("uvw")}
-    np.savez_compressed(folder / "members.npz", **members)
     np.save(folder / "far.npy", np.asfortranarray(ROWS[:128]))
     with h5py.File(folder / "cut.h5", "w") as file:  # unfiltered, and rows lie in several chunks
         file.create_dataset("small", data=SMALL, chunks=(128, 4, 8))
@@ -317,20 +314,6 @@ def test_blocks_that_several_batches_need_are_fetched_once(
         assert_array_equal(batch, rows[loader.positions(step)])
     assert set(fetched(server).values()) == {1}
     assert server.nbytes <= 1.1 * rows.nbytes
-
-
-def test_compressed_members_are_fetched_once_and_together(server: RangeServer) -> None:
-    """Of each object no more than its bytes is fetched."""
-    members = [ooc.open(f"{server.url}/members.npz", name) for name in "uvw"]
-    blocks.forget()
-    server.reset()
-    batches = list(ooc.zip(*members[::2]).batches(8).epoch(0))
-    assert len(fetched(server)) == server.requests == 3  # and the archive's list of members
-    batches = list(ooc.zip(*members).batches(8).epoch(0))
-    for number, rows in enumerate(zip(*batches, strict=True)):
-        assert_array_equal(np.concatenate(rows), noise(number))
-    assert set(fetched(server).values()) == {1}
-    assert server.nbytes <= 1.1 * 3 * noise(0).nbytes
 
 
 @pytest.mark.parametrize("batch", [1, 4])
@@ -604,9 +587,6 @@ SAID: dict[str, Any] = {
     "chunks beside small rows": lambda s: ooc.zip(
         opened(s, "gzip"), ooc.open(f"{s.url}/small.npy")[:512]
     ),
-    "compressed members": lambda s: ooc.zip(
-        *(ooc.open(f"{s.url}/members.npz", name) for name in "uw")
-    ),
     "small rows twice": lambda s: ooc.zip(*(ooc.open(f"{s.url}/small.npy") for _ in range(2))),
     "chunks twice": lambda s: twice(s, "gzip"),
     "shards twice": lambda s: twice(s, "shards"),
@@ -770,7 +750,7 @@ def test_chunks_that_do_not_compress_keep_within_the_bound(
     with RangeServer(tmp_path) as server:
         objects = ooc.open(f"{server.url}/a.zarr").source.reader._whole
         server.hold()
-        with objects.prefetch([Fetch(objects, range(40))]):
+        with objects.prefetch(objects.fetches(range(40))):
             server.wait_for(16)
             assert link()._in_flight << 16 <= 1 << 20
             server.release()

@@ -24,7 +24,7 @@ def asked(fetch: Any, *sizes: int) -> list[Request[Any]]:
 def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:
     made: dict[int, weakref.ref[Answer]] = {}
 
-    async def fetch(number: int, request: object) -> Answer:
+    async def fetch(number: int) -> Answer:
         answer = Answer()
         made[number] = weakref.ref(answer)
         return answer
@@ -45,7 +45,7 @@ def test_an_answer_is_gone_once_it_is_dropped_and_the_others_stay() -> None:
 def test_an_answer_that_failed_makes_room_before_its_block_ends() -> None:
     """A reader waits for room, while another thread still has the failed answer requested."""
 
-    async def fetch(number: int, request: object) -> int:
+    async def fetch(number: int) -> int:
         if number == 0:
             raise ValueError("it is not there")
         return number

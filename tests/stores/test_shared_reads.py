@@ -86,16 +86,16 @@ def test_objects_that_two_batches_need(tmp_path: Path) -> None:
     (tmp_path / "0").write_bytes(b"zero")
     with RangeServer(tmp_path) as server:
         objects = StoredObjects(lambda number: Address.of(server.url) / str(number), 9, 100)
-        with objects.prefetch([Fetch(objects, [0, 1])]):
+        with objects.prefetch(objects.fetches([0, 1])):
             assert objects.take([0, 1]) == [b"zero", None]
-            with objects.prefetch([Fetch(objects, [1, 0])]):
+            with objects.prefetch(objects.fetches([1, 0])):
                 assert server.requests == 2
                 assert objects.take([0, 0]) == [b"zero", b"zero"]
                 came = server.requests
                 assert came <= 3  # 2 where it was not yet let go
-            with objects.prefetch([Fetch(objects, [0])]):
+            with objects.prefetch(objects.fetches([0])):
                 assert server.requests == came
-        with objects.prefetch([Fetch(objects, [0])]):
+        with objects.prefetch(objects.fetches([0])):
             assert objects.take([0]) == [b"zero"]
         assert server.requests == came + 1
 
@@ -111,7 +111,7 @@ def test_a_pass_that_the_collector_closes(tmp_path: Path, kind: str) -> None:
             asking, lock = file.prefetch([Fetch(file, some, cached=True)]), file.lock
         else:
             objects = StoredObjects(lambda number: Address.of(server.url) / str(number), 9, 100)
-            asking, lock = objects.prefetch([Fetch(objects, [0])]), objects._lock
+            asking, lock = objects.prefetch(objects.fetches([0])), objects.lock
         asking.__enter__()
 
         with lock:

@@ -85,7 +85,6 @@ WAYS: dict[str, Callable[[ooc.View], ooc.Loader]] = {
     "pair": lambda v: ooc.zip(v, v[::-1]).batches(7, shuffle=True),
     "concat": lambda v: ooc.concat([v[30:], v[:7]]).batches(7, shuffle=True),
     "stack": lambda v: ooc.stack([v, v], axis=0).batches(7, shuffle=True),
-    "shard": lambda v: v.shard(3, 1).batches(7, shuffle=True),
     "cache": lambda v: v.cache().batches(7, shuffle=True),
     "large batches": lambda v: v.batches(60, shuffle=True),
 }

@@ -18,7 +18,7 @@ from oocdata.engines.cache import cache
 from oocdata.errors import ArgumentError, DamagedChunkError, EmptyError
 from oocdata.tools import bench as module
 from oocdata.tools.bench import limits
-from oocdata.tools.bench.limits import Files, copying, decoding, disk_reading, files_of
+from oocdata.tools.bench.limits import Files, decoding, disk_reading, files_of
 from oocdata.tools.bench.result import Bench, Limit, Way
 from oocdata.tools.profile.pacing import take_turns
 
@@ -83,7 +83,7 @@ def test_a_path_or_a_dataset(folder: Path) -> None:
         ooc.bench(ooc.open("sim.h5"), batch_sizes=[32], seconds=0.1),
     ):
         assert (found.name, found.elements, found.cache) == ("sim.h5 /u", 600, "warm")
-        assert [limit.name for limit in found.limits] == ["memory", "decoder"]
+        assert [limit.name for limit in found.limits] == ["decoder"]
         assert {way.order for way in found.ways} == {"sequential", "full shuffle", "block shuffle"}
         assert all(way.rate > 0 for way in found.ways)
     assert ooc.bench("ds.npy", axis=2, seconds=0.1).elements == 8
@@ -106,7 +106,7 @@ def test_a_mixture_whose_epoch_is_shorter() -> None:
 def test_an_array_in_memory_has_no_disk() -> None:
     found = ooc.bench(FRAMES, seconds=0.1, cold=True)
     assert (found.cache, found.elements) == ("memory", 600)
-    assert [limit.name for limit in found.limits] == ["memory"]
+    assert found.limits == ()
     assert found.element_bytes == FRAMES[0].nbytes
     assert str(ooc.bench(FRAMES[:1], seconds=0.1)).startswith(
         "an array in memory: 1 element of (3, 8, 8) float32"
@@ -196,7 +196,7 @@ def test_the_page_cache_is_left_alone_unless_cold(
     assert (found.cache, dropped) == ("warm", [])
     found = ooc.bench("ds.npy", batch_sizes=[32], seconds=0.1, cold=True)
     assert found.cache == "cold"
-    assert [limit.name for limit in found.limits] == ["memory", "disk"]
+    assert [limit.name for limit in found.limits] == ["disk"]
     assert len(dropped) > sum(len(way.rounds) for way in found.ways)
     monkeypatch.setattr(Files, "are_gone", lambda self: False)
     found = ooc.bench("ds.npy", batch_sizes=[32], seconds=0.1, cold=True)
@@ -226,7 +226,7 @@ def test_the_disk_is_read_once_from_end_to_end(
     assert ends == files
 
 
-def test_the_decoder_and_memory_are_measured_without_a_cache(
+def test_the_decoder_is_measured_without_a_cache(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     forgotten = []
@@ -238,12 +238,10 @@ def test_the_decoder_and_memory_are_measured_without_a_cache(
     assert found[1] == FRAMES[0].nbytes
     assert forgotten == [1]
     assert decoding(ooc.open("ds.npy")) is None
-    assert copying(ooc.open("ds.npy"), 32)[0](0.0, 0) > 0
 
 
 LIMITS = tuple(
-    Limit(name, (50.0, 100.0), size)
-    for name, size in (("memory", 1.0), ("decoder", 4.0), ("disk", 50.0))
+    Limit(name, (50.0, 100.0), size) for name, size in (("decoder", 4.0), ("disk", 50.0))
 )
 MADE = Bench(
     name="sim.h5 /u", format="HDF5", storage="chunks of (8, 3)", codec="gzip 4", stored_bytes=1536,
@@ -265,7 +263,6 @@ def test_the_text_and_the_json() -> None:
         "Measured in 3 s, within 1.0 MiB of memory.",
         "",
         "limit of the machine  MB/s  spread  elements/s",
-        "copying in memory        0     67%         100",
         "decoding                 0     67%          25",
         "disk                     0     67%           2",
         "",
@@ -278,7 +275,21 @@ def test_the_text_and_the_json() -> None:
     ]
 
     found = json.loads(json.dumps(MADE.to_json(), allow_nan=False))
-    assert found["limits"][1]["elements_per_second"] == 25.0
+    assert found["limits"][0]["elements_per_second"] == 25.0
     way = found["ways"][0]
     assert (way["elements_per_second"], way["limit"], way["share_of_limit"]) == (10, "disk", 5.0)
-    assert replace(MADE, limits=LIMITS[:2]).bound.name == "decoder"
+    assert replace(MADE, limits=LIMITS[:1]).bound == LIMITS[0]
+
+
+def test_a_file_without_a_limit_has_no_share_of_it() -> None:
+    found = replace(MADE, limits=(), ways=MADE.ways[:1])
+    assert str(found).splitlines()[-6:] == [
+        "",
+        "order       batch  reader  elements/s  spread  decoded",
+        "sequential     32  NumPy           10    150%     1.0×",
+        "",
+        "what to change",
+        "- Nothing stands out: sequential is the fastest.",
+    ]
+    way = json.loads(json.dumps(found.to_json(), allow_nan=False))["ways"][0]
+    assert (way["limit"], way["share_of_limit"]) == (None, None)

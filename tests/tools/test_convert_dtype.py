@@ -20,7 +20,7 @@ import oocdata as ooc
 from oocdata.cli import app
 from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import SourceError, UnsupportedDtypeError
-from oocdata.tools.convert.steps import cast_into
+from oocdata.tools.convert.casting import cast
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 
@@ -130,13 +130,11 @@ def test_the_rule_is_that_of_exact_numbers(values: np.ndarray[Any, Any], dtype: 
         else not (np.isinf(after) and np.isfinite(before))
         for before, after in zip(values.tolist(), usual.tolist(), strict=True)
     ]
-    out = np.zeros_like(usual)
     if all(fits):
-        cast_into(out, values, ooc.open(values))
-        np.testing.assert_array_equal(out, usual)
+        np.testing.assert_array_equal(cast(values, usual.dtype, ooc.open(values)), usual)
     else:
         with pytest.raises(SourceError) as caught:
-            cast_into(out, values, ooc.open(values))
+            cast(values, usual.dtype, ooc.open(values))
         assert caught.value.rows == (fits.index(False),)
 
 

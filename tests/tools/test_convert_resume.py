@@ -29,9 +29,9 @@ source, destination, after, options = sys.argv[1], sys.argv[2], int(sys.argv[3])
 from oocdata.tools.convert import execution as convert_journal
 note = convert_journal.Journal.note
 count = 0
-def told(self, **given):
+def told(self, *given):
     global count
-    note(self, **given)
+    note(self, *given)
     count += 1
     if count == after:
         print("there", flush=True)
@@ -85,7 +85,7 @@ def values(tmp_path: Path, written: tuple[Path, Any]) -> Any:
     ("source", "suffix", "saves"),
     [
         ("good.h5", ".npy", 2), ("good.h5", ".h5", 2), ("good.h5", ".zarr", 2),
-        ("bad.h5", ".h5", 2), ("bad.h5", ".h5", 6), ("bad.h5", ".zarr", 6),
+        ("bad.h5", ".h5", 2), ("bad.h5", ".h5", 6), ("bad.h5", ".zarr", 3),
     ],
 )  # fmt: skip
 def test_a_killed_conversion_goes_on(
@@ -96,24 +96,21 @@ def test_a_killed_conversion_goes_on(
     killed_after(saves, tmp_path / source, target)
     left = tmp_path / f"b{suffix}{PARTIAL}"
     assert "start the same one again" in (left / "README.txt").read_text()
-    before = sum(json.loads((left / "journal").read_text())["done"].values())
-    assert before == saves
+    before = json.loads((left / "journal").read_text())["done"]
+    assert 0 < before < len(values)
 
-    written: list[Any] = []
-    in_order = convert_execution.in_order
+    read: list[int] = []
+    each_block = convert_execution.each_block
 
-    def counted(*arguments: Any, **options: Any) -> Any:
-        for one in in_order(*arguments, **options):
-            written.append(one[0])
-            yield one
+    def counted(dataset: Any, *arguments: Any, **options: Any) -> Any:
+        read.append(len(dataset))
+        return each_block(dataset, *arguments, **options)
 
-    monkeypatch.setattr(convert_execution, "in_order", counted)
+    monkeypatch.setattr(convert_execution, "each_block", counted)
     done = convert(tmp_path / source, target, memory=4 << 20)
     assert done.resumed
     assert done.anew == ""
-    steps = done.plan.steps
-    total = sum(len(list(grid.boxes())) for grid in (steps.blocks, steps.tiles) if grid)
-    assert len(written) == total - before  # nothing is done twice
+    assert read == [len(values) - before]  # nothing is done twice
     assert (load(target) == values).all()
     assert (np.asarray(ooc.open(target)) == values).all()
     assert not left.exists()
@@ -216,10 +213,10 @@ def test_hdf5_between_saves_is_what_was_saved(
                     chunks=(1, 2), codec=Codec("lzf"))  # fmt: skip
     path = tmp_path / "c.h5"
     storage = open_storage(target, str(path))
-    storage.write((slice(0, 1000), slice(0, 2)), values[:1000])
+    storage.write(0, values[:1000])
     storage.save()
     saved = path.read_bytes()
-    storage.write((slice(1000, rows), slice(0, 2)), values[1000:])
+    storage.write(1000, values[1000:])
     left = path.read_bytes()  # what a kill would leave
     storage.abandon()
     assert len(left) > len(saved)
@@ -227,7 +224,7 @@ def test_hdf5_between_saves_is_what_was_saved(
     assert (left[:20], left[24 : len(saved)]) == (saved[:20], saved[24:])
     (tmp_path / "d.h5").write_bytes(left)
     again = open_storage(target, str(tmp_path / "d.h5"), resume=True)
-    again.write((slice(1000, rows), slice(0, 2)), values[1000:])
+    again.write(1000, values[1000:])
     again.close(rows)
     assert (load(tmp_path / "d.h5") == values).all()
 
@@ -236,17 +233,15 @@ def test_an_error_keeps_what_was_saved(
     tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(convert_execution, "SAVE_BYTES", 1)
-    read, count = convert_execution.read_box, 0
+    cast = convert_execution.cast
 
-    def fails(view: Any, box: Any, out: Any) -> None:
-        nonlocal count
-        count += 1
-        if count == 3:
+    def fails(values: Any, dtype: Any, view: Any) -> Any:
+        if view.rows[0] >= 1000:
             raise OSError(5, "Input/output error")
-        read(view, box, out)
+        return cast(values, dtype, view)
 
     with monkeypatch.context() as patched:
-        patched.setattr(convert_execution, "read_box", fails)
+        patched.setattr(convert_execution, "cast", fails)
         with pytest.raises(OSError, match="Input/output"):
             convert(tmp_path / "good.h5", tmp_path / "b.zarr", memory=4 << 20, codec="none")
     assert os.path.exists(tmp_path / f"b.zarr{PARTIAL}" / "journal")
@@ -272,24 +267,6 @@ def test_killed_once_the_result_has_its_name(
         assert not done.resumed
         assert (load(target) == values[::-1]).all()
     assert not os.path.exists(f"{target}{PARTIAL}")
-
-
-def test_a_file_that_changed_since_it_was_copied(tmp_path: Path, values: Any) -> None:
-    """Arrays that were added to the file meanwhile stay in it."""
-    with h5py.File(tmp_path / "b.h5", "w") as file:
-        file["other"] = [1, 2]
-    source = tmp_path / "good.h5"
-    with fork_server.start(SCRIPT, source, tmp_path / "b.h5", 2, {}) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "there\n"
-    with h5py.File(tmp_path / "b.h5", "r+") as file:
-        file["new"] = [3, 4]
-    done = convert(source, tmp_path / "b.h5", memory=4 << 20)
-    assert not done.resumed
-    assert (load(tmp_path / "b.h5") == values).all()
-    with h5py.File(tmp_path / "b.h5") as file:
-        assert file["other"][()].tolist() == [1, 2]
-        assert file["new"][()].tolist() == [3, 4]
 
 
 def test_a_result_that_can_not_be_read_back_is_thrown_away(
@@ -350,18 +327,16 @@ def test_a_folder_deleted_in_the_middle_is_an_error(
     tmp_path: Path, values: Any, suffix: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The result must not hold only what was written after the deletion."""
-    read, count = convert_execution.read_box, 0
+    cast = convert_execution.cast
     left = tmp_path / f"b{suffix}{PARTIAL}"
 
-    def deletes(view: Any, box: Any, out: Any) -> None:
-        nonlocal count
-        count += 1
-        if count == 3:
+    def deletes(values: Any, dtype: Any, view: Any) -> Any:
+        if 1000 in view.rows:
             shutil.rmtree(left)
-        read(view, box, out)
+        return cast(values, dtype, view)
 
     with monkeypatch.context() as patched:
-        patched.setattr(convert_execution, "read_box", deletes)
+        patched.setattr(convert_execution, "cast", deletes)
         with pytest.raises(OSError):  # noqa: PT011
             convert(tmp_path / "good.h5", tmp_path / f"b{suffix}", memory=4 << 20, codec="none")
     assert not (tmp_path / f"b{suffix}").exists()

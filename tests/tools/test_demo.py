@@ -25,7 +25,7 @@ from rich.console import Console
 import oocdata as ooc
 from oocdata.axes import axes_of
 from oocdata.cli import app
-from oocdata.errors import ArgumentError, MissingDependencyError, OocdataError
+from oocdata.errors import MissingDependencyError, OocdataError
 from oocdata.tools import demo
 from oocdata.tools.demo import data as demo_data
 from oocdata.tools.demo import training as demo_training
@@ -93,13 +93,10 @@ def test_the_plans_are_larger_than_their_memory() -> None:
         assert 4 * prod(Clips(plan.clips).shape) > 2 * plan.memory
 
 
-def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'oocdata\[demo\]'"):
         demo.demo_on_digits(demo.Plan.quick(7), Console())
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingDependencyError, match=r"pip install 'oocdata\[pictures\]'"):
-        demo.demo_on_digits(demo.Plan.quick(7), Console(), output=tmp_path / "a.png")
 
 
 # --- memory
@@ -131,7 +128,7 @@ def test_more_memory_than_stated_is_an_error(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     losses = dict.fromkeys(("trained_per_second", "val_loss", "test_loss", "copy_loss"), 1.0)
-    monkeypatch.setattr(demo, "train", lambda *_: (None, {"steps": 1, **losses}))
+    monkeypatch.setattr(demo, "train", lambda *_: {"steps": 1, **losses})
     np.save(tmp_path / "a.npy", np.random.default_rng(0).random((40, 5)))
     monkeypatch.setattr(demo, "growth", lambda: contextlib.nullcontext([100_000_000_000]))
     with pytest.raises(OocdataError, match=r"\.npy took 93\.1 GiB, and explain\(\) states"):
@@ -193,7 +190,7 @@ def test_temporary_files_go_however_it_ends(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for error in (None, KeyboardInterrupt, SystemExit, ValueError):
-        with contextlib.suppress(error or ValueError), workspace(None) as folder:
+        with contextlib.suppress(error or ValueError), workspace() as folder:
             (folder / "deep").mkdir()
             (folder / "deep" / "a").write_text("x")
             assert folder.parent == tmp_path
@@ -202,20 +199,9 @@ def test_temporary_files_go_however_it_ends(
         assert not list(tmp_path.iterdir())
 
 
-def test_kept_files_stay_and_nothing_is_overwritten(tmp_path: Path) -> None:
-    with workspace(tmp_path / "new") as folder:
-        (folder / "a").write_text("x")
-    assert (tmp_path / "new" / "a").read_text() == "x"
-    with (
-        pytest.raises(ArgumentError, match="new or empty folder"),
-        workspace(tmp_path / "new"),
-    ):
-        pass
-
-
 def test_files_go_where_sigterm_ends_the_process() -> None:
     usual = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(SystemExit) as caught, workspace(None) as folder:
+    with pytest.raises(SystemExit) as caught, workspace() as folder:
         os.kill(os.getpid(), signal.SIGTERM)
     assert caught.value.code == 128 + signal.SIGTERM
     assert not folder.exists()
@@ -290,55 +276,45 @@ def test_trajectories_are_noticed(
 
 
 @pytest.mark.parametrize(
-    ("values", "picture"),
+    "values",
     [
         pytest.param(
             np.random.default_rng(0).integers(0, 255, (30, 10, 12, 3), np.uint8),
-            None,
             marks=pytest.mark.long,
         ),
-        (np.zeros(30, "?"), "out.png"),
-        pytest.param(np.random.default_rng(0).random((30, 20)), "out.pdf", marks=pytest.mark.long),
+        np.zeros(30, "?"),
+        pytest.param(np.random.default_rng(0).random((30, 20)), marks=pytest.mark.long),
     ],
     ids=["image", "constant bool", "row"],
 )
-def test_demo_on_any_shape(
-    tmp_path: Path, eager: None, values: np.ndarray[Any, Any], picture: str | None
-) -> None:
+def test_demo_on_any_shape(tmp_path: Path, eager: None, values: np.ndarray[Any, Any]) -> None:
     np.save(tmp_path / "mine.npy", values)
-    output = None if picture is None else tmp_path / picture
-    found = demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "mine.npy"), output=output)
+    found = demo.demo_on_file(TINY, Console(), Opening.of(tmp_path / "mine.npy"))
     (one,) = found.arrays
     assert np.isfinite([one["val_loss"], one["test_loss"]]).all()
-    assert found.picture == (None if output is None else str(output))
-    assert output is None or output.stat().st_size > 5000
     if not values.any():
         assert "no better" in str(found)
 
 
 @pytest.mark.parametrize(
-    ("values", "options", "words"),
+    ("values", "words"),
     [
-        (np.zeros((30, 4), "c8"), [], "must hold real numbers"),
-        (np.full(30, "a"), [], "must be numbers"),
-        (np.zeros((30, 0)), [], "hold none"),
-        (np.zeros((3, 4)), [], "must"),
-        (np.full((30, 4), np.nan), [], "hold none"),
-        (np.zeros((30, 4)), ["--output", "none/a.png"], "folder must exist"),
-        (np.zeros((30, 4)), ["--output", "a.txt"], "must end in .png"),
-        (np.zeros((30, 4)), ["--output", "mine.npy"], "must not exist yet"),
+        (np.zeros((30, 4), "c8"), "must hold real numbers"),
+        (np.full(30, "a"), "must be numbers"),
+        (np.zeros((30, 0)), "hold none"),
+        (np.zeros((3, 4)), "must"),
+        (np.full((30, 4), np.nan), "hold none"),
     ],
 )
 def test_demo_on_a_file_that_does_not_suit(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     values: np.ndarray[Any, Any],
-    options: list[str],
     words: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     np.save("mine.npy", values)
-    result = run("demo", "mine.npy", "--quick", *options)
+    result = run("demo", "mine.npy", "--quick")
     assert result.exit_code in (1, 2)
     assert result.stderr.startswith("oocdata: ")
     assert words in result.stderr
@@ -360,7 +336,7 @@ def test_quick_demo_from_a_shell(tmp_path: Path) -> None:
     temporary = tmp_path / "temporary"
     temporary.mkdir()
     done = subprocess.run(
-        _command("--quick", "--keep", "kept", "--json"),
+        _command("--quick", "--json"),
         cwd=tmp_path,
         env={**os.environ, "TMPDIR": str(temporary), "COLUMNS": "80"},
         capture_output=True,
@@ -376,10 +352,8 @@ def test_quick_demo_from_a_shell(tmp_path: Path) -> None:
     for one in found["arrays"]:
         assert one["memory"] <= one["bound"] < one["array_bytes"]
         assert one["test_loss"] < 0.8 * one["copy_loss"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["kept", "temporary"]
+    assert [path.name for path in tmp_path.iterdir()] == ["temporary"]
     assert not list(temporary.iterdir())
-    for name in ("digits.npy", "digits.h5", "digits.zarr"):
-        assert ooc.open(tmp_path / "kept" / name).shape == (300, 20, 64, 64)
 
 
 @pytest.mark.long

@@ -124,7 +124,7 @@ VERDICTS = [
 def test_verdicts(data: float, model: float, verdict: str, line: str) -> None:
     clock = Clock()
     epochs = clock.epochs(*[32] * 1000, seconds=data)
-    rates = module._rates(epochs, clock.step(model), 500 * (data + model), 1, clock)
+    rates, _ = module._rates(epochs, clock.step(model), 500 * (data + model), 1, clock)
     found = Profile(*rates, mapped=0.0, batch_size=32, reader="NumPy", advice=(), seconds=1.0)
     assert found.verdict == verdict
     assert str(found).splitlines()[0] == line
@@ -132,7 +132,7 @@ def test_verdicts(data: float, model: float, verdict: str, line: str) -> None:
 
 
 def rates(monkeypatch: pytest.MonkeyPatch, *given: float | None) -> None:
-    monkeypatch.setattr(module, "_rates", lambda *_: given)
+    monkeypatch.setattr(module, "_rates", lambda *_: (given, 0.0))
 
 
 def test_advice_where_the_model_waits(loader: Loader, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError
-from oocdata.testing import RecordingSource
 from oocdata.tools.stats import stats
 from oocdata.tools.stats.moments import Summary
 
@@ -210,7 +210,6 @@ def test_no_values(shape: tuple[int, ...]) -> None:
     found = stats(ooc.open(np.zeros(shape, "f4")))
     assert found.overall.count == 0
     assert np.isnan(found.overall.mean)
-    assert found.rows.constant in (0, None, shape[0])
     json.dumps(found.to_json(), allow_nan=False)
     assert str(found)
     if found.mean.size:
@@ -248,7 +247,7 @@ def test_complex_numbers_are_taken_apart() -> None:
 def test_channels_by_the_one_rule_of_axes(
     element: tuple[int, ...], axis: int | None, reason: str
 ) -> None:
-    found = stats(ooc.open(np.zeros((2, *element), "u1")), duplicates=False)
+    found = stats(ooc.open(np.zeros((2, *element), "u1")))
     assert found.axis == axis
     assert reason in found.axis_reason
 

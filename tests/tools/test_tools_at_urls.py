@@ -14,7 +14,6 @@ from collections.abc import Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import h5py
@@ -22,6 +21,7 @@ import numpy as np
 import obstore.store
 import pytest
 import zarr
+from numpy.typing import NDArray
 from servers.ranges import RangeServer
 
 import oocdata as ooc
@@ -33,7 +33,7 @@ from oocdata.runs import Run
 from oocdata.stores import link as link_module
 from oocdata.tools.bench import bench
 from oocdata.tools.info import contents
-from oocdata.tools.profile import LinkWatch, profile
+from oocdata.tools.profile import LinkUse, _rates, profile
 
 ROWS = np.random.default_rng(0).normal(size=(120, 16, 24)).astype("f4")
 
@@ -248,33 +248,25 @@ def test_profile_counts_what_went_over_the_link(server: RangeServer) -> None:
     json.dumps(found.to_json())
 
 
-def watched(monkeypatch: pytest.MonkeyPatch, busy: float) -> Any:
-    """Return the link use of ten batches of a second each, part of it spent on the link."""
+@pytest.mark.parametrize(("busy", "is_limit"), [(0.8, True), (0.1, False)])
+def test_the_link_is_the_limit_where_batches_wait_for_it(busy: float, is_limit: bool) -> None:
     traffic, now = link_module.Traffic(), [0.0]
-    monkeypatch.setattr(link_module, "link", lambda: SimpleNamespace(traffic=traffic))
-    watch = LinkWatch(lambda: now[0])
 
-    def batches(seconds: float, number: int) -> float:
-        for _ in range(10):
+    def batches(epoch: int) -> Iterator[NDArray[Any]]:
+        while True:
             now[0] += 1.0
             traffic.busy += busy
-            traffic.requests += 20
-            traffic.nbytes += 20 << 10
-        return 10.0
+            yield np.zeros(4)
 
-    watch.over(batches)(10.0, 0)
-    now[0] += 50.0  # a model is at work, and the link with it
-    traffic.busy += 50.0
-    return watch.found()
+    def model(batch: NDArray[Any]) -> None:
+        now[0] += 50.0  # meanwhile the link is at work
+        traffic.busy += 50.0
 
-
-def test_the_link_is_the_limit_where_batches_wait_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = watched(monkeypatch, busy=0.8)
-    assert (found.requests, found.range_bytes, found.is_limit) == (200, 1024, True)
-    assert found.waited == pytest.approx(0.8)
-    assert "The link is the limit" in str(found)
-    found = watched(monkeypatch, busy=0.1)
-    assert not found.is_limit
+    _, waited = _rates(batches, model, 90.0, 1, lambda: now[0], traffic)
+    assert waited == pytest.approx(busy)
+    found = LinkUse(requests=200, nbytes=200 << 10, waited=waited)
+    assert (found.range_bytes, found.is_limit) == (1024, is_limit)
+    assert ("The link is the limit" in str(found)) is is_limit
 
 
 def test_what_to_change_where_the_link_is_the_limit(server: RangeServer) -> None:
@@ -291,13 +283,12 @@ def test_what_to_change_where_the_link_is_the_limit(server: RangeServer) -> None
     assert "in chunks" in advised(plain, 10_000).text
 
 
-def test_bench_measures_the_link(server: RangeServer) -> None:
+def test_bench_reads_from_a_store(server: RangeServer) -> None:
     for name in ("a.npy", "v3.zarr"):
         found = bench(f"{server.url}/{name}", batch_sizes=[16], seconds=0.1)
         assert found.cache == "store"
-        assert [one.name for one in found.limits] == ["memory", "link"]
-        assert found.limits[1].rate > 0
-        assert "link to the store" in str(found)
+        assert found.limits == ()
+        assert "each epoch fetches them again" in str(found)
 
 
 def write_grown(path: Path, width: int | None = 64, **options: Any) -> None:

@@ -15,7 +15,11 @@ from numpy.testing import assert_array_equal
 
 import oocdata as ooc
 from oocdata.errors import DamagedChunkError, SourceError
+from oocdata.testing import RecordingSource
+from oocdata.tools import passes
 from oocdata.tools.passes import Block, each_block
+
+RNG = np.random.default_rng(0)
 
 
 def read(dataset: ooc.Dataset, **options: Any) -> list[Block]:
@@ -88,6 +92,27 @@ def test_memory_is_bounded_by_the_budget(one_mib: None) -> None:
     array = np.ones((1000, 500), "u1")
     assert sum(each_block(ooc.open(array), work)) == 500_000
     assert most[0] <= 128 << 10
+
+
+@given(
+    chunk=st.integers(1, 9), start=st.integers(0, 20), unit=st.integers(1, 9),
+    nbytes=st.integers(1, 400),
+)  # fmt: skip
+def test_blocks_begin_at_whole_units(chunk: int, start: int, unit: int, nbytes: int) -> None:
+    array = np.arange(120, dtype="f4").reshape(60, 2)
+    view = ooc.View.of(RecordingSource(array, chunks=chunk))[start:]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(passes, "BLOCK_BYTES", nbytes)
+        blocks = read(view, unit=unit)
+    assert [block.rows.start % unit for block in blocks] == [0] * len(blocks)
+    assert_array_equal(np.concatenate([block.values for block in blocks]), array[start:])
+
+
+def test_chosen_rows_are_located_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "_MOST_ROWS", 5)
+    source, order = RecordingSource(np.arange(60.0).reshape(30, 2)), RNG.permutation(30)
+    assert_array_equal(values(ooc.View.of(source)[order]), source.array[order])
+    assert [len(rows) for rows in source.rows] == [5] * 6
 
 
 class Failing:

@@ -19,11 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import oocdata as ooc
-from oocdata.errors import ArgumentError, PositionError, SourceError, UnsupportedDtypeError
+from oocdata.errors import ArgumentError, SourceError, UnsupportedDtypeError
 from oocdata.writers import Writer, create
 from oocdata.writers import create as create_function
 from oocdata.writers.lock import NOTE_NAME, PARTIAL
-from oocdata.writers.placement import COMPLETE
 
 pytestmark = pytest.mark.usefixtures("no_waiting_for_the_disk")
 
@@ -40,7 +39,6 @@ def read(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
-@pytest.mark.parametrize("known", [True, False], ids=["shape", "element_shape"])
 @settings(max_examples=10)
 @given(
     batches=st.lists(st.integers(0, 40), max_size=6),
@@ -50,16 +48,14 @@ def read(path: Path) -> Any:
 def test_any_batches(
     tmp_path_factory: pytest.TempPathFactory,
     suffix: str,
-    known: bool,
     batches: list[int],
     element: tuple[int, ...],
     chunks: int | None,
 ) -> None:
     path = tmp_path_factory.mktemp("create") / f"a{suffix}"
     values = np.random.default_rng(0).standard_normal((sum(batches), *element)).astype("f4")
-    shape: Any = {"shape": values.shape} if known else {"element_shape": element}
     chosen = None if suffix == ".npy" else chunks
-    with create(path, dtype="f4", chunks=chosen, **shape) as writer:
+    with create(path, dtype="f4", chunks=chosen, element_shape=element) as writer:
         first = 0
         for count in batches:
             writer.append(values[first : first + count])
@@ -146,16 +142,6 @@ def test_an_existing_file_stays_after_a_failure(tmp_path: Path) -> None:
     assert np.load(tmp_path / "a.npy").tolist() == [0, 1, 2]
 
 
-def test_too_few_and_too_many_rows(tmp_path: Path) -> None:
-    writer = create(tmp_path / "a.npy", shape=(3,), dtype="f4")
-    with pytest.raises(PositionError, match="3 rows"):
-        writer.append(np.zeros(4, "f4"))
-    writer.append(np.zeros(2, "f4"))
-    with pytest.raises(ArgumentError, match="got 2"):
-        writer.close()
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_writer_that_is_forgotten_leaves_nothing(tmp_path: Path) -> None:
     writer = create(tmp_path / "a.h5", element_shape=(), dtype="f4")
     writer.append(np.zeros(2, "f4"))
@@ -165,26 +151,23 @@ def test_a_writer_that_is_forgotten_leaves_nothing(tmp_path: Path) -> None:
 
 def test_arguments(tmp_path: Path) -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"dtype": "f4"}, "one of"),
-        ({"dtype": "f4", "shape": (2,), "element_shape": ()}, "one of"),
-        ({"dtype": "f4", "shape": ()}, "begin with"),
-        ({"dtype": "f4", "shape": (2, -1)}, "at least 0"),
-        ({"dtype": "f4", "shape": (2,), "chunks": 2}, "chunks"),
-        ({"dtype": "f4", "shape": (2,), "attributes": {"units": "K"}}, "no place"),
-        ({"dtype": "f4", "shape": (2,), "key": "/u"}, "one array"),
-        ({"dtype": "f4", "shape": (2,), "codec": "gzip"}, "none"),
+        ({"element_shape": (2, -1)}, "at least 0"),
+        ({"chunks": 2}, "chunks"),
+        ({"attributes": {"units": "K"}}, "no place"),
+        ({"key": "/u"}, "one array"),
+        ({"codec": "gzip"}, "none"),
     ]
     for arguments, message in wrong:
         with pytest.raises(ArgumentError, match=message):
-            create(tmp_path / "a.npy", **arguments)
+            create(tmp_path / "a.npy", **{"dtype": "f4", "element_shape": (), **arguments})
     with pytest.raises(UnsupportedDtypeError):
-        create(tmp_path / "a.npy", shape=(2,), dtype="O")
+        create(tmp_path / "a.npy", element_shape=(), dtype="O")
     with pytest.raises(ArgumentError, match="whole chunks"):
-        create(tmp_path / "a.zarr", shape=(20,), dtype="f4", chunks=3, shards=4)
+        create(tmp_path / "a.zarr", element_shape=(), dtype="f4", chunks=3, shards=4)
     with pytest.raises(ArgumentError, match="one file"):
-        create(tmp_path / "a.h5", shape=(20,), dtype="f4", shards=4)
+        create(tmp_path / "a.h5", element_shape=(), dtype="f4", shards=4)
     with pytest.raises(ArgumentError, match="each of the 2 axes"):
-        create(tmp_path / "a.h5", shape=(20, 3), dtype="f4", chunks=(1, 2, 3))
+        create(tmp_path / "a.h5", element_shape=(3,), dtype="f4", chunks=(1, 2, 3))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -192,7 +175,7 @@ def test_arguments(tmp_path: Path) -> None:
 def test_attributes_and_names(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     with create(
-        path, key="flow/u", element_shape=(2,), dtype="f4", fill_value=np.nan,
+        path, key="flow/u", element_shape=(2,), dtype="f4",
         attributes={"units": "m/s", "scale": 0.5}, dimension_names=["time", "x"],
     ) as writer:  # fmt: skip
         writer.append(np.ones((3, 2), "f4"))
@@ -201,36 +184,25 @@ def test_attributes_and_names(tmp_path: Path, suffix: str) -> None:
             dataset = file["flow/u"]
             assert dict(dataset.attrs)["units"] == "m/s"
             assert [axis.label for axis in dataset.dims] == ["time", "x"]
-            assert np.isnan(dataset.fillvalue)
     else:
         array = zarr.open_group(path, mode="r")["flow/u"]
         assert dict(array.attrs) == {"units": "m/s", "scale": 0.5}
         assert array.metadata.dimension_names == ("time", "x")
-        assert np.isnan(array.fill_value)
     assert np.asarray(ooc.open(path, "flow/u")).tolist() == [[1, 1]] * 3
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
-def test_arrays_beside_others(tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"a{suffix}"
+def test_arrays_beside_others(tmp_path: Path) -> None:
+    path = tmp_path / "a.zarr"
     for number, key in enumerate(("images", "more/labels", "more/deep/ids")):
         with create(path, key=key, element_shape=(), dtype="i4") as writer:
             writer.append(np.full(4, number, "i4"))
     with pytest.raises(ArgumentError, match="labels"):
         create(path, key="more/labels", element_shape=(), dtype="i4")
-    with create(path, key="more/labels", shape=(2,), dtype="i4", overwrite=True) as writer:
+    with create(path, key="more/labels", element_shape=(), dtype="i4", overwrite=True) as writer:
         writer.append(np.full(2, 9, "i4"))
     found = {key: ooc.open(path, key)[0] for key in ("images", "more/labels", "more/deep/ids")}
     assert found == {"images": 0, "more/labels": 9, "more/deep/ids": 2}
     assert [name.name for name in tmp_path.iterdir()] == [path.name]
-
-
-def test_a_plain_hdf5_dataset_is_contiguous(tmp_path: Path) -> None:
-    with create(tmp_path / "a.h5", shape=(4, 2), dtype="f4", codec="none") as writer:
-        writer.append(np.ones((4, 2), "f4"))
-    with h5py.File(tmp_path / "a.h5") as file:
-        assert file["data"].chunks is None
-        assert (file["data"][()] == 1).all()
 
 
 SCRIPT = """
@@ -324,21 +296,6 @@ def test_masked_rows_are_refused(tmp_path: Path) -> None:
         writer.append(np.ma.masked_array(np.zeros(2, "f4"), [True, False]))
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
-@pytest.mark.parametrize(("dtype", "fill"), [("u1", 300), ("i4", 1.5), ("i4", np.nan), ("f4", "x")])
-def test_fill_values_are_not_cast(tmp_path: Path, suffix: str, dtype: str, fill: Any) -> None:
-    with pytest.raises(ArgumentError, match="fill_value"):
-        create(tmp_path / f"a{suffix}", element_shape=(), dtype=dtype, fill_value=fill)
-
-
-def test_fill_values_are_as_near_as_floats_are(tmp_path: Path) -> None:
-    with create(tmp_path / "a.zarr", element_shape=(), dtype="f4", fill_value=0.1):
-        pass
-    assert zarr.open_array(tmp_path / "a.zarr", mode="r").fill_value == np.float32(0.1)
-    with pytest.raises(ArgumentError, match="fill_value"):
-        create(tmp_path / "b.zarr", element_shape=(), dtype="f4", fill_value=1e300)
-
-
 @pytest.mark.parametrize(
     ("suffix", "value"),
     [(".h5", None), (".h5", np.zeros(20_000)), (".zarr", np.nan), (".zarr", {1, 2})],
@@ -355,7 +312,7 @@ def test_arguments_of_the_wrong_kind(tmp_path: Path, suffix: str) -> None:
     if suffix != ".npy":
         wrong += [
             {"key": "a\0b"}, {"dimension_names": (1, 2)}, {"dimension_names": "ab"},
-            {"fill_value": [5.0]}, {"attributes": [("a", 1)]}, {"attributes": {"": 1}},
+            {"attributes": [("a", 1)]}, {"attributes": {"": 1}},
             {"attributes": {1: 1}}, {"attributes": {"a\0": 1}},
         ]  # fmt: skip
     for options in wrong:
@@ -378,7 +335,7 @@ def test_attributes_by_which_hdf5_tells_dimensions(tmp_path: Path) -> None:
 
 
 def test_gzip_is_of_level_1_however_it_is_chosen(tmp_path: Path) -> None:
-    for number, options in enumerate([{}, {"codec": "gzip"}, {"shuffle": "byte"}]):
+    for number, options in enumerate([{}, {"codec": "gzip"}]):
         with create(tmp_path / f"{number}.h5", element_shape=(), dtype="f4", **options):
             pass
         with h5py.File(tmp_path / f"{number}.h5") as file:
@@ -394,7 +351,7 @@ def test_a_save_of_zarr_has_the_names_too(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(zarr_module, "sync_file", synced.append)
     target = Target(format="zarr", key=None, shape=(4, 4), dtype=np.dtype("f4"), chunks=(2, 2))
     storage = ZarrStorage(target, str(tmp_path / "a.zarr"))
-    storage.write((slice(0, 4), slice(0, 4)), np.ones((4, 4), "f4"))
+    storage.write(0, np.ones((4, 4), "f4"))
     storage.save()
     storage.abandon()
     folder = tmp_path / "a.zarr"
@@ -403,12 +360,12 @@ def test_a_save_of_zarr_has_the_names_too(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_shapes_that_are_no_sequences(tmp_path: Path) -> None:
-    wrong: list[dict[str, Any]] = [{"shape": 5}, {"element_shape": 5}, {"shape": 2.5}]
-    for arguments in wrong:
+    shape: Any
+    for shape in (5, 2.5, None):
         with pytest.raises(ArgumentError, match="sequence of lengths"):
-            create(tmp_path / "a.npy", dtype="f4", **arguments)
-    with create(tmp_path / "a.npy", dtype="f4", shape=np.array([2, 3])) as writer:
-        writer.append(np.zeros((2, 3), "f4"))
+            create(tmp_path / "a.npy", dtype="f4", element_shape=shape)
+    with create(tmp_path / "a.npy", dtype="f4", element_shape=np.array([2, 3])) as writer:
+        writer.append(np.zeros((4, 2, 3), "f4"))
 
 
 def test_attributes_of_numpy(tmp_path: Path) -> None:
@@ -422,12 +379,12 @@ def test_attributes_of_numpy(tmp_path: Path) -> None:
 def test_shards_of_a_short_array(tmp_path: Path) -> None:
     """Chunks for a long array also work for a short one: they are cut to its length."""
     for chunks, shards in [(32, 1024), ((32, 64), (1024, 64)), ((32, 2), (64, 4))]:
-        with create(tmp_path / "a.zarr", shape=(20, 3), dtype="f4", chunks=chunks, shards=shards,
-                    overwrite=True) as writer:  # fmt: skip
+        options: Any = {"chunks": chunks, "shards": shards, "overwrite": True}
+        with create(tmp_path / "a.zarr", element_shape=(3,), dtype="f4", **options) as writer:
             writer.append(np.ones((20, 3), "f4"))
         assert (zarr.open_array(tmp_path / "a.zarr", mode="r")[...] == 1).all()
     with pytest.raises(ArgumentError, match="whole chunks"):
-        create(tmp_path / "b.zarr", shape=(20,), dtype="f4", chunks=32, shards=33)
+        create(tmp_path / "b.zarr", element_shape=(), dtype="f4", chunks=32, shards=33)
 
 
 # Other contents of the file
@@ -438,18 +395,37 @@ def add(path: Path, key: str, **options: Any) -> None:
         writer.append(np.ones(3))
 
 
+def attribute(file: h5py.File) -> None:
+    file.attrs["run"] = 7
+
+
+def dataset(file: h5py.File) -> None:
+    file["g/v"] = [3, 4]
+
+
+def group(file: h5py.File) -> None:
+    file.create_group("empty")
+
+
+def link(file: h5py.File) -> None:
+    file["far"] = h5py.ExternalLink("none.h5", "/x")
+
+
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_everything_else_in_an_hdf5_file_stays(tmp_path: Path, overwrite: bool) -> None:
+@pytest.mark.parametrize("more", [attribute, dataset, group, link])
+@pytest.mark.parametrize("key", ["g/u", "w"])
+def test_an_hdf5_file_that_holds_more_stays(
+    tmp_path: Path, more: Any, key: str, overwrite: bool
+) -> None:
     path = tmp_path / "a.h5"
     with h5py.File(path, "w") as file:
-        file.attrs["run"] = 7
-        file.create_group("empty").attrs["k"] = 1
-        if overwrite:
-            file["u"] = [1, 2]
-    add(path, "u", overwrite=overwrite)
-    with h5py.File(path) as file:
-        assert (file.attrs["run"], file["empty"].attrs["k"]) == (7, 1)
-        assert file["u"][()].tolist() == [1, 1, 1]
+        file["g/u"] = [1, 2]
+        more(file)
+    before = path.read_bytes()
+    with pytest.raises(ArgumentError, match="holds more than"):
+        create(path, key=key, element_shape=(), dtype="f4", overwrite=overwrite)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.h5"]
 
 
 def test_a_sole_dataset_is_replaced_without_its_space(tmp_path: Path) -> None:
@@ -459,41 +435,34 @@ def test_a_sole_dataset_is_replaced_without_its_space(tmp_path: Path) -> None:
     assert (tmp_path / "a.h5").stat().st_size < 1 << 20
 
 
-@pytest.mark.parametrize("there", [True, False])
-def test_an_hdf5_file_that_changes_meanwhile_stays(tmp_path: Path, there: bool) -> None:
+def test_an_hdf5_file_that_appears_meanwhile_stays(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
-    if there:
-        with h5py.File(path, "w") as file:
-            file["y"] = [1, 2]
-    writer = create(path, key="u", element_shape=(), dtype="f4")
-    with h5py.File(path, "a") as file:
+    writer = create(path, key="u", element_shape=(), dtype="f4", overwrite=True)
+    with h5py.File(path, "w") as file:
         file["z"] = [3, 4]
     writer.append(np.ones(2, "f4"))
-    with pytest.raises(SourceError, match=r"must not change.*kept as"):
+    with pytest.raises(SourceError, match=r"holds more than '/u'.*kept as"):
         writer.close()
     with h5py.File(path) as file:
         assert file["z"][()].tolist() == [3, 4]
-    with h5py.File(f"{path}{COMPLETE}") as file:
+    with h5py.File(f"{path}{PARTIAL}/result.h5") as file:
         assert file["u"][()].tolist() == [1, 1]
-    assert sorted(os.listdir(tmp_path)) == ["a.h5", f"a.h5{COMPLETE}"]
 
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_complete_array_whose_name_is_taken_is_kept(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
-    for number in (1, 2):
-        writer = create(path, element_shape=(2,), dtype="f4")
-        writer.append(np.full((3, 2), number, "f4"))
-        path.mkdir() if suffix == ".zarr" else path.touch()
-        with pytest.raises(SourceError, match="kept as") as caught:
-            writer.close()
-        kept = Path(str(caught.value).split("kept as '")[1].split("'")[0])
-        path.rmdir() if suffix == ".zarr" else path.unlink()
-        assert kept.parent == tmp_path
-        kept.rename(path)
-        assert read(path).tolist() == [[number, number]] * 3
-        path.rename(kept)  # the next `create` does not touch it
-    assert sorted(os.listdir(tmp_path)) == [f"a{suffix}{COMPLETE}", f"a{suffix}{COMPLETE}-2"]
+    writer = create(path, element_shape=(2,), dtype="f4")
+    writer.append(np.ones((3, 2), "f4"))
+    path.mkdir() if suffix == ".zarr" else path.touch()
+    with pytest.raises(SourceError, match="kept as") as caught:
+        writer.close()
+    kept = Path(str(caught.value).split("kept as '")[1].split("'")[0])
+    path.rmdir() if suffix == ".zarr" else path.unlink()
+    kept.rename(path)
+    assert read(path).tolist() == [[1, 1]] * 3
+    create(path, element_shape=(2,), dtype="f4", overwrite=True).close()  # in the same folder
+    assert os.listdir(tmp_path) == [path.name]
 
 
 def test_an_hdf5_file_that_can_not_be_read_is_not_replaced(tmp_path: Path) -> None:
@@ -507,19 +476,12 @@ def test_an_hdf5_file_that_can_not_be_read_is_not_replaced(tmp_path: Path) -> No
     assert path.read_bytes() == whole[:-1000]
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".zarr"])
 @pytest.mark.parametrize("overwrite", [True, False])
-def test_a_group_is_not_replaced_by_an_array(tmp_path: Path, suffix: str, overwrite: bool) -> None:
-    path = tmp_path / f"a{suffix}"
-    if suffix == ".h5":
-        with h5py.File(path, "w") as file:
-            file.create_group("g").attrs["k"] = 1
-    else:
-        zarr.create_group(path).create_group("g", attributes={"k": 1})
-        with pytest.raises(ArgumentError, match="as a whole"):
-            create(path, element_shape=(), dtype="f4", overwrite=overwrite)
-    with pytest.raises(ArgumentError, match="name of a group"):
-        create(path, key="g", element_shape=(), dtype="f4", overwrite=overwrite)
+def test_a_group_is_not_replaced_by_an_array(tmp_path: Path, overwrite: bool) -> None:
+    zarr.create_group(tmp_path / "a.zarr").create_group("g", attributes={"k": 1})
+    for key, words in ((None, "as a whole"), ("g", "name of a group")):
+        with pytest.raises(ArgumentError, match=words):
+            create(tmp_path / "a.zarr", key=key, element_shape=(), dtype="f4", overwrite=overwrite)
 
 
 def test_an_empty_zarr_group_keeps_its_contents(tmp_path: Path) -> None:
@@ -580,24 +542,6 @@ def test_a_folder_that_another_process_made_meanwhile_stays(tmp_path: Path) -> N
     assert read(tmp_path / "a.npy").tolist() == [1, 1]
 
 
-@pytest.mark.parametrize("overwrite", [True, False])
-def test_only_datasets_of_an_hdf5_file_are_replaced(tmp_path: Path, overwrite: bool) -> None:
-    path = tmp_path / "a.h5"
-    with h5py.File(tmp_path / "other.h5", "w") as file:
-        file.create_group("g")
-    with h5py.File(path, "w") as file:
-        file["type"] = np.dtype("f4")
-        file["nowhere"] = h5py.SoftLink("/lost")
-        file["outside"] = h5py.ExternalLink("none.h5", "/x")
-        file["other"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "/g")
-    before = [(tmp_path / name).read_bytes() for name in ("a.h5", "other.h5")]
-    for key in ("type", "nowhere", "outside", "type/u", "nowhere/u", "outside/u", "other/u"):
-        with pytest.raises(ArgumentError, match=r"something else|inside another"):
-            create(path, key=key, element_shape=(), dtype="f4", overwrite=overwrite)
-    assert before == [(tmp_path / name).read_bytes() for name in ("a.h5", "other.h5")]
-    assert sorted(os.listdir(tmp_path)) == ["a.h5", "other.h5"]
-
-
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o400])
 def test_a_private_file_stays_private(tmp_path: Path, suffix: str, mode: int) -> None:
@@ -613,9 +557,6 @@ def test_a_private_file_stays_private(tmp_path: Path, suffix: str, mode: int) ->
         path.chmod(mode | (0o100 if suffix == ".zarr" else 0))
     assert while_made == mode & 0o077
     assert found & 0o077 == mode & 0o077
-    if suffix == ".h5":
-        add(path, "u")
-        assert path.stat().st_mode & 0o077 == mode & 0o077
 
 
 def test_a_complete_array_where_nothing_can_be_renamed_is_kept(
@@ -661,35 +602,6 @@ def test_a_path_that_is_no_file_is_refused(tmp_path: Path, suffix: str) -> None:
         with pytest.raises(ArgumentError, match="neither"):
             create(tmp_path / f"{name}{suffix}", element_shape=(), dtype="f4", overwrite=True)
     assert sorted(os.listdir(tmp_path)) == [f"a{suffix}", f"b{suffix}"]
-
-
-STOPPED = """
-import os, sys
-import numpy as np
-from oocdata.writers import create, disk
-disk.rename_flagged = lambda *_: False  # as on NFS, FUSE, macOS
-rename = os.rename
-def stopped(source, target):
-    rename(source, target)
-    if target.endswith(".replaced"):
-        os._exit(9)
-os.rename = stopped
-options = {"key": sys.argv[2] or None, "overwrite": True}
-with create(sys.argv[1], element_shape=(), dtype="f8", **options) as writer:
-    writer.append(np.full(3, 2.0))
-"""
-
-
-@pytest.mark.parametrize("key", [None, "g/u"])
-def test_an_array_moved_by_a_killed_process_comes_back(tmp_path: Path, key: str | None) -> None:
-    path = tmp_path / "a.zarr"
-    with create(path, key=key, element_shape=(), dtype="f8") as writer:
-        writer.append(np.ones(3))
-    assert fork_server.run(STOPPED, path, key or "").returncode == 9
-    with pytest.raises(ArgumentError, match="must not exist yet"):
-        create(path, key=key, element_shape=(), dtype="f8")
-    assert np.asarray(ooc.open(path, key)).tolist() == [1, 1, 1]
-    assert os.listdir(tmp_path) == ["a.zarr"]
 
 
 MANY_CHUNKS = """
@@ -769,7 +681,7 @@ def test_a_folder_of_another_user_is_refused(
 ) -> None:
     writer = create(tmp_path / "a.npy", element_shape=(2,), dtype="f4")
     monkeypatch.setattr(os, "geteuid", lambda: os.getuid() + 1)
-    with pytest.raises(ArgumentError, match="another user's"):
+    with pytest.raises(ArgumentError, match="made for"):
         create(tmp_path / "a.npy", element_shape=(2,), dtype="f4")
     monkeypatch.undo()
     writer.abandon()

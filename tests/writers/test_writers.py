@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +64,8 @@ def read(path: str, key: str | None = None) -> NDArray[Any]:
 
 def write(target: Target, path: str, values: NDArray[Any], rows: int) -> None:
     storage = open_storage(target, path)
-    whole = tuple(slice(0, length) for length in values.shape[1:])
     for start in range(0, len(values), rows):
-        part = values[start : start + rows]
-        storage.write((slice(start, start + len(part)), *whole), part)
+        storage.write(start, values[start : start + rows])
     storage.close(len(values))
 
 
@@ -103,7 +101,7 @@ def test_every_dtype(
         dtype=values.dtype,
         chunks=chunks,
         shards=shards,
-        codec=as_codec(codec, None, kind),
+        codec=as_codec(codec, kind),
     )
     path = str(tmp_path / f"a{suffix}")
     write(target, path, values, 8)
@@ -113,23 +111,17 @@ def test_every_dtype(
 
 
 @pytest.mark.parametrize(
-    ("suffix", "codec", "shuffle"),
+    ("suffix", "codec"),
     [
         *(
-            (".h5", name, way)
-            for name in ("gzip", "lzf", "lz4", "zstd")
-            for way in ("byte", "none")
+            (".h5", name)
+            for name in ("none", "gzip", "lzf", "lz4", "zstd", "blosc-lz4", "blosc-zstd")
         ),
-        *((".h5", name, way) for name in ("blosc-lz4", "blosc-zstd") for way in ("byte", "bit")),
-        (".h5", "none", "none"),
-        (".zarr", "none", "none"),
-        (".zarr", "gzip:9", "none"),
-        (".zarr", "zstd:1", "none"),
-        *((".zarr", name, way) for name in ("blosc-lz4", "blosc-zstd") for way in ("byte", "bit")),
+        *((".zarr", name) for name in ("none", "gzip:9", "zstd:1")),
     ],
 )
 @pytest.mark.parametrize("random", [False, True], ids=["smooth", "random"])
-def test_every_codec(tmp_path: Path, suffix: str, codec: str, shuffle: Any, random: bool) -> None:
+def test_every_codec(tmp_path: Path, suffix: str, codec: str, random: bool) -> None:
     import hdf5plugin  # noqa: F401  # registers third-party filters with h5py
 
     smooth = np.arange(50 * 64, dtype="f4").reshape(50, 64)
@@ -142,14 +134,14 @@ def test_every_codec(tmp_path: Path, suffix: str, codec: str, shuffle: Any, rand
         dtype=values.dtype,
         chunks=(16, 64),
         shards=(32, 64) if suffix == ".zarr" else None,
-        codec=as_codec(codec, shuffle, kind),
+        codec=as_codec(codec, kind),
     )
     path = str(tmp_path / f"a{suffix}")
     write(target, path, values, 32)
     assert read(path).tobytes() == values.tobytes()
     if suffix == ".h5" and codec != "none":
         with h5py.File(path) as file:
-            shuffled = [SHUFFLE] * (shuffle == "byte" and not codec.startswith("blosc"))
+            shuffled = [SHUFFLE] * (not codec.startswith("blosc"))
             there = [number for number, *_ in filters_in(file["data"])]
         compression = {"gzip": DEFLATE, "lzf": LZF}.get(codec, filters_of(target)["compression"])
         assert there == [*shuffled, compression]
@@ -174,7 +166,7 @@ def test_options_of_filters_are_those_that_h5py_writes(tmp_path: Path) -> None:
     for name, options in ways.items():
         target = Target(
             format="hdf5", key="/u", shape=(10, 8), dtype=np.dtype("f4"), chunks=(5, 8),
-            codec=as_codec(name, None, "hdf5"),
+            codec=as_codec(name, "hdf5"),
         )  # fmt: skip
         with h5py.File(tmp_path / "a.h5", "w") as file:
             theirs = filters_in(file.create_dataset("u", (10, 8), "f4", chunks=(5, 8), **options))
@@ -228,7 +220,7 @@ def test_zarr_chunks_of_the_fill_value_are_there(tmp_path: Path) -> None:
 def test_blosc_shuffles_whole_elements() -> None:
     for dtype in DTYPES:
         chunk = np.zeros(1000, dtype)
-        data, _ = encode_chunk(as_codec("blosc-zstd", None, "hdf5"), chunk)
+        data, _ = encode_chunk(as_codec("blosc-zstd", "hdf5"), chunk)
         header = bytes(data)[:16]  # Blosc 1 chunk format: the fourth byte
         assert header[3] == chunk.itemsize
 
@@ -236,20 +228,9 @@ def test_blosc_shuffles_whole_elements() -> None:
 def test_random_bytes_are_stored_as_they_are() -> None:
     chunk = numbers((1000,), "uint8")
     for name in ("gzip:1", "lzf", "lz4", "zstd:1"):
-        data, skipped = encode_chunk(as_codec(name, None, "hdf5"), chunk)
+        data, skipped = encode_chunk(as_codec(name, "hdf5"), chunk)
         assert (len(data), skipped) == (1000, 1)
         assert bytes(data) == chunk.tobytes()
-
-
-def test_parts_of_rows_in_a_flat_file(tmp_path: Path) -> None:
-    values = numbers((10, 6, 4), "int32")
-    target = Target(format="npy", key=None, shape=values.shape, dtype=values.dtype)
-    storage = open_storage(target, str(tmp_path / "a.npy"))
-    for first in range(0, 6, 2):
-        box = (slice(0, 10), slice(first, first + 2), slice(0, 4))
-        storage.write(box, values[box])
-    storage.close(10)
-    assert (np.load(tmp_path / "a.npy") == values).all()
 
 
 # Placement
@@ -299,7 +280,7 @@ def test_a_folder_of_something_else_is_never_replaced(tmp_path: Path) -> None:
 def test_a_group_is_never_replaced_as_a_whole(tmp_path: Path) -> None:
     group = zarr.create_group(tmp_path / "a.zarr")
     group.create_array("u", shape=(2,), dtype="i4")
-    with pytest.raises(ArgumentError, match="'u'"):
+    with pytest.raises(ArgumentError, match="as a whole"):
         placed(tmp_path / "a.zarr", "zarr", over=True)
     with pytest.raises(ArgumentError, match="inside another"):
         placed(tmp_path / "a.zarr", "zarr", "u/v")
@@ -389,30 +370,20 @@ def test_two_processes_that_make_the_folder_at_once(
     locks[0].close()
 
 
-def test_a_folder_that_can_not_be_replaced_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(disk_module, "rename_flagged", lambda *_: False)
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "data").touch()
-    with pytest.raises(FileNotFoundError):
-        disk_module.move(str(tmp_path / "new"), str(tmp_path / "old"))
-    assert (tmp_path / "old" / "data").exists()
-
-
 @pytest.mark.parametrize("exchange", [True, False])
-def test_a_zarr_folder_is_replaced(
+def test_a_zarr_folder_is_replaced_in_one_step(
     tmp_path: Path, exchange: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not exchange:
+    if not exchange:  # as on NFS, FUSE, macOS
         monkeypatch.setattr(disk_module, "rename_flagged", lambda *_: False)
     zarr.create_array(tmp_path / "a.zarr", shape=(2,), dtype="i4")[:] = 1
     one = placed(tmp_path / "a.zarr", "zarr", over=True)
     with closing(Lock(one)):
         zarr.create_array(one.result, shape=(3,), dtype="i4")[:] = 2
-        one.place()
+        with nullcontext() if exchange else pytest.raises(SourceError, match="Delete the old"):
+            one.place()
         one.remove()
-    assert zarr.open_array(tmp_path / "a.zarr")[:].tolist() == [2, 2, 2]
+    assert zarr.open_array(tmp_path / "a.zarr")[:].tolist() == ([2, 2, 2] if exchange else [1, 1])
     assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
 
 
@@ -434,16 +405,16 @@ def test_bad_keys(kind: Any, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "shuffle", "kind", "message"),
+    ("text", "kind", "message"),
     [
-        ("lzma", None, "hdf5", "gzip"),
-        ("gzip:10", None, "hdf5", "from 0 to 9"),
-        ("lzf:3", None, "hdf5", "left out"),
-        ("zstd:3", "byte", "zarr", "blosc"),
-        ("gzip", None, "npy", "none"),
-        ("gzip:", None, "zarr", "level"),
+        ("lzma", "hdf5", "gzip"),
+        ("gzip:10", "hdf5", "from 0 to 9"),
+        ("lzf:3", "hdf5", "left out"),
+        ("lz4", "zarr", "blosc"),
+        ("gzip", "npy", "none"),
+        ("gzip:", "zarr", "level"),
     ],
 )
-def test_bad_codecs(text: str, shuffle: Any, kind: Any, message: str) -> None:
+def test_bad_codecs(text: str, kind: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
-        as_codec(text, shuffle, kind)
+        as_codec(text, kind)

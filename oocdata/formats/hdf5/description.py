@@ -10,7 +10,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5t
 from numpy.lib.format import drop_metadata
 
 from oocdata.engines.source import Annotations, Storage, check_stored, unit_of
@@ -29,7 +28,6 @@ __all__ = [
     "is_dimension_only",
     "is_plain",
     "stored_dtype",
-    "with_times",
 ]
 
 READING = {
@@ -56,9 +54,6 @@ _MOST_COLUMNS = 20
 EMPTY = ("MATLAB_empty", "value_type")
 """Attributes with which MATLAB and pandas mark an array without elements."""
 
-_TIME = 2
-"""HDF5's class of times (``H5T_TIME``), which h5py has no name for."""
-
 _OF_SCALES = {"CLASS", "NAME"}
 """Attributes of dimension scales only; in other datasets they are the user's."""
 
@@ -78,40 +73,6 @@ def as_complex(dtype: np.dtype[Any]) -> np.dtype[Any]:
             part = f"{order}f{size}"
             if dtype == np.dtype([("real", part), ("imag", part)]):
                 return np.dtype(f"{order}c{2 * size}")
-    return dtype
-
-
-class TimeDataset(h5py.Dataset):  # type: ignore[misc]  # h5py has no types
-    """A dataset with times of PyTables, whose HDF5 type h5py does not know."""
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The dtype, in which a time is int32 seconds, or a record of microseconds and seconds."""
-        return _dtype_with_times(self.id.get_type())
-
-
-def with_times(dataset: Any) -> Any:
-    """Return a dataset as a `TimeDataset` if it, or a field of it, has HDF5's class of times."""
-    return TimeDataset(dataset.id) if dataset.id.get_type().detect_class(_TIME) else dataset
-
-
-def _dtype_with_times(kind: Any) -> np.dtype[Any]:
-    described: Any
-    if isinstance(kind, h5t.TypeTimeID):  # see PyTables' `conv_float64_timeval32`
-        described = "i4" if kind.get_size() == 4 else [("microseconds", "<i4"), ("seconds", "<i4")]
-    elif isinstance(kind, h5t.TypeArrayID):
-        described = _dtype_with_times(kind.get_super()), kind.get_array_dims()
-    elif isinstance(kind, h5t.TypeCompoundID):
-        fields = range(kind.get_nmembers())
-        described = {
-            "names": [kind.get_member_name(field).decode() for field in fields],
-            "formats": [_dtype_with_times(kind.get_member_type(field)) for field in fields],
-            "offsets": [kind.get_member_offset(field) for field in fields],
-            "itemsize": kind.get_size(),
-        }
-    else:
-        described = kind.dtype
-    dtype: np.dtype[Any] = np.dtype(described)
     return dtype
 
 
@@ -195,8 +156,6 @@ def is_plain(dataset: Any) -> bool:
     They are not for bfloat16 or 12-bit integers, which HDF5 converts.
     """
     kind = dataset.id.get_type()
-    if isinstance(dataset, TimeDataset):
-        return True
     if dataset.dtype.kind == "S":  # with other padding, HDF5 replaces the padding by zeros
         return bool(kind.get_strpad() == h5py.h5t.STR_NULLPAD)
     return bool(h5py.h5t.py_create(dataset.dtype, logical=True) == kind)

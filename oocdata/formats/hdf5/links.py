@@ -23,7 +23,7 @@ from oocdata.errors import (
 )
 from oocdata.formats.anndata import merge_groups
 from oocdata.formats.dimensions import Named, choose_key, data_variables, quoted
-from oocdata.formats.hdf5.description import dimension_names, is_dimension_only, with_times
+from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
 from oocdata.formats.hdf5.file import find_external_file, open_file
 
 __all__ = [
@@ -237,7 +237,7 @@ def find_dataset(
         return find_dataset(other, external_target[1], external, opened, links + 1)
     target = file[end or "/"]
     if isinstance(target, h5py.Dataset) and not is_dimension_only(target):
-        return with_times(target), name
+        return target, name
     what = "is a type"
     if isinstance(target, h5py.Dataset):
         what = "is a netCDF dimension, which has a length and no values"

@@ -150,14 +150,11 @@ class MetadataStream(ObjectStream):
 
     def readinto(self, buffer: Any) -> int:
         """Read into the buffer up to the end of the object; HDF5 takes the rest for zeros."""
-        out = memoryview(buffer).cast("B")
-        place, stop = self._position, min(self._position + len(out), self.file.version.nbytes)
-        nbytes = max(0, stop - place)
+        place = self._position
         with hdf5_lock(self.file.version.path):  # held by h5py; turns off garbage collection
-            out[:nbytes] = data = self.file.part(place, nbytes)
-            self._position += nbytes
+            nbytes = super().readinto(buffer)
             if nbytes <= _LARGEST:
-                self._follow({place: data})
+                self._follow({place: bytes(memoryview(buffer).cast("B")[:nbytes])})
         return nbytes
 
     def _follow(self, pieces: dict[int, bytes]) -> None:
@@ -181,12 +178,16 @@ class MetadataStream(ObjectStream):
     def _fetched(self, ranges: dict[int, int]) -> dict[int, bytes]:
         """Return bytes by address, fetching those that are not in memory; none if that fails."""
         lengths_at = dict(sorted(ranges.items())[:_MOST_PIECES])
-        absent = {at: n for at, n in lengths_at.items() if not self.file.has_part(at, n)}
+        pieces = {at: self.file.part(at, n, fetch=False) for at, n in lengths_at.items()}
+        absent = {at: n for at, n in lengths_at.items() if not pieces[at]}
         ends = np.cumsum(list(absent.values()))
         for at in list(absent)[int(ends.searchsorted(CACHE_BYTES // 2, side="right")) :]:
-            del absent[at], lengths_at[at]  # too many to stay cached until HDF5 reads them
+            del (
+                absent[at],
+                pieces[at],
+                lengths_at[at],
+            )  # too many to stay cached until HDF5 reads them
         self._followed.update(lengths_at)
-        pieces = {at: self.file.part(at, n) for at, n in lengths_at.items() if at not in absent}
         if absent:
             lengths = np.array(list(absent.values()), np.int64)
             offsets, begins = np.array(list(absent), np.int64), np.cumsum(lengths) - lengths

@@ -224,7 +224,7 @@ class ChunkTable:
 
 def _cache_entry(table: ChunkTable) -> Any:
     """Return the entry of a table in the cache folder; None for a local file or without folder."""
-    file_entry = getattr(file_of(table.version), "entry", None)
+    file_entry = getattr(file_of(table.version), "folder", None)
     if file_entry is None:
         return None
     parts = table.parts

@@ -43,6 +43,8 @@ def _check_ended(data: bytes) -> None:
 
     Source: ITU-T T.81, B.1.1: segments have a length, until the first scan begins.
     """
+    if data.endswith(_END_OF_IMAGE):
+        return
     place = 2
     while place + 4 <= len(data) and data[place] == 0xFF:
         marker = data[place + 1]

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from oocdata.box import Extent
 from oocdata.engines.chunked import Chunked
-from oocdata.engines.files import Descriptor, version_number
+from oocdata.engines.files import read_whole
 from oocdata.engines.source import Storage, WithStorage
 from oocdata.errors import SourceError
 from oocdata.formats.pictures.options import Pictures
@@ -51,31 +51,23 @@ class PictureFiles(WithStorage):
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         rows = (origins + np.arange(extent.lengths[0]) * extent.strides[0]).ravel().tolist()
         found = np.empty(len(rows), object)
-        for place, row in enumerate(rows):
-            try:
-                found[place] = self._bytes(row)
-            except SourceError as error:
-                error.path = self.paths[row]
-                error.set_rows([row])
-                raise
+        found[:] = [self.bytes_of(row) for row in rows]
         out[...] = found.reshape(out.shape)
 
-    def _bytes(self, row: int) -> bytes:
+    def bytes_of(self, row: int) -> bytes:
         """Return the bytes of a file; raise if it is not the version that was read before."""
-        file = Descriptor(self.paths[row])
-        with file as number:
-            status = os.fstat(number)
-            version = version_number(status)
+        path = self.paths[row]
+        try:
+            data, version = read_whole(path)
             if self._versions[row] not in (0, version):
                 raise SourceError(
                     "the file must be as it was when it was first read; it has changed. Open it "
-                    "again."
+                    "again.",
+                    path=path,
                 )
-            try:
-                data = os.pread(number, status.st_size, 0)
-            except OSError as error:
-                raise SourceError(f"the file must be readable; {error}.") from error
-            file.compare()
+        except SourceError as error:
+            error.set_rows([row])
+            raise
         self._versions[row] = version
         return data
 

@@ -22,7 +22,7 @@ class Pictures:
 
     Pillow then decodes and resizes pictures: its filters weigh every source pixel, as
     ``tf.image.resize`` does with ``antialias=True``. By default that function does not, nor does
-    ``keras.utils.image_dataset_from_directory``: for the same pictures use ``antialias=False``.
+    ``keras.utils.image_dataset_from_directory``.
 
     Parameters
     ----------
@@ -41,9 +41,6 @@ class Pictures:
     indices : bool
         Deliver the palette indices of files with a palette, of shape (height, width): class numbers
         in mask pictures. With `size`, `filter` must be "nearest".
-    antialias : bool
-        For the "bilinear" filter: weigh all source pixels. If False, each pixel is interpolated
-        from its four neighbours, as in TensorFlow by default, and rounded.
 
     Raises
     ------
@@ -67,10 +64,9 @@ class Pictures:
     channels: int | None = None
     reduced: bool = False
     indices: bool = False
-    antialias: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("crop", "reduced", "indices", "antialias"):
+        for name in ("crop", "reduced", "indices"):
             as_flag(name, getattr(self, name))
         if self.size is not None:
             object.__setattr__(self, "size", _height_and_width(self.size))
@@ -86,11 +82,6 @@ class Pictures:
         for name in ("crop", "reduced"):
             if getattr(self, name) and self.size is None:
                 raise ArgumentError(f"`{name}` must be given with `size`; got `size` None.")
-        if not self.antialias and (self.size is None or self.filter != "bilinear"):
-            raise ArgumentError(
-                "`antialias` must be left out but for `size` with the filter 'bilinear'; got "
-                f"`size` {self.size} and {self.filter!r}. ('nearest' never has it.)"
-            )
         if self.indices and self.channels is not None:
             raise ArgumentError(
                 f"`channels` must be left out with `indices`, which are no colours; got "

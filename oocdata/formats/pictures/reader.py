@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
@@ -76,7 +76,7 @@ class PictureReader:
         """Shape of the array: axes of pictures, then those of a picture."""
         return (*self.grid, *self.element)
 
-    @property
+    @cached_property
     def chunk_shape(self) -> tuple[int, ...]:
         """Shape of one picture in the array."""
         return (*[1] * self.axes, *self.element)
@@ -109,44 +109,64 @@ class PictureReader:
     @property
     def most_scratch(self) -> int:
         """Largest scratch memory of a picture, in bytes."""
-        return max(scratch_share(), _DECODING * prod(self.chunk_shape) * self.dtype.itemsize)
+        return max(scratch_share(), _DECODING * prod(self.element) * self.dtype.itemsize)
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Decode pictures; see `oocdata.engines.chunked.ChunkReader.read_chunks`."""
-        for place, out in zip(places[:, : self.axes].tolist(), outs, strict=True):
-            with self._naming(place):
-                self._decode(self._bytes_of(place), out[(0,) * self.axes])
+        first, rows = (0,) * self.axes, places[:, : self.axes].tolist()
+        stored = self._read_together(rows)
+        for number, (place, out) in enumerate(zip(rows, outs, strict=True)):
+            try:
+                data = self._bytes_of([place])[0] if stored is None else stored[number]
+                self._decode(data, out[first])
+            except SourceError as error:
+                self._name(error, place)
+                raise
 
     def first(self) -> tuple[NDArray[Any], str]:
         """Decode the first picture, which gives shape and dtype of all; return its format too."""
         place = [0] * self.axes
-        with self._naming(place):
-            data = self._bytes_of(place)
+        try:
+            [data] = self._bytes_of([place])
             kind = format_of_bytes(data)
             if self.options is None:
                 return decode_stored(kind, data), kind
             return decode_converted(data, self.options, partial(_room, self.most_scratch)), kind
-
-    def _bytes_of(self, place: list[int]) -> bytes:
-        """Return the bytes of a picture."""
-        within = self.source.shape[self.axes :]
-        row = np.empty((1, *[1] * self.axes, *within), self.source.dtype)
-        origin = np.array([[*place, *[0] * len(within)]])
-        self.source.read(origin, Extent.of(row.shape[1:]), row)
-        data: bytes = row.item() if row.dtype.hasobject else row.tobytes()
-        return data
-
-    @contextmanager
-    def _naming(self, place: list[int]) -> Iterator[None]:
-        """Add file, dataset and row of a picture to errors."""
-        try:
-            yield
         except SourceError as error:
-            storage = self.source.storage()
-            path = storage.row_files[place[0]] if storage.row_files else storage.path
-            error.path, error.key = error.path or path, error.key or storage.key
-            error.set_rows(place[:1])
+            self._name(error, place)
             raise
+
+    def _read_together(self, places: list[list[int]]) -> list[bytes] | None:
+        """Return the bytes of pictures, read by one call; None to read one after another.
+
+        JPEGs of 96 x 96 in HDF5 and TFRecord take 0.4 of the processor's time so. Pictures to be
+        resized may be far larger than what is decoded of them.
+        """
+        if len(places) > 1 and not (self.options and self.options.size):
+            with suppress(SourceError):  # then it is found whose error it is
+                return self._bytes_of(places)
+        return None
+
+    def _bytes_of(self, places: list[list[int]]) -> list[bytes]:
+        """Return the bytes of pictures."""
+        bytes_of = getattr(self.source, "bytes_of", None)  # of files
+        if bytes_of is not None:
+            return [bytes_of(place[0]) for place in places]
+        within = self.source.shape[self.axes :]
+        rows = np.empty((len(places), *[1] * self.axes, *within), self.source.dtype)
+        origins = np.array([[*place, *[0] * len(within)] for place in places])
+        self.source.read(origins, Extent.of(rows.shape[1:]), rows)
+        if rows.dtype.hasobject:
+            objects: list[bytes] = rows.ravel().tolist()
+            return objects
+        return [row.tobytes() for row in rows]
+
+    def _name(self, error: SourceError, place: list[int]) -> None:
+        """Add file, dataset and row of a picture to an error."""
+        storage = self.source.storage()
+        path = storage.row_files[place[0]] if storage.row_files else storage.path
+        error.path, error.key = error.path or path, error.key or storage.key
+        error.set_rows(place[:1])
 
     def _decode(self, data: bytes, out: NDArray[Any]) -> None:
         """Decode a picture into its place."""

@@ -1,7 +1,8 @@
-"""Interpret the codecs of a Zarr array: which can be decoded here, and by which chunks."""
+"""Interpret the codecs of a Zarr array: which steps decode a chunk, and what the chunks are."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, TypeAlias
@@ -9,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.formats.codecs import decompress
+from oocdata.formats.codecs import decompress, numcodec
 
 __all__ = ["CodecChain", "ShardIndex", "describe_v2", "describe_v3", "named"]
 
@@ -17,8 +18,10 @@ _Steps: TypeAlias = list[tuple[str, dict[str, Any]]]
 
 _CODECS_V2 = {"blosc": "blosc", "bz2": "bz2", "gzip": "gzip", "zlib": "deflate", "zstd": "zstd"}
 _CODECS_V3 = {"blosc": "blosc", "crc32c": "crc32c", "gzip": "gzip", "zstd": "zstd"}
-"""Codecs that can be decoded here: their names in `oocdata.formats.codecs.decompress`."""
+"""Codecs with their names in `oocdata.formats.codecs.decompress`; others are numcodecs'."""
 _BLOSC_CODECS = {"blosclz", "lz4", "lz4hc", "zlib", "zstd"}
+_TEXTS = ("vlen-utf8", "vlen-bytes")
+"""Codecs of version 3 that make bytes of texts, as ``bytes`` does of numbers."""
 _BLOSC_SHUFFLES = {-1: "auto-shuffle", 0: "", 1: "shuffle", 2: "bitshuffle", "noshuffle": ""}
 
 
@@ -73,11 +76,11 @@ class CodecChain:
     text: str
     """Description for people; empty if nothing is encoded."""
     unknown: str
-    """Names what can't be decoded here; empty if all can."""
+    """Names what can't be decoded; empty if all can."""
     extra_bytes: int | None
     """Bytes stored in addition to uncompressed elements; None if they are compressed."""
     compressors: tuple[str, ...] = ()
-    """Codecs of the bytes of elements (in shards, of a chunk), in the order of encoding."""
+    """Steps of `decompress` for a chunk (in shards, an inner one), in the order of encoding."""
     axes: tuple[int, ...] = ()
     """The array's axis of each axis of a stored chunk; empty if the order is the array's."""
     endian: str | None = None
@@ -85,7 +88,7 @@ class CodecChain:
     chunk_shape: tuple[int, ...] | None = None
     """The innermost chunk of a shard, in the array's axes; None without shards."""
     shard_index: ShardIndex | None = None
-    """None without shards, or if the index is encoded."""
+    """None without shards."""
 
 
 def named(value: Any) -> tuple[str, dict[str, Any]]:
@@ -111,14 +114,12 @@ def describe_v2(compressor: Any, filters: Any) -> CodecChain:
 
     Examples
     --------
-    >>> describe_v2({"id": "lzma"}, [{"id": "delta", "dtype": "<i4"}]).unknown
-    'the codec delta'
+    >>> describe_v2({"id": "zstd"}, [{"id": "delta", "dtype": "<i4"}]).compressors
+    ('{"id": "delta", "dtype": "<i4"}', 'zstd')
     """
     codecs = [*(filters or []), *([compressor] if compressor is not None else [])]
     steps = [(str(codec["id"]), {k: v for k, v in codec.items() if k != "id"}) for codec in codecs]
-    known, unknown = _known(steps, _CODECS_V2)
-    if filters:
-        unknown = f"the codec {steps[0][0]}"
+    known, unknown = _decodable(steps, _CODECS_V2)
     return CodecChain(_text(steps), unknown, None if steps else 0, known)
 
 
@@ -145,26 +146,26 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
             axes = tuple(axes[axis] for axis in options["order"])
         elif name == "sharding_indexed":
             chain = _shards(options, tuple(shape[axis] for axis in axes), axes)
-            after = steps[place + 1 :]
-            if after:  # these codecs encode the index too
-                reason = f"the codec {after[0][0]} around shards"
-                chain = replace(chain, unknown=reason, shard_index=None)
-            return replace(
-                chain,
-                unknown=_unknown_filter(steps[:place]) or chain.unknown,
-                text=", ".join(filter(None, [chain.text, _text(steps[:place] + after)])),
-            )
-    names = [name for name, _ in steps]
-    plain = set(names) <= {"bytes", "transpose", "crc32c"}
-    place = names.index("bytes") if "bytes" in names else len(names)
-    known, unknown = _known(steps[place + 1 :], _CODECS_V3)
+            around = [*_filters(steps[:place]), *steps[place + 1 :]]
+            if around:
+                chain = replace(chain, unknown=f"the codec {around[0][0]} around shards")
+            others = steps[:place] + steps[place + 1 :]
+            return replace(chain, text=", ".join(filter(None, [chain.text, _text(others)])))
+    names, is_moved = [name for name, _ in steps], axes != tuple(range(len(shape)))
+    place = next((at for at, name in enumerate(names) if name in ("bytes", *_TEXTS)), len(names))
+    filters = _filters(steps[:place])
+    endian = steps[place][1].get("endian") if "bytes" in names else None
+    texts = [(name, options) for name, options in steps[place : place + 1] if name in _TEXTS]
+    known, unknown = _decodable([*filters, *texts, *steps[place + 1 :]], _CODECS_V3)
+    if filters and (is_moved or endian == "big"):
+        unknown = f"the codec {filters[0][0]} of moved axes or big-endian numbers"
     return CodecChain(
         _text(steps),
-        _unknown_filter(steps[:place]) or unknown or ("" if "bytes" in names else "its codecs"),
-        4 * names.count("crc32c") if plain else None,
+        unknown or ("" if place < len(names) else "its codecs"),
+        4 * names.count("crc32c") if set(names) <= {"bytes", "transpose", "crc32c"} else None,
         known,
-        () if axes == tuple(range(len(shape))) else axes,
-        steps[place][1].get("endian") if "bytes" in names else None,
+        axes if is_moved else (),
+        endian,
     )
 
 
@@ -182,18 +183,15 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
     inner = describe_v3(options["codecs"], chunk)
     innermost = inner.chunk_shape or chunk
     index_steps = [named(codec) for codec in options["index_codecs"]]
-    index_names = [name for name, _ in index_steps]
-    index = None
-    if index_names in (["bytes"], ["bytes", "crc32c"]) and inner.chunk_shape is None:
-        grid = tuple(length // n for length, n in zip(shard, chunk, strict=True))
-        big = index_steps[0][1].get("endian", "little") == "big"
-        kind = ">u8" if big else "<u8"
-        index = ShardIndex(
-            grid, axes, place == "end", kind, 16 * prod(grid) + 4 * (len(index_names) - 1)
-        )
-    unknown = inner.unknown
-    if not unknown and index is None:
+    index_names, unknown = [name for name, _ in index_steps], inner.unknown
+    if inner.chunk_shape or index_names not in (["bytes"], ["bytes", "crc32c"]):
         unknown = "shards in shards" if inner.chunk_shape else "an encoded index of shards"
+    grid = tuple(length // n for length, n in zip(shard, chunk, strict=True))
+    big = index_steps[0][1].get("endian", "little") == "big"
+    index = ShardIndex(
+        grid, axes, place == "end", ">u8" if big else "<u8",
+        16 * prod(grid) + 4 * (len(index_names) - 1),
+    )  # fmt: skip
     inside = tuple(axes[axis] for axis in inner.axes or range(len(axes)))
     return replace(
         inner,
@@ -205,17 +203,30 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
     )
 
 
-def _known(steps: _Steps, known: dict[str, str]) -> tuple[tuple[str, ...], str]:
-    """Return the names of codecs for `decompress`, or none and the first unknown codec."""
+def _decodable(steps: _Steps, known: dict[str, str]) -> tuple[tuple[str, ...], str]:
+    """Return codecs as steps of `decompress`; and the first unknown codec, or an empty text.
+
+    In version 3, the codecs of numcodecs have names that begin so.
+    """
+    found: list[str] = []
     for name, options in steps:
-        if name not in known or (name == "blosc" and options.get("cname") not in _BLOSC_CODECS):
+        if name in known and (name != "blosc" or options.get("cname") in _BLOSC_CODECS):
+            found.append(known[name])
+            continue
+        short = name.removeprefix("numcodecs.")
+        if known is _CODECS_V3 and short == name and name not in _TEXTS:
             return (), f"the codec {name}"
-    return tuple(known[name] for name, _ in steps), ""
+        found.append(json.dumps({"id": short, **options}))
+        try:
+            numcodec(found[-1])
+        except (ValueError, TypeError):
+            return (), f"the codec {name}"
+    return tuple(found), ""
 
 
-def _unknown_filter(steps: _Steps) -> str:
-    """Return the first codec that is no transpose, of those before the bytes codec."""
-    return next((f"the codec {name}" for name, _ in steps if name != "transpose"), "")
+def _filters(steps: _Steps) -> _Steps:
+    """Return the codecs of arrays that change numbers, of those before their bytes are made."""
+    return [(name, options) for name, options in steps if name != "transpose"]
 
 
 def _text(steps: _Steps) -> str:

@@ -8,6 +8,7 @@ zarr-python takes up to a third of a second.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Sequence
 from contextlib import suppress
@@ -56,56 +57,32 @@ class ArrayMetadata:
     fill_value: str
     """As JSON."""
     codecs: CodecChain
-    plain_dtype: np.dtype[Any] | None
-    """dtype of stored elements; None if unknown. For small floats, whose dtype has no byte order,
-    an integer dtype."""
+    stored_dtype: np.dtype[Any]
+    """dtype of stored elements. For small floats, whose dtype has no byte order, an integer
+    dtype."""
     dimensions: tuple[str, ...]
     """Names of the axes, "" for one without a name; empty if no axis has one."""
     annotations: Annotations = field(compare=False, repr=False)
-    node: dict[str, Any] = field(compare=False, repr=False)
-    """The content of the metadata file, without attributes."""
 
     def annotate(self) -> Annotations:
         """Return attributes and fill value."""
         return self.annotations
 
     @property
-    def fill_known(self) -> bool:
-        """Whether the content of absent chunks is known: the fill value, or zeros for null."""
-        number = self.dtype.names is None and self.dtype.kind not in "SU"
-        return self.fill_value == "null" or (number and self.annotations.fill_value is not None)
+    def absent(self) -> Any:
+        """The element of absent chunks: the fill value, or zero for null.
 
-    @property
-    def zarr_only(self) -> str:
-        """Why only zarr-python can decode the chunks; empty if they can be decoded here."""
-        if self.codecs.unknown:
-            return self.codecs.unknown
-        if self.plain_dtype is None:
-            return "a byte order that is not said" if self.dtype != _TEXT else "text"
-        return "" if self.fill_known else f"the fill value {self.fill_value}"
-
-    @property
-    def indexed(self) -> bool:
-        """Whether chunks of shards have addresses in an index, and can be decoded one by one."""
-        if self.codecs.shard_index is None:
-            return False
-        return not self.zarr_only or len(self.node["codecs"]) == 1
-
-    def single_object(self) -> tuple[str, bytes, str]:
-        """Return metadata of an array that consists of one stored object, or one chunk of a shard.
-
-        Returns the name and content of its metadata file, and the name of its object.
+        That of a compound or of bytes is in base64 (Zarr storage specification 2, "Fill value
+        encoding").
         """
-        shape = self.chunk_shape if self.indexed else self.object_shape
-        node, place = {**self.node, "shape": shape}, ["0"] * len(shape)
-        if self.version == 2:
-            node |= {"chunks": shape, "dimension_separator": "."}
-            return ".zarray", json.dumps(node).encode(), ".".join(place) or "0"
-        node["chunk_grid"] = {"name": "regular", "configuration": {"chunk_shape": shape}}
-        node["chunk_key_encoding"] = {"name": "default"}
-        if self.indexed:
-            node["codecs"] = node["codecs"][0]["configuration"]["codecs"]
-        return "zarr.json", json.dumps(node).encode(), "/".join(("c", *place))
+        fill = json.loads(self.fill_value)
+        if self.dtype.kind in "SV" and isinstance(fill, str):
+            stored = base64.b64decode(fill).ljust(self.dtype.itemsize, b"\0")
+            return np.frombuffer(stored, self.stored_dtype, 1)[0]
+        if self.dtype.kind in "OU":
+            return fill if isinstance(fill, str) else ""
+        fill = self.annotations.fill_value
+        return np.zeros((), self.dtype)[()] if fill is None else fill
 
     @property
     def sharded(self) -> bool:
@@ -201,13 +178,17 @@ def parse_array(
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         reason = f"lacks {error}" if isinstance(error, KeyError) else f"is wrong: {error}"
         raise unreadable(reason) from error
+    if fields["codecs"].unknown:
+        raise UnknownFormatError(
+            "the chunks must be encoded by codecs of Zarr or numcodecs that can be undone one "
+            f"chunk at a time; got {fields['codecs'].unknown}. Write the array again with others."
+        )
     return ArrayMetadata(
         version=version,
         shape=shape,
         fill_value=json.dumps(node["fill_value"]),
         dimensions=names,
         annotations=Annotations(others, fill_value),
-        node={name: one for name, one in node.items() if name != "attributes"},
         **fields,
     )
 
@@ -233,7 +214,7 @@ def _version_2(node: dict[str, Any], ndim: int) -> dict[str, Any]:
         "prefix": "",
         "separator": separator,
         "codecs": chain,
-        "plain_dtype": None if text else dtype,
+        "stored_dtype": dtype,
     }
 
 
@@ -276,17 +257,15 @@ def _version_3(node: dict[str, Any], ndim: int) -> dict[str, Any]:
         "prefix": "c" if encoding == "default" else "",
         "separator": separator,
         "codecs": chain,
-        "plain_dtype": _plain_v3(chain.endian, dtype),
+        "stored_dtype": _stored_v3(chain.endian, dtype),
     }
 
 
-def _plain_v3(endian: str | None, dtype: np.dtype[Any]) -> np.dtype[Any] | None:
-    if dtype == _TEXT:
-        return None
-    if dtype.itemsize == 1:
+def _stored_v3(endian: str | None, dtype: np.dtype[Any]) -> np.dtype[Any]:
+    if dtype == _TEXT or dtype.itemsize == 1:
         return dtype
-    if endian not in ("little", "big"):
-        return None  # a default would be a guess
+    if endian not in ("little", "big"):  # a default would be a guess
+        raise ValueError(f"endian must be 'little' or 'big'; got {endian!r}")
     if is_small_float(dtype) and endian == "big":  # its dtype has no byte order
         return np.dtype(f">u{dtype.itemsize}")
     return dtype.newbyteorder("<" if endian == "little" else ">")

@@ -153,35 +153,22 @@ class Objects:
         found = np.argwhere(np.ones(per, np.bool_)) + np.multiply(place, per)
         return found[(found * metadata.chunk_shape < metadata.shape).all(axis=1)]
 
-    def absent(self, places: NDArray[np.int64], *, refuse: bool = True) -> NDArray[np.bool_]:
-        """Return a mask of the chunks that are not stored.
-
-        Where that can't be known, raise `SourceError` with `refuse`; else the chunks count as
-        absent.
-        """
+    def absent(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return a mask of the chunks that are not stored."""
         per = self.metadata.chunks_per_object
         found = np.zeros(len(places), bool)
         objects, which = np.unique(places // per, axis=0, return_inverse=True)
         for number, place in enumerate(objects.tolist()):
             here = np.flatnonzero(which.reshape(-1) == number)
-            found[here] = self._absent_in(place, refuse)[*(places[here] % per).T]
+            found[here] = self._absent_in(place)[*(places[here] % per).T]
         return found
 
-    def _absent_in(self, place: Sequence[int], refuse: bool) -> NDArray[np.bool_]:
+    def _absent_in(self, place: Sequence[int]) -> NDArray[np.bool_]:
         """Return a mask of the chunks of an object that are not stored."""
         metadata, name = self.metadata, self.name(place)
         per, index = metadata.chunks_per_object, metadata.codecs.shard_index
-        if not metadata.sharded:
-            return np.full(per, self.store.status(name) is None)
         if index is None:
-            if not refuse or self.store.status(name) is None:
-                return np.ones(per, np.bool_)
-            raise SourceError(
-                "a missing chunk can't be told from a stored one in these shards, whose index is "
-                'encoded. Give missing="fill" if every absent chunk holds the fill value.',
-                **self.where,
-                **self.rows_of(place),
-            )
+            return np.full(per, self.store.status(name) is None)
         stored = self.store.read(name, *index.part)
         try:
             offsets = index.addresses(stored or b"", sys.maxsize)[..., 0]

@@ -2,18 +2,15 @@
 
 No array library is used: it would decode into memory of its own, which no limit counts, and copy
 from there. TensorStore takes 1.03 to 1.22 times as long for epochs of zstd chunks of 4 and 16 KiB,
-and 1.0 to 1.3 times for larger ones and for shards that exceed the cache. Other codecs are decoded
-by zarr-python, from memory: a fraction of a millisecond a chunk, for its event loop.
+and 1.0 to 1.3 times for larger ones and for shards that exceed the cache.
 """
 
 from __future__ import annotations
 
 import os
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import prod
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
@@ -27,21 +24,19 @@ from oocdata.errors import (
     MissingChunkWarning,
     MissingFileError,
     SourceError,
-    UnknownFormatError,
 )
 from oocdata.formats.anndata import column_names
-from oocdata.formats.codecs import decompress, write_chunk
+from oocdata.formats.codecs import decompress, numbers_of, write_chunk
 from oocdata.formats.dimensions import decoding_hint, packing
 from oocdata.formats.patterns import Missing
 from oocdata.formats.zarr.objects import Objects
-from oocdata.formats.zarr.store import join, no_writer_warnings
-from oocdata.threads import cached_property
+from oocdata.formats.zarr.store import join
 
 __all__ = ["FAILURES", "ZarrReader"]
 
 _Outs: TypeAlias = Sequence[NDArray[Any]]
-_Decode: TypeAlias = Callable[[Any, NDArray[np.int64], NDArray[Any]], None]
-"""Decode a chunk, given its bytes and its place in the grid, into an array."""
+_Decode: TypeAlias = Callable[[Any, NDArray[Any]], None]
+"""Decode the bytes of a chunk into an array."""
 FAILURES = (SourceError, UnfinishedError, OSError, ValueError, RuntimeError)
 
 
@@ -92,22 +87,14 @@ class ZarrReader(Keyed, WithStorage):
             table_bytes=0 if objects.versions is None else objects.versions.nbytes,
             columns=None if opened is None else column_names(objects.store.path, objects.key),
             opened=opened,
-            # Shards without an index are read and decoded whole.
-            chunk_scratch=0
-            if metadata.indexed or not metadata.sharded
-            else 2 * prod(metadata.object_shape) * metadata.dtype.itemsize,
             annotations=metadata.annotate,
         )
 
     def how(self) -> str:
         """Describe how chunks are read."""
-        reason = self.objects.metadata.zarr_only
-        if reason:
-            return f"whole chunks, by zarr-python because of {reason}"
+        if any(step.startswith("{") for step in self.objects.metadata.codecs.compressors):
+            return "whole chunks, decoded by numcodecs"
         return "whole chunks, each decoded into its place, outside Python's lock"
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_local"}
 
     def check(self) -> None:
         """Raise if the array was rewritten or deleted: an epoch would mix old and new chunks."""
@@ -125,125 +112,53 @@ class ZarrReader(Keyed, WithStorage):
     def read_chunks(self, places: NDArray[np.int64], outs: _Outs) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         objects, numbers = self.objects, self.objects.object_numbers(places)
-        each = (places // objects.metadata.chunks_per_object).tolist()
-        is_sharded, last = objects.metadata.sharded, (-1, None)
+        each = places.tolist()
 
         def stored(at: int) -> Any:
-            nonlocal last
-            number = numbers[at]
-            if number == last[0]:
-                return last[1]
             found = objects.store.fetch(objects.name(each[at]))
             if found is not None:
-                objects.expect(number, found[1].version)
-            data = found and found[0]
-            if is_sharded:  # the next chunk may be in the same object
-                last = number, data
-            return data
+                objects.expect(numbers[at], found[1].version)
+            return found and found[0]
 
         self._write(places, outs, stored)
 
     def _write(self, places: NDArray[np.int64], outs: _Outs, stored: Callable[[int], Any]) -> None:
         """Decode chunks; `stored` returns the bytes of one, or None for an absent one."""
-        metadata, absent = self.objects.metadata, []
-        decode = self._by_zarr() if metadata.zarr_only else self._decoder()
+        absent, decode = [], self._decoder()
         for number, out in enumerate(outs):
             try:
                 data = stored(number)
                 if data is None:
                     absent.append(number)
                 else:
-                    decode(data, places[number], out)
+                    decode(data, out)
             except FAILURES as error:
                 self._failed(places, number, error)
         if absent:
             self.check_absent(places[absent], "some are not there")
-            fill = metadata.annotations.fill_value
+            fill = self.objects.metadata.absent
             for number in absent:
-                if metadata.zarr_only:
-                    decode(None, places[number], outs[number])
-                else:  # the fill value may be -0.0
-                    outs[number][...] = np.zeros((), self.dtype) if fill is None else fill
-        if (
-            metadata.sharded
-            and not metadata.indexed
-            and not (self.is_warned and self.missing != "error")
-        ):
-            # In such shards zarr-python before 3.2 does not tell absent chunks from fill values.
-            fill = metadata.annotations.fill_value if self.dtype.kind in "biufc" else None
-            is_fill = [number for number, out in enumerate(outs) if _holds_only(fill, out)]
-            candidates = places[is_fill]
-            missing = candidates[self.objects.absent(candidates, refuse=self.missing == "error")]
-            if len(missing):
-                self.check_absent(missing, "some are not there")
+                outs[number][...] = fill
 
     def _decoder(self) -> _Decode:
-        """Return a function that decodes a chunk without zarr-python."""
+        """Return a function that decodes a chunk."""
         metadata = self.objects.metadata
-        dtype, codecs = metadata.plain_dtype, metadata.codecs
-        assert dtype is not None
+        dtype, codecs = metadata.stored_dtype, metadata.codecs
         native, axes = dtype.newbyteorder("="), codecs.axes or range(len(metadata.shape))
         shape = tuple(metadata.chunk_shape[axis] for axis in axes)
         first, others = next(iter(codecs.compressors), ""), codecs.compressors[:0:-1]
 
-        def decode(data: Any, place: NDArray[np.int64], out: NDArray[Any]) -> None:
+        def decode(data: Any, out: NDArray[Any]) -> None:
             for codec in others:  # before the last step takes memory: two forms at a time
                 data = decompress(codec, data, None)
-            write_chunk(
-                out.view(native).transpose(axes), dtype, shape, partial(decompress, first, data)
-            )
+            target = out.view(native).transpose(axes)
+            if dtype.hasobject:
+                texts = numbers_of(first, data).reshape(shape)
+                target[...] = texts[tuple(map(slice, target.shape))]
+                return
+            write_chunk(target, dtype, shape, partial(decompress, first, data))
 
         return decode
-
-    def _by_zarr(self) -> _Decode:
-        """Return a function that decodes a chunk by zarr-python; None gives the fill value."""
-        metadata, (memory, name, array) = self.objects.metadata, self._single_object_array()
-
-        def decode(data: Any, place: NDArray[np.int64], out: NDArray[Any]) -> None:
-            within = np.zeros_like(place)
-            if not metadata.indexed:
-                within = place % metadata.chunks_per_object * metadata.chunk_shape
-            box = tuple(slice(at, at + n) for at, n in zip(within.tolist(), out.shape, strict=True))
-            if data is not None:
-                memory[name] = _buffer(data)
-            try:
-                out[...] = array[box]
-            except MemoryError:
-                raise
-            except Exception as error:  # each codec has its own: zlib.error, LZMAError, …
-                raise ValueError(f"{type(error).__name__}: {first_line(error)}") from error
-            finally:
-                memory.pop(name, None)
-
-        return decode
-
-    def _single_object_array(self) -> tuple[dict[str, Any], str, Any]:
-        """Return this thread's in-memory store, its one object's name, and an array in it."""
-        found: tuple[dict[str, Any], str, Any] | None = getattr(self._local, "found", None)
-        if found is None:
-            import zarr
-            from zarr.storage import MemoryStore
-
-            metadata = self.objects.metadata
-            name, text, stored = metadata.single_object()
-            memory = {name: _buffer(text)}
-            try:
-                with no_writer_warnings():
-                    array = zarr.open_array(
-                        MemoryStore(memory), mode="r", zarr_format=3 if metadata.version == 3 else 2
-                    )
-            except Exception as error:
-                raise UnknownFormatError(
-                    f"zarr-python must be able to open the array; {type(error).__name__}: "
-                    f"{first_line(error)}.",
-                    **self.objects.where,
-                ) from error
-            found = self._local.found = memory, stored, array
-        return found
-
-    @cached_property
-    def _local(self) -> threading.local:
-        return threading.local()
 
     def _warn(self, absent: str) -> None:
         if self.is_warned:
@@ -287,21 +202,3 @@ class ZarrReader(Keyed, WithStorage):
             message = f"every chunk must decode; {text}. Restore the file from a copy."
         rows = self.objects.rows(places[[number]])
         raise kind(message, **self.objects.where, **rows) from error
-
-
-def _buffer(data: Any) -> Any:
-    from zarr.core.buffer import default_buffer_prototype
-
-    return default_buffer_prototype().buffer.from_bytes(bytes(data))
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's message."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0].rstrip(".")
-
-
-def _holds_only(fill: Any, chunk: NDArray[Any]) -> bool:
-    """Return whether all elements are `fill`, or NaN, or equal if `fill` is None."""
-    first = chunk[(slice(0, 1),) * chunk.ndim] if fill is None else fill
-    return bool((chunk == first).all() or (chunk != chunk).all())

@@ -31,7 +31,7 @@ from oocdata.memory import scratch_share
 from oocdata.stores.address import Address, list_names
 from oocdata.stores.answers import Answer, ForbiddenError
 from oocdata.stores.files import StoredFile, file_of_version
-from oocdata.stores.link import ANSWERED, link
+from oocdata.stores.link import link
 from oocdata.stores.objects import StoredObjects
 from oocdata.stores.user_stores import check_sendable, is_user_store
 from oocdata.stores.versions import ObjectVersion, VersionTable, cache_folder, fetch_small
@@ -110,7 +110,7 @@ class RemoteReader(ZarrReader):
         self, objects: Objects, missing: Missing | None, opened: dict[str, Any] | None = None
     ) -> None:
         super().__init__(objects, missing, opened)
-        self._index = objects.metadata.codecs.shard_index if objects.metadata.indexed else None
+        self._index = objects.metadata.codecs.shard_index
         self._begin()
         tables = self._versions.nbytes + self._whole.nbytes
         if self._index is not None:
@@ -123,7 +123,6 @@ class RemoteReader(ZarrReader):
         assert isinstance(store, Remote)
         address = Address.of(store.path) / objects.key
         self._array = store.path, store.cache, objects.key, objects.axis, self.missing, self.file
-        ANSWERED.add(address.root)
 
         def address_of(number: int) -> Address:  # without `self`: no reference cycle
             return address / metadata.name(objects.place(number))
@@ -143,7 +142,7 @@ class RemoteReader(ZarrReader):
 
     def __getstate__(self) -> dict[str, Any]:
         own = ("_address", "_lock", "_indices", "_versions", "_whole")
-        return {name: value for name, value in super().__getstate__().items() if name not in own}
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -162,7 +161,7 @@ class RemoteReader(ZarrReader):
         """Describe the objects or ranges that decoding chunks will read."""
         self._end_sharing()
         if self._index is None:
-            return [Fetch(self._whole, self.objects.object_numbers(places))]
+            return self._whole.fetches(self.objects.object_numbers(places))
         return [
             one
             for file, _, offsets, sizes in self._locate(places)

@@ -41,7 +41,7 @@ class ShardReader(ZarrReader):
         self._shards: dict[int, _Shard | None] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_shards": {}}
+        return {**self.__dict__, "_shards": {}}
 
     def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
@@ -132,4 +132,4 @@ def reader_of(
         from oocdata.formats.zarr.remote import remote_reader  # not for `import oocdata`
 
         return remote_reader(objects, missing, opened)
-    return (ShardReader if objects.metadata.indexed else ZarrReader)(objects, missing, opened)
+    return (ShardReader if objects.metadata.sharded else ZarrReader)(objects, missing, opened)

@@ -20,15 +20,7 @@ from oocdata.engines.cache import cache as decoded_chunks
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.loader import Loader
-from oocdata.tools.bench.limits import (
-    MEMORY,
-    Files,
-    copying,
-    decoding,
-    disk_reading,
-    files_of,
-    link_reading,
-)
+from oocdata.tools.bench.limits import MEMORY, Files, decoding, disk_reading, files_of
 from oocdata.tools.bench.result import Bench, Limit, Way
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.profile.pacing import (
@@ -70,7 +62,7 @@ def bench(
     progress: bool = False,
     **arguments: Unpack[OpenArguments],
 ) -> Bench:
-    """Measure how fast elements can be read, compared with disk, decoder and memory.
+    """Measure how fast elements can be read, compared with the decoder and the disk.
 
     Nothing is written. The cache of decoded chunks is emptied before each epoch.
 
@@ -123,19 +115,16 @@ def bench(
     sizes = _batch_sizes(epoch_length, nbytes, batch_sizes)
     loaders, resident, notes = _loaders(dataset, sizes, to_tf, seconds)
     files = files_of(dataset)
-    state = "warm" if files else "memory"
+    state = "warm" if files else "store" if dataset.is_remote else "memory"
     if cold and files:
         files.drop()
         state = "cold" if files.are_gone() else "warm"
         if state == "warm":
             why = "another process has mapped them, or they are stored in memory"
             notes.append(f"The files could not be dropped from the page cache: {why}.")
-    link = link_reading(dataset)
-    state = "store" if link is not None and state == "memory" else state
     allowed = {
-        "memory": copying(dataset, max(sizes)),
-        "link": link,
-        "decoder": decoding(dataset) if link is None else None,  # reading chunks also fetches them
+        # Reading chunks from a store also fetches them.
+        "decoder": None if dataset.is_remote else decoding(dataset),
         "disk": disk_reading(files, dataset) if state == "cold" else None,
     }
     limits = {name: limit for name, limit in allowed.items() if limit is not None}

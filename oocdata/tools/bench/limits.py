@@ -1,4 +1,4 @@
-"""Measure the limits of the machine: memory, decoder, link and disk, each alone.
+"""Measure the limits of the machine: the decoder and the disk, each alone.
 
 The files are dropped from the page cache before the disk is measured. A virtual machine or a file
 server may have other caches, which can't be emptied from here.
@@ -21,17 +21,11 @@ from typing import TypeAlias
 import numpy as np
 
 from oocdata.box import Extent
-from oocdata.datasets.dataset import Dataset, Draw
-from oocdata.datasets.request import of_sources
-from oocdata.datasets.spec import leaves
+from oocdata.datasets.dataset import Dataset
 from oocdata.engines.cache import cache
-from oocdata.engines.prefetch import by_file, fetches
-from oocdata.threads import cores
 from oocdata.tools.profile.pacing import Measure
 
-__all__ = [
-    "MEMORY", "THREADS", "Files", "copying", "decoding", "disk_reading", "files_of", "link_reading",
-]  # fmt: skip
+__all__ = ["MEMORY", "Files", "decoding", "disk_reading", "files_of"]
 
 _MOST_FILES = 20_000
 _MOST_PROBED = 8
@@ -87,20 +81,10 @@ def files_of(dataset: Dataset) -> Files:
     return files
 
 
-THREADS = max(2, cores())
-
-MEMORY = 256 << 20
+MEMORY = 128 << 20
 """The most bytes that measuring a limit takes, unless a single chunk is larger."""
 
 _DECODED_BYTES = 32 << 20
-_RUNS = 16
-_MOST_ROWS = 4096
-_COPIED_BYTES = 128 << 20
-"""Memory that rows are copied from: larger than the processor's cache, for any size of file."""
-
-_FETCHED_BYTES, _FETCHES = 8 << 20, 4
-"""Bytes of elements that a thread requests from stores at a time, and the number of threads."""
-
 _IN_FLIGHT = 8
 _BLOCK = 512 << 10
 """Bytes of a read. Larger reads are slower: the system reads ahead more for several reads."""
@@ -108,25 +92,6 @@ _BLOCK = 512 << 10
 
 Limited: TypeAlias = tuple[Measure, float]
 """A measure in bytes a second, and the bytes that an epoch reads once, divided by its elements."""
-
-
-def copying(dataset: Dataset, batch_size: int) -> Limited:
-    """Return a measure that copies random rows from memory into reused buffers."""
-    sources = dataset.sources()
-    row = max(prod(source.shape[1:]) * source.dtype.itemsize for source in sources)
-    row = min(max(1, row), _COPIED_BYTES // 8)
-    rows = max(1, min(batch_size, _MOST_ROWS, _DECODED_BYTES // row))
-    items = np.ones(_COPIED_BYTES // row * row, np.uint8).view(f"V{row}")
-    buffers = np.empty((THREADS, rows), items.dtype)
-    generators = np.random.default_rng(3).spawn(THREADS)
-
-    def work(thread: int) -> int:
-        for positions in generators[thread].integers(len(items), size=(64, rows)):
-            np.take(items, positions, out=buffers[thread], mode="clip")
-        return 64 * rows * row
-
-    nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
-    return (lambda seconds, _: _together(work, THREADS, seconds)), nbytes
 
 
 def decoding(dataset: Dataset) -> Limited | None:
@@ -153,35 +118,6 @@ def decoding(dataset: Dataset) -> Limited | None:
 
     nbytes = sum(prod(source.shape) * source.dtype.itemsize for source in dataset.sources())
     return (lambda seconds, _: _together(work, 1, seconds)), nbytes / len(dataset)
-
-
-def link_reading(dataset: Dataset) -> Limited | None:
-    """Return a measure that fetches elements from stores; None without remote data.
-
-    The elements of a few random runs are requested together. Whole chunks are fetched, and none is
-    decoded.
-    """
-    if not dataset.is_remote or not len(dataset):
-        return None
-    nbytes = sum(leaf.nbytes for leaf in leaves(dataset.spec))
-    count = max(1, min(len(dataset), _FETCHED_BYTES // max(1, nbytes)))
-    run = max(1, count // _RUNS)
-    generators = np.random.default_rng(4).spawn(_FETCHES)
-
-    def fetch(thread: int) -> int:
-        starts = generators[thread].integers(0, len(dataset) - run + 1, max(1, count // run))
-        positions = (starts[:, None] + np.arange(run)).ravel()
-        requests = of_sources(dataset.requests(positions, Draw(positions=positions)))
-        cache.forget()
-        ranges = (
-            item
-            for request in requests
-            for item in fetches(request.source, request.origins, request.extent)
-        )
-        return sum(file.fetch_all(items) for file, items in by_file(ranges).items())
-
-    element_bytes = fetch(0) / (count // run * run)
-    return (lambda seconds, _: _together(fetch, _FETCHES, seconds)), element_bytes
 
 
 def disk_reading(files: Files, dataset: Dataset) -> Limited:

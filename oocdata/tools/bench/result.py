@@ -18,12 +18,7 @@ _STATES = {
     "store": "The data are in a store: each epoch fetches them again.",
 }
 
-LIMITS = {
-    "memory": "copying in memory",
-    "decoder": "decoding",
-    "link": "link to the store",
-    "disk": "disk",
-}
+LIMITS = {"decoder": "decoding", "disk": "disk"}
 """Titles of the limits, by name."""
 
 
@@ -31,8 +26,8 @@ LIMITS = {
 class Limit:
     """The limit that one part of the machine sets."""
 
-    name: str  # "memory", "decoder", "link" or "disk"
-    rounds: tuple[float, ...]  # bytes a second, as stored, decoded or delivered
+    name: str  # "decoder" or "disk"
+    rounds: tuple[float, ...]  # bytes a second, as decoded or stored
     element_bytes: float  # bytes of an epoch that reads each once, divided by its elements
 
     @property
@@ -83,9 +78,13 @@ class Bench(Report):
     seconds: float  # how long measuring took
 
     @property
-    def bound(self) -> Limit:
-        """The lowest limit."""
-        return min(self.limits, key=lambda limit: limit.elements)
+    def bound(self) -> Limit | None:
+        """The lowest limit; None if nothing is decoded and the page cache is used."""
+        return min(self.limits, key=lambda limit: limit.elements, default=None)
+
+    def share(self, way: Way) -> float | None:
+        """Return the share of the lowest limit that a way reaches."""
+        return None if self.bound is None else way.rate / self.bound.elements
 
     def __str__(self) -> str:
         stored = "" if self.stored_bytes is None else f", {size(self.stored_bytes)} stored"
@@ -104,26 +103,25 @@ class Bench(Report):
                 for one in self.limits
             ],
         )
-        bound = self.bound
-        ways = table(
-            ["order", "batch", "reader", "elements/s", "spread", "decoded", "of the limit"],
+        bound, header = self.bound, ["order", "batch", "reader", "elements/s", "spread", "decoded"]
+        rows = [
             [
-                (
-                    *(way.order, f"{way.batch_size:,}", way.reader, f"{way.rate:,.0f}"),
-                    *(_spread(way), f"{way.amplification:,.1f}×"),
-                    f"{way.rate / bound.elements:.0%} {bound.name}",
-                )
-                for way in self.ways
-            ],
-            left=(0, 2, 6),
-        )
+                *(way.order, f"{way.batch_size:,}", way.reader, f"{way.rate:,.0f}"),
+                *(_spread(way), f"{way.amplification:,.1f}×"),
+                *([f"{self.share(way):.0%} {bound.name}"] if bound else []),
+            ]
+            for way in self.ways
+        ]
+        ways = table([*header, "of the limit"] if bound else header, rows, left=(0, 2, 6))
         best = max(self.ways, key=lambda way: way.rate)
-        share = min(1.0, best.rate / bound.elements)
-        reached = f"{best.order} reaches {share:.0%} of its limit ({LIMITS[bound.name]})"
+        reached = f"{best.order} is the fastest"
+        if bound:
+            share = min(1.0, best.rate / bound.elements)
+            reached = f"{best.order} reaches {share:.0%} of its limit ({LIMITS[bound.name]})"
         advice = [str(advice) for advice in self.advice]
         advice = advice or [wrapped(f"Nothing stands out: {reached}.", "- ", "  ")]
-        blocks = map(wrapped, head), [limits], [ways], ["what to change", *advice]
-        return "\n\n".join(map("\n".join, blocks))
+        blocks = map(wrapped, head), [limits] if bound else [], [ways], ["what to change", *advice]
+        return "\n\n".join("\n".join(lines) for block in blocks if (lines := list(block)))
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict for ``json.dumps``, with rates in addition to the rounds."""
@@ -131,9 +129,8 @@ class Bench(Report):
         for limit, entry in zip(self.limits, found["limits"], strict=True):
             entry |= {"bytes_per_second": limit.rate, "elements_per_second": limit.elements}
         for way, entry in zip(self.ways, found["ways"], strict=True):
-            share = way.rate / bound.elements
-            entry |= {"elements_per_second": way.rate, "share_of_limit": share}
-            entry["limit"] = bound.name
+            entry |= {"elements_per_second": way.rate, "share_of_limit": self.share(way)}
+            entry["limit"] = bound and bound.name
         return found
 
 

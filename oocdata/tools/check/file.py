@@ -12,7 +12,6 @@ import numpy as np
 from oocdata.datasets.view import View
 from oocdata.errors import (
     ArgumentError,
-    CompressedMemberError,
     ExternalDataError,
     ManifestError,
     MissingDependencyError,
@@ -39,7 +38,6 @@ _NO_FAULT = (
     UnsupportedDtypeError,
     ArgumentError,
     ExternalDataError,
-    CompressedMemberError,
     MissingDependencyError,
     MissingKeyError,
 )

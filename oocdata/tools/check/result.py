@@ -29,6 +29,10 @@ NOTES = ("unchecked",)
 """Kinds of findings that are reported but are no fault."""
 
 
+_MOST_LISTED = 10
+"""Findings of a dataset, and runs of rows of a finding, in the text; more healthy datasets are only
+counted."""
+
 _MOST_RANGES = 10_000
 """Runs of rows kept in a finding; rows of further runs are only counted."""
 
@@ -83,7 +87,19 @@ class CheckedDataset:
 
 @dataclass(frozen=True, slots=True)
 class Health(Report):
-    """The result of a check; ``print`` it."""
+    """The result of a check; ``print`` it.
+
+    Examples
+    --------
+    >>> finding = Finding("nan", "9 numbers are NaN.", path="a.npy")
+    >>> finding.add([range(3, 5), range(7, 8)])
+    >>> checked = CheckedDataset("a.npy", None, (10, 3), "float32", 120)
+    >>> print(Health("a.npy", (checked,), findings=(finding,)))
+    a.npy: 10 rows of (3,) float32, 120 bytes
+      nan         3 rows: 3-4, 7
+                  9 numbers are NaN.
+    1 finding: nan.
+    """
 
     name: str  #: the target
     #: Path, key, shape, dtype and nbytes of each dataset.
@@ -102,43 +118,20 @@ class Health(Report):
         return {**Report.to_json(self), "healthy": self.healthy()}
 
     def __str__(self) -> str:
-        return self.text()
-
-    def text(self, show: int = 10, every: bool = False) -> str:
-        """Return lines for a terminal.
-
-        Parameters
-        ----------
-        show : int
-            Most runs of rows to name of a finding, and most findings to list of a dataset.
-        every : bool
-            Name every healthy dataset; otherwise more than `show` are only counted.
-
-        Examples
-        --------
-        >>> finding = Finding("nan", "9 numbers are NaN.", path="a.npy")
-        >>> finding.add([range(3, 5), range(7, 8)])
-        >>> checked = CheckedDataset("a.npy", None, (10, 3), "float32", 120)
-        >>> print(Health("a.npy", (checked,), findings=(finding,)))
-        a.npy: 10 rows of (3,) float32, 120 bytes
-          nan         3 rows: 3-4, 7
-                      9 numbers are NaN.
-        1 finding: nan.
-        """
         by_title: dict[str, list[Finding]] = {_title(dataset): [] for dataset in self.datasets}
         others = [finding for finding in self.findings if _title(finding) not in by_title]
         for finding in self.findings:
             by_title.setdefault(_title(finding), []).append(finding)
         healthy = {title for title in map(_title, self.datasets) if not _faults(by_title[title])}
-        listed = every or len(healthy) <= show
-        lines = list(_lines(_faults(others), show, with_title=True))
+        listed = len(healthy) <= _MOST_LISTED
+        lines = list(_lines(_faults(others), with_title=True))
         for dataset in self.datasets:
             title = _title(dataset)
             if listed or title not in healthy:
                 lines.append(wrapped(f"{dataset}{', healthy' * (title in healthy)}", rest="  "))
-                lines += _lines(by_title[title], show)
+                lines += _lines(by_title[title])
         notes = [finding for finding in others if finding.kind in NOTES]
-        lines += _lines(notes, show, with_title=True)
+        lines += _lines(notes, with_title=True)
         lines += [f"compared with {manifest}" for manifest in self.compared]
         lines += [f"wrote {manifest}" for manifest in self.written]
         faults = _faults(self.findings)
@@ -147,7 +140,7 @@ class Health(Report):
             lines.append(f"{len(faults):,} finding{'s' * (len(faults) > 1)}: {kinds}.")
         if healthy or not faults:
             count = f"{len(healthy):,} dataset{'s' * (len(healthy) != 1)}"
-            lines.append(f"Nothing wrong with {count}{'' if listed else '; -v names them'}.")
+            lines.append(f"Nothing wrong with {count}.")
         return "\n".join(lines)
 
 
@@ -160,24 +153,24 @@ def _title(entry: Finding | CheckedDataset) -> str:
     return entry.path + (f" {entry.key}" if entry.key else "")
 
 
-def _lines(findings: Sequence[Finding], show: int, with_title: bool = False) -> Iterator[str]:
-    for finding in findings[:show]:
+def _lines(findings: Sequence[Finding], with_title: bool = False) -> Iterator[str]:
+    for finding in findings[:_MOST_LISTED]:
         count = finding.row_count
         reason = f"{_title(finding)}: {finding.reason}" if with_title else finding.reason
-        rows = f"{count:,} row{'s' * (count != 1)}: {_ranges_text(finding.rows, show)}"
+        rows = f"{count:,} row{'s' * (count != 1)}: {_ranges_text(finding.rows)}"
         for number, text in enumerate((rows, reason) if count else (reason,)):
             yield labelled("" if number else f"  {finding.kind}", text, indent=14)
-    if len(findings) > show:
-        yield f"  … and {len(findings) - show:,} more."
+    if len(findings) > _MOST_LISTED:
+        yield f"  … and {len(findings) - _MOST_LISTED:,} more."
 
 
-def _ranges_text(ranges: Sequence[range], most: int) -> str:
+def _ranges_text(ranges: Sequence[range]) -> str:
     """Return ranges as text, with the first and last row of each.
 
     Examples
     --------
-    >>> _ranges_text([range(3, 4), range(17, 21), range(40, 50)], most=2)
-    '3, 17-20, …'
+    >>> _ranges_text([range(3, 4), range(17, 21)])
+    '3, 17-20'
     """
     words = [f"{run.start}-{run.stop - 1}" if len(run) > 1 else f"{run.start}" for run in ranges]
-    return ", ".join([*words[:most], *["…"] * (len(words) > most)])
+    return ", ".join([*words[:_MOST_LISTED], *["…"] * (len(words) > _MOST_LISTED)])

@@ -8,12 +8,11 @@ from typing import Any
 
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
-from oocdata.errors import ArgumentError, DamagedChunkError
+from oocdata.errors import ArgumentError
 from oocdata.index import as_flag, as_path
 from oocdata.tools.convert.execution import Conversion, carry_out
 from oocdata.tools.convert.planning import MEMORY, plan_of
 from oocdata.tools.opening import Opening
-from oocdata.writers.codec import Shuffled
 
 __all__ = ["MEMORY", "Conversion", "convert"]
 
@@ -27,7 +26,6 @@ def convert(
     chunks: int | Sequence[int] | None = None,
     shards: int | Sequence[int] | None = None,
     codec: str | None = None,
-    shuffle: Shuffled | None = None,
     memory: int = MEMORY,
     verify: bool = False,
     overwrite: bool = False,
@@ -54,12 +52,13 @@ def convert(
         The dataset in the source.
     to_key : str, optional
         The array's name in an HDF5 file or Zarr group. By default, in HDF5 the name in the source
-        or ``"/data"``; in Zarr, an array without a group. Other contents of the file stay. Space
-        of a replaced array in an HDF5 file is freed by ``h5repack``.
-    chunks, shards, codec, shuffle
+        or ``"/data"``; in Zarr, an array without a group. Other arrays of a Zarr group stay; an
+        HDF5 file holds one array, and one that holds more is never replaced.
+    chunks, shards, codec
         As for `oocdata.create`.
     memory : int
-        Bytes for data in flight; a single larger chunk takes more. The plan says the maximum.
+        Bytes for reading and for rows in flight: at least two runs of rows of a chunk or shard of
+        the result. The plan says the maximum that the conversion takes.
     verify : bool
         Read the result and the source again, and compare every bit.
     overwrite : bool
@@ -104,19 +103,8 @@ def convert(
         chunks=chunks,
         shards=shards,
         codec=codec,
-        shuffle=shuffle,
         memory=memory,
         verify=as_flag("verify", verify),
         overwrite=as_flag("overwrite", overwrite),
     )
-    done = carry_out(plan, progress=progress)
-    if done.verified is False:
-        raise DamagedChunkError(
-            "the result must hold every bit of the source; some rows differ, between the result "
-            "and the source or between two reads of the source. The result was deleted. Is the "
-            "disk or the memory faulty?",
-            path=plan.placement.path,
-            key=plan.target.key,
-            rows=done.differing_rows,
-        )
-    return done
+    return carry_out(plan, progress=progress)

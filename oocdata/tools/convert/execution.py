@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
-from functools import partial
-from itertools import islice
-from math import prod
+from dataclasses import dataclass, replace
+from itertools import chain, islice
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,27 +18,25 @@ from oocdata.advice import size
 from oocdata.datasets.open import open as open_view
 from oocdata.engines.cache import cache
 from oocdata.engines.dtypes import is_small_float
-from oocdata.errors import ArgumentError, SourceError
+from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
 from oocdata.memory import lowered_limit
-from oocdata.threads import cores, in_order
+from oocdata.tools.convert.casting import cast
 from oocdata.tools.convert.planning import Plan
-from oocdata.tools.convert.steps import Grid, Scratch, read_box
+from oocdata.tools.passes import Block, each_block, read_rows
 from oocdata.tools.report import Report, labelled
-from oocdata.tools.report import progress as bar
 from oocdata.writers.disk import write_json
 from oocdata.writers.lock import Lock
 from oocdata.writers.storage import Storage
-from oocdata.writers.target import Box
 
 __all__ = ["Conversion", "Journal", "carry_out"]
 
 
 class Journal:
-    """Boxes done in each stage of a conversion, in a file; `about` identifies the conversion."""
+    """The rows done by a conversion, in a file; `about` identifies the conversion."""
 
     def __init__(self, path: str, about: Mapping[str, str]) -> None:
         self._path, self._about = path, dict(about)
-        self.done: dict[str, int] = {}
+        self.done, self.placing = 0, 0
         # Why an earlier run can't be resumed; empty if it can, or if there was none.
         self.reason = self._read() if os.path.exists(path) else ""
 
@@ -49,7 +44,7 @@ class Journal:
         try:
             with open(self._path, encoding="utf-8") as file:
                 journal = json.load(file)
-            saved, done = journal["about"], journal["done"]
+            saved, done, placing = journal["about"], int(journal["done"]), int(journal["placing"])
         except (ValueError, KeyError, TypeError):
             return "its journal is damaged"
         if not self._about:
@@ -57,13 +52,13 @@ class Journal:
         changed = [name for name, now in self._about.items() if saved.get(name) != now]
         if changed:
             return f"{changed[0]} has changed"
-        self.done = done
+        self.done, self.placing = done, placing
         return "" if done else "it had saved nothing yet"
 
-    def note(self, **done: int) -> None:
-        """Write how many boxes of a stage are safe on the disk."""
-        self.done.update(done)
-        write_json(self._path, {"about": self._about, "done": self.done})
+    def note(self, done: int, placing: int = 0) -> None:
+        """Write how many rows are safe on the disk, and the inode of a result to be renamed."""
+        self.done = done
+        write_json(self._path, {"about": self._about, "done": done, "placing": placing})
 
 
 SAVE_BYTES = 256 << 20
@@ -71,10 +66,7 @@ SAVE_BYTES = 256 << 20
 
 _MOST_ROWS = 20
 
-Consume = Callable[[Box, NDArray[Any]], None]
-"""A function of a box and an array of its shape, which fills the array or writes it."""
-
-Save = Callable[[], None]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +78,7 @@ class Conversion(Report):
     seconds: float
     resumed: bool  #: whether it continued an earlier run
     anew: str  #: why an earlier run was not continued; empty if there was none
-    verified: bool | None  #: whether every bit is that of the source; None: not verified
-    differing_rows: tuple[int, ...]  #: the first rows that differ; the result was deleted then
+    verified: bool  #: whether result and source were compared bit by bit
 
     def __str__(self) -> str:
         return f"{self.plan}\n{self.outcome}"
@@ -99,14 +90,11 @@ class Conversion(Report):
         share = f", {self.stored_bytes / nbytes:.0%} of its size in memory" if nbytes else ""
         rate = f", {size(nbytes / self.seconds)}/s" if self.seconds > 0 else ""
         done = f"{size(self.stored_bytes)}{share}; {self.seconds:.1f} s{rate}"
-        rows = ", ".join(map(str, self.differing_rows))
-        damage = f"the result differs from the source in rows {rows}, …; it was deleted. "
         verified = "result and source were read again: every bit is the same"
         lines = {
             "resumed": "continued an earlier run" if self.resumed else "",
             "restarted": f"an earlier run was not continued: {self.anew}" if self.anew else "",
-            "DAMAGED": f"{damage}Is the disk or the memory faulty?" if rows else "",
-            "done": "" if rows else done,
+            "done": done,
             "verified": verified if self.verified else "",
         }
         return "\n".join(labelled(label, text) for label, text in lines.items() if text)
@@ -118,10 +106,9 @@ class Conversion(Report):
 
 
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
-    """Run the planned conversion; differing rows are in the result, not raised."""
+    """Run the planned conversion; raise the errors of `oocdata.convert`."""
     placement = plan.placement
-    hint = "To continue the conversion, start the same one again.\n" if plan.about else ""
-    with closing(Lock(placement, hint)) as lock, lowered_limit(plan.reading_bytes):
+    with closing(Lock(placement)) as lock, lowered_limit(plan.memory):
         run = _Run(plan, progress, lock)
         try:
             return run.whole()
@@ -150,40 +137,33 @@ class _Run:
         plan, placement, journal = self._plan, self._plan.placement, self.journal
         storage, reason = self._open()
         resumed = bool(journal.done)
-        threads = ThreadPoolExecutor(cores(), "oocdata-convert")
-        differing: tuple[int, ...] = ()
         try:
-            self._transfer("writing", threads, storage.write, storage.save)
+            self._write(storage)
             self._lock.check()
             storage.close(plan.target.shape[0])
             if placement.on_disk:
-                differing = self._differing(threads) if plan.verify else ()
+                self._verify()
                 self._lock.check()
-            if not differing:
-                journal.note(placing=placement.inode)
+            journal.note(plan.target.shape[0], placement.inode)
             if not placement.on_disk:  # an array in a store can be read only in its place
                 placement.place()
                 with ExitStack() as on_failure:
                     on_failure.callback(placement.withdraw)
-                    differing = self._differing(threads) if plan.verify else ()
-                    if not differing:
-                        on_failure.pop_all()
+                    self._verify()
+                    on_failure.pop_all()
         finally:
             storage.abandon()
-            threads.shutdown(wait=True, cancel_futures=True)
         stored = placement.stored_bytes()
-        if placement.on_disk and not differing:
+        if placement.on_disk:
             placement.place()
         placement.remove()
-        verified = not differing if plan.verify else None
-        seconds = perf_counter() - began
-        return Conversion(plan, stored, seconds, resumed, reason, verified, differing)
+        return Conversion(plan, stored, perf_counter() - began, resumed, reason, plan.verify)
 
     def _open(self) -> tuple[Storage, str]:
         """Open the array to write, and return why an earlier run is not continued, if so."""
         plan, placement, journal = self._plan, self._plan.placement, self.journal
         reason = journal.reason
-        if journal.done.get("placing", placement.inode) != placement.inode:
+        if journal.placing not in (0, placement.inode):
             # The result was exchanged with the old array, which is in the folder now.
             reason = "its result is in place already"
         if journal.done and not reason:
@@ -191,94 +171,81 @@ class _Run:
                 return placement.storage(plan.target, resume=True), ""
             except (SourceError, OSError, KeyError, ValueError) as error:
                 reason = f"its result is damaged ({error})"
-        journal.done = {}
+        journal.done = 0
         placement.begin()
         return placement.storage(plan.target), reason
 
-    def _transfer(
-        self, label: str, threads: ThreadPoolExecutor, consume: Consume, save: Save | None
-    ) -> None:
-        """Pass every block of the source to `consume`, in the plan's steps.
-
-        Without `save`, the journal is neither read nor written.
-        """
+    def _blocks(
+        self, label: str, work: Callable[[int, NDArray[Any]], Result], start: int = 0
+    ) -> Generator[Result]:
+        """Yield ``work(first row, values)`` for each block of rows to write, in order."""
         plan = self._plan
-        read = partial(read_box, plan.view)
-        blocks, tiles = plan.steps.blocks, plan.steps.tiles
-        if tiles is None:
-            self._pass(label, read, blocks, consume, save)
+        stored = replace(plan.view, dtype=plan.view.source.dtype)[start:]
+
+        def cast_block(block: Block) -> Result:
+            rows = block.rows
+            values = cast(block.values, plan.target.dtype, stored[rows.start : rows.stop])
+            return work(start + rows.start, values)
+
+        label = label if self._progress else ""
+        return each_block(stored, cast_block, unit=plan.target.unit[0], label=label)
+
+    def _write(self, storage: Storage) -> None:
+        """Write all rows that an earlier run has not saved."""
+        done, unsaved = self.journal.done, 0
+
+        def save() -> None:
+            storage.save()
+            self.journal.note(done)
+
+        with closing(self._blocks("writing", lambda first, values: values, done)) as blocks:
+            for values in blocks:
+                storage.write(done, values)
+                done, unsaved = done + len(values), unsaved + values.nbytes
+                del values
+                if unsaved >= SAVE_BYTES:
+                    save()
+                    unsaved = 0
+        if unsaved:
+            save()
+
+    def _verify(self) -> None:
+        """Read result and source again if the plan says so; raise if a bit differs."""
+        if not self._plan.verify:
             return
-        path = os.path.join(plan.placement.folder, "scratch")
-        if save is None:
-            os.unlink(path)
-        with closing(Scratch(path, blocks, tiles, plan.target.dtype, threads)) as scratch:
-            self._pass("reordering", read, tiles, scratch.write, save and scratch.save)
-            self._pass(label, scratch.read, blocks, consume, save)
-
-    def _pass(
-        self, label: str, read: Consume, grid: Grid, consume: Consume, save: Save | None
-    ) -> None:
-        """Read every box of a grid that is not done yet, and pass it to `consume`."""
-        dtype = self._plan.target.dtype
-        done = self.journal.done.get(label, 0) if save else 0
-        unsaved = 0
-
-        def read_values(box: Box) -> tuple[Box, NDArray[Any]]:
-            values = np.empty([part.stop - part.start for part in box], dtype)
-            read(box, values)
-            return box, values
-
-        def checkpoint() -> None:
-            if save and unsaved:
-                save()
-                self.journal.note(**{label: done})
-
-        with (
-            bar(label, self._plan.nbytes, shown=self._progress) as advance,
-            ThreadPoolExecutor(1, "oocdata-ahead") as ahead,
-        ):
-            boxes = grid.boxes()
-            for box in islice(boxes, done):
-                advance(prod(part.stop - part.start for part in box) * dtype.itemsize)
-            # The next box is read while one is consumed.
-            with closing(in_order(ahead, read_values, boxes, most=2)) as filled:
-                for box, values in filled:
-                    consume(box, values)
-                    advance(values.nbytes)
-                    done, unsaved = done + 1, unsaved + values.nbytes
-                    del values
-                    if unsaved >= SAVE_BYTES:
-                        checkpoint()
-                        unsaved = 0
-            checkpoint()
-
-    def _differing(self, threads: ThreadPoolExecutor) -> tuple[int, ...]:
-        """Read result and source again, and return the first rows in which a bit differs."""
         cache.forget()  # so that the source is read from its file again
         with self._reading_back():
             target, placement = self._plan.target, self._plan.placement
             path = placement.result if placement.on_disk else placement.path
             dtype = target.dtype if is_small_float(target.dtype) else None
             result = open_view(path, target.key, dtype=dtype)
-        differing: list[int] = []
 
-        def compare(box: Box, values: NDArray[Any]) -> None:
-            written = np.empty_like(values)
+        def compare(first: int, values: NDArray[Any]) -> list[int]:
             with self._reading_back():
-                read_box(result, box, written)
+                written = read_rows(result, range(first, first + len(values)))
             # As bytes, because NaN != NaN and -0.0 == 0.0.
             unequal = written.reshape(-1).view(np.uint8) != values.reshape(-1).view(np.uint8)
-            if unequal.any():
-                rows = np.flatnonzero(unequal.reshape(len(values), -1).any(axis=1)) + box[0].start
-                differing.extend(rows[:_MOST_ROWS].tolist())
+            if not unequal.any():
+                return []
+            return (np.flatnonzero(unequal.reshape(len(values), -1).any(axis=1)) + first).tolist()
 
-        self._transfer("verifying", threads, compare, None)
-        return tuple(sorted(set(differing))[:_MOST_ROWS])
+        with closing(self._blocks("verifying", compare)) as differing:
+            rows = tuple(islice(chain.from_iterable(differing), _MOST_ROWS))
+        if rows:
+            self.journal.done = 0  # the result must not be resumed
+            raise DamagedChunkError(
+                "the result must hold every bit of the source; some rows differ, between the "
+                "result and the source or between two reads of the source. The result was deleted. "
+                "Is the disk or the memory faulty?",
+                path=placement.path,
+                key=target.key,
+                rows=rows,
+            )
 
     @contextmanager
     def _reading_back(self) -> Iterator[None]:
         try:
             yield
         except (SourceError, OSError):
-            self.journal.done = {}  # the result is damaged, and must not be resumed
+            self.journal.done = 0  # the result is damaged, and must not be resumed
             raise

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
+import numpy as np
+
 from oocdata.advice import size
+from oocdata.cost import chunks_of
+from oocdata.datasets.dataset import Draw
 from oocdata.datasets.view import View
 from oocdata.describe.content import exact_content
 from oocdata.describe.fingerprints import dataset_fingerprint
@@ -17,13 +21,13 @@ from oocdata.formats.opening import local_path
 from oocdata.formats.paths import is_url
 from oocdata.formats.patterns import common_ending
 from oocdata.index import as_count
-from oocdata.memory import DEFAULT_MEMORY
+from oocdata.memory import DEFAULT_MEMORY, cache_share, lowered_limit
 from oocdata.threads import cores
 from oocdata.tools.convert.metadata import Metadata, metadata_for, refuse_dtype
-from oocdata.tools.convert.steps import PIECE_BYTES, Steps, chunk_of, steps_of
+from oocdata.tools.passes import block_sizes, chunk_rows
 from oocdata.tools.report import Report, labelled
-from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, default_chunks, with_chunks
-from oocdata.writers.codec import NAMES, NONE, Shuffled, as_codec
+from oocdata.writers.chunking import CHUNK_BYTES, LARGEST, SHARD_BYTES, with_chunks
+from oocdata.writers.codec import NAMES, NONE, as_codec
 from oocdata.writers.placement import Placement
 from oocdata.writers.target import Target, format_by_suffix, target_key
 from oocdata.writers.upload import Upload
@@ -38,11 +42,11 @@ class Plan(Report):
     view: View  # to read
     target: Target  # to write
     placement: Placement | Upload
-    steps: Steps  # the boxes to read and write
     metadata: Metadata  # attributes and other metadata
     chosen_chunks: bool  # whether the chunks were chosen here, not by the caller
+    decodes: float  # about how often a stored chunk is decoded
+    memory: int  # the limit of the process while it runs
     memory_bytes: int  # the most memory that the conversion adds to that of the process
-    reading_bytes: int  # the memory for reading is lowered to this; half of it for chunks
     verify: bool
     about: Mapping[str, str]  # must be equal for a run to be resumed; empty: can't be resumed
 
@@ -60,12 +64,11 @@ class Plan(Report):
         to_key = f", dataset {self.target.key}" if self.target.key else ""
         most = "at most " if self.target.codec != NONE else ""
         where = "disk" if self.placement.on_disk else "store"
-        times = self.steps.decodes
-        order = f"a stored chunk is decoded {times:.2f} times" if times > 1.004 else ""
-        if self.steps.tiles is not None:
+        order = ""
+        if self.decodes > 1:
             order = (
-                "chunks span many rows: every stored chunk is read once, into a scratch file "
-                f"({size(self.nbytes)}) from which rows are assembled"
+                f"chunks span many rows: each is decoded about {self.decodes:,.0f} times. More "
+                "memory needs fewer times (memory= in Python, --memory)"
             )
         fields = {
             "from": f"{stored.path or 'memory'}{key}: {stored.format}, {stored.layout}{codec}",
@@ -96,8 +99,7 @@ class Plan(Report):
             "shards": target.shards,
             "chunks_why": self._chunks(),
             "codec": str(target.codec),
-            "through_file": self.steps.tiles is not None,
-            "decodes_per_chunk": self.steps.decodes,
+            "decodes_per_chunk": self.decodes,
             "memory_bytes": self.memory_bytes,
             "attributes": [name for name, _ in target.attributes],
             "dimension_names": target.dimension_names,
@@ -142,9 +144,6 @@ class Plan(Report):
 MEMORY = DEFAULT_MEMORY
 """Bytes of memory for data in flight, by default."""
 
-_READING = 64 << 20
-"""Bytes of memory for reading; more was measured to be no faster."""
-
 _LIBRARIES = 96 << 20
 """Bytes that h5py and the codecs take, and that allocators keep."""
 
@@ -157,7 +156,6 @@ def plan_of(
     chunks: int | Sequence[int] | None = None,
     shards: int | Sequence[int] | None = None,
     codec: str | None = None,
-    shuffle: Shuffled | None = None,
     memory: int = MEMORY,
     verify: bool = False,
     overwrite: bool = False,
@@ -181,21 +179,13 @@ def plan_of(
     placement_type = Upload if is_url(destination) else Placement
     placement = placement_type.of(destination, key, kind, overwrite)
     metadata = metadata_for(view, kind)
-    chunk = chunk_of(view)
-    stored = view.storage.chunks
-    decoded = 0 if stored is None else prod(stored) * view.source.dtype.itemsize
-    # A chunk is needed for one box, or for two consecutive boxes if a border cuts it.
-    row_chunks = chunk[0] * prod(view.shape[1:]) * view.source.dtype.itemsize
-    reading = min(bound, max(_READING, 4 * max(decoded, row_chunks)))
-    # Two blocks are in flight, one being read and one being written, and their encoded copies.
-    block_bytes = bound // 4
     target = with_chunks(
         Target(
             format=kind,
             key=key,
             shape=view.shape,
             dtype=view.dtype,
-            codec=as_codec(codec, shuffle, kind),
+            codec=as_codec(codec, kind),
             fill_value=metadata.fill_value,
             attributes=metadata.attributes,
             dimension_names=metadata.dimension_names,
@@ -203,30 +193,36 @@ def plan_of(
         chunks,
         shards,
         chunk_bytes=min(LARGEST, max(CHUNK_BYTES, bound // 16)),
-        shard_bytes=min(SHARD_BYTES, block_bytes),
+        shard_bytes=min(SHARD_BYTES, bound // 4),
     )
-    # Without chunks, a row may be written in pieces.
-    itemsize = view.dtype.itemsize
-    whole = default_chunks(view.shape, itemsize, largest=PIECE_BYTES)
-    unit = target.unit if target.chunks is not None else (1, *whole[1:])
-    steps = steps_of(view.shape, itemsize, chunk, unit, block_bytes)
+    stored = replace(view, dtype=view.source.dtype)
+    with lowered_limit(bound):
+        rows, threads, ahead = block_sizes(stored, target.unit[0])
+        chunk = chunk_rows(stored).length
+        first = np.arange(min(1, len(stored)))
+        decoded = sum(chunks_of(stored.requests(first, Draw())).values())  # for one row
+        cached = chunk <= rows or decoded <= cache_share()
+    block = rows * max(view.spec.nbytes, stored.spec.nbytes)
+    if 2 * block > bound:
+        raise ArgumentError(
+            f"`memory` must hold {rows:,} whole row{'s' * (rows > 1)} twice, {size(2 * block)}, to "
+            f"write them; got {size(bound)}. Give more memory, or other axes as rows: `axis`."
+        )
+    encoding = 6 * cores() * prod(target.chunks or (0,)) * view.dtype.itemsize
     about = _identity(view)
     if about:
         result = f"{kind} {key} {target.storage}, {target.codec}, {view.dtype} {view.shape}"
         about["the result"] = result
-        about["the steps"] = f"{steps.blocks} {steps.tiles}"
-        about["the file that it is added to"] = placement.existing_version or "none"
     return Plan(
         view=view,
         target=target,
         placement=placement,
-        steps=steps,
         metadata=metadata,
         chosen_chunks=chunks is None,
-        memory_bytes=_memory(
-            target, steps, reading + 2 * cores() * decoded, verify, not placement.on_disk
-        ),
-        reading_bytes=reading,
+        decodes=1.0 if cached else chunk / rows,
+        memory=bound,
+        # For reading; blocks, each with a copy while a thread works on it; and encoding.
+        memory_bytes=bound * 3 // 4 + (ahead + 1 + 2 * threads) * block + encoding + _LIBRARIES,
         verify=verify,
         about=about,
     )
@@ -250,17 +246,6 @@ def _check_apart(view: View, destination: str) -> None:
                 f"the destination must be apart from the source; got '{destination}' and "
                 f"'{path}'. Choose another name, and rename it afterwards."
             )
-
-
-def _memory(target: Target, steps: Steps, reading: int, verify: bool, uploads: bool) -> int:
-    """Return the most bytes that a conversion takes, libraries included."""
-    block = steps.blocks.most
-    tile = block if steps.tiles is None else max(block, steps.tiles.most)
-    # A box while the next one is read; its pieces; the block of the result, to verify.
-    boxes = 2 * tile + (tile // 2 if steps.tiles else 0) + (block if verify else 0)
-    boxes += block if uploads else 0  # encoded, until it is uploaded
-    encoding = 0 if target.chunks is None else 6 * prod(target.chunks) * cores()
-    return (boxes + encoding) * target.dtype.itemsize + reading + _LIBRARIES
 
 
 def _identity(view: View) -> dict[str, str]:

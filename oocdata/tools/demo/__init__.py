@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -27,9 +26,9 @@ from oocdata.errors import ArgumentError, OocdataError
 from oocdata.memory import lowered_limit
 from oocdata.order import BlockShuffle
 from oocdata.tools.demo.data import Clips, growth, workspace, write
-from oocdata.tools.demo.training import Subject, draw, train
+from oocdata.tools.demo.training import Subject, train
 from oocdata.tools.info import contents
-from oocdata.tools.libraries import check_picture, import_tensorflow
+from oocdata.tools.libraries import import_tensorflow
 from oocdata.tools.opening import Opening
 from oocdata.tools.report import Report, progress, table, wrapped
 from oocdata.tools.stats import stats
@@ -97,14 +96,12 @@ class Demo(Report):
     #: errors (``copy_loss`` is that of the last frame as a forecast of the next one).
     arrays: tuple[dict[str, Any], ...]
     notes: tuple[str, ...]  #: how to read the figures
-    picture: str | None  #: path of the picture
     seconds: float
 
     def __str__(self) -> str:
         rows = zip(_LABELS, *map(_column, self.arrays), strict=True)
         measured = table(["measured", *(array["name"] for array in self.arrays)], rows)
-        picture = [f"Picture: {self.picture}"] if self.picture else []
-        notes = [*map(wrapped, self.notes), *picture, f"Time: {self.seconds:.0f} s"]
+        notes = [*map(wrapped, self.notes), f"Time: {self.seconds:.0f} s"]
         return "\n".join([measured, "", *notes])
 
 
@@ -129,16 +126,12 @@ def _column(array: dict[str, Any]) -> list[str]:
     return [in_memory, on_disk, array["order"], bound, memory, *rates, *losses, share]
 
 
-def demo_on_digits(
-    plan: Plan, console: Console, keep: Path | None = None, output: Path | None = None
-) -> Demo:
+def demo_on_digits(plan: Plan, console: Console) -> Demo:
     """Run the demonstration on generated clips, and print it on a console.
 
-    Files are temporary, unless `keep` names a folder for them. A picture is written to `output`, if
-    given. Reading that takes more memory than the stated bound is an `OocdataError`.
+    Files are temporary. Reading that takes more memory than the stated bound is an `OocdataError`.
     """
     began, clips = perf_counter(), Clips(plan.clips, seed=plan.seed)
-    output = output and check_picture(output)
     clips.digits  # noqa: B018  # raises if scikit-learn is missing
     block = clips.frames - _INPUTS  # windows that start in a clip
     text = (
@@ -149,7 +142,7 @@ def demo_on_digits(
     _show(console, wrapped(text))
     code = {"inputs": _INPUTS, "batch": plan.batch_size, "block": block, "seed": plan.seed}
     _show(console, _CODE.format(**code, mixed=plan.clips_mixed))
-    with workspace(keep) as folder, lowered_limit(plan.memory):
+    with workspace() as folder, lowered_limit(plan.memory):
         with _step(console, "write .npy, HDF5 and Zarr", clips.count, "clips") as advance:
             paths = write(clips, folder, advance)
         subjects = []
@@ -159,14 +152,12 @@ def demo_on_digits(
             parts = frames.windows(_INPUTS, 1).split(0.6, 0.2, 0.2)
             order = True if is_npy else BlockShuffle(Blocks(block, block), plan.clips_mixed)
             subjects.append(Subject(frames, parts, plan.batch_size, plan.seed, order))
-        notes = [] if keep is None else [f"Files: {keep}"]
-        return _measured(plan, console, began, subjects, 1, output, notes)
+        return _measured(plan, console, began, subjects, 1, [])
 
 
-def demo_on_file(plan: Plan, console: Console, array: Opening, output: Path | None = None) -> Demo:
+def demo_on_file(plan: Plan, console: Console, array: Opening) -> Demo:
     """Run the demonstration on an array of the user's; see `demo_on_digits`."""
     began = perf_counter()
-    output = output and check_picture(output)
     array.numbers()
     whole = array.view()
     frames = _middle(whole)
@@ -186,7 +177,7 @@ def demo_on_file(plan: Plan, console: Console, array: Opening, output: Path | No
         values = (_INPUTS + 1) * prod(frames.element)
         batch = max(1, min(plan.batch_size, _VALUES_IN_BATCH // values, len(parts[0])))
         subject = Subject(frames, parts, batch, plan.seed, scale=scale)
-        return _measured(plan, console, began, [subject], _MOST_EPOCHS, output, [note])
+        return _measured(plan, console, began, [subject], _MOST_EPOCHS, [note])
 
 
 def _middle(view: View) -> View:
@@ -204,7 +195,7 @@ def scaling(frames: View, part: Windows) -> tuple[Callable[..., Any], str]:
     """
     most = min(_SAMPLE_ROWS, len(part), max(1, _SAMPLE_BYTES // max(1, frames.spec.nbytes)))
     positions = np.unique(np.linspace(0, len(part) - 1, most).astype(np.int64))
-    sample = stats(part.view[part.rows(positions)[:, 0]], duplicates=False)
+    sample = stats(part.view[part.rows(positions)[:, 0]])
     count, not_finite = len(positions), int(sample.overall.count - sample.overall.finite)
     if not_finite == sample.overall.count:
         raise ArgumentError(f"rows must hold finite numbers; {count:,} of them hold none.")
@@ -228,7 +219,6 @@ def _measured(
     began: float,
     subjects: Sequence[Subject],
     epochs: int,
-    output: Path | None,
     notes: list[str],
 ) -> Demo:
     """Read and train on arrays of equal frames, one after the other; print and return figures."""
@@ -245,7 +235,7 @@ def _measured(
         with _step(console, f"{name}: read in shuffled order"), growth() as grown:
             read = loader.profile(seconds=plan.read_seconds, to_tf=True)
         with _step(console, f"{name}: train and evaluate", epochs * steps) as advance:
-            model, training = train(subject, epochs, plan.train_seconds, advance)
+            training = train(subject, epochs, plan.train_seconds, advance)
         array: dict[str, Any] = {
             "name": name,
             "order": explained.order.partition(",")[0],
@@ -262,11 +252,7 @@ def _measured(
             notes.append(
                 f"{name}: the model was no better than copying the last row, after little training."
             )
-    if output is not None:
-        with _step(console, "draw"):
-            draw(output, subjects[-1], model)
-    picture = None if output is None else str(output)
-    demo = Demo(tuple(arrays), (*notes, _MEMORY), picture, perf_counter() - began)
+    demo = Demo(tuple(arrays), (*notes, _MEMORY), perf_counter() - began)
     _show(console, f"\n{demo}")
     for array in arrays:
         memory, bound = array["memory"], array["bound"]

@@ -21,7 +21,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.engines.cache import cache
-from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 from oocdata.tools.libraries import library
 from oocdata.writers import create
@@ -84,7 +83,7 @@ def write(
         writers = []
         for path in paths:
             names = None if path.endswith(".npy") else ("clip", "time", "y", "x")
-            writer = create(path, shape=clips.shape, dtype="f4", dimension_names=names)
+            writer = create(path, element_shape=clips.shape[1:], dtype="f4", dimension_names=names)
             writers.append(stack.enter_context(writer))
         for start in range(0, clips.count, _CLIPS_AT_A_TIME):
             numbers = range(start, min(start + _CLIPS_AT_A_TIME, clips.count))
@@ -123,14 +122,8 @@ def _status(name: str) -> int:
 
 
 @contextmanager
-def workspace(keep: Path | None) -> Iterator[Path]:
-    """Provide a folder for files; a temporary one is removed at the end, also after SIGTERM."""
-    if keep is not None:
-        if keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
-            raise ArgumentError(f"`keep` must be a new or empty folder; '{keep}' is not.")
-        keep.mkdir(parents=True, exist_ok=True)
-        yield keep
-        return
+def workspace() -> Iterator[Path]:
+    """Provide a temporary folder, which is removed at the end, also after SIGTERM."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         with tempfile.TemporaryDirectory(prefix="oocdata-demo-") as folder:

@@ -9,32 +9,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import prod
-from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from oocdata.axes import row_axes
-from oocdata.datasets.open import open as open_view
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
-from oocdata.datasets.zip import zip as zip_datasets
 from oocdata.loader import Loader
 from oocdata.order import Order
-from oocdata.tools.preview import preview
 
 if TYPE_CHECKING:
     import keras
 
-__all__ = ["Subject", "build", "draw", "train"]
+__all__ = ["Subject", "build", "train"]
 
 _FILTERS = 24
 _UNITS = 64
 _SMALLEST_FRAME = 8
 _LEARNING_RATE = 2e-3
 _EVALUATED = 1024
-_SHOWN = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,11 +99,11 @@ def _convolutional(x: Any, inputs: int, element: tuple[int, ...], letters: str) 
 
 def train(
     subject: Subject, epochs: int, seconds: float, advance: Callable[[int], None]
-) -> tuple[keras.Model, dict[str, float]]:
+) -> dict[str, float]:
     """Train a new model with ``fit`` until time is over, and evaluate it.
 
-    Return the model, and the steps, elements a second and mean squared errors: of the model in
-    validation and test, and of the last frame as a forecast of the next one.
+    Return the steps, elements a second and mean squared errors: of the model in validation and
+    test, and of the last frame as a forecast of the next one.
     """
     import keras
 
@@ -136,26 +129,10 @@ def train(
         verbose=0,
     )
     rate = (len(ends) - 1) / (ends[-1] - ends[0]) if len(ends) > 1 else 0.0
-    return model, {
+    return {
         "steps": len(ends),
         "trained_per_second": rate * subject.batch_size,
         "val_loss": history.history["val_loss"][-1],
         "test_loss": model.evaluate(test, verbose=0),
         "copy_loss": copy_loss,
     }
-
-
-def draw(path: Path, subject: Subject, model: keras.Model) -> None:
-    """Write pictures of test elements: the last frame, the next frame, and the prediction."""
-    positions = np.linspace(0, len(subject.parts[2]) - 1, _SHOWN).astype(np.int64)
-    batch: Any = subject.batches(subject.parts[2]).dataset.take(np.unique(positions))
-    x, y = batch
-    predicted = model.predict(x, verbose=0)
-    pictures = {
-        "last frame": x[:, -1],
-        "next frame": y[:, 0],
-        "prediction": predicted[:, 0],
-        "its error": predicted[:, 0] - y[:, 0],
-    }
-    views = {name: open_view(frames) for name, frames in pictures.items()}
-    preview(zip_datasets(views)).save(path)

@@ -1,4 +1,4 @@
-"""Show a few elements of a dataset as pictures, with statistics of their values."""
+"""Show a few elements of a dataset as pictures."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-import numpy as np
-
 from oocdata.axes import Axes
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.spec import leaves
@@ -17,7 +15,7 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, EmptyError, SourceError
 from oocdata.index import as_count, as_positions
 from oocdata.threads import silent
-from oocdata.tools.libraries import PICTURES, check_picture
+from oocdata.tools.libraries import check_picture
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.preview.parts import listed, parts_of, view_of
 from oocdata.tools.preview.reading import (
@@ -28,9 +26,9 @@ from oocdata.tools.preview.reading import (
     fitted,
     read,
 )
-from oocdata.tools.preview.scale import COLOUR, Panel, Scale, colormap_of, panels_of
-from oocdata.tools.preview.sheet import FILMS, film, sheet
-from oocdata.tools.report import Report, labelled, table
+from oocdata.tools.preview.scale import COLOUR, Panel, Scale, panels_of
+from oocdata.tools.preview.sheet import sheet
+from oocdata.tools.report import Report, labelled
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +47,7 @@ class Preview(Report):
     rows: tuple[tuple[int, ...], ...]
     labels: tuple[str, ...]  #: of each element; a single one for numbers, drawn as curves
     elements: tuple[tuple[Panel, ...], ...]
-    scales: tuple[Scale, ...]  #: scales of colours and heights, with statistics of the values
+    scales: tuple[Scale, ...]  #: scales of colours and heights
     unit: str | None  #: unit of the values, from the file
     notes: tuple[str, ...]  #: what was left out, is packed, or is a guess
 
@@ -70,16 +68,9 @@ class Preview(Report):
             *(("axes", f"{name}: {text}" if name else text) for name, text in axes.items()),
             ("shown", f"{number}{':' if single else ', from rows'} {listed(first_rows)}"),
             *(("note", note) for note in self.notes),
-            *(("scale", text) for text in dict.fromkeys(map(_scale_text, self.scales))),
+            *(("scale", _scale_text(scale)) for scale in self.scales),
         ]
-        not_finite = any(scale.values.finite < scale.values.count for scale in self.scales)
-        values = [
-            scale.values.cells(scale.label or f"all {scale.values.count:,} shown", not_finite)
-            for scale in self.scales
-        ]
-        header = ["values of", "mean", "std", "min", "max", *(["not finite"] * not_finite)]
-        lines = [labelled(label, text) for label, text in fields]
-        return "\n".join([*lines, "", table(header, values)])
+        return "\n".join(labelled(label, text) for label, text in fields)
 
     def to_json(self) -> dict[str, Any]:
         """Return a dict of everything but the pictures, for ``json.dumps``."""
@@ -102,39 +93,29 @@ class Preview(Report):
         self._write(buffer, "png")
         return buffer.getvalue()
 
-    def save(self, path: str | Path, *, fps: float = 10.0) -> None:
-        """Write the contact sheet, or a film with one frame for each element.
-
-        Parameters
-        ----------
-        path : path
-            Ends in ``.png``, ``.jpg``, ``.pdf`` or ``.svg``; for a film, ``.gif`` or ``.webp``.
-        fps : float
-            Frames per second of a film, at most 50.
+    def save(self, path: str | Path) -> None:
+        """Write the contact sheet; the path ends in ``.png``, ``.jpg``, ``.pdf`` or ``.svg``.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If the path can't be written, or `fps` is out of range.
+            If the path can't be written.
         oocdata.errors.MissingDependencyError
             If matplotlib isn't installed.
         """
-        target = check_picture(Path(path), PICTURES + FILMS)
-        self._write(target, target.suffix[1:].lower(), fps)
+        target = check_picture(Path(path))
+        self._write(target, target.suffix[1:].lower())
 
-    def _write(self, target: Any, suffix: str, fps: float = 10.0) -> None:
+    def _write(self, target: Any, suffix: str) -> None:
         # Matplotlib warns of letters that the font lacks; the picture shows boxes for them.
         with silent("(Glyph|Matplotlib currently does not)"):
-            if f".{suffix}" in FILMS:
-                film(self, target, fps)
-            else:
-                self.figure().savefig(target, format=suffix)
+            self.figure().savefig(target, format=suffix)
 
 
 def _scale_text(scale: Scale) -> str:
     """Describe the range and the colours of a scale."""
-    span = f": {scale.low:.5g} to {scale.high:.5g}" if scale.how == "as given" else ""
-    return f"{scale.how}{span}" + (f", {scale.colormap}" if scale.colormap else "")
+    colours = f", {scale.colormap}" if scale.colormap else ""
+    return f"{scale.label or 'all'}: {scale.low:.5g} to {scale.high:.5g}, {scale.how}{colours}"
 
 
 def preview(
@@ -144,17 +125,13 @@ def preview(
     rows: Rows = None,
     count: int | None = None,
     next_frame: bool = False,
-    consecutive: bool = False,
     layout: str = "auto",
     channel: int | Sequence[int] | None = None,
-    limits: tuple[float, float] | None = None,
-    colormap: str | None = None,
     **arguments: Unpack[OpenArguments],
 ) -> Preview:
     """Show a few elements of a dataset as pictures.
 
-    At most about 128 MiB are read from a file of any size, unless `count` is given. Statistics are
-    of the values that are shown, not of the whole file.
+    At most about 128 MiB are read from a file of any size, unless `count` is given.
 
     Parameters
     ----------
@@ -172,25 +149,17 @@ def preview(
         For numbers, which are drawn as curves, 2,048.
     next_frame : bool
         Show pairs of a row and the next one, and their difference.
-    consecutive : bool
-        Show the first `count` elements instead of evenly spread ones, as for a film.
     layout : str
         A letter for each axis of a row: H (y, downwards), W (x), C (channel), D (depth) or T
         (time); ``"auto"``: by the names in the file, or by lengths, see `oocdata.axes`.
     channel : int or sequence of int, optional
         The channels to show; by default the first ones. Three channels of uint8, or of floats from
         0 to 1, are one colour image.
-    limits : (float, float), optional
-        The range of values that the colours span. By default, from the 1st to the 99th percentile
-        of the values shown; symmetric around 0, with diverging colours, if values of both signs
-        matter.
-    colormap : str, optional
-        Name of a colormap of matplotlib.
 
     Returns
     -------
     Preview
-        ``print`` it, ``.save("a.png")``, ``.save("film.gif")``; a notebook displays it.
+        ``print`` it, or ``.save("a.png")``; a notebook displays it.
 
     Raises
     ------
@@ -214,15 +183,6 @@ def preview(
         if not isinstance(dataset, View):
             raise ArgumentError(f"`next_frame` must be left out for {dataset!r}: it needs a View.")
         dataset = dataset.next_frame()
-    if limits is not None:
-        try:
-            low, high = limits = tuple(map(float, limits))  # type: ignore[assignment]
-        except (TypeError, ValueError):
-            low = high = np.nan
-        if not -np.inf < low < high < np.inf:
-            raise ArgumentError(f"`limits` must be two numbers, the lower one first; got {limits}.")
-    if colormap is not None:
-        colormap_of(colormap)
     if len(dataset) == 0:
         raise EmptyError(f"a dataset must have an element to show; {dataset!r} has none.")
     if count is not None and as_count("count", count) > MOST_ELEMENTS:
@@ -230,7 +190,7 @@ def preview(
     parts = parts_of(dataset, layout, channel)
     if rows is None or isinstance(rows, slice):
         count = min(count or default_count(dataset, parts), len(dataset))
-        positions = choose_positions(dataset, count, rows, consecutive=consecutive)
+        positions = choose_positions(dataset, count, rows)
     elif count is not None:
         raise ArgumentError(
             f"`count` must be left out if `rows` is a list, which is shown in full; got {count}."
@@ -244,7 +204,7 @@ def preview(
             )
     parts = fitted(dataset, parts, len(positions))
     arrays = read(dataset, parts, positions)
-    pictures = panels_of(dataset, parts, positions, arrays, limits, colormap)
+    pictures = panels_of(dataset, parts, positions, arrays)
     unit, notes = _unit(view_of(dataset))
     notes += [note for part in parts for note in part.notes()]
     if any(part.dtype.kind == "c" for part in parts):

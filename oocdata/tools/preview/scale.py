@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, product
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +21,11 @@ from numpy.typing import NDArray
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
-from oocdata.errors import ArgumentError
 from oocdata.index import take
 from oocdata.tools.libraries import matplotlib
 from oocdata.tools.preview.parts import Part, comparable, listed
-from oocdata.tools.stats.moments import Summary
 
-__all__ = ["BAD", "COLOUR", "Panel", "Scale", "colormap_of", "colours", "panels_of", "scale_of"]
+__all__ = ["BAD", "COLOUR", "Panel", "Scale", "colours", "panels_of", "scale_of"]
 
 BAD = (255, 0, 255)
 """The colour of NaN and infinities: magenta, which is in none of the colormaps used here."""
@@ -41,14 +39,13 @@ _SIGNED = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """A map from values to colours or heights, and statistics of the values."""
+    """A map from values to colours or heights."""
 
     label: str  # a channel, an array of the element, or "" for all values
     low: float  # the range; values outside have the colour of its end
     high: float
     colormap: str | None  # of matplotlib; None for colour images and for curves
     how: str  # how the range was found, in words
-    values: Summary  # of all values shown
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,22 +66,10 @@ class Panel:
             return 0.4
         return float(np.clip(self.values.shape[0] / self.values.shape[1], 0.1, 4.0))
 
-    @property
-    def remark(self) -> str:
-        """A remark on values that are constant or not finite; otherwise empty."""
-        finite = self.values[np.isfinite(self.values)]
-        if not finite.size:
-            return "nothing finite"
-        if finite.size < self.values.size:
-            return f"{self.values.size - finite.size:,} not finite"
-        return f"constant {finite[0]:.4g}" if finite.min() == finite.max() else ""
-
 
 def scale_of(
     label: str,
     array: NDArray[np.float64],
-    limits: tuple[float, float] | None = None,
-    colormap: str | None = None,
     *,
     kind: str = "image",
     signed: bool = False,
@@ -92,46 +77,35 @@ def scale_of(
 ) -> Scale:
     """Return the scale of an array.
 
-    The range of curves holds all values; colour images need `limits`. `signed` asks for diverging
+    The range of curves holds all values. `signed` asks for diverging
     colours, as for a difference; `sequential` is the colormap of values of one sign.
 
     >>> scale = scale_of("", np.arange(101.0))
-    >>> scale.low, scale.high, scale.how, float(scale.values.mean)
-    (1.0, 99.0, 'percentiles 1 to 99', 50.0)
+    >>> scale.low, scale.high, scale.how
+    (1.0, 99.0, 'percentiles 1 to 99')
     >>> scale_of("", np.arange(-50.0, 51.0)).colormap
     'RdBu_r'
     """
     finite = array[np.isfinite(array)]
-    values = Summary.of(np.ascontiguousarray(array), None)[0]
     low, high, how = 0.0, 1.0, "no finite value"
     if finite.size:
-        least, most = float(values.min), float(values.max)
+        least, most = float(finite.min()), float(finite.max())
         low, high = np.percentile(finite, _PERCENTILES).tolist()
         how = "percentiles {} to {}".format(*_PERCENTILES)
         if kind == "curve" or low == high:  # nearly all values are equal: show the others
             margin = 0.015 * (most - least) if kind == "curve" else 0.0
             low, high, how = least - margin, most + margin, "minimum to maximum"
         how = "constant" if least == most else how
-    if limits is not None:
-        low, high, how = *limits, "as given"
     diverging = signed or (low < 0 < high and min(-low, high) >= _SIGNED * max(-low, high))
+    colormap = None
     if kind == "image":
-        if diverging and limits is None and finite.size:
+        if diverging and finite.size:
             low, high = -max(-low, high), max(-low, high)
             how += ", symmetric around 0"
-        colormap = colormap or ("RdBu_r" if diverging else sequential)
-    elif kind == "colour":
-        how = COLOUR
+        colormap = "RdBu_r" if diverging else sequential
     if low == high:
         low, high = low - (abs(low) / 2 or 0.5), high + (abs(low) / 2 or 0.5)
-    return Scale(
-        label=label,
-        low=low,
-        high=high,
-        colormap=colormap if kind == "image" else None,
-        how=how,
-        values=values,
-    )
+    return Scale(label, low, high, colormap, how)
 
 
 def colours(scale: Scale, image: NDArray[np.float64]) -> NDArray[np.uint8]:
@@ -143,28 +117,12 @@ def colours(scale: Scale, image: NDArray[np.float64]) -> NDArray[np.uint8]:
         rgb = np.round(share * 255).astype(np.uint8)
         finite = np.asarray(finite.all(axis=-1))
     else:
-        rgb = colormap_of(scale.colormap)(share, bytes=True)[..., :3]
+        rgb = matplotlib().colormaps[scale.colormap](share, bytes=True)[..., :3]
     return np.where(finite[..., None], rgb, np.array(BAD, np.uint8))
-
-
-def colormap_of(name: str) -> Any:
-    """Return a colormap of matplotlib, or raise an error with similar names."""
-    colormaps = matplotlib().colormaps
-    if name not in colormaps:
-        import difflib
-
-        near = ", ".join(difflib.get_close_matches(name, list(colormaps), n=3))
-        raise ArgumentError(
-            f"`colormap` must be a name of matplotlib's, such as viridis, gray or RdBu_r; got "
-            f"{name!r}.{f' Near: {near}.' if near else ''}"
-        )
-    return colormaps[name]
 
 
 Array = NDArray[np.float64]
 """The values of a part, shape (n, slices, channels, height, width)."""
-
-Limits: TypeAlias = tuple[float, float] | None
 
 
 def panels_of(
@@ -172,8 +130,6 @@ def panels_of(
     parts: Sequence[Part],
     positions: NDArray[np.int64],
     arrays: Sequence[Array],
-    limits: Limits = None,
-    colormap: str | None = None,
 ) -> dict[str, tuple[Any, ...]]:
     """Return the rows, labels, elements and scales of a `Preview`; `arrays` are from `read`."""
     rows = positions[:, None]  # stored rows of each element, if known; otherwise its position
@@ -198,7 +154,7 @@ def panels_of(
         and len(parts) == len(dataset.parts) == 2
     )
     if pair or (two_of_one_view and not over_rows):
-        shared = _scales(replace(parts[0], name=""), _by_channel(*arrays), limits, colormap)
+        shared = _scales(replace(parts[0], name=""), _by_channel(*arrays))
     drawn: list[tuple[Part, Array, list[Scale]]] = []
     for part, array in zip(parts, arrays, strict=True):
         if part.axes.kind == "number" and not over_rows:
@@ -206,7 +162,7 @@ def panels_of(
             labels = [f"{label}, {part.name} {value:.6g}"
                       for label, value in zip(labels, values, strict=True)]  # fmt: skip
         else:
-            part_scales = shared or _scales(part, _by_channel(array), limits, colormap)
+            part_scales = shared or _scales(part, _by_channel(array))
             drawn.append((part, array, part_scales))
     if pair:
         with np.errstate(invalid="ignore", over="ignore"):
@@ -235,24 +191,19 @@ def _by_channel(*arrays: Array) -> Array:
 def _scales(
     part: Part,
     values: Array,
-    limits: Limits = None,
-    colormap: str | None = None,
     *,
     signed: bool = False,
 ) -> list[Scale]:
     """Return the scale of each channel, or a single scale for colour images."""
-    if part.is_colour and colormap is None and not signed:
+    if part.is_colour and not signed:
         finite = values[np.isfinite(values)]
         is_float = part.dtype.kind == "f" and finite.size > 0
         if part.dtype == np.uint8 or (is_float and 0 <= finite.min() < finite.max() <= 1):
-            limits = limits or (0.0, 1.0 if is_float else 255.0)
-            return [scale_of(part.name, values, limits, kind="colour")]
+            return [Scale(part.name, 0.0, 1.0 if is_float else 255.0, None, COLOUR)]
     return [
         scale_of(
             part.words(C=channel),
             channel_values,
-            limits,
-            colormap,
             kind="image" if part.axes.kind == "image" else "curve",
             signed=signed,
             sequential="gray" if part.dtype.itemsize == 1 else "viridis",

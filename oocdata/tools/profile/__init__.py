@@ -35,8 +35,9 @@ from oocdata.tools.report import Report
 
 if TYPE_CHECKING:
     from oocdata.loader import Loader
+    from oocdata.stores.link import Traffic
 
-__all__ = ["LinkUse", "LinkWatch", "Profile", "profile"]
+__all__ = ["LinkUse", "Profile", "profile"]
 
 _LIMIT = 0.5
 """The link is the limit if requests are in flight for at least this share of the waiting time."""
@@ -48,16 +49,13 @@ class LinkUse:
 
     Examples
     --------
-    >>> print(LinkUse(requests=200, nbytes=20 << 20, again=3, most=64, busy=2.0, waited=0.8))
+    >>> print(LinkUse(requests=200, nbytes=20 << 20, waited=0.8))
     The link is the limit: requests were in flight during 80% of the time spent waiting
-    for batches. 200 requests of 102.4 KiB, at most 64 at a time, 10 MB/s; 3 were retried.
+    for batches. 200 requests of 102.4 KiB.
     """
 
-    requests: int
+    requests: int  # with retries
     nbytes: int
-    again: int  # requests that were retried
-    most: int  # the most requests in flight at a time since the process began
-    busy: float  # seconds with a request in flight
     waited: float  # of the time spent waiting for batches, the share with a request in flight
 
     @property
@@ -72,43 +70,10 @@ class LinkUse:
 
     def __str__(self) -> str:
         limit = "is the limit" if self.is_limit else "is not the limit"
-        again = f"; {self.again:,} were retried" if self.again else ""
         return (
             f"The link {limit}: requests were in flight during {self.waited:.0%} of the time spent "
-            f"waiting\nfor batches. {self.requests:,} requests of {size(self.range_bytes)}, at "
-            f"most {self.most} at a time, {self.nbytes / max(self.busy, 1e-9) / 1e6:,.0f} MB/s"
-            f"{again}."
+            f"waiting\nfor batches. {self.requests:,} requests of {size(self.range_bytes)}."
         )
-
-
-class LinkWatch:
-    """Count the traffic over the link, and how long the link is busy while batches are awaited."""
-
-    def __init__(self, clock: Clock) -> None:
-        from oocdata.stores.link import link  # its libraries may be missing without remote data
-
-        self._clock, self._traffic = clock, link().traffic
-        self._before = replace(self._traffic)
-        self._waited = self._busy = 0.0
-
-    def over(self, measure: Measure) -> Measure:
-        """Wrap a measure that only waits for batches, and count the traffic meanwhile."""
-
-        def watched(seconds: float, number: int) -> float:
-            began, busy = self._clock(), self._traffic.busy
-            rate = measure(seconds, number)
-            self._waited += self._clock() - began
-            self._busy += self._traffic.busy - busy
-            return rate
-
-        return watched
-
-    def found(self) -> LinkUse | None:
-        """Return the traffic since this watch was made; None if this process fetched nothing."""
-        now, start = self._traffic, self._before
-        counts = (now.requests - start.requests, now.nbytes - start.nbytes, now.again - start.again)
-        waited = min(1.0, self._busy / max(self._waited, 1e-9))
-        return LinkUse(*counts, now.most, now.busy - start.busy, waited) if counts[0] else None
 
 
 _SAME_RATE = 1.25
@@ -208,12 +173,22 @@ def profile(
         # A generator, which has `close`.
         yield from reader.batches(loader.pass_from(number)) if dataset is None else dataset
 
-    watch = LinkWatch(clock) if loader.dataset.is_remote else None
+    traffic = None
+    if loader.dataset.is_remote:
+        from oocdata.stores.link import link  # its libraries may be missing without remote data
+
+        traffic = link().traffic
+    before = replace(traffic) if traffic else None
     mapped, own_rate = _mapped_share(loader, clock)
     with closing(reader):
         consume = None if model_step is None else _step(model_step, epochs)
         left = seconds - (clock() - begun)
-        rates = _rates(epochs, consume, max(0.0, left), steps_of_a_period(loader), clock, watch)
+        rates, waited = _rates(
+            epochs, consume, max(0.0, left), steps_of_a_period(loader), clock, traffic
+        )
+    use = None
+    if traffic and before and traffic.requests > before.requests:
+        use = LinkUse(traffic.requests - before.requests, traffic.nbytes - before.nbytes, waited)
     found = Profile(
         *rates,
         mapped=mapped,
@@ -221,13 +196,13 @@ def profile(
         reader="to_tf" if to_tf else "NumPy",
         advice=(),
         seconds=clock() - begun,
-        link=None if watch is None else watch.found(),
+        link=use,
     )
-    limited = found.link is not None and found.link.is_limit
+    limited = use is not None and use.is_limit
     fast = found.waited is None or (found.verdict == "model" and found.waited < _WAITS)
     if fast and not (limited and found.verdict == "alone"):
         return found
-    fetched = found.link.range_bytes if found.link is not None and limited else None
+    fetched = use.range_bytes if use is not None and limited else None
     slower = bool(loader.workers) and own_rate > _SAME_RATE * found.data_rate
     measured = Measured(
         map_share=mapped,
@@ -244,14 +219,25 @@ def _rates(
     seconds: float,
     period: int,
     clock: Clock,
-    watch: LinkWatch | None = None,
-) -> tuple[float, float | None, float | None]:
-    """Return elements/s of the data and of the model, and the share of time the model waited."""
+    traffic: Traffic | None = None,
+) -> tuple[tuple[float, float | None, float | None], float]:
+    """Return elements/s of the data and of the model, and the share of time the model waited.
+
+    Also return the share of the time spent on the data alone with a request in flight.
+    """
     batch = _first(epochs)
     read = partial(pace, epochs, period=period, clock=clock)
-    measures: dict[str, Measure] = {"data": lambda share, number: read(share, first=number).rate}
-    if watch is not None:
-        measures["data"] = watch.over(measures["data"])
+    waited = busy = 0.0
+
+    def data(share: float, number: int) -> float:
+        nonlocal waited, busy
+        began, busy_before = clock(), traffic.busy if traffic else 0.0
+        rate = read(share, first=number).rate
+        waited += clock() - began
+        busy += traffic.busy - busy_before if traffic else 0.0
+        return rate
+
+    measures: dict[str, Measure] = {"data": data}
     if consume is not None:
         step = partial(pace, lambda _: repeat(batch), consume=consume, clock=clock)
         measures |= {
@@ -262,7 +248,8 @@ def _rates(
     timed = {name: (measure, share) for name, measure in measures.items()}
     rates = take_turns(timed, inf, clock=clock)
     medians = {name: median(rounds) for name, rounds in rates.items()}
-    return medians["data"], medians.get("model"), medians.get("both")
+    found = medians["data"], medians.get("model"), medians.get("both")
+    return found, min(1.0, busy / max(waited, 1e-9))
 
 
 def _step(model_step: Callable[..., object], epochs: Epochs) -> Callable[[Any], object]:

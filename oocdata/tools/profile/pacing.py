@@ -57,10 +57,8 @@ def steps_of_a_period(loader: Loader) -> int:
     Examples
     --------
     >>> import numpy as np, oocdata as ooc
-    >>> from oocdata.testing import RecordingSource
-    >>> view = ooc.View.of(RecordingSource(np.zeros((100, 3)), chunks=10))
-    >>> steps_of_a_period(view.batches(8, shuffle=ooc.BlockShuffle(10, 4)))
-    5
+    >>> steps_of_a_period(ooc.open(np.zeros((1000, 3))).batches(8, shuffle=True))
+    15
     """
     order, dataset = order_with_lanes(loader.order), loader.dataset
     elements = 0

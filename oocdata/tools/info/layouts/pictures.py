@@ -173,7 +173,7 @@ def dlio(listing: Listing) -> Layout:
     count = listing.files * samples
     code = f"target = {listing.target}\n"
     if data == "x":
-        files = ", episodes='files'" if listing.files > 1 else ""
+        files = ", episodes='parts'" if listing.files > 1 else ""
         code += f"""images = ooc.open(target, 'x').windows({first}, shift={first}{files})
 labels = ooc.open(target, 'y')     # one sample per file
 """

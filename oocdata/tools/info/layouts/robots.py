@@ -52,7 +52,7 @@ def aloha(listing: Listing) -> Layout:
     count, files = f"an episode of {steps:,} steps", ""
     if listing.files > 1:
         count = f"{listing.files:,} episodes, the first of {steps:,} steps"
-        files = ", episodes='files'"
+        files = ", episodes='parts'"
     keys = [f"observations/images/{name}" for name in cameras]
     # JPEG streams are padded to a length that differs between episodes.
     is_jpeg = ndim == 2

@@ -51,7 +51,7 @@ air = [ooc.open(path, key, axis='time'{decode}) for key in keys]     # each ({le
     parts = "*air"
     if ground:
         code += f"{listed('keys', ground[:2])}\n"
-        constants = "".join(f", ooc.constant(ooc.open(path, {name!r}))" for name in fixed[:1])
+        constants = "".join(f", np.asarray(ooc.open(path, {name!r}))" for name in fixed[:1])
         code += f"""ground = [ooc.open(path, key, axis='time'{decode}) for key in keys]
 surface = ooc.stack([*ground{constants}], axis=0)
 """

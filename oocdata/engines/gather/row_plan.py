@@ -1,15 +1,12 @@
-"""Gather boxes from decoded chunks, by rows or by items.
+"""Plan to gather boxes by rows, and copy the rows.
 
-Boxes that are single positions (or few) along the outer axes, and equal on the inner ones, are
-rows. The chunks at one place along the inner axes are a column; each column fills a part of a row,
-by one `numpy.take`. Other boxes may be cut by chunks into many small pieces, and copying a piece
-takes longer than copying its numbers. Then the chunk of every number, and its place in that chunk,
-are computed.
+The chunks at one place along the inner axes are a column; each column fills a part of a row, by one
+`numpy.take`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
@@ -19,13 +16,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
-from oocdata.threads import cached_property
+from oocdata.box import Extent, Ints
+from oocdata.engines.gather.grid import ITEMS_IN_A_PIECE, c_strides, chunk_parts
 
-__all__ = [
-    "BoxItems", "Column", "RowPlan", "c_strides", "chunk_parts", "plan_rows", "suits_items",
-    "take_boxes", "take_rows",
-]  # fmt: skip
+__all__ = ["Column", "RowPlan", "plan_rows", "take_boxes", "take_rows"]
 
 _SCRATCH_BYTES = 1 << 18
 """Size of NumPy's intermediate copies, which fits the processor's cache."""
@@ -47,14 +41,6 @@ a whole: windows of 128 numbers of 8 bytes are 1.3 times as fast so, of 2 bytes 
 _POINTS_AT_ONCE, _RUN_BYTES = 1 << 14, 1 << 20
 """Rows of boxes that are located at a time, and bytes of boxes of tiny rows that are copied at a
 time: NumPy holds the GIL meanwhile, and threads that often wait for it take 1.3 times as long."""
-
-_ITEMS_IN_A_PIECE = 256
-"""Items whose places are computed and that are copied in about the time of copying one piece. In
-h5py's default chunks, crops of images (12 KiB, 49 items a piece) and of weather fields (24 KiB, 61
-items) take 1 / 4 of the processor's time by NumPy iteration."""
-
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -108,8 +94,8 @@ class RowPlan:
     """
 
     chunk: tuple[int, ...]
-    steps: NDArray[np.int64] | None
-    offsets: NDArray[np.int64] | None
+    steps: Ints | None
+    offsets: Ints | None
     chunk_steps: tuple[int, ...]
     row_steps: tuple[int, ...]
     rows: int
@@ -117,14 +103,14 @@ class RowPlan:
     dtype: np.dtype[Any]
     item: np.dtype[Any]
     columns: tuple[Column, ...]
-    numbers: NDArray[np.int64]
+    numbers: Ints
     whole: bool
 
     def writes_to(self, out: NDArray[Any]) -> bool:
         """Return whether rows are copied to `out` as they are, each as one item."""
         return self.whole and out.dtype == self.dtype and out.flags.c_contiguous
 
-    def located(self, points: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def located(self, points: Ints) -> tuple[Ints, Ints]:
         """Return the chunk of each point in the first column, and its row there, shape (n,)."""
         numbers, rows = np.zeros((2, 1), np.int64)
         steps = zip(points.T, self.chunk, self.chunk_steps, self.row_steps, strict=True)
@@ -164,7 +150,7 @@ def plan_rows(
     item = np.dtype(f"V{prod(inner) * dtype.itemsize}")
     small = extent.lengths[axes:] == inner == shape[axes:] and item.itemsize <= _SMALL_ROW
     outer = zip(extent.spans[:axes], chunk_shape[:axes], strict=True)
-    most = _ITEMS_IN_A_PIECE if small else _POINTS_PER_PIECE
+    most = ITEMS_IN_A_PIECE if small else _POINTS_PER_PIECE
     if points > most * prod((span - 1) // step + 1 for span, step in outer):
         return None
     grid = tuple(-(-n // step) for n, step in zip(shape, chunk_shape, strict=True))
@@ -201,9 +187,9 @@ def take_rows(
     plan: RowPlan,
     columns: Sequence[Column],
     memory: NDArray[np.uint8],
-    rows: NDArray[np.int64],
+    rows: Ints,
     out: NDArray[Any],
-    places: NDArray[np.int64] | None = None,
+    places: Ints | None = None,
 ) -> None:
     """Fill points of `out` with rows of decoded chunks.
 
@@ -264,9 +250,9 @@ def take_rows(
 def take_boxes(
     plan: RowPlan,
     memory: NDArray[np.uint8],
-    firsts: NDArray[np.int64],
+    firsts: Ints,
     out: NDArray[Any],
-    places: NDArray[np.int64] | None,
+    places: Ints | None,
 ) -> None:
     """Fill boxes of `out`, each with rows of one decoded chunk.
 
@@ -303,115 +289,3 @@ def take_boxes(
         taken = items[rows] if is_run else items.take(rows, mode="clip")
         where = slice(start, start + few) if places is None else places[start : start + few]
         out[where] = taken.view(plan.dtype).reshape(-1, *out.shape[1:])
-
-
-def c_strides(shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """Return the steps of an array's axes in C order, in elements."""
-    return np.array([prod(shape[axis + 1 :]) for axis in range(len(shape))], np.int64)
-
-
-def chunk_parts(
-    origin: int, length: int, stride: int, step: int
-) -> Iterator[tuple[int, slice, slice]]:
-    """Yield the chunks that a box covers along one axis.
-
-    Parameters
-    ----------
-    origin, length, stride : int
-        Box along the axis.
-    step : int
-        Length of a chunk.
-
-    Yields
-    ------
-    place : int
-        Place of the chunk in the grid.
-    within, target : slice
-        Slices of the chunk and of the box.
-
-    Examples
-    --------
-    >>> list(chunk_parts(3, 4, 2, 5))
-    [(0, slice(3, 4, 2), slice(0, 1, None)), (1, slice(0, 5, 2), slice(1, 4, None))]
-    """
-    taken = 0
-    while taken < length:
-        place, start = divmod(origin + taken * stride, step)
-        count = min(length - taken, (step - 1 - start) // stride + 1)
-        within = slice(start, start + (count - 1) * stride + 1, stride)
-        yield place, within, slice(taken, taken + count)
-        taken += count
-
-
-def suits_items(extent: Extent, cut: tuple[int, ...], axes: int) -> bool:
-    """Return whether boxes are better gathered by items than copied by pieces."""
-    spans = zip(extent.spans[:axes], cut, strict=False)
-    pieces = prod((span - 1) // step + 1 for span, step in spans)
-    return prod(extent.lengths[:axes]) <= _ITEMS_IN_A_PIECE * pieces
-
-
-@dataclass(frozen=True, eq=False)
-class BoxItems:
-    """Chunks, and places in them, of the items of boxes.
-
-    Attributes
-    ----------
-    origins : ndarray of int64, shape (n, N)
-    lengths, strides, chunk_shape : tuple of int
-        Boxes and chunks along the axes that number items; both are whole along the other axes.
-    steps : ndarray of int64, shape (N,)
-        Steps from one chunk to the next in the grid.
-    """
-
-    origins: Ints
-    lengths: tuple[int, ...]
-    strides: tuple[int, ...]
-    chunk_shape: tuple[int, ...]
-    steps: Ints
-
-    @cached_property
-    def _along(self) -> list[tuple[Ints, Ints, Ints]]:
-        """Chunks of boxes along each axis, shape (n, chunks); some chunks may be repeated.
-
-        Followed by two arrays of shape (n, length): for each place of a box, the index of its chunk
-        among these, and the place within that chunk.
-        """
-        axes = enumerate(zip(self.lengths, self.strides, self.chunk_shape, strict=True))
-        found = []
-        for axis, (length, stride, step) in axes:
-            places = self.origins[:, axis, None] + np.arange(length) * stride
-            chunks = places // step
-            within = places - chunks * step
-            which = np.broadcast_to(np.arange(length), places.shape)
-            if stride <= step:  # no chunk is left out
-                which = chunks - chunks[:, :1]
-                count = np.arange(int(which[:, -1].max()) + 1)
-                chunks = np.minimum(chunks[:, :1] + count, chunks[:, -1:])
-            found.append((chunks, which, within))
-        return found
-
-    @cached_property
-    def chunks(self) -> Ints:
-        """Numbers of the chunks that each box covers, shape (n, chunks); some repeated."""
-        found = np.zeros((len(self.origins), 1), np.int64)
-        for (chunks, *_), step in zip(self._along, self.steps.tolist(), strict=True):
-            found = _combined(found, chunks * step)
-        return found
-
-    def places(self, firsts: Ints, part: slice) -> Ints:
-        """Return the places of the items of some boxes, shape (boxes, items).
-
-        `firsts` holds the place of the first item of each of their `chunks`.
-        """
-        which, within = np.zeros((2, len(firsts), 1), np.int64)
-        for (chunks, number, inside), length in zip(self._along, self.chunk_shape, strict=True):
-            which = _combined(which * chunks.shape[1], number[part])
-            within = _combined(within * length, inside[part])
-        found: Ints = np.take_along_axis(firsts, which, axis=1)
-        found += within
-        return found
-
-
-def _combined(outer: Ints, inner: Ints) -> Ints:
-    """Return the outer sums of the rows of two arrays, flattened, row by row."""
-    return (outer[:, :, None] + inner[:, None, :]).reshape(len(outer), -1)
