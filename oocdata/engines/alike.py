@@ -66,21 +66,15 @@ def check_same_shape(
 
 def check_same_packing(sources: Sequence[Source]) -> None:
     """Raise if sources differ in how numbers are packed, or in the unit of their dates."""
-
-    def packing(storage: Storage) -> str:
-        return storage.packed or storage.unit or "none packed"
-
-    first = sources[0].storage()
-    for number, part in enumerate(sources):
-        storage = part.storage()
-        if (storage.packed, storage.unit) != (first.packed, first.unit):
-            hint = "decode=True decodes each part by its own attributes."
-            if first.unit or storage.unit:
-                hint = "Open each by itself, and bring its dates to one unit."
+    storages = [source.storage() for source in sources]
+    packings = [f"{one.packed}{one.unit}" or "none packed" for one in storages]
+    for number, (packing, storage) in enumerate(zip(packings, storages, strict=True)):
+        if packing != packings[0]:
             raise MismatchedPartsError(
                 "parts must hold numbers that are packed alike, because they are delivered as "
-                f"stored; part 0 has {packing(first)}, part {number} has {packing(storage)}. "
-                f"{hint}",
+                f"stored; part 0 has {packings[0]}, part {number} has {packing}. decode=True "
+                "decodes each part by its own attributes; or open each by itself, and bring "
+                "its numbers to one unit.",
                 path=storage.path,
                 key=storage.key,
             )

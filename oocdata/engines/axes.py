@@ -27,44 +27,29 @@ def axis_numbers(
     >>> axis_numbers(("lat", -1), 3, names)
     (1, 2)
     """
-    where = _where(storage)
+    names, where = storage.dimensions, location_text(storage.path, storage.key)
+    where = f" [{where}]" if where else ""
     if ndim == 0:
         raise ArgumentError(f"an array must have a row axis; got a single number.{where}")
-    named = [axis] if isinstance(axis, str) or not isinstance(axis, Sequence) else list(axis)
-    axes = tuple(_number(name, ndim, storage) for name in named)
-    if not axes:
-        raise ArgumentError(f"`axis` must name at least one sample axis; got {axis!r}.{where}")
-    if len(set(axes)) < len(axes):
-        raise ArgumentError(f"`axis` must name each sample axis once; got {axis!r}.{where}")
-    return axes
-
-
-def _number(axis: int | str, ndim: int, storage: Storage) -> int:
-    names = storage.dimensions
-    if isinstance(axis, str):
-        present = [name for name in names if name]
-        if not present:
+    named = [axis] if isinstance(axis, str) or not isinstance(axis, Sequence) else axis
+    axes: list[int] = []
+    for one in named:
+        if isinstance(one, str):
+            found = [at for at, name in enumerate(names) if name and name == one]
+        else:
+            found = list(as_axes([] if isinstance(one, bool) else [one], ndim) or ())
+        if len(found) != 1:
+            known = f" ({', '.join(map(repr, names))})" if any(names) else ""
             raise ArgumentError(
-                f"`axis` must be an axis of the {ndim}-dimensional array by its number, because it "
-                f"has no dimension names; got {axis!r}. Its axes are 0 to {ndim - 1}."
-                f"{_where(storage)}"
+                f"`axis` must be an axis of the {ndim}-dimensional array"
+                f"{known or ', which has no dimension names'}; got {one!r}"
+                f"{', which several axes have' if found else ''}. Its axes are 0 to {ndim - 1}."
+                f"{where}"
             )
-        if present.count(axis) != 1:
-            problem = f"got {axis!r}" + (", which several axes have" if axis in present else "")
-            raise ArgumentError(
-                f"`axis` must name one dimension of the array ({', '.join(map(repr, names))}) or "
-                f"be its number; {problem}.{_where(storage)}"
-            )
-        return list(names).index(axis)
-    numbers = None if isinstance(axis, bool) else as_axes([axis], ndim)
-    if numbers is None:
+        axes += found
+    if not axes or len(set(axes)) < len(axes):
         raise ArgumentError(
-            f"`axis` must be an axis of the {ndim}-dimensional array; got {axis!r}."
-            f"{_where(storage)}"
+            "`axis` must name at least one sample axis, and each sample axis once; got "
+            f"{axis!r}.{where}"
         )
-    return numbers[0]
-
-
-def _where(storage: Storage) -> str:
-    where = location_text(storage.path, storage.key)
-    return f" [{where}]" if where else ""
+    return tuple(axes)

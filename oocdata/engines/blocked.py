@@ -34,10 +34,9 @@ from oocdata.engines.mixed_shapes import PaddedArray
 from oocdata.engines.parts import RowOffsets
 from oocdata.engines.prefetch import GAP, Fetch
 from oocdata.engines.ragged import fetches_of_ragged, read_ragged
-from oocdata.engines.readers import SourceChunks
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.engines.strided import Strided
-from oocdata.engines.wrapped import Relabelled
+from oocdata.engines.wrapped import Relabelled, SourceChunks
 from oocdata.memory import cache_share
 
 __all__ = ["CachedRows", "as_one", "blocked"]

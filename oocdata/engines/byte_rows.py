@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, split_into_points
+from oocdata.box import Extent
 from oocdata.engines.buffers import empty
 from oocdata.engines.ragged import affected_rows, read_bounds, read_ragged, row_batches
 from oocdata.engines.source import Source, Storage, WithStorage
@@ -110,7 +110,7 @@ class ByteRows(WithStorage):
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
-        rows = split_into_points(origins, extent, 0)[0][:, 0]
+        rows = (origins + np.arange(extent.lengths[0]) * extent.strides[0]).ravel()
         elements = np.empty(len(rows), object)
         try:
             starts, stops = read_bounds(self.offsets, rows, self.values.shape[0])

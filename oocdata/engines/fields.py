@@ -53,7 +53,7 @@ def field_of(source: Source, name: str) -> Source:
         raise MissingKeyError(f"rows must have the field {name!r}; they have {fields}.", **where)
     base, shape, _ = _parse(source.dtype, name)
     check_stored(base, **where)
-    described = replace(_described(storage, name, shape), unit=unit_of(base))
+    described = _described(storage, name, base, shape)
     if type(source) is Concat:
         parts = [field_of(part, name) for part in source.parts]
         return source.with_parts(parts, layout=described.layout, opened=described.opened)
@@ -88,10 +88,8 @@ def _parse(dtype: np.dtype[Any], name: str) -> tuple[np.dtype[Any], tuple[int, .
     return base, shape, offset
 
 
-def _described(storage: Storage, name: str, shape: tuple[int, ...]) -> Storage:
+def _described(storage: Storage, name: str, base: np.dtype[Any], shape: tuple[int, ...]) -> Storage:
     opened = storage.opened
-    if opened is not None:
-        opened = {**opened, "field": [*opened.get("field", ()), name]}
     return replace(
         storage,
         layout=f"{storage.layout}, field {name!r}",
@@ -99,7 +97,8 @@ def _described(storage: Storage, name: str, shape: tuple[int, ...]) -> Storage:
         chunks=None if storage.chunks is None else (*storage.chunks, *shape),
         strides=None,
         dimensions=(*storage.dimensions, *[""] * len(shape)) if storage.dimensions else (),
-        opened=opened,
+        unit=unit_of(base),
+        opened=opened and {**opened, "field": [*opened.get("field", ()), name]},
     )
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
-from typing import Any, TypeAlias, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,28 +35,38 @@ _SPARSE = 2
 
 Ints = NDArray[np.int64]
 
-_Wholes: TypeAlias = dict[Source, tuple[AxisView, tuple[int, ...]]]
-"""For each part, the array of which it is a component, and the component's index."""
-
 
 class Interleaved(Concat):
     """Sources, each an `AxisView`, stacked along an axis of their elements."""
 
     @cached_property
-    def _wholes(self) -> _Wholes:
-        return _wholes(cast(Iterable[AxisView], self.parts), self.axis)
+    def _wholes(self) -> dict[Source, tuple[AxisView, tuple[int, ...]]]:
+        """For each component of an array, the array and the component's index.
+
+        Only components that are stored close together. Chunked parts are left out: a chunk is
+        decoded once, however many components it has.
+        """
+        groups: dict[Any, list[AxisView]] = defaultdict(list)
+        for part in cast(Iterable[AxisView], self.parts):
+            axes = [at for at, _ in part.axis_maps]
+            ranges = all(isinstance(places, range | int) for _, places in part.axis_maps)
+            if ranges and self.axis not in axes and part.storage().chunks is None:
+                lines = tuple(line if line[0] is not None else None for line in part.axis_maps)
+                groups[id(part.source), lines].append(part)
+        arrays = [_common_array(group) for group in groups.values() if len(group) > 1]
+        return {part: found for array in arrays for part, found in array.items()}
 
     def read(
         self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
+        if places is not None or not out.size or np.ptp(origins[:, self.axis]):
+            super().read(origins, extent, out, places)
+            return
         groups: dict[AxisView | None, list[Any]] = defaultdict(list)
-        for boxes, start, stop in self._pieces(origins, extent):
+        for _, start, stop in self._pieces(origins, extent):
             begins, cut, region = slice_boxes(origins, extent, self.axis, start, stop)
-            (part, _, within), *others = self.shares(begins)
-            if places is not None or others or len(boxes) < len(origins):
-                super().read(origins, extent, out, places)
-                return
+            ((part, _, within),) = self.shares(begins)
             whole, place = self._wholes.get(part, (None, ()))
             groups[whole].append(((part, within, cut, region), place))
         for whole, shares in groups.items():
@@ -98,24 +108,7 @@ class Interleaved(Concat):
                 out[(*cut[:axis], region, *cut[axis + 1 :])] = block[component]
 
 
-def _wholes(parts: Iterable[AxisView], axis: int) -> _Wholes:
-    """Find parts that are components of one array and stored close together."""
-    groups: dict[Any, list[AxisView]] = defaultdict(list)
-    for part in parts:
-        axes = [at for at, _ in part.axis_maps]
-        ranges = all(isinstance(places, range | int) for _, places in part.axis_maps)
-        # Chunked parts are left out: a chunk is decoded once, however many components it has.
-        if ranges and axis not in axes and part.storage().chunks is None:
-            lines = tuple(line if line[0] is not None else None for line in part.axis_maps)
-            groups[id(part.source), lines].append(part)
-    wholes: _Wholes = {}
-    for group in groups.values():
-        if len(group) > 1:
-            wholes.update(_common_array(group))
-    return wholes
-
-
-def _common_array(parts: list[AxisView]) -> _Wholes:
+def _common_array(parts: list[AxisView]) -> dict[Source, tuple[AxisView, tuple[int, ...]]]:
     """Return the array of all given components, and the index of each in it.
 
     Further axes are those of storage along which the components differ. Empty if too many other

@@ -27,6 +27,7 @@ from oocdata.engines.concat import Concat, concatenate, flatten
 from oocdata.engines.copying import read_to
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.padded import DerivedRows, PaddedRows, padding_value
+from oocdata.engines.prefetch import Fetch, fetches
 from oocdata.engines.ragged import run_positions, scatter_runs
 from oocdata.engines.ragged_rows import LocatedRows, RaggedSource
 from oocdata.engines.source import Boxes, Source, Storage
@@ -90,7 +91,8 @@ def join_parts(
         make(concatenate([parts[number] for number in numbers], axis))
         for numbers in groups.values()
     ]
-    check_same_shape([(stack.shape, stack.dtype, *_location(stack)) for stack in stacks], axis)
+    pairs = [(stack, stack.storage()) for stack in stacks]
+    check_same_shape([(one.shape, one.dtype, at.path, at.key) for one, at in pairs], axis)
     table = replace(table, owners=owners[table.owners], within=table.within + starts[table.owners])
     padding = {} if pad is None else {"pad": pad}
     storages = [source.storage() for source in sources]
@@ -113,11 +115,6 @@ def _plain(source: Source) -> Source:
     ):
         return source.with_parts([_plain(part) for part in source.parts])
     return source.source if isinstance(source, PaddedArray | RaggedPart) else source
-
-
-def _location(source: Source) -> tuple[str | None, str | None]:
-    storage = source.storage()
-    return storage.path, storage.key
 
 
 def _padded(source: Source, axis: int, lengths: Sequence[int], value: float) -> PaddedArray:
@@ -261,29 +258,25 @@ class RaggedPart(RaggedSource, Wrapped):
             changes["chunk_bytes"] = int(np.prod(lengths)) * self.dtype.itemsize
         return replace(stored, **changes)
 
-    def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
-        """Return the boxes of whole rows; see `oocdata.engines.prefetch.fetches`."""
-        row_origins = np.zeros((len(origins), len(self.source.shape)), np.int64)
-        row_origins[:, :1] = origins
-        lengths, steps = self.source.shape[1:], (1,) * len(self.source.shape[1:])
-        rows = Extent((*extent.lengths, *lengths), (*extent.strides, *steps))
-        return [(self.source, row_origins, rows)]
-
     def locate(self, rows: Ints) -> LocatedRows:
         """Return rows with their lengths; see `oocdata.engines.ragged_rows.RaggedSource`."""
 
-        def read_runs(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
-            if not out.size:
-                return
-            run_rows, width = rows, int(counts[0])
-            if (counts != width).any():  # read position by position
+        def boxes(firsts: Ints, counts: Ints) -> tuple[Ints, Extent]:
+            run_rows, width = rows, int(counts.max(initial=0))
+            if (counts != width).any():  # position by position
                 run_rows, firsts, width = np.repeat(rows, counts), run_positions(firsts, counts), 1
-            origins = np.zeros((len(run_rows), out.ndim + 1), np.int64)
+            origins = np.zeros((len(run_rows), len(self.source.shape)), np.int64)
             origins[:, 0], origins[:, 1] = run_rows, firsts
-            lengths = (1, width, *out.shape[1:])
-            self.source.read(origins, Extent.of(lengths), out.reshape(len(run_rows), *lengths))
+            return origins, Extent.of((1, width, *self.inner))
+
+        def read_runs(firsts: Ints, counts: Ints, out: NDArray[Any]) -> None:
+            origins, extent = boxes(firsts, counts)
+            self.source.read(origins, extent, out.reshape(len(origins), *extent.lengths))
 
         def read(firsts: Ints, counts: Ints, out: NDArray[Any], targets: Ints) -> None:
             scatter_runs(partial(read_runs, firsts, counts), counts, self.dtype, out, targets)
 
-        return LocatedRows(np.full(len(rows), self.source.shape[1]), read)
+        def fetches_of(firsts: Ints, counts: Ints) -> list[Fetch]:
+            return fetches(self.source, *boxes(firsts, counts))
+
+        return LocatedRows(np.full(len(rows), self.source.shape[1]), read, fetches_of)

@@ -72,6 +72,11 @@ class RaggedSource(ABC):
     def locate(self, rows: Ints) -> LocatedRows:
         """Return rows with their lengths; any order, repeats allowed."""
 
+    def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
+        """Return the fetches that reading rows needs; reads where they are."""
+        located = self.locate(origins[:, 0])
+        return located.fetches(np.zeros_like(located.lengths), located.lengths)
+
     def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> NoReturn:
         """Raise, because rows have no single shape."""
         raise ArgumentError("rows of unequal length must be padded to be read as boxes.")
@@ -198,11 +203,6 @@ class RaggedRows(WithStorage, RaggedSource):
             lengths = map(min, values.chunks, self.values.shape)
             nbytes = int(np.prod(list(lengths))) * self.dtype.itemsize
         return replace(combined, chunks=(chunk_rows,), chunk_bytes=nbytes)
-
-    def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
-        """Return the fetches that reading rows needs; reads their offsets."""
-        located = self.locate(origins[:, 0])
-        return located.fetches(np.zeros_like(located.lengths), located.lengths)
 
     def locate(self, rows: Ints) -> LocatedRows:
         """Return rows with their lengths; see `RaggedSource`."""

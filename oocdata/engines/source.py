@@ -332,7 +332,7 @@ def check_dtype(
 def check_stored(
     dtype: np.dtype[Any], path: str | None = None, key: str | None = None
 ) -> np.dtype[Any]:
-    """Return the dtype of an array that can be opened: batches can hold it, or one of its fields.
+    """Return the dtype of an array that can be opened: batches can hold it, or it has fields.
 
     Dates become integers; see `unit_of`.
 
@@ -357,7 +357,7 @@ def check_stored(
         )
     if unit_of(dtype):
         return np.dtype(np.int64).newbyteorder(dtype.byteorder)
-    return dtype if _has_numbers(dtype) else check_dtype(dtype, path, key)
+    return dtype if dtype.names else check_dtype(dtype, path, key)
 
 
 def unit_of(dtype: np.dtype[Any]) -> str:
@@ -369,14 +369,3 @@ def unit_of(dtype: np.dtype[Any]) -> str:
     ('datetime64[s]', '')
     """
     return dtype.name if dtype.kind in "mM" else ""
-
-
-def _has_numbers(dtype: np.dtype[Any]) -> bool:
-    """Return whether a dtype, or one of its fields at any depth, is one that batches can hold."""
-    if dtype.fields is None:
-        try:
-            check_dtype(np.dtype(np.int64) if unit_of(dtype) else dtype.base)
-        except UnsupportedDtypeError:
-            return False
-        return dtype.subdtype is None
-    return any(_has_numbers(kind.base) for kind, *_ in dtype.fields.values())

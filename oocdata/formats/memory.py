@@ -17,9 +17,9 @@ from oocdata.engines.dtypes import described_dtype
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced, regular_chunks
-from oocdata.engines.readers import SourceChunks
 from oocdata.engines.source import Source, Storage, check_dtype, check_stored, unit_of
 from oocdata.engines.strided import Strided
+from oocdata.engines.wrapped import SourceChunks
 from oocdata.errors import UnknownFormatError, UnsupportedDtypeError
 
 __all__ = ["open_array", "open_object"]

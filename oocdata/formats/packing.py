@@ -14,8 +14,7 @@ import numpy as np
 
 from oocdata.engines.alike import check_same_shape
 from oocdata.engines.concat import Concat
-from oocdata.engines.dates import Dates
-from oocdata.engines.decoded import Decoded, Packing
+from oocdata.engines.decoded import Dates, Decoded, Packing
 from oocdata.engines.ragged_rows import is_ragged
 from oocdata.engines.source import Source
 from oocdata.errors import UnsupportedDtypeError, error_location

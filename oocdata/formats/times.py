@@ -12,8 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from oocdata.engines.dates import Dates
-from oocdata.engines.decoded import Packing
+from oocdata.engines.decoded import Dates, Packing
 from oocdata.errors import UnsupportedDtypeError
 from oocdata.formats.dimensions import as_text
 

@@ -28,9 +28,8 @@ from oocdata.engines.chunked import Chunked
 from oocdata.engines.decoded import Decoded
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced
-from oocdata.engines.readers import SourceChunks
 from oocdata.engines.source import Source
-from oocdata.engines.wrapped import Relabelled
+from oocdata.engines.wrapped import Relabelled, SourceChunks
 from oocdata.errors import (
     ArgumentError,
     MissingChunkError,
@@ -467,7 +466,7 @@ def test_a_name_that_is_not_there(path: Path) -> None:
     with (
         read(path) as opened,
         pytest.raises(
-            ArgumentError, match=r"one dimension of the array \('time', 'lat', 'lon'\).*got 'level'"
+            ArgumentError, match=r"an axis of the .* \('time', 'lat', 'lon'\).*got 'level'"
         ),
     ):
         ooc.open(opened["counts"], axis="level")

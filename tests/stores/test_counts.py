@@ -58,6 +58,8 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RangeServer]:
     np.save(folder / "small.npy", SMALL)
     np.save(folder / "places.npy", PLACES)
     np.save(folder / "offsets.npy", OFFSETS)
+    np.save(folder / "longer.npy", ROWS[:64])
+    np.save(folder / "shorter.npy", ROWS[:64, :48])
     with h5py.File(folder / "places.h5", "w") as file:
         file.create_dataset("places", data=PLACES, chunks=(512, 64), compression="gzip")
         file.create_dataset("cut", data=PLACES, chunks=(512, 32), compression="gzip")
@@ -514,6 +516,29 @@ def test_rows_of_unequal_length_are_asked_for_before_they_are_read(
     server.reset()
     list(loader.epoch(1))
     assert server.requests == (64 if name.endswith(".npy") else 0)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_rows_of_parts_of_unequal_length_are_asked_for_before_they_are_read(
+    server: RangeServer, padded: bool
+) -> None:
+    parts = [f"{server.url}/{name}.npy" for name in ("longer", "shorter")]
+    ragged = ooc.open(parts)
+    assert isinstance(ragged, ooc.Ragged)
+    view = (ragged.pad() if padded else ragged)[::8]  # too far apart to be joined
+    loader = view.batches(16, shuffle="global")
+    server.reset()
+    server.hold()
+    with ThreadPoolExecutor(1) as threads:
+        batch = threads.submit(loader.batch, 0)
+        try:
+            server.wait_for(16)
+        finally:
+            server.release()
+        found = list(batch.result())
+    for row, place in zip(found, loader.positions(0) * 8, strict=True):
+        whole = ROWS[place] if place < 64 else ROWS[place - 64, :48]
+        assert_array_equal(row, np.pad(whole, ((0, 64 - len(whole)), (0, 0))) if padded else whole)
 
 
 @pytest.mark.parametrize("kind", ["gzip", "zarr", "small", "npy"])

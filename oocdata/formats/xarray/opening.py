@@ -14,9 +14,8 @@ from oocdata.engines.axis_views import AxisMap, AxisView
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.objects import Sliced
-from oocdata.engines.readers import SourceChunks
 from oocdata.engines.source import Annotations, Source, Storage, check_dtype, check_stored, unit_of
-from oocdata.engines.wrapped import Relabelled
+from oocdata.engines.wrapped import Relabelled, SourceChunks
 from oocdata.errors import (
     ArgumentError,
     MissingDependencyError,
