@@ -226,9 +226,6 @@ class Loader(Epochs):
             together = steps_together(len(self), nbytes, far=self.dataset.is_refetched)
             together = min(together, _MAPPED_STEPS, max(1, _MAPPED_BYTES // max(1, nbytes)))
             return 1 if self.workers else together  # slow functions: each process takes a step
-        sparse = any(leaf.form == "sparse" for leaf in leaves(self.dataset.spec))
-        if sparse and self.batch_bytes > _COPIED_BYTES:
-            return 1  # TensorFlow would copy each of several steps that share an array
         for nbytes in self.array_bytes:
             if nbytes % buffers.ALIGNMENT and nbytes > _COPIED_BYTES:
                 return 1

@@ -37,6 +37,19 @@ def test_batches_are_the_loaders(both: ooc.Zip, size: int) -> None:
             assert_array_equal(made["y"], batch["y"])
 
 
+def test_several_large_batches_are_read_together(tmp_path: Path) -> None:
+    matrix = random_csr(640, 1000, 0.8)
+    loader = ooc.open(write_file(tmp_path / "cells.h5ad", matrix), "X").batches(20, shuffle=True)
+    sparse = ooc.open(write_file(tmp_path / "more.h5ad", matrix), "X").sparse().batches(20)
+    assert sparse.batch_bytes > 256 << 10
+    assert sparse.steps_together > 1
+    dataset = loader.to_tf(sparse=True)
+    assert len(list(dataset)) == 32
+    for made, batch in zip(dataset, loader.epoch(1), strict=True):
+        assert made.indices.shape == (len(made.values), 2)
+        assert_array_equal(tf.sparse.to_dense(made), batch)
+
+
 def test_text_beside_sparse_rows(both: ooc.Zip) -> None:
     names = ooc.open(np.array([f"ü{row}" for row in range(100)]))
     pairs = ooc.zip(names, both.parts["x"])
