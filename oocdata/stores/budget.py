@@ -23,7 +23,7 @@ __all__ = ["AnswerBudget", "Request"]
 
 Result = TypeVar("Result")
 
-_OBJECT_BYTES = 2 << 10
+_OBJECT_BYTES = 4 << 10
 """Bytes of a request and its answer besides the bytes that were asked for."""
 
 

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count
+from math import inf
 from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakSet
 
@@ -37,6 +38,7 @@ from oocdata.stores.answers import (
     to_source_error,
 )
 from oocdata.stores.budget import AnswerBudget, Request
+from oocdata.stores.interrupts import Interrupts
 from oocdata.stores.user_stores import FsspecClient
 
 if TYPE_CHECKING:
@@ -55,8 +57,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 _TIMEOUT, _LONGEST_TIMEOUT = 5.0, 40.0
 """Least timeout in seconds, until an answer begins, and then until it, or its next piece, has
 come; doubled for each retry, so that a slow link is not taken for a dead one for ever, but not
-beyond the longest: after four minutes a silent server is an error. (Until then Ctrl-C does not end
-a loop over `to_tf`, which waits in TensorFlow.)"""
+beyond the longest: after four minutes a silent server is an error."""
 
 _TIMEOUT_FACTOR = 10
 """An answer may take this many times as long to begin as earlier ones."""
@@ -86,6 +87,9 @@ _EXIT_SECONDS = 2.0
 """Seconds that cancelled requests of the client may take to end when the interpreter exits; it
 takes some milliseconds."""
 
+_INTERRUPT_SECONDS = 0.5
+"""Seconds after Ctrl-C in which requests are given up."""
+
 
 class Link(AnswerBudget):
     """The requests of this process, and the thread that makes them."""
@@ -94,8 +98,9 @@ class Link(AnswerBudget):
         super().__init__()
         self.traffic = Traffic()
         self._process = os.getpid()
-        self._ending = False
+        self._ending_until = 0.0
         self._loop = asyncio.new_event_loop()
+        self.interrupts = Interrupts(self._loop, self._interrupt)
         self._may_begin = asyncio.Semaphore(REQUESTS)
         self._in_flight = 0
         self._since = 0.0
@@ -109,7 +114,7 @@ class Link(AnswerBudget):
 
     def end(self) -> None:
         """Give up all requests, present and future: the interpreter exits."""
-        self._ending = True
+        self._ending_until = inf
         self.call(self._cancel_all)
         until = time.monotonic() + _EXIT_SECONDS
         while self._client_calls and os.getpid() == self._process and time.monotonic() < until:
@@ -121,12 +126,19 @@ class Link(AnswerBudget):
         for task in asyncio.all_tasks(self._loop):
             task.cancel()
 
+    def _interrupt(self) -> None:
+        """Give up all requests, and those that threads make before they notice it: Ctrl-C."""
+        self._ending_until = max(self._ending_until, time.monotonic() + _INTERRUPT_SECONDS)
+        self._cancel_all()
+
+    @property
+    def _is_ending(self) -> bool:
+        return time.monotonic() < self._ending_until
+
     def check(self) -> None:
-        """Raise `SourceError` in a fork of the link's process, and when the interpreter exits."""
-        if self._ending:
-            raise SourceError(
-                "the interpreter must not be exiting when stores are read from; it is."
-            )
+        """Raise `SourceError` in a fork of the link's process, and when all is given up."""
+        if self._is_ending:
+            raise _end_error()
         if os.getpid() != self._process:
             raise SourceError(
                 "stores can't be read in a process that was forked after one was read from: the "
@@ -137,7 +149,16 @@ class Link(AnswerBudget):
     def start(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Future[Result]:
         """Start a coroutine in the loop."""
         self.check()
-        return asyncio.run_coroutine_threadsafe(work(), self._loop)
+        return asyncio.run_coroutine_threadsafe(self._until_end(work), self._loop)
+
+    async def _until_end(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+        """Await a result; raise `SourceError` if it is cancelled because all is given up."""
+        try:
+            return await work()
+        except asyncio.CancelledError:
+            if self._is_ending:
+                raise _end_error() from None
+            raise
 
     def call(self, work: Callable[[], None]) -> None:
         """Call a function in the loop, soon."""
@@ -157,11 +178,10 @@ class Link(AnswerBudget):
             elif not done.done():
                 done.set_result(task.result()) if error is None else done.set_exception(error)
 
-        if self._ending:
-            done.cancel()
-        else:
-            request.task = self._loop.create_task(request.fetch())
-            request.task.add_done_callback(pass_on)
+        request.task = self._loop.create_task(self._until_end(request.fetch))
+        request.task.add_done_callback(pass_on)
+        if self._is_ending:
+            request.task.cancel()
 
     # Requests.
 
@@ -195,6 +215,7 @@ class Link(AnswerBudget):
         for tries in count(1):
             try:
                 async with self._may_begin:
+                    self.interrupts.watch(asyncio.current_task())
                     self.traffic.requests += 1
                     self._count(1)
                     try:
@@ -294,6 +315,12 @@ class Link(AnswerBudget):
         )
 
 
+def _end_error() -> SourceError:
+    return SourceError(
+        "reading from a store must not be stopped; it was, by Ctrl-C or at the end of the program."
+    )
+
+
 _link: Link | None = None
 _creation_lock = threading.Lock()
 
@@ -319,6 +346,7 @@ def _new_lock_after_fork() -> None:
     _creation_lock = threading.Lock()
     if _link is not None:
         _link._lock = threading.Lock()
+        _link.interrupts.stop()
 
 
 os.register_at_fork(after_in_child=_new_lock_after_fork)

@@ -66,9 +66,9 @@ class Child:
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def end(self) -> tuple[int, str, str]:
+    def end(self, seconds: float = 8) -> tuple[int, str, str]:
         try:
-            out, err = self.process.communicate(timeout=8)
+            out, err = self.process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.communicate()
@@ -124,6 +124,92 @@ def test_ctrl_c_while_a_read_waits(server: RangeServer, kind: str, read: str) ->
     assert err.splitlines()[-1] == "KeyboardInterrupt", err
     assert code in (1, -signal.SIGINT)
     server.wait_idle()  # its connections are closed
+
+
+SILENT = """
+from oocdata.stores.interrupts import Interrupts
+begin = Interrupts._begin
+def begun(self, task):
+    begin(self, task)
+    print("waiting", flush=True)
+Interrupts._begin = begun
+"""
+"""Say when the link begins to look for Ctrl-C."""
+
+IN_TENSORFLOW = """
+import tensorflow
+batches = view.batches(16, shuffle=True).to_tf()  # reads a row
+print("ready", flush=True)
+sys.stdin.readline()
+for _ in batches:
+    pass
+"""
+
+
+@pytest.mark.parametrize("kind", ["zarr", "gzip"])
+def test_ctrl_c_while_tensorflow_waits_for_a_silent_store(server: RangeServer, kind: str) -> None:
+    child = Child(server, kind, SILENT + IN_TENSORFLOW)
+    child.wait_until("ready")
+    server.hold()
+    child.go()
+    child.wait_until("waiting")
+    child.process.send_signal(signal.SIGINT)
+    code, _, err = child.end(100)  # it takes four minutes until the store is given up
+    assert code in (1, -signal.SIGINT)
+    assert "KeyboardInterrupt" in err  # TensorFlow calls it one of its own errors
+    server.wait_idle()
+
+
+NOTED = """
+signal.signal(signal.SIGINT, lambda *_: print("noted", flush=True))
+print("ready", flush=True)
+sys.stdin.readline()
+rows = view.take(np.arange(400))
+print(len(rows), int(rows.sum()))
+"""
+
+
+def test_ctrl_c_that_the_program_handles_stops_no_read(server: RangeServer) -> None:
+    child = Child(server, "zarr", SILENT + NOTED)
+    child.wait_until("ready")
+    server.hold()
+    child.go()
+    child.wait_until("waiting")
+    child.process.send_signal(signal.SIGINT)
+    child.wait_until("noted")
+    server.release()
+    code, out, err = child.end(60)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == f"400 {int(ROWS.sum())}"
+
+
+FORK_IN_SILENCE = """
+import faulthandler, warnings
+warnings.simplefilter("ignore", DeprecationWarning)
+reading = threading.Thread(target=view.take, args=([300],), daemon=True)
+print("ready", flush=True)
+sys.stdin.readline()
+reading.start()
+sys.stdin.readline()
+pid = os.fork()
+if not pid:
+    os._exit(faulthandler.unregister(signal.SIGINT))
+status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+print(status, faulthandler.unregister(signal.SIGINT), flush=True)
+os._exit(0)
+"""
+
+
+def test_a_fork_does_not_tell_its_parent_of_ctrl_c(server: RangeServer) -> None:
+    child = Child(server, "zarr", SILENT + FORK_IN_SILENCE)
+    child.wait_until("ready")
+    server.hold()
+    child.go()
+    child.wait_until("waiting")
+    child.go()
+    code, out, err = child.end(60)
+    assert (code, err) == (0, "")
+    assert out.splitlines()[-1] == "0 True"
 
 
 END = """
