@@ -13,14 +13,13 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.threads import cached_property
 
 __all__ = [
     "ADDRESSABLE", "AnyBlocks", "BlockIds", "BlockRuns", "Blocks", "blocks_from_ids", "join_blocks",
     "typical_length",
 ]  # fmt: skip
-
-Ints = NDArray[np.int64]
 
 _PIECE = 1 << 16
 """Positions processed at a time, so that temporary arrays stay in the processor's cache."""

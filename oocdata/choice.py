@@ -12,9 +12,10 @@ from itertools import accumulate, pairwise
 from math import ceil
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks, blocks_from_ids
+from oocdata.box import Ints
 from oocdata.cost import chunks_of
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.ids import as_weights
@@ -313,7 +314,7 @@ def _block_bytes(dataset: Dataset, blocks: AnyBlocks) -> tuple[int, int]:
     return max(1, unit), ceil(shared - 0.1)
 
 
-def _sample_positions(blocks: AnyBlocks, count: int, number: int) -> NDArray[np.int64]:
+def _sample_positions(blocks: AnyBlocks, count: int, number: int) -> Ints:
     """Return some positions of a block, including the first and the last."""
     start, stop = blocks.starts(np.array([number, number + 1])).tolist()
     slots = np.linspace(0, min(stop, count) - start - 1, _ELEMENTS).astype(np.int64)

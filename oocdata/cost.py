@@ -12,9 +12,8 @@ from math import inf, prod
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
-from oocdata.box import Extent, split_at_gaps, split_into_points
+from oocdata.box import Extent, Ints, split_at_gaps, split_into_points
 from oocdata.datasets.chunking import chunks_along
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.request import ArrayRequest, Request, of_sources, stored_reads
@@ -69,9 +68,7 @@ def cached_bytes(source: Source, storage: Storage) -> int:
     return cached
 
 
-def chunk_numbers(
-    shape: Sequence[int], storage: Storage, origins: NDArray[np.int64], extent: Extent
-) -> NDArray[np.int64]:
+def chunk_numbers(shape: Sequence[int], storage: Storage, origins: Ints, extent: Extent) -> Ints:
     """Return the numbers of the chunks that boxes cover, each once, in C order of the grid.
 
     `shape` is the array's. If the array has several parts, chunks begin anew in each part.
@@ -277,9 +274,9 @@ def _used(dataset: Dataset) -> tuple[float, float]:
     return chunked, addressed
 
 
-def _distinct(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+def _distinct(dataset: Dataset, positions: Ints) -> Ints:
     """Return the distinct bytes that elements consist of: in chunks, and in addressable rows."""
-    parts: dict[tuple[int, Extent], tuple[Source, list[NDArray[np.int64]]]] = {}
+    parts: dict[tuple[int, Extent], tuple[Source, list[Ints]]] = {}
     for request in dataset.boxes(positions):
         if request.extent.size and len(request.origins):
             extent, numbers = _points(request)
@@ -295,7 +292,7 @@ def _distinct(dataset: Dataset, positions: NDArray[np.int64]) -> NDArray[np.int6
     return totals
 
 
-def _points(request: Request) -> tuple[Extent, NDArray[np.int64]]:
+def _points(request: Request) -> tuple[Extent, Ints]:
     """Cut boxes along axes where they differ; return the parts' extent and origin numbers."""
     origins, extent = request.origins, request.extent
     for axis in range(origins.shape[1]):

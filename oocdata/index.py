@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from oocdata.box import Ints
 from oocdata.errors import ArgumentError, PositionError
 
 __all__ = [
@@ -26,7 +27,7 @@ __all__ = [
 Cut: TypeAlias = int | range
 """Selection along an axis: an int drops the axis, a range keeps these places."""
 
-Selection: TypeAlias = range | NDArray[np.int64]
+Selection: TypeAlias = range | Ints
 """Selected integers in order: a range if they are regular, else an int64 array."""
 
 _END = 2**63
@@ -129,7 +130,7 @@ def as_shard(num_shards: object, index: object) -> tuple[int, int]:
     return shards, shard
 
 
-def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
+def as_positions(positions: ArrayLike, length: int) -> Ints:
     """Return positions, or the positions of a bool mask, as a new int64 array, checked.
 
     Negative positions count from the end of `length`, as in NumPy; nothing wraps around.
@@ -161,7 +162,7 @@ def as_positions(positions: ArrayLike, length: int) -> NDArray[np.int64]:
     return np.where(chosen < 0, chosen + length, chosen) if low < 0 else chosen
 
 
-def as_range(positions: NDArray[np.int64]) -> Selection:
+def as_range(positions: Ints) -> Selection:
     """Return positions as a range, if they are consecutive; else unchanged.
 
     Ranges with other steps are not made: where a step does not divide the chunk length, explicit
@@ -234,7 +235,7 @@ def first_repeat(rows: Selection) -> int | None:
     return int(again[0]) if len(again) else None
 
 
-def take(selection: Selection, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+def take(selection: Selection, positions: Ints) -> Ints:
     """Return the integers of a selection at checked positions of any shape."""
     if isinstance(selection, range):
         return positions * selection.step + selection.start

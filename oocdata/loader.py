@@ -15,9 +15,10 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from oocdata import registry
+from oocdata.box import Ints
 from oocdata.choice import choose_order
 from oocdata.cost import cached_bytes
 from oocdata.datasets.dataset import Dataset, Draw, public_names
@@ -269,7 +270,7 @@ class Loader(Epochs):
             cached=self.cached,
         )  # fmt: skip
 
-    def positions(self, step: int, epoch: int = 0) -> NDArray[np.int64]:
+    def positions(self, step: int, epoch: int = 0) -> Ints:
         """Return the dataset positions of the elements of a batch, shape (batch,).
 
         Raises

@@ -17,7 +17,7 @@ import pytest
 from numpy.testing import assert_array_equal
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.datasets.view import View
 from oocdata.engines.cache import cache
 from oocdata.engines.copying import read_to
@@ -41,7 +41,7 @@ def sample_array(shape: tuple[int, ...], dtype: str = "<f4") -> NDArray[Any]:
     return values.astype(kind)
 
 
-def boxes_of(array: NDArray[Any], origins: NDArray[np.int64], extent: Extent) -> NDArray[Any]:
+def boxes_of(array: NDArray[Any], origins: Ints, extent: Extent) -> NDArray[Any]:
     """Return boxes of an array, cut by NumPy's slicing as the oracle, shape ``(n, *lengths)``."""
     boxes = np.empty((len(origins), *extent.lengths), array.dtype)
     for number, origin in enumerate(origins.tolist()):

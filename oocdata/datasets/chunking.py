@@ -6,9 +6,9 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockRuns, Blocks, blocks_from_ids
+from oocdata.box import Ints
 from oocdata.index import compose_ranges, take
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def blocks_of(view: View) -> AnyBlocks:
     return blocks_from_ids(len(view), lambda positions: chunk_ids(view, take(view.rows, positions)))
 
 
-def chunk_ids(view: View, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+def chunk_ids(view: View, numbers: Ints) -> Ints:
     """Return a number of the chunk along the sample axes of each row, by its number in the grid."""
     ids = np.zeros(len(numbers), np.int64)
     storage, shape = view.storage, view.source.shape
@@ -52,8 +52,8 @@ def chunk_ids(view: View, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def chunks_along(
-    storage: Storage, axis: int, length: int, chunk: int, *several: NDArray[np.int64]
-) -> tuple[list[NDArray[np.int64]], int]:
+    storage: Storage, axis: int, length: int, chunk: int, *several: Ints
+) -> tuple[list[Ints], int]:
     """Return the chunk of each position along an axis, and the number of chunks.
 
     If the array has several parts along the axis, each part starts a new chunk.

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, blocks_from_ids, join_blocks
+from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.multi_array import join_requests
@@ -61,7 +62,7 @@ class Concat(Dataset):
         return self.parts
 
     @cached_property
-    def ends(self) -> NDArray[np.int64]:
+    def ends(self) -> Ints:
         """Number of elements up to the end of each part, shape (parts,)."""
         return np.cumsum([len(part) for part in self.parts])
 
@@ -83,9 +84,7 @@ class Concat(Dataset):
         # Equal dicts may differ in order, and requests are in the order of the part's spec.
         return super().is_mapped or len({spec_text(part.spec) for part in self.parts}) > 1
 
-    def _positions_by_part(
-        self, positions: NDArray[np.int64]
-    ) -> list[tuple[Dataset, NDArray[np.int64], NDArray[np.int64]]]:
+    def _positions_by_part(self, positions: Ints) -> list[tuple[Dataset, Ints, Ints]]:
         """Return (part, places in the batch, positions in the part) of each part with elements."""
         numbers = take(self.chosen, positions)
         owners = np.searchsorted(self.ends, numbers, side="right")
@@ -106,7 +105,7 @@ class Concat(Dataset):
             request for part in self.parts for request in part.requests(none, Draw())
         )
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
+    def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return one request per array; if parts have functions, the requests of each part."""
         shares = self._positions_by_part(positions)
         by_part = [part.requests(positions, draw) for part, _, positions in shares]
@@ -116,9 +115,7 @@ class Concat(Dataset):
             return tuple(join_requests(requests, where, self._sources) for requests in columns)
         return tuple(request for requests in by_part for request in requests)
 
-    def assemble(
-        self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
-    ) -> Batch:
+    def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
         """Return the arrays in the structure of an element; or copy the parts' batches together."""
         if not self.is_mapped:
             return super().assemble(arrays, positions, draw)
@@ -152,7 +149,7 @@ class Concat(Dataset):
         pairs = zip(self.parts, repeats, strict=True)
         return 2 * max(times * part.input_bytes(-(-elements // times)) for part, times in pairs)
 
-    def row_lengths(self) -> NDArray[np.int64] | None:
+    def row_lengths(self) -> Ints | None:
         """Return the length of each element; see `Dataset.row_lengths`."""
         each = [lengths for part in self.parts if (lengths := part.row_lengths()) is not None]
         return np.concatenate(each)[np.asarray(self.chosen, np.int64)] if each else None
@@ -201,7 +198,7 @@ class Concat(Dataset):
     def _can_cut(self) -> list[bool]:
         return self.parts[0]._can_cut
 
-    def _row_positions(self, at: int) -> NDArray[np.int64]:
+    def _row_positions(self, at: int) -> Ints:
         return np.arange(sum(self._rows))
 
     @property

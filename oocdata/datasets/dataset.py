@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from oocdata import registry
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, BlockIds, typical_length
+from oocdata.box import Ints
 from oocdata.datasets.request import ArrayRequest, Request, of_sources, prefetching
 from oocdata.datasets.spec import ArraySpec, Batch, Spec, leaves, map_tree
 from oocdata.datasets.splitting import Splitting
@@ -56,7 +57,7 @@ class Draw:
     step: int = 0
     lane: int = 0
     """First lane of the batch, or of the rank's part of the batch."""
-    positions: NDArray[np.int64] | None = None
+    positions: Ints | None = None
     """Positions of the batch's elements in the loader's dataset."""
 
     @cached_property
@@ -69,7 +70,7 @@ class Draw:
         position = place if self.positions is None else int(self.positions[place])
         return self._generator(1, position)
 
-    def of(self, places: NDArray[np.int64]) -> Draw:
+    def of(self, places: Ints) -> Draw:
         """Return the draw for some elements of the batch; functions share the batch's generator."""
         draw = replace(self, positions=places if self.positions is None else self.positions[places])
         draw.__dict__["rng"] = self.rng
@@ -144,18 +145,16 @@ class Dataset(Described, Splitting, ABC):
     def spec(self) -> Spec:
         """Shapes and dtypes of an element's arrays: an `ArraySpec`, or a tuple or dict of specs."""
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
+    def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return one request per array for the elements at checked positions; reads nothing."""
         requests = [part.requests(positions, draw) for part in self._members]
         return tuple(itertools.chain.from_iterable(requests))
 
-    def boxes(self, positions: NDArray[np.int64]) -> list[Request]:
+    def boxes(self, positions: Ints) -> list[Request]:
         """Return the requests of single sources for the elements at positions; reads nothing."""
         return of_sources(self.requests(positions, Draw()))
 
-    def assemble(
-        self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
-    ) -> Batch:
+    def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
         """Return the batch made of the arrays of `requests`, in the same order."""
         spec = self.spec
         if isinstance(spec, ArraySpec):
@@ -182,7 +181,7 @@ class Dataset(Described, Splitting, ABC):
         """Whether a batch has leaves of several arrays, `SparseBatch` or `RaggedBatch`."""
         return any(part.is_multi_array for part in self._members)
 
-    def row_lengths(self) -> NDArray[np.int64] | None:
+    def row_lengths(self) -> Ints | None:
         """Return the length of each element of ragged rows, or None for other elements.
 
         The longest counts if an element has several ragged rows.
@@ -244,7 +243,7 @@ class Dataset(Described, Splitting, ABC):
         found = [can for part in self._members for can in part._can_cut]
         return found or [True] * len(list(leaves(self.spec)))
 
-    def read(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
+    def read(self, positions: Ints, draw: Draw) -> Batch:
         """Read the elements at checked positions as one batch."""
         requests = self.requests(positions, draw)
         if not self.is_remote:
@@ -252,7 +251,7 @@ class Dataset(Described, Splitting, ABC):
         with prefetching(requests):
             return self.assemble(map(_READ, requests), positions, draw)
 
-    def gather(self, positions: NDArray[np.int64], draw: Draw) -> Batch:
+    def gather(self, positions: Ints, draw: Draw) -> Batch:
         """Read without fetching ahead from stores; callers do that with `prefetching`."""
         return self.assemble(map(_READ, self.requests(positions, draw)), positions, draw)
 
@@ -594,14 +593,14 @@ class Dataset(Described, Splitting, ABC):
         )
 
 
-def nonzero_positions(name: str, flags: Dataset) -> NDArray[np.int64]:
+def nonzero_positions(name: str, flags: Dataset) -> Ints:
     """Return the positions of a dataset's nonzero elements, each one number; reads in blocks."""
 
-    def nonzero(block: Any) -> NDArray[np.int64]:
+    def nonzero(block: Any) -> Ints:
         values = block.values.reshape(-1)
         if values.dtype.kind == "f" and np.isnan(values).any():
             raise ArgumentError(f"`{name}` must hold flags; got NaN in {flags!r}.")
-        positions: NDArray[np.int64] = np.flatnonzero(values) + block.rows.start
+        positions: Ints = np.flatnonzero(values) + block.rows.start
         return positions
 
     return np.concatenate([np.zeros(0, np.int64), *registry.call("each_block", flags, nonzero)])

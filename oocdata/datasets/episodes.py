@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from oocdata.box import Ints
 from oocdata.datasets.dataset import Described
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_array
@@ -25,10 +26,10 @@ class Runs(Described):
     lengths : ndarray of int64, shape (episodes,)
     """
 
-    lengths: NDArray[np.int64]
+    lengths: Ints
 
     @cached_property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Ints:
         """The first position of each episode, shape (episodes,)."""
         return np.cumsum(self.lengths) - self.lengths
 
@@ -61,7 +62,7 @@ def episode_runs(episodes: ArrayLike | None, rows: int) -> Runs:
     return Runs(lengths)
 
 
-def _runs_of_ids(ids: NDArray[np.int64]) -> Runs:
+def _runs_of_ids(ids: Ints) -> Runs:
     """Return the runs of adjacent rows with equal ids."""
     starts = np.concatenate(([0], np.flatnonzero(np.diff(ids)) + 1))[: len(ids)]
     return Runs(np.diff(np.append(starts, len(ids))))

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.ids import as_ids
 from oocdata.datasets.zip import Zip
@@ -111,7 +112,7 @@ def join(
 
 def matches(
     ids: NDArray[Any], others: NDArray[Any], how: How = "exact", tolerance: Any = None
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return the position in `others` of each id's partner, or -1 if it has none."""
     if not isinstance(how, str) or how not in ("exact", "nearest", "previous"):
         raise ArgumentError(f"`how` must be 'exact', 'nearest' or 'previous'; got {how!r}.")

@@ -7,15 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.datasets.request import ArrayRequest, Request
 from oocdata.engines.blocked import as_one
 from oocdata.engines.source import Source
 
 __all__ = ["JoinedSources"]
-
-Ints = NDArray[np.int64]
 
 
 class JoinedSources:

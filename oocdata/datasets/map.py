@@ -10,6 +10,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset, Draw, fields_of
 from oocdata.datasets.spec import (
     ArraySpec,
@@ -112,9 +113,7 @@ class Map(Dataset):
         """Return the fields, with the spec that was given or found."""
         return {**fields_of(self), "given": self.spec}
 
-    def assemble(
-        self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
-    ) -> Batch:
+    def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
         """Return the results of the function, checked against the spec."""
         return self.apply(self.source.assemble(arrays, positions, draw), draw)
 

@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from oocdata.box import Ints
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.joined_sources import JoinedSources
 from oocdata.datasets.request import ArrayRequest, Composite, Request, of_sources
@@ -38,7 +39,7 @@ class MultiArrayBatch(ABC):
 
     @property
     @abstractmethod
-    def arrays(self) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64]]:
+    def arrays(self) -> tuple[tuple[NDArray[Any], ...], Ints]:
         """Arrays that are as long as the number of values, and the array that describes them.
 
         The shape of the latter depends only on the number of rows.
@@ -93,7 +94,7 @@ class MultiArrayRequest(Composite):
         The first of the views, which makes batches of the rows of all.
     """
 
-    members: tuple[tuple[Request, NDArray[np.int64]], ...]
+    members: tuple[tuple[Request, Ints], ...]
     view: MultiArrayView
 
     def read(self) -> Any:
@@ -119,14 +120,14 @@ class MultiArrayView(View):
         """Locate the rows of a request, and find their lengths."""
 
     @abstractmethod
-    def join(self, shares: Sequence[tuple[Any, NDArray[np.int64]]], rows: int) -> Any:
+    def join(self, shares: Sequence[tuple[Any, Ints]], rows: int) -> Any:
         """Return the located rows of several requests as one, by their places among all rows."""
 
     @abstractmethod
     def make_batches(self, located: Any, lengths: list[int], read: Read) -> list[Any]:
         """Return batches of the given numbers of rows, read from located rows; see `read_parts`."""
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
+    def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the request for the rows at positions."""
         (request,) = of_sources(super().requests(positions, draw))
         members = ((request, np.arange(len(positions))),)
@@ -145,7 +146,7 @@ class MultiArrayView(View):
 
 
 def join_requests(
-    requests: Sequence[ArrayRequest], where: Sequence[NDArray[np.int64]], sources: JoinedSources
+    requests: Sequence[ArrayRequest], where: Sequence[Ints], sources: JoinedSources
 ) -> ArrayRequest:
     """Return one request for the elements of several, which each have some places of a batch."""
     first = requests[0]

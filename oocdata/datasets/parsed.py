@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.datasets.dataset import Draw
 from oocdata.datasets.map import Map
 from oocdata.datasets.ragged import RaggedBatch
@@ -60,7 +61,7 @@ class Parsed(Map):
             sizes.append(elements * max(8, leaf.nbytes) + stored * value // least)
         return [*sizes, nbytes]
 
-    def row_lengths(self) -> NDArray[np.int64] | None:
+    def row_lengths(self) -> Ints | None:
         """Return the length of each element; see `Dataset.row_lengths`. Reads all records."""
         if not self.is_multi_array:
             return None
@@ -70,9 +71,7 @@ class Parsed(Map):
             longest.append(np.maximum.reduce([each.row_lengths for each in rows]))
         return np.concatenate(longest)
 
-    def assemble(
-        self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
-    ) -> Batch:
+    def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
         """Return the features of records."""
         return self._parse(self.source.assemble(arrays, positions, draw), positions)
 
@@ -81,7 +80,7 @@ class Parsed(Map):
         assert draw.positions is not None
         return self._parse(batch, draw.positions)
 
-    def _parse(self, records: Any, positions: NDArray[np.int64]) -> Batch:
+    def _parse(self, records: Any, positions: Ints) -> Batch:
         """Return the features of records; raise MapError that names the first faulty record."""
         try:
             parsed: Batch = self.fn(records)

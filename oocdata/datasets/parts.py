@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.errors import ArgumentError
 from oocdata.index import is_iterable
 from oocdata.threads import cached_property
@@ -40,7 +40,7 @@ class Parts:
     """
 
     where: tuple[tuple[str | None, str | None], ...]
-    numbers: NDArray[np.int64]
+    numbers: Ints
 
     def __len__(self) -> int:
         return len(self.where)
@@ -59,11 +59,11 @@ class Parts:
         return tuple(str((path if files else key or path) or "memory") for path, key in self.where)
 
     @cached_property
-    def lengths(self) -> NDArray[np.int64]:
+    def lengths(self) -> Ints:
         """Number of the view's rows in each part, shape (parts,)."""
         return np.bincount(self.numbers, minlength=len(self)).astype(np.int64, copy=False)
 
-    def find(self, names: Iterable[str | bytes] | str | bytes) -> NDArray[np.int64]:
+    def find(self, names: Iterable[str | bytes] | str | bytes) -> Ints:
         """Return the numbers of named parts, in the order of the names.
 
         Parameters

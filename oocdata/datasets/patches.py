@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
+from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.request import ArrayRequest
 from oocdata.datasets.spec import ArraySpec, Spec, leaves, map_tree
@@ -146,7 +147,7 @@ class Patches(Dataset):
         inner, whole = self.dataset.sample_shape, len(self.dataset) * self.per_row
         return inner if len(inner) > 1 and is_all(self.chosen, whole) else (len(self),)
 
-    def places(self, patches: NDArray[np.int64], draw: Draw) -> NDArray[np.int64]:
+    def places(self, patches: Ints, draw: Draw) -> Ints:
         """Return the start of each patch along each axis, shape (patches, axes)."""
         free = self._largest_starts
         if self.step:
@@ -155,10 +156,10 @@ class Patches(Dataset):
             columns = [each * step for each, step in zip(numbers, self.step, strict=True)]
         else:
             columns = [_uniform(draw, patches, axis, room + 1) for axis, room in enumerate(free)]
-        places: NDArray[np.int64] = np.stack(columns, axis=1)
+        places: Ints = np.stack(columns, axis=1)
         return places
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
+    def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the requests for the crops of each array."""
         patches = take(self.chosen, positions)
         places = self.places(patches, draw)
@@ -223,7 +224,7 @@ class Patches(Dataset):
         return self.dataset._positions_to_drop(gap) * self.per_row
 
 
-def _uniform(draw: Draw, patches: NDArray[np.int64], axis: int, count: int) -> NDArray[np.int64]:
+def _uniform(draw: Draw, patches: Ints, axis: int, count: int) -> Ints:
     """Return a random integer in ``[0, count)`` for each patch, from (seed, epoch, patch, axis).
 
     SplitMix64 of a counter, reduced by multiplication with `count` (Lemire 2019, without rejection:

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.multi_array import MultiArrayBatch, MultiArrayView, aligned_length, allocate
 from oocdata.datasets.offsets import is_listed
@@ -52,15 +53,15 @@ class RaggedBatch(MultiArrayBatch):
     """
 
     values: NDArray[Any]
-    row_splits: NDArray[np.int64]
+    row_splits: Ints
 
     @property
-    def row_lengths(self) -> NDArray[np.int64]:
+    def row_lengths(self) -> Ints:
         """Length of each row, shape (rows,)."""
         return np.diff(self.row_splits)
 
     @property
-    def arrays(self) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64]]:
+    def arrays(self) -> tuple[tuple[NDArray[Any], ...], Ints]:
         """The values, and the row splits."""
         return (self.values,), self.row_splits
 
@@ -98,7 +99,7 @@ class Ragged(MultiArrayView):
         return ArraySpec((None, *inner_shape(self.source)), self.dtype, "ragged")
 
     @cached_property
-    def _length_statistics(self) -> tuple[int, int, NDArray[np.int64]]:
+    def _length_statistics(self) -> tuple[int, int, Ints]:
         """Length of the longest row, number of values in all rows, and a histogram of lengths."""
         longest, total, counts, lengths = 0, 0, size_counts(np.zeros(0, np.int64)), self.lengths
         for start in range(0, len(self), _BLOCK):
@@ -134,7 +135,7 @@ class Ragged(MultiArrayView):
         """Length of each row, a View of int64."""
         return self._view_of(RowLengths(self.source))
 
-    def row_lengths(self) -> NDArray[np.int64]:
+    def row_lengths(self) -> Ints:
         """Return the length of each row; reads all lengths."""
         return np.asarray(self.lengths)
 
@@ -142,9 +143,7 @@ class Ragged(MultiArrayView):
         """Locate the rows of a request; see `MultiArrayView.locate`."""
         return locate(request.source, request.origins[:, 0])
 
-    def join(
-        self, shares: Sequence[tuple[LocatedRows, NDArray[np.int64]]], rows: int
-    ) -> LocatedRows:
+    def join(self, shares: Sequence[tuple[LocatedRows, Ints]], rows: int) -> LocatedRows:
         """Return the located rows of several requests as one; see `MultiArrayView.join`."""
         return join_located(rows, shares)
 

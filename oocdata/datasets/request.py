@@ -16,7 +16,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.buffers import Read, empty, empty_parts
 from oocdata.engines.copying import read_to
 from oocdata.engines.prefetch import Fetch, Link, fetches, prefetched
@@ -127,13 +127,11 @@ class ArrayRequest(ABC):
         self.read_to(out, np.arange(self.shape[0]))
 
     @abstractmethod
-    def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
+    def read_to(self, out: NDArray[Any], places: Ints) -> None:
         """Read element i into ``out[places[i]]`` of a larger batch; `places` ascend."""
 
     @abstractmethod
-    def crop(
-        self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
-    ) -> Self:
+    def crop(self, axes: tuple[int, ...], size: tuple[int, ...], offsets: Ints) -> Self:
         """Return the request for a crop of each element, whose size must fit.
 
         Negative `axes` count from the element's end. `offsets`, shape (elements, len(axes)), are
@@ -159,7 +157,7 @@ class Request(ArrayRequest):
     """
 
     source: Source
-    origins: NDArray[np.int64]
+    origins: Ints
     extent: Extent
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -177,7 +175,7 @@ class Request(ArrayRequest):
         stored = self.placement.stored(out, self.extent.lengths)
         self.source.read(self.origins, self.extent, stored)
 
-    def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
+    def read_to(self, out: NDArray[Any], places: Ints) -> None:
         """Read the boxes of element i into ``out[places[i]]``; `places` ascend."""
         if out.size == 0:
             return
@@ -187,9 +185,7 @@ class Request(ArrayRequest):
         stored = self.placement.stored(out, self.extent.lengths)
         read_to(self.source, self.origins, self.extent, stored, places)
 
-    def crop(
-        self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
-    ) -> Self:
+    def crop(self, axes: tuple[int, ...], size: tuple[int, ...], offsets: Ints) -> Self:
         """Return the request for a crop of each element; see `ArrayRequest.crop`."""
         shape, origins, extent = list(self.shape), self.origins.copy(), self.extent
         ndim = len(self.placement.delivered_axes)
@@ -222,7 +218,7 @@ class Composite(ArrayRequest):
     dtype : numpy.dtype
     """
 
-    members: tuple[tuple[ArrayRequest, NDArray[np.int64]], ...]
+    members: tuple[tuple[ArrayRequest, Ints], ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
@@ -231,14 +227,12 @@ class Composite(ArrayRequest):
         """The requests of single sources of all members."""
         return tuple(of_sources(request for request, _ in self.members))
 
-    def read_to(self, out: NDArray[Any], places: NDArray[np.int64]) -> None:
+    def read_to(self, out: NDArray[Any], places: Ints) -> None:
         """Read each member into its places in a larger batch."""
         for request, member_places in self.members:
             request.read_to(out, places[member_places])
 
-    def crop(
-        self, axes: tuple[int, ...], size: tuple[int, ...], offsets: NDArray[np.int64]
-    ) -> Self:
+    def crop(self, axes: tuple[int, ...], size: tuple[int, ...], offsets: Ints) -> Self:
         """Return the request for a crop of each element; see `ArrayRequest.crop`."""
         members = tuple(
             (request.crop(axes, size, offsets[places]), places) for request, places in self.members

@@ -14,11 +14,11 @@ import os
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, combinations_with_replacement, product
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.source import Source
 from oocdata.errors import ArgumentError
 from oocdata.index import Selection, as_range, ascends, is_all, select, take
@@ -31,8 +31,6 @@ __all__ = [
     "StoredRows", "arrays_of", "check_direction", "parts_share_rows", "sharing_distance",
     "stored_rows",
 ]  # fmt: skip
-
-Ints: TypeAlias = NDArray[np.int64]
 
 _NONE = -(2**63)
 """Marks the absence of a position."""

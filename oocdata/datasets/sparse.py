@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from oocdata.box import Ints
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.multi_array import MultiArrayBatch, MultiArrayView, aligned_length, allocate
 from oocdata.datasets.request import Request
@@ -45,7 +46,7 @@ class SparseBatch(MultiArrayBatch):
     [[7, 0, 0]]
     """
 
-    indices: NDArray[np.int64]
+    indices: Ints
     values: NDArray[Any]
     shape: tuple[int, int]
 
@@ -53,7 +54,7 @@ class SparseBatch(MultiArrayBatch):
         return self.shape[0]
 
     @property
-    def arrays(self) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64]]:
+    def arrays(self) -> tuple[tuple[NDArray[Any], ...], Ints]:
         """Indices and values; number of values and number of rows."""
         return (self.indices, self.values), np.array([len(self.values), len(self)])
 
@@ -111,9 +112,7 @@ class Sparse(MultiArrayView):
         """Read the entries of a request's rows; see `MultiArrayView.locate`."""
         return read_entries(request.source, request.origins, request.extent)
 
-    def join(
-        self, shares: Sequence[tuple[list[Entries], NDArray[np.int64]]], rows: int
-    ) -> list[Entries]:
+    def join(self, shares: Sequence[tuple[list[Entries], Ints]], rows: int) -> list[Entries]:
         """Return the entries of several requests as one; see `MultiArrayView.join`."""
         parts = [entries for located, _ in shares for entries in located]
         return reorder_entries(parts, [places for _, places in shares], self.dtype)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.errors import ArgumentError, EmptyError
 
 if TYPE_CHECKING:
@@ -88,9 +89,7 @@ def split_ranges(length: int, sizes: Sequence[float | Fraction], gap: int = 0) -
     ]
 
 
-def group_parts(
-    ids: NDArray[Any], sizes: Sequence[float | Fraction], seed: int | None
-) -> NDArray[np.int64]:
+def group_parts(ids: NDArray[Any], sizes: Sequence[float | Fraction], seed: int | None) -> Ints:
     """Return the part of each row, with undivided groups.
 
     Groups in order of first appearance, or shuffled if there is a seed, are cut at the group
@@ -125,9 +124,7 @@ def group_parts(
     return part_of[groups]
 
 
-def class_parts(
-    labels: NDArray[Any], sizes: Sequence[float | Fraction], seed: int
-) -> NDArray[np.int64]:
+def class_parts(labels: NDArray[Any], sizes: Sequence[float | Fraction], seed: int) -> Ints:
     """Return the part of each row, drawn at random with equal shares of each class.
 
     Counts follow the method of largest remainders (Hamilton): a part gets its exact share of a
@@ -153,7 +150,7 @@ def class_parts(
     return parts
 
 
-def _apportioned(counts: NDArray[np.int64], fractions: Sequence[float]) -> NDArray[np.int64]:
+def _apportioned(counts: Ints, fractions: Sequence[float]) -> Ints:
     """Return the number of rows of each class in each part, shape (classes, parts)."""
     exact = np.outer(counts, fractions)
     dealt = np.floor(exact + _ROUNDING).astype(np.int64)

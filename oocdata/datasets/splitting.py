@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from oocdata.box import Ints
 from oocdata.datasets.ids import as_ids
 from oocdata.datasets.shared_rows import StoredRows, parts_share_rows, sharing_distance
 from oocdata.datasets.splits import class_parts, group_parts, shares, split_ranges
@@ -310,7 +311,7 @@ class Splitting:
         by: Ids | None,
         stratify: Ids | None,
         seed: int | None,
-    ) -> NDArray[np.int64]:
+    ) -> Ints:
         """Return the part of each row, by groups, by classes, or by classes of groups."""
         if gap:
             raise ArgumentError(
@@ -372,7 +373,7 @@ class Splitting:
         others = [part for part in self._split_members if not part._elements_are_rows]
         return others or self._multi_axis_members or self._split_members
 
-    def _row_positions(self, at: int) -> NDArray[np.int64]:
+    def _row_positions(self, at: int) -> Ints:
         """Return the position along a sample axis of each row that ids can refer to."""
         each = [part._row_positions(at) for part in self._members_with_ids]
         lengths = [len(places) for places in each]
@@ -513,8 +514,8 @@ class Splitting:
 
 
 def _checked_ids(
-    named_ids: dict[str, Any], places: NDArray[np.int64], kinds: str = "biumMU"
-) -> tuple[list[NDArray[Any]], NDArray[np.int64] | slice]:
+    named_ids: dict[str, Any], places: Ints, kinds: str = "biumMU"
+) -> tuple[list[NDArray[Any]], Ints | slice]:
     """Return ids per row or per position along the axis, and the index that makes them per row."""
     checked = {name: as_ids(name, ids, kinds) for name, ids in named_ids.items()}
     length = int(places.max(initial=-1)) + 1

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.datasets.dataset import Described
 from oocdata.datasets.view import View
 from oocdata.engines.axis_views import AxisMap, AxisView
@@ -68,7 +68,7 @@ class Stacked(WithStorage, Wrapped, Described):
         """The parts, seen along the axes of the whole array."""
         return self.source.parts
 
-    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
+    def read_boxes(self, origins: Ints, extent: Extent) -> Iterator[Boxes]:
         """Yield the boxes that are read of each part; see `oocdata.engines.prefetch.fetches`."""
         return self.source.read_boxes(origins, extent)
 

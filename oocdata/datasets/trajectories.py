@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata import registry
+from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset, nonzero_positions
 from oocdata.datasets.offsets import as_rows, each_array
 from oocdata.datasets.open import open as open_array
@@ -132,7 +133,7 @@ def episodes(
     time: Any = None,
     step: Any = None,
     tolerance: Any = None,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return lengths of episodes, for `View.windows`, from flags, ids or a time coordinate.
 
     Views are read once, in blocks, in the memory for batches.
@@ -236,14 +237,14 @@ def _coordinate(time: Any, step: Any, tolerance: Any) -> tuple[Dataset, Any, Any
     return view, step, tolerance
 
 
-def _rows_before_breaks(view: Dataset, step: Any, tolerance: Any) -> tuple[int, NDArray[np.int64]]:
+def _rows_before_breaks(view: Dataset, step: Any, tolerance: Any) -> tuple[int, Ints]:
     """Return the number of rows, and the rows after which a coordinate advances otherwise."""
 
     def breaks(values: NDArray[Any]) -> NDArray[np.intp]:
         steps = np.diff(values)  # next to NaT, the lowest int64, differences wrap around
         return np.flatnonzero(~((steps >= step - tolerance) & (steps <= step + tolerance)))
 
-    def ends(block: Any) -> tuple[int, NDArray[np.int64], NDArray[Any]]:
+    def ends(block: Any) -> tuple[int, Ints, NDArray[Any]]:
         values = block.values.reshape(-1)
         values = values.astype(np.float64 if values.dtype.kind == "f" else np.int64)
         return block.rows.start, breaks(values) + block.rows.start, values[[0, -1]]

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from oocdata import registry
 from oocdata.blocks import AnyBlocks
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.datasets.chunking import blocks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.episodes import Runs, episode_runs, part_runs
@@ -276,7 +276,7 @@ class View(Dataset):
         return Placement(tuple(places.get(axis) for axis in range(len(self.cuts))), tuple(flipped))
 
     @cached_property
-    def _base(self) -> NDArray[np.int64]:
+    def _base(self) -> Ints:
         """Origin of a row, without its positions along the sample axes, shape (N,)."""
         base = np.zeros(len(self.cuts), np.int64)
         for axis, places in enumerate(self.cuts):
@@ -286,7 +286,7 @@ class View(Dataset):
                 base[axis] = min(places[0], places[-1])
         return base
 
-    def origins(self, numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+    def origins(self, numbers: Ints) -> Ints:
         """Return the origins of rows, shape (n, N), from their numbers along the sample axes."""
         # Column-major, because the origins of all rows are written and used one axis at a time.
         origins = np.empty((len(self._base), len(numbers)), np.int64).T
@@ -295,7 +295,7 @@ class View(Dataset):
             origins[:, axis] = places
         return origins
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[ArrayRequest, ...]:
+    def requests(self, positions: Ints, draw: Draw) -> tuple[ArrayRequest, ...]:
         """Return the request for the rows at positions."""
         origins = self.origins(take(self.rows, positions))
         shape = (len(positions), *self.element)
@@ -306,7 +306,7 @@ class View(Dataset):
         """Blocks of positions whose rows share a storage chunk along the sample axes."""
         return blocks_of(self)
 
-    def places(self, numbers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    def places(self, numbers: Ints) -> list[Ints]:
         """Return the positions along each sample axis of rows, from their numbers."""
         if len(self.grid) == 1:
             (places,) = self.grid
@@ -319,7 +319,7 @@ class View(Dataset):
     def _select(self, positions: Selection) -> Self:
         return replace(self, rows=select(self.rows, positions))
 
-    def _row_positions(self, at: int) -> NDArray[np.int64]:
+    def _row_positions(self, at: int) -> Ints:
         return np.unravel_index(np.arange(len(self)), self.sample_shape)[at]
 
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:

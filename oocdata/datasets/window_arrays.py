@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.datasets.dataset import fields_of
 from oocdata.datasets.offsets import Offsets
 from oocdata.datasets.request import Placement, Request
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
 __all__ = ["Mask", "Part", "WindowArray", "with_masks"]
-
-Ints: TypeAlias = NDArray[np.int64]
 
 _FLAGS = MemoryArray(np.array([False, True]))
 """Source of masks: a mask consists of boxes of this array, and is read like other arrays."""

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from oocdata.blocks import ADDRESSABLE, AnyBlocks, Blocks, blocks_from_ids
+from oocdata.box import Ints
 from oocdata.datasets.chunking import MOST_IDS, chunk_ids
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.offsets import LARGEST_OFFSET, as_offsets, as_rows, is_listed
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
     from oocdata.datasets.view import View
 
 __all__ = ["Windows", "fitting_windows", "windows_of_view"]
-
-Ints: TypeAlias = NDArray[np.int64]
 
 
 def windows_of_view(
@@ -245,12 +244,12 @@ class Windows(Dataset):
     def _leaves(self) -> list[Part]:
         return list(leaves(self.layout))
 
-    def rows(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def rows(self, positions: Ints) -> Ints:
         """Return the views' row numbers in each element, array by array, shape (n, rows)."""
         where = self.find(take(self.chosen, positions))
         return np.concatenate([part.rows(*where) for part in self.parts], axis=1)
 
-    def requests(self, positions: NDArray[np.int64], draw: Draw) -> tuple[Request, ...]:
+    def requests(self, positions: Ints, draw: Draw) -> tuple[Request, ...]:
         """Return the requests for the rows of each array, and for each mask."""
         episodes, anchors = self.find(take(self.chosen, positions))
         return tuple([leaf.request(episodes, anchors) for leaf in self._leaves])
@@ -283,7 +282,7 @@ class Windows(Dataset):
                 return Blocks(length, length)
         starts = of_view[0].runs.starts + offset
 
-        def chunks(positions: NDArray[np.int64]) -> NDArray[np.int64]:
+        def chunks(positions: Ints) -> Ints:
             episodes, at = self.find(take(chosen, positions))
             return chunk_ids(view, take(view.rows, at + starts[episodes]))
 
@@ -325,7 +324,7 @@ class Windows(Dataset):
         """The longest array; ids of rows for a split refer to its rows."""
         return max(self.parts, key=lambda part: len(part.view))
 
-    def _row_positions(self, at: int) -> NDArray[np.int64]:
+    def _row_positions(self, at: int) -> Ints:
         return self._longest.view._row_positions(at)
 
     def _elements_within(self, rows: NDArray[np.bool_]) -> NDArray[np.bool_]:

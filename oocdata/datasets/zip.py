@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import Batch, Spec, leaves, map_tree
 from oocdata.datasets.view import View
@@ -57,9 +58,7 @@ class Zip(Dataset):
         mask: NDArray[np.bool_] = np.all(masks, axis=0)
         return mask
 
-    def assemble(
-        self, arrays: Iterator[NDArray[Any]], positions: NDArray[np.int64], draw: Draw
-    ) -> Batch:
+    def assemble(self, arrays: Iterator[NDArray[Any]], positions: Ints, draw: Draw) -> Batch:
         """Return the parts' batches in the same tuple or dict."""
         return map_tree(lambda part: part.assemble(arrays, positions, draw), self.parts)
 

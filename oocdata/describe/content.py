@@ -12,9 +12,8 @@ from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.ragged_rows import inner_shape, is_ragged, locate
 from oocdata.errors import (
     ChecksumError,
@@ -97,7 +96,7 @@ def content(source: Source) -> str:
     return digest(*parts)
 
 
-def _read(source: Source, origin: NDArray[np.int64], lengths: Sequence[int]) -> list[bytes]:
+def _read(source: Source, origin: Ints, lengths: Sequence[int]) -> list[bytes]:
     """Return the numbers of a box, in little-endian order, or the objects in it."""
     out = np.empty((1, *lengths), source.dtype)
     source.read(origin[None], Extent.of(lengths), out)

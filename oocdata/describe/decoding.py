@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.describe.content import content
@@ -33,7 +34,7 @@ __all__ = ["Decoder", "decode_array", "decode_integers"]
 _FLOATS = {repr(value): value for value in map(float, ("nan", "inf", "-inf"))}
 
 
-def decode_integers(parts: Any) -> NDArray[np.int64]:
+def decode_integers(parts: Any) -> Ints:
     """Return the numbers that `encode_integers` wrote; raise ValueError if malformed."""
     if parts == []:
         return np.zeros(0, np.int64)

@@ -30,6 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds, BlockRuns, Blocks
+from oocdata.box import Ints
 from oocdata.datasets.cached import Cached
 from oocdata.datasets.concat import Concat
 from oocdata.datasets.dataset import Described, fields_of
@@ -224,7 +225,7 @@ def _error(place: str, reason: str) -> DescriptionError:
     )
 
 
-def encode_integers(numbers: NDArray[np.int64]) -> list[Any]:
+def encode_integers(numbers: Ints) -> list[Any]:
     """Return 1-D int64 numbers as the first number and the differences; see `encode_array`.
 
     Rows selected by a mask, and bounds of episodes, ascend in small steps, which fit into one or

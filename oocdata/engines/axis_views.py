@@ -13,15 +13,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, slice_boxes, split_into_points
+from oocdata.box import Extent, Ints, slice_boxes, split_into_points
 from oocdata.engines.copying import read_through
 from oocdata.engines.source import Boxes, Source, Storage, WithStorage
 from oocdata.index import Selection, take
 from oocdata.threads import cached_property
 
 __all__ = ["AxisMap", "AxisView"]
-
-Ints = NDArray[np.int64]
 
 _SCRATCH_BYTES = 1 << 20
 

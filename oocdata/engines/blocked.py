@@ -22,10 +22,9 @@ from dataclasses import replace
 from math import prod
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.concat import Concat, flatten
 from oocdata.engines.copying import read_to
@@ -250,7 +249,7 @@ class CachedRows(WithStorage):
     def __reduce__(self) -> Any:
         return CachedRows, (self.source, self.chunk_shape)
 
-    def _source_for(self, origins: NDArray[np.int64], extent: Extent) -> Strided | Chunked | Concat:
+    def _source_for(self, origins: Ints, extent: Extent) -> Strided | Chunked | Concat:
         """Return the source to read boxes from."""
         # Parts of rows cut by chunks need only some of the chunks.
         whole = all(extent.lengths[axis] == self.shape[axis] for axis in self._cut_axes)
@@ -266,11 +265,7 @@ class CachedRows(WithStorage):
         return self._cached.fits_in_cache()
 
     def read(
-        self,
-        origins: NDArray[np.int64],
-        extent: Extent,
-        out: NDArray[Any],
-        places: NDArray[np.int64] | None = None,
+        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         source = self._source_for(origins, extent)
@@ -281,21 +276,19 @@ class CachedRows(WithStorage):
 
     read_to = read
 
-    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> list[Boxes]:
+    def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
         """Return the boxes that are read, with their source."""
         return [(self._source_for(origins, extent), origins, extent)]
 
-    def read_runs(
-        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
-    ) -> None:
+    def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
         """Write runs of rows end to end; see `oocdata.engines.ragged.read_ragged`."""
         read_ragged(self._source_for_runs(lengths), starts, lengths, out)
 
-    def fetches_of_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Fetch]:
+    def fetches_of_runs(self, starts: Ints, lengths: Ints) -> list[Fetch]:
         """Return the byte ranges that `read_runs` needs from a store."""
         return fetches_of_ragged(self._source_for_runs(lengths), starts, lengths)
 
-    def _source_for_runs(self, lengths: NDArray[np.int64]) -> Strided | Chunked | Concat:
+    def _source_for_runs(self, lengths: Ints) -> Strided | Chunked | Concat:
         """Return the source to read runs of rows from.
 
         Ragged rows of 5 to 60 numbers, of which each reads two offsets, take 1 / 2.3 of the

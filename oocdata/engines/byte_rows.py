@@ -26,15 +26,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.buffers import empty
 from oocdata.engines.ragged import affected_rows, read_bounds, read_ragged, row_batches
 from oocdata.engines.source import Source, Storage, WithStorage
 from oocdata.errors import SourceError
 
 __all__ = ["OBJECT_BYTES", "ByteRows", "Framing", "largest_rows", "size_counts", "sliced"]
-
-Ints = NDArray[np.int64]
 
 _PIECE = 4 << 20
 """Bytes that are read at a time, unless a row is larger."""

@@ -22,8 +22,9 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, finalize
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.decoding import is_decoding, scratch
-from oocdata.engines.slots import SCRATCH_FACTOR, Decode, Ints, Pin, Slots
+from oocdata.engines.slots import SCRATCH_FACTOR, Decode, Pin, Slots
 from oocdata.memory import account, cache_share
 from oocdata.threads import holds_hdf5
 

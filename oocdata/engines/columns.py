@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat
 from oocdata.engines.ragged import copy_runs
@@ -25,7 +25,6 @@ __all__ = [
     "reorder_entries", "select_columns",
 ]  # fmt: skip
 
-Ints = NDArray[np.int64]
 ColumnNames: TypeAlias = Callable[[], NDArray[Any] | None]
 
 

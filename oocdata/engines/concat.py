@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, slice_boxes
+from oocdata.box import Extent, Ints, slice_boxes
 from oocdata.engines.alike import (
     check_same_columns,
     check_same_packing,
@@ -37,8 +37,6 @@ from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
 __all__ = ["Concat", "PartTable", "concatenate", "flatten"]
-
-Ints = NDArray[np.int64]
 
 _FEW_CROSSING = 8
 """Boxes that cross parts are few if there are at most one in this many others. To leave out their

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.buffers import empty
 from oocdata.engines.source import Source
 
@@ -35,13 +35,7 @@ _APART_BYTES = 1 << 20
 """Bytes copied at a time by way of such padded memory."""
 
 
-def read_to(
-    source: Source,
-    origins: NDArray[np.int64],
-    extent: Extent,
-    out: NDArray[Any],
-    places: NDArray[np.int64],
-) -> None:
+def read_to(source: Source, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints) -> None:
     """Write ``out[places[i]] = the box at origins[i]``; `places` ascend.
 
     Sources that can write boxes to any positions have a method `read_to`, which saves a copy:
@@ -61,11 +55,7 @@ def read_to(
 
 
 def read_through(
-    source: Source,
-    origins: NDArray[np.int64],
-    extent: Extent,
-    dtype: DTypeLike,
-    nbytes: int,
+    source: Source, origins: Ints, extent: Extent, dtype: DTypeLike, nbytes: int
 ) -> Iterator[tuple[slice, NDArray[Any]]]:
     """Read boxes a few at a time into reused memory; yield a slice of their numbers, and the boxes.
 
@@ -99,9 +89,7 @@ def read_through(
         yield batch, boxes
 
 
-def copy_boxes(
-    arrays: NDArray[Any], origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]
-) -> None:
+def copy_boxes(arrays: NDArray[Any], origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
     """Write ``out[i] = the box at origins[i] of arrays[i]``.
 
     Parameters

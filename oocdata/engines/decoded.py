@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered_positions
+from oocdata.box import Extent, Ints, covered_positions
 from oocdata.engines.copying import read_through
 from oocdata.engines.source import Annotations, Storage, WithStorage
 from oocdata.engines.wrapped import Wrapped
@@ -207,7 +207,7 @@ class Decoded(WithStorage, Wrapped):
             annotations=partial(_annotations, inner, self.attributes),
         )
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return

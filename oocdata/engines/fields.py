@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.concat import Concat
 from oocdata.engines.copying import copy_boxes, read_through
 from oocdata.engines.memory_array import MemoryArray
@@ -123,13 +123,13 @@ class Field(Relabelled):
         """Dtype of the field's values."""
         return check_stored(_parse(self.source.dtype, self.name)[0])
 
-    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> list[Boxes]:
+    def read_boxes(self, origins: Ints, extent: Extent) -> list[Boxes]:
         """Return the boxes of whole rows that are read for boxes of the field."""
         ndim = len(self.source.shape)
         rows = Extent(extent.lengths[:ndim], extent.strides[:ndim])
         return [(self.source, origins[:, :ndim], rows)]
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return

@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.runs import UnfinishedError, read_runs
 from oocdata.errors import MissingFileError, SourceError, TruncatedFileError
@@ -73,13 +73,7 @@ class Readable(Protocol):
         """Raise `SourceError` if the file is another version."""
         ...
 
-    def read_runs(
-        self,
-        offsets: NDArray[np.int64],
-        addresses: NDArray[np.int64],
-        lengths: NDArray[np.int64] | int,
-        target: Any,
-    ) -> None:
+    def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> None:
         """Read runs of bytes; see `oocdata.engines.runs.read_runs`."""
         ...
 
@@ -105,7 +99,7 @@ class File(Protocol):
         """Whether the file is behind a slow link, so that prefetching pays."""
         ...
 
-    def fetches(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Fetch]:
+    def fetches(self, offsets: Ints, lengths: Ints | int) -> list[Fetch]:
         """Return the fetches for runs of bytes; none for a local file."""
         ...
 
@@ -287,13 +281,7 @@ class Descriptor:
         """Raise if the file is another version; see `FileVersion.compare`."""
         self.version.compare(os.fstat(self.number), key, rows)
 
-    def read_runs(
-        self,
-        offsets: NDArray[np.int64],
-        addresses: NDArray[np.int64],
-        lengths: NDArray[np.int64] | int,
-        target: Any,
-    ) -> None:
+    def read_runs(self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any) -> None:
         """Read runs of bytes into memory; see `oocdata.engines.runs.read_runs`."""
         read_runs(self.number, offsets, addresses, lengths, target)
 
@@ -375,7 +363,7 @@ class OpenFile:
         """Raise if another version was opened."""
         descriptor.compare()
 
-    def fetches(self, offsets: NDArray[np.int64], lengths: NDArray[np.int64] | int) -> list[Fetch]:
+    def fetches(self, offsets: Ints, lengths: Ints | int) -> list[Fetch]:
         """Return nothing: the file is local."""
         return []
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, slice_boxes
+from oocdata.box import Extent, Ints, slice_boxes
 from oocdata.engines.axis_views import AxisView
 from oocdata.engines.buffers import empty
 from oocdata.engines.concat import Concat
@@ -32,8 +32,6 @@ Well's 8 channels of 4 fields take 1 / 1.6 of the processor time by NumPy iterat
 
 _SPARSE = 2
 """Components are read together if the array has at most this many times the requested ones."""
-
-Ints = NDArray[np.int64]
 
 
 class Interleaved(Concat):

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, split_into_points
+from oocdata.box import Extent, Ints, split_into_points
 from oocdata.engines.cache import ArrayCache
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import OpenFile
@@ -27,8 +27,6 @@ from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
 __all__ = ["UniformChunks", "UniformFiles", "read_files", "readers_of_several", "similar"]
-
-Ints = NDArray[np.int64]
 
 _MOST_PADDED = 1.25
 """Chunks of different lengths share slots that are at most this many times as long on average."""

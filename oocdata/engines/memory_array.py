@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered_positions, split_into_points
+from oocdata.box import Extent, Ints, covered_positions, split_into_points
 from oocdata.engines.files import Descriptor, FileVersion
 from oocdata.engines.ragged import as_items, copy_runs
 from oocdata.engines.source import Storage, WithStorage
@@ -59,7 +59,7 @@ class MemoryArray(WithStorage):
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "row_source": None}  # not the other fields
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
@@ -98,17 +98,13 @@ class MemoryArray(WithStorage):
         array = self.array
         return not self._storage.files and array.dtype == self.dtype and array.flags.c_contiguous
 
-    def read_runs(
-        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
-    ) -> None:
+    def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
         """Write runs of places along axis 0, end to end; see `ragged.read_ragged`."""
         targets = np.cumsum(lengths) - lengths
         copy_runs(as_items(self.array), starts, as_items(out), targets, lengths)
 
 
-def _whole_rows(
-    shape: tuple[int, ...], origins: NDArray[np.int64], extent: Extent
-) -> tuple[NDArray[np.int64], int] | None:
+def _whole_rows(shape: tuple[int, ...], origins: Ints, extent: Extent) -> tuple[Ints, int] | None:
     """Return the numbers of the rows that boxes consist of, and how many axes number these rows.
 
     None unless boxes are whole along their last axes, have any length along the axis before, and
@@ -150,7 +146,7 @@ class Numbers:
         """Shape, with one axis."""
         return (self.count,)
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         out[...] = origins + np.arange(extent.lengths[0]) * extent.strides[0]
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.alike import (
     check_same_columns,
     check_same_packing,
@@ -36,8 +36,6 @@ from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
 __all__ = ["PaddedArray", "PaddingMask", "RaggedPart", "join_parts", "padded_axes"]
-
-Ints = NDArray[np.int64]
 
 
 def join_parts(

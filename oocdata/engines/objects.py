@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered_positions
+from oocdata.box import Extent, Ints, covered_positions
 from oocdata.engines.copying import copy_boxes, read_through
 from oocdata.engines.source import RowSource, Storage, WithStorage
 from oocdata.errors import ArgumentError, SourceError
@@ -95,7 +95,7 @@ class Sliced(WithStorage):
     def __reduce__(self) -> Any:
         return partial(Sliced, axis=self.axis), (self.target, self._storage)
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return
@@ -114,9 +114,7 @@ class Sliced(WithStorage):
             else:
                 out[places] = boxes[inverse[places] - start]
 
-    def _read_neighbours(
-        self, origins: NDArray[np.int64], extent: Extent, axis: int
-    ) -> NDArray[Any]:
+    def _read_neighbours(self, origins: Ints, extent: Extent, axis: int) -> NDArray[Any]:
         """Return boxes that are adjacent along an axis, read by one slice."""
         count, length = len(origins), extent.lengths[axis]
         spans, strides = list(extent.spans), list(extent.strides)
@@ -175,7 +173,7 @@ def _slice_text(box: tuple[slice, ...]) -> str:
     return "[" + ", ".join(f"{part.start}:{part.stop}" for part in box) + "]"
 
 
-def _neighbours(origins: NDArray[np.int64], extent: Extent, most: int) -> tuple[int, list[int]]:
+def _neighbours(origins: Ints, extent: Extent, most: int) -> tuple[int, list[int]]:
     """Return the axis along which most boxes are adjacent, and the bounds of such runs of boxes.
 
     Read by one slice for each run, rows of 4 KB of a virtual HDF5 dataset in order take 1 / 25 of
@@ -239,7 +237,7 @@ class RowReader:
             reading="by the source's own `read_rows`",
         )
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return

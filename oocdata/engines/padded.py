@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, split_into_points
+from oocdata.box import Extent, Ints, split_into_points
 from oocdata.engines.buffers import empty
 from oocdata.engines.copying import copy_boxes
 from oocdata.engines.prefetch import Fetch
@@ -19,8 +19,6 @@ from oocdata.errors import ArgumentError
 from oocdata.threads import cached_property
 
 __all__ = ["DerivedRows", "PaddedRows", "RowLengths", "RowMask", "padding_value"]
-
-Ints = NDArray[np.int64]
 
 _PIECE = 4 << 20
 """Bytes that are read and padded at a time, unless a row is larger."""

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.source import Keyed
 from oocdata.errors import SourceError
 from oocdata.threads import cached_property
@@ -43,10 +43,10 @@ class JoinedParts(Keyed):
     """
 
     keys: tuple[str, ...] = field(repr=False)
-    lengths: NDArray[np.int64] = field(repr=False)
+    lengths: Ints = field(repr=False)
     axis: int
     unit: int
-    steps: NDArray[np.int64] | None = field(default=None, repr=False)
+    steps: Ints | None = field(default=None, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JoinedParts, (self.keys, self.lengths, self.axis, self.unit, self.steps)
@@ -56,12 +56,12 @@ class JoinedParts(Keyed):
         return self.keys, self.lengths.tobytes(), self.axis, self.unit
 
     @cached_property
-    def _ends(self) -> NDArray[np.int64]:
-        ends: NDArray[np.int64] = np.cumsum(-(-self.lengths // self.unit) * self.unit)
+    def _ends(self) -> Ints:
+        ends: Ints = np.cumsum(-(-self.lengths // self.unit) * self.unit)
         return ends
 
     @cached_property
-    def starts(self) -> NDArray[np.int64]:
+    def starts(self) -> Ints:
         """Position along the axis at which each part begins, shape (parts,)."""
         return np.concatenate(([0], self._ends[:-1]))
 
@@ -70,7 +70,7 @@ class JoinedParts(Keyed):
         """Length along the axis, including the unused positions between parts."""
         return int(self._ends[-1])
 
-    def of(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def of(self, places: Ints) -> Ints:
         """Return the part number at positions along the axis."""
         return self._ends.searchsorted(places, side="right")
 
@@ -104,7 +104,7 @@ class RowOffsets(Keyed):
     """
 
     parts: JoinedParts
-    offset_of: NDArray[np.int64] = field(repr=False)
+    offset_of: Ints = field(repr=False)
     chunk_shape: tuple[int, ...]
     step: int
 
@@ -116,14 +116,14 @@ class RowOffsets(Keyed):
         return self.parts, self.offset_of.tobytes(), self.chunk_shape, self.step
 
     @cached_property
-    def _shift(self) -> NDArray[np.int64]:
+    def _shift(self) -> Ints:
         return self.offset_of - self.parts.starts * self.step
 
-    def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def offsets(self, places: Ints) -> Ints:
         """Return the byte offsets of rows, given as positions in the grid of chunks."""
         return self.of_rows(places[:, self.parts.axis])
 
-    def of_rows(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def of_rows(self, rows: Ints) -> Ints:
         """Return the byte offsets of rows."""
-        offsets: NDArray[np.int64] = self._shift[self.parts.of(rows)] + rows * self.step
+        offsets: Ints = self._shift[self.parts.of(rows)] + rows * self.step
         return offsets

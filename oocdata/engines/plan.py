@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 
 if TYPE_CHECKING:
     from oocdata.engines.strided import ChunkOffsets
 
 __all__ = ["Plan", "plan_box"]
-
-Ints = NDArray[np.int64]
 
 _HOLE = 512
 """Holes between two runs, in bytes, that cost less to read over than another request."""
@@ -177,12 +175,7 @@ class Plan:
         return _addresses(chunks, origins, shape, steps), places, lengths, boxes
 
 
-def _addresses(
-    chunks: ChunkOffsets,
-    origins: Ints,
-    shape: Ints,
-    steps: Ints,
-) -> Ints:
+def _addresses(chunks: ChunkOffsets, origins: Ints, shape: Ints, steps: Ints) -> Ints:
     """Return the byte offsets of positions in an array that is stored in chunks."""
     numbers, within = np.divmod(origins, shape)
     offsets: Ints = chunks.offsets(numbers) + within.dot(steps)

@@ -17,14 +17,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from oocdata.box import Ints
 
 if TYPE_CHECKING:
     from oocdata.engines.cache import ArrayCache
 
 __all__ = ["PlannedCache", "current_plan", "missing_chunks"]
-
-Ints = NDArray[np.int64]
 
 
 class PlannedCache:

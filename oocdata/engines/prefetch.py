@@ -11,10 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 
 __all__ = [
     "GAP",
@@ -94,7 +91,7 @@ class Fetch(NamedTuple):
     cached: bool = False
 
 
-def fetches(source: Any, origins: NDArray[np.int64], extent: Extent) -> list[Fetch]:
+def fetches(source: Any, origins: Ints, extent: Extent) -> list[Fetch]:
     """Return the fetches that reading boxes of a source will need; see `Source.read`.
 
     A source implements this by a method `fetches`; a source made of others by `read_boxes`, which

@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.buffers import empty
 from oocdata.engines.prefetch import Fetch, fetches
 from oocdata.engines.source import Source
@@ -25,8 +25,6 @@ __all__ = [
     "affected_rows", "as_items", "copy_runs", "cut_runs", "fetches_of_ragged", "read_bounds",
     "read_ragged", "row_batches", "run_positions", "scatter_runs",
 ]  # fmt: skip
-
-Ints = NDArray[np.int64]
 
 _ITEM = 32
 """Numbers that are copied as one item."""

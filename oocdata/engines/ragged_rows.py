@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.concat import Concat
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import (
@@ -34,8 +34,6 @@ __all__ = [
     "LocatedRows", "RaggedRows", "RaggedSource", "inner_shape", "is_ragged", "join_located",
     "locate",
 ]  # fmt: skip
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

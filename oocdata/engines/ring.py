@@ -27,6 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
+
 __all__ = ["read_many"]
 
 _SETUP, _ENTER = 425, 426  # system calls, the same on every architecture
@@ -89,12 +91,7 @@ class _Ring:
         self.target: object = None
 
     def read(
-        self,
-        file: int | NDArray[np.int64],
-        offsets: NDArray[np.int64],
-        addresses: NDArray[np.int64],
-        lengths: NDArray[np.int64] | int,
-        results: NDArray[np.int64],
+        self, file: int | Ints, offsets: Ints, addresses: Ints, lengths: Ints | int, results: Ints
     ) -> None:
         """Read at most `_ENTRIES` runs; write the result of each to `results`, see `read_many`."""
         count = offsets.size
@@ -141,12 +138,8 @@ _usable = sys.platform == "linux" and os.environ.get("OOCDATA_IO_URING", "1") !=
 
 
 def read_many(
-    file: int | NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    addresses: NDArray[np.int64],
-    lengths: NDArray[np.int64] | int,
-    target: Any,
-) -> NDArray[np.int64] | None:
+    file: int | Ints, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any
+) -> Ints | None:
     """Read runs of bytes into memory, in a few system calls.
 
     Parameters

@@ -12,8 +12,8 @@ import sys
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.ring import read_many
 
 __all__ = ["UnfinishedError", "announce", "join", "read_runs", "write_memory"]
@@ -47,11 +47,8 @@ class UnfinishedError(Exception):
 
 
 def join(
-    offsets: NDArray[np.int64],
-    addresses: NDArray[np.int64],
-    lengths: NDArray[np.int64] | int,
-    file: int | NDArray[np.int64] = 0,
-) -> tuple[NDArray[np.int64] | None, NDArray[np.int64] | int]:
+    offsets: Ints, addresses: Ints, lengths: Ints | int, file: int | Ints = 0
+) -> tuple[Ints | None, Ints | int]:
     """Join runs that are adjacent both in the file and in memory.
 
     Parameters
@@ -88,16 +85,12 @@ def join(
     firsts = bounds[:-1]
     if isinstance(lengths, int):
         return firsts, (bounds[1:] - firsts) * lengths
-    joined: NDArray[np.int64] = np.add.reduceat(lengths, firsts)
+    joined: Ints = np.add.reduceat(lengths, firsts)
     return firsts, joined
 
 
 def read_runs(
-    file: int | NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    addresses: NDArray[np.int64],
-    lengths: NDArray[np.int64] | int,
-    target: Any,
+    file: int | Ints, offsets: Ints, addresses: Ints, lengths: Ints | int, target: Any
 ) -> None:
     """Read runs of bytes into memory.
 
@@ -152,12 +145,7 @@ def read_runs(
         raise UnfinishedError(run, error.cause) from error.cause
 
 
-def _read_each(
-    file: int | NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    addresses: NDArray[np.int64],
-    lengths: NDArray[np.int64] | int,
-) -> None:
+def _read_each(file: int | Ints, offsets: Ints, addresses: Ints, lengths: Ints | int) -> None:
     """Read runs one after the other."""
     counts = [lengths] * offsets.size if isinstance(lengths, int) else lengths.tolist()
     files = [file] * offsets.size if isinstance(file, int) else file.tolist()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.buffers import advise, trim
 from oocdata.engines.decoding import in_decoding_thread, run_tasks
 from oocdata.memory import scratch_share
@@ -19,9 +20,7 @@ from oocdata.memory import scratch_share
 if TYPE_CHECKING:
     from oocdata.engines.cache import Cache
 
-__all__ = ["SCRATCH_FACTOR", "Decode", "Ints", "Pin", "Slots", "decode_groups"]
-
-Ints: TypeAlias = NDArray[np.int64]
+__all__ = ["SCRATCH_FACTOR", "Decode", "Pin", "Slots", "decode_groups"]
 
 Decode: TypeAlias = Callable[[list[int], list[int], NDArray[np.uint8]], None]
 """Function that decodes chunks, given their numbers, into slots of a memory."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast, runtime_checka
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import UnsupportedDtypeError
 
@@ -183,7 +183,7 @@ class Source(Protocol):
         """As delivered, in native byte order."""
         ...
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]`` for every ``i``.
 
         Parameters
@@ -244,16 +244,16 @@ class RowSource(Protocol):
         """In native byte order."""
         ...
 
-    def read_rows(self, rows: NDArray[np.int64], out: NDArray[Any]) -> None:
+    def read_rows(self, rows: Ints, out: NDArray[Any]) -> None:
         """Write ``out[i] = row rows[i]``; `out` is C-contiguous, of this source's dtype."""
         ...
 
 
-Boxes: TypeAlias = tuple[Source, NDArray[np.int64], Extent]
+Boxes: TypeAlias = tuple[Source, Ints, Extent]
 """A source, the origins of boxes in it, and their extent."""
 
 
-def stored_boxes(source: Source, origins: NDArray[np.int64], extent: Extent) -> Iterator[Boxes]:
+def stored_boxes(source: Source, origins: Ints, extent: Extent) -> Iterator[Boxes]:
     """Yield the boxes of stored arrays that reading boxes of a source reads.
 
     For a source made of others, these are boxes of the others; for a field, the rows that hold it.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.buffers import empty
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.ragged import (
@@ -29,8 +29,6 @@ from oocdata.errors import SourceError
 from oocdata.threads import cached_property
 
 __all__ = ["Entries", "SparseRows"]
-
-Ints = NDArray[np.int64]
 
 _ENTRIES = 1 << 18
 """Numbers that are read at a time: few, because of the memory for what is computed of them. With

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent, covered_positions, slice_boxes
+from oocdata.box import Extent, Ints, covered_positions, slice_boxes
 from oocdata.engines.buffers import empty
 from oocdata.engines.copying import copy_reordered
 from oocdata.engines.files import File, Readable
@@ -41,7 +41,7 @@ class ChunkOffsets(Protocol):
         """Shape of every chunk; chunks at the end of an axis are stored in full."""
         ...
 
-    def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def offsets(self, places: Ints) -> Ints:
         """Return the byte offsets of chunks.
 
         Parameters
@@ -114,11 +114,7 @@ class Strided(WithStorage):
         return array
 
     def read(
-        self,
-        origins: NDArray[np.int64],
-        extent: Extent,
-        out: NDArray[Any],
-        places: NDArray[np.int64] | None = None,
+        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         if out.size == 0:
@@ -172,7 +168,7 @@ class Strided(WithStorage):
         """Raise if the file has changed."""
         self.file.opened().compare(self._storage.key)
 
-    def fetches(self, origins: NDArray[np.int64], extent: Extent) -> list[Fetch]:
+    def fetches(self, origins: Ints, extent: Extent) -> list[Fetch]:
         """Return the fetches that reading boxes needs; see `oocdata.engines.prefetch`."""
         if not self.file.is_remote:
             return []
@@ -184,9 +180,7 @@ class Strided(WithStorage):
         )
         return self.file.fetches(starts + self.offset, lengths)
 
-    def read_runs(
-        self, starts: NDArray[np.int64], lengths: NDArray[np.int64], out: NDArray[Any]
-    ) -> None:
+    def read_runs(self, starts: Ints, lengths: Ints, out: NDArray[Any]) -> None:
         """Write runs of positions along axis 0 one after the other; see `ragged.read_ragged`."""
         starts, lengths, offsets = self._located(starts, lengths)
         nbytes = lengths * self.strides[0]
@@ -206,7 +200,7 @@ class Strided(WithStorage):
         if self.stored != self.dtype:
             out[...] = out.view(self.stored)
 
-    def fetches_of_runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> list[Fetch]:
+    def fetches_of_runs(self, starts: Ints, lengths: Ints) -> list[Fetch]:
         """Return the fetches that `read_runs` needs; see `ragged.fetches_of_ragged`."""
         if not self.file.is_remote:
             return []
@@ -221,9 +215,7 @@ class Strided(WithStorage):
         strides = contiguous_strides(chunk, self.stored.itemsize)
         return chunk[1:] == self.shape[1:] and self.strides == strides
 
-    def _located(
-        self, starts: NDArray[np.int64], lengths: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    def _located(self, starts: Ints, lengths: Ints) -> tuple[Ints, Ints, Ints]:
         """Return the runs cut at chunk borders, and the byte offset of each."""
         step = self.strides[0]
         if self.chunk_offsets is None:
@@ -233,7 +225,7 @@ class Strided(WithStorage):
         offsets = self.chunk_offsets.offsets(self._origins(chunks)) + within * step
         return chunks * length + within, lengths, offsets + self.offset
 
-    def _origins(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _origins(self, places: Ints) -> Ints:
         """Return the origins of positions along axis 0."""
         origins = np.zeros((len(places), len(self.shape)), np.int64)
         origins[:, 0] = places
@@ -256,10 +248,10 @@ class Strided(WithStorage):
         self,
         opened: Readable,
         plan: Plan,
-        origins: NDArray[np.int64],
+        origins: Ints,
         extent: Extent,
         out: NDArray[Any],
-        places: NDArray[np.int64] | None,
+        places: Ints | None,
     ) -> None:
         """Read boxes through a scratch buffer that has their bytes in the order of storage."""
         scratch = empty((min(len(origins), plan.boxes), plan.nbytes), np.uint8)
@@ -277,10 +269,10 @@ class Strided(WithStorage):
     def _read_parts(
         self,
         parts: tuple[int, int],
-        origins: NDArray[np.int64],
+        origins: Ints,
         extent: Extent,
         out: NDArray[Any],
-        places: NDArray[np.int64] | None,
+        places: Ints | None,
     ) -> None:
         """Read large boxes in parts, cut along one axis."""
         axis, length = parts
@@ -293,10 +285,10 @@ class Strided(WithStorage):
         self,
         opened: Readable,
         plan: Plan,
-        origins: NDArray[np.int64],
+        origins: Ints,
         extent: Extent,
         memory: NDArray[Any],
-        places: NDArray[np.int64] | None = None,
+        places: Ints | None = None,
     ) -> None:
         """Read boxes into memory, consecutively or at `places` along its first axis."""
         addresses = (np.arange(origins.shape[0]) if places is None else places) * memory.strides[0]
@@ -314,7 +306,7 @@ class Strided(WithStorage):
             raise self._unfinished(opened, failed, extent, error.cause) from error.cause
 
     def _unfinished(
-        self, opened: Readable, origins: NDArray[np.int64], extent: Extent, cause: OSError | None
+        self, opened: Readable, origins: Ints, extent: Extent, cause: OSError | None
     ) -> SourceError:
         """Return the error for a read that ended early."""
         key, rows = self._storage.key, covered_positions(origins, extent, self.axis)
@@ -333,7 +325,7 @@ class Strided(WithStorage):
             )
         )
 
-    def _changed(self, opened: Readable, origins: NDArray[np.int64], extent: Extent) -> SourceError:
+    def _changed(self, opened: Readable, origins: Ints, extent: Extent) -> SourceError:
         """Return the error for a changed file, with the rows beyond its end if it was cut short."""
         chunks = self.chunk_offsets
         if chunks is None or isinstance(chunks, RowOffsets):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.prefetch import Fetch, fetches
 from oocdata.engines.source import Boxes, Keyed, Source, Storage
 
@@ -46,11 +46,11 @@ class Wrapped:
         """Return how the array is stored."""
         return self.source.storage()
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         self.source.read(origins, extent, out)
 
-    def read_boxes(self, origins: NDArray[np.int64], extent: Extent) -> Iterable[Boxes]:
+    def read_boxes(self, origins: Ints, extent: Extent) -> Iterable[Boxes]:
         """Return the boxes that are read; see `oocdata.engines.prefetch.fetches`."""
         return [(self.source, origins, extent)]
 
@@ -97,7 +97,7 @@ class SourceChunks(Keyed, Relabelled):
     def _key(self) -> tuple[Hashable, ...]:
         return self.key, self.chunk_shape
 
-    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
+    def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Read each block."""
         for origin, out in zip(places * np.array(self.chunk_shape), outs, strict=True):
             self.source.read(origin[None], Extent.of(out.shape), out[None])
@@ -108,7 +108,7 @@ class SourceChunks(Keyed, Relabelled):
         if check is not None:
             check()
 
-    def fetches(self, places: NDArray[np.int64]) -> list[Fetch]:
+    def fetches(self, places: Ints) -> list[Fetch]:
         """Return the byte ranges that reading blocks needs from stores."""
         origins, lengths = places * np.array(self.chunk_shape), np.array(self.shape)
         lengths = np.minimum(origins + self.chunk_shape, lengths) - origins

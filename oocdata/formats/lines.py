@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.byte_rows import ByteRows, sliced
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
@@ -18,8 +19,6 @@ __all__ = ["TEXT_ENDS", "open_lines", "without_ends"]
 
 TEXT_ENDS = (".txt", ".text", ".csv", ".tsv", ".jsonl", ".ndjson", ".log")
 """Endings of the names of text files."""
-
-Ints = NDArray[np.int64]
 
 _BLOCK = 8 << 20
 

@@ -15,8 +15,8 @@ from functools import partial
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.byte_rows import ByteRows, Framing, size_counts
 from oocdata.engines.files import FileVersion
 from oocdata.engines.source import Source, Storage
@@ -25,8 +25,6 @@ from oocdata.formats.npy import open_raw
 from oocdata.formats.sidecar import open_sidecar
 
 __all__ = ["Scan", "open_rows", "read_offsets", "write_offsets"]
-
-Ints = NDArray[np.int64]
 
 Scan = Callable[[FileVersion], Iterator[Ints]]
 """Yields the ascending offsets of rows in arrays, and at last the end of the last row."""

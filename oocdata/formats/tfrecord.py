@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.byte_rows import ByteRows, sliced
 from oocdata.engines.files import FileVersion, OpenFile
 from oocdata.engines.source import Storage
@@ -21,19 +22,17 @@ from oocdata.formats.offsets import open_rows
 
 __all__ = ["is_tfrecord", "open_tfrecord"]
 
-Ints = NDArray[np.int64]
-
 _HEAD, _TAIL = 12, 4
 
 _BLOCK = 8 << 20
 
 
-def _masked(*parts: bytes) -> NDArray[np.int64]:
+def _masked(*parts: bytes) -> Ints:
     """Return the masked CRC-32C of n parts, shape (n,)."""
     from google_crc32c import value  # not for `import oocdata`
 
     crc = np.array(list(map(value, parts)), np.int64)
-    masked: NDArray[np.int64] = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    masked: Ints = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
     return masked
 
 

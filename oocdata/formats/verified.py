@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
 from oocdata.engines.wrapped import Wrapped
@@ -42,7 +42,7 @@ class Verified(Wrapped):
         reading = f"{inner.reading}; verified: whole rows, each by its checksum"
         return replace(inner, reading=reading, strides=None, opened=opened)
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]`` after verifying its rows."""
         if out.size == 0:
             return
@@ -76,7 +76,7 @@ class Verified(Wrapped):
     def _row(self) -> tuple[int, ...]:
         return (*self.shape[: self.axis], *self.shape[self.axis + 1 :])
 
-    def _read_units(self, units: NDArray[np.int64]) -> NDArray[Any]:
+    def _read_units(self, units: Ints) -> NDArray[Any]:
         """Read and verify the rows of ascending units; only the array's last may be shorter."""
         rows = (units[:, None] * self.unit_rows + np.arange(self.unit_rows)).ravel()
         rows = rows[: np.searchsorted(rows, self.shape[self.axis])]
@@ -87,7 +87,7 @@ class Verified(Wrapped):
         self._compare(units, checksums_of(found, self.unit_rows))
         return np.moveaxis(found, 0, self.axis)
 
-    def _compare(self, units: NDArray[np.int64], computed: NDArray[np.uint64]) -> None:
+    def _compare(self, units: Ints, computed: NDArray[np.uint64]) -> None:
         """Raise `ChecksumError` if checksums differ from those of the manifest."""
         expected = np.empty((len(units), 1), np.uint64)
         self.checksums.read(units[:, None], Extent.of((1,)), expected)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.datasets.multi_array import MultiArrayBatch, aligned_length
 from oocdata.datasets.spec import ArraySpec, Batch, columns_of, leaves
 from oocdata.engines.buffers import empty, side_by_side
@@ -158,7 +159,7 @@ def composed_arrays(
 
 def _parts(
     batch: MultiArrayBatch | NDArray[Any],
-) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64]]:
+) -> tuple[tuple[NDArray[Any], ...], Ints]:
     """Return a batch's arrays of varying length, and its array of fixed length.
 
     For a padded array, the latter holds its first two lengths.

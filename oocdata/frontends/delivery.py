@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.errors import WorkerError
 from oocdata.runs import Pass
 
@@ -76,7 +77,7 @@ class Delivery:
         """Begin the next pass; return its first step, counted through all epochs."""
         return self.begin_pass().first
 
-    def missing(self, begun: int, epoch: int, attempt: int) -> NDArray[np.int64]:
+    def missing(self, begun: int, epoch: int, attempt: int) -> Ints:
         """Return the steps of an epoch that have not arrived, as parts; see `parts_of`.
 
         `begun` is the result of `begin`; `attempt` is 0 for the first request. Raises WorkerError
@@ -118,7 +119,7 @@ class Delivery:
             return True
 
 
-def parts_of(steps: NDArray[np.int64], most: int, alone: int = -1) -> NDArray[np.int64]:
+def parts_of(steps: Ints, most: int, alone: int = -1) -> Ints:
     """Divide ascending steps into parts of neighbours; return (first, stop) of each, shape (n, 2).
 
     A part ends at a multiple of `most`, so it has at most as many steps. The step `alone`, the last

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary, finalize
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.describe import check_fingerprint
 from oocdata.engines.buffers import empty
 from oocdata.errors import DatasetGoneError
@@ -51,10 +52,10 @@ class Feed:
         self.fingerprint = fingerprint
         self._fingerprint_bytes = fingerprint.encode()
         self._keys = itertools.count()
-        self._positions: WeakValueDictionary[int, NDArray[np.int64]] = WeakValueDictionary()
+        self._positions: WeakValueDictionary[int, Ints] = WeakValueDictionary()
         self._runs: WeakValueDictionary[int, ReadAhead | Merged] = WeakValueDictionary()
 
-    def read(self, position: NDArray[np.int64], saved: bytes, number: int) -> list[NDArray[Any]]:
+    def read(self, position: Ints, saved: bytes, number: int) -> list[NDArray[Any]]:
         """Return the position of an iterator, and the arrays of a run; past the last run, no steps.
 
         `position` was returned here, or where the iterator was saved; `saved` is the fingerprint
@@ -79,9 +80,7 @@ class Feed:
         self._runs[int(position[-1])] = runs
         return [position, *(arrays or stack_batches([], self.loader))]
 
-    def _take(
-        self, position: NDArray[np.int64], number: int
-    ) -> tuple[NDArray[np.int64], ReadAhead | Merged]:
+    def _take(self, position: Ints, number: int) -> tuple[Ints, ReadAhead | Merged]:
         """Take an iterator's runs from the table; return its position and the runs."""
         first, length, together, _, key = map(int, position)
         pass_ = replace(self.loader.pass_from(0), first=first, length=length, together=together)
@@ -94,7 +93,7 @@ class Feed:
         self.begin.follow(pass_)
         return self._enter(pass_, number)
 
-    def _enter(self, pass_: Pass, number: int) -> tuple[NDArray[np.int64], ReadAhead | Merged]:
+    def _enter(self, pass_: Pass, number: int) -> tuple[Ints, ReadAhead | Merged]:
         """Return a new position for an iterator, and its runs from `number` on."""
         key, runs = next(self._keys), self.reader.begin(pass_, number)
         pass_ = runs.pass_  # may have shorter runs

@@ -23,6 +23,7 @@ import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.describe import from_json
 from oocdata.errors import DescriptionError, MissingDependencyError, MissingFileError
 from oocdata.frontends.batching import stack_batches
@@ -85,7 +86,7 @@ class Readers:
                 raise RuntimeError(f"{type(error).__name__}: {error}{hint}") from error
 
 
-def _tick(number: Any) -> list[NDArray[np.int64]]:
+def _tick(number: Any) -> list[Ints]:
     with calls:
         threading.Event().wait(_TICK_SECONDS)
         return [np.array(-1)]

@@ -12,17 +12,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.blocks import AnyBlocks, BlockIds, BlockRuns, Blocks
+from oocdata.box import Ints
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count
 from oocdata.order.order import EpochOrder, IndexedOrder
 from oocdata.order.permutation import derive_keys, epoch_key, forward
 
 __all__ = ["MOST_LANES", "BlockShuffle", "RegularVisits", "TableVisits"]
-
-Ints = NDArray[np.int64]
 
 MOST_LANES = 64
 """Maximum number of lanes."""

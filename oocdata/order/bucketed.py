@@ -10,15 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.blocks import BlockIds
+from oocdata.box import Ints
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = ["Bucketed"]
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,16 +6,14 @@ from dataclasses import dataclass
 from heapq import heapreplace
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.errors import ArgumentError
 from oocdata.index import as_array, as_count, as_flag
 from oocdata.order.order import EpochOrder, IndexedOrder
 from oocdata.order.permutation import epoch_key, forward
 
 __all__ = ["Interleave"]
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)

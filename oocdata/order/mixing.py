@@ -18,9 +18,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from oocdata.blocks import AnyBlocks
+from oocdata.box import Ints
 from oocdata.order.order import Shuffle
 
 __all__ = ["Mixing", "batch_entropy", "full_shuffle_entropy", "mixing"]
@@ -47,7 +47,7 @@ class Mixing:
     full_shuffle_entropy: float
 
 
-def batch_entropy(blocks: NDArray[np.int64]) -> float:
+def batch_entropy(blocks: Ints) -> float:
     """Return the mean Shannon entropy of the block numbers of each batch, in bits.
 
     `blocks` has the shape (batches, batch_size).
@@ -73,9 +73,7 @@ def _batches(size: int) -> int:
     return max(_FEWEST_BATCHES, min(_MOST_BATCHES, _MOST_POSITIONS // size))
 
 
-def mixing(
-    positions: Callable[[int], NDArray[np.int64]], steps: int, blocks: AnyBlocks, count: int
-) -> Mixing:
+def mixing(positions: Callable[[int], Ints], steps: int, blocks: AnyBlocks, count: int) -> Mixing:
     """Measure how well an order of `count` positions mixes, on some steps of an epoch.
 
     `positions` returns the positions of a step; the last step may be short. Positions are compared

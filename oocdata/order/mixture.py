@@ -24,15 +24,13 @@ from itertools import accumulate
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.order.block import BlockShuffle
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, epoch_order_of, order_with_lanes
 from oocdata.threads import cached_property
 
 __all__ = ["MOST", "Mixture", "Shares"]
-
-Ints = NDArray[np.int64]
 
 MemberEpochs: TypeAlias = Callable[[int, int], tuple[Ints | None, EpochOrder]]
 """Function of a member and an epoch of its own; see `Mixture._member_epoch`."""

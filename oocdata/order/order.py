@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.errors import ArgumentError
 from oocdata.index import as_count, as_whole
 from oocdata.order.permutation import epoch_key, forward
@@ -42,9 +42,7 @@ class Order(Protocol):
     a mixture), the order has an int attribute ``epoch_length``, used instead of `count`.
     """
 
-    def positions(
-        self, count: int, start: int, stop: int, *, seed: int, epoch: int
-    ) -> NDArray[np.int64]:
+    def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> Ints:
         """Return the positions visited at places ``start`` to ``stop - 1`` of an epoch.
 
         Parameters
@@ -83,8 +81,8 @@ class EpochOrder:
         Returns the positions at places, both of shape (n,), n > 0; places may be in any order.
     """
 
-    borders: NDArray[np.int64]
-    at: Callable[[NDArray[np.int64]], NDArray[np.int64]]
+    borders: Ints
+    at: Callable[[Ints], Ints]
 
 
 class IndexedOrder(ABC):
@@ -114,9 +112,7 @@ class IndexedOrder(ABC):
                 "dataset."
             )
 
-    def positions(
-        self, count: int, start: int, stop: int, *, seed: int, epoch: int
-    ) -> NDArray[np.int64]:
+    def positions(self, count: int, start: int, stop: int, *, seed: int, epoch: int) -> Ints:
         """Return the positions at a range of places; see `Order.positions`.
 
         Places go through the lanes, if any, one after the other: lane l has places
@@ -186,7 +182,7 @@ def epoch_order_of(order: Order, count: int, seed: int, epoch: int) -> EpochOrde
     if isinstance(order, IndexedOrder):
         return order.epoch_order(count, seed, epoch)
 
-    def at(places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def at(places: Ints) -> Ints:
         first, stop = int(places.min()), int(places.max()) + 1
         return _checked(order, count, first, stop, seed=seed, epoch=epoch)[places - first]
 
@@ -203,9 +199,7 @@ def length_of(order: Order, count: int) -> int:
     return int(getattr(order, "epoch_length", count))
 
 
-def _checked(
-    order: Order, count: int, start: int, stop: int, *, seed: int, epoch: int
-) -> NDArray[np.int64]:
+def _checked(order: Order, count: int, start: int, stop: int, *, seed: int, epoch: int) -> Ints:
     """Return the positions of a user's order; raise if they are not positions of the dataset."""
     positions = np.asarray(order.positions(count, start, stop, seed=seed, epoch=epoch))
     if positions.shape != (stop - start,) or positions.dtype.kind not in "iu":

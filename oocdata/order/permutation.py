@@ -30,6 +30,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
+
 __all__ = ["derive_keys", "epoch_key", "forward", "rounds_for"]
 
 Keys: TypeAlias = NDArray[np.uint64]
@@ -100,10 +102,7 @@ _ROUND_FACTORS = [
 
 
 def forward(
-    values: NDArray[np.uint64],
-    size: int | NDArray[np.uint64],
-    keys: Keys,
-    runs: NDArray[np.int64] | None = None,
+    values: NDArray[np.uint64], size: int | NDArray[np.uint64], keys: Keys, runs: Ints | None = None
 ) -> NDArray[np.uint64]:
     """Permute integers below ``size``, from 1 to 2**62 (not checked); return a new array.
 
@@ -149,7 +148,7 @@ def _permute(
     return result
 
 
-def _part(numbers: NDArray[np.uint64], part: slice | NDArray[np.int64]) -> NDArray[np.uint64]:
+def _part(numbers: NDArray[np.uint64], part: slice | Ints) -> NDArray[np.uint64]:
     """Return the elements of `numbers` that belong to a part of the values."""
     return numbers if numbers.shape[-1] == 1 else numbers[..., part]
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.order.order import EpochOrder, Order, epoch_order_of, length_of, order_with_lanes
 from oocdata.threads import cached_property
 
@@ -58,7 +58,7 @@ class Steps:
     drop_remainder: bool
     num_shards: int = 1
     index: int = 0
-    _stretches: dict[tuple[int, int], NDArray[np.int64]] = field(default_factory=dict, init=False)
+    _stretches: dict[tuple[int, int], Ints] = field(default_factory=dict, init=False)
     _epochs: dict[int, EpochOrder] = field(default_factory=dict, init=False)
 
     @cached_property
@@ -98,12 +98,12 @@ class Steps:
         """Steps of a stretch."""
         return max(1, _STRETCH // self.batch_size)
 
-    def positions(self, step: int, epoch: int) -> NDArray[np.int64]:
+    def positions(self, step: int, epoch: int) -> Ints:
         """Return the positions of a step of this rank, read-only; arguments are not checked."""
         (positions,) = self.run(step, step + 1, epoch)
         return positions
 
-    def run(self, start: int, stop: int, epoch: int) -> list[NDArray[np.int64]]:
+    def run(self, start: int, stop: int, epoch: int) -> list[Ints]:
         """Return the positions of consecutive steps of this rank, in a few read-only arrays."""
         parts = []
         size = self._rank_size
@@ -124,7 +124,7 @@ class Steps:
             lengths[-1] = used // self.num_shards
         return lengths
 
-    def _stretch(self, number: int, epoch: int) -> NDArray[np.int64]:
+    def _stretch(self, number: int, epoch: int) -> Ints:
         """Return the positions of a stretch of steps, computed once for all threads."""
         with _computing:
             cached = self._stretches.get((epoch, number))
@@ -141,7 +141,7 @@ class Steps:
             _add(self._stretches, (epoch, number), stretch, most=8)
             return stretch
 
-    def _positions(self, order: EpochOrder, start: int, stop: int) -> NDArray[np.int64]:
+    def _positions(self, order: EpochOrder, start: int, stop: int) -> Ints:
         """Return the positions of a range of steps of this rank."""
         size, full = self.batch_size, min(stop, self.used // self.batch_size)
         share = (self.used - full * size) // self.num_shards if stop > full else 0

@@ -25,13 +25,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from oocdata.blocks import BlockRuns
+from oocdata.box import Ints
 from oocdata.order.block import BlockShuffle
 from oocdata.order.order import EpochOrder, IndexedOrder, Order, Shuffle, epoch_order_of
 from oocdata.order.permutation import epoch_key
 
 __all__ = ["Weighted", "cumulated"]
-
-Ints = NDArray[np.int64]
 
 _BITS, _FEWEST_BITS = 40, 8
 """Bits of the sum, and of a draw at least: rounding a float64 sum has an error below a unit."""

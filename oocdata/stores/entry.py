@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.files import Descriptor, FileVersion, OpenFile
 from oocdata.engines.ragged import cut_runs
 from oocdata.engines.runs import UnfinishedError
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from oocdata.stores.folder import CacheFolder
 
 __all__ = ["Entry", "page_checksums"]
-
-Ints = NDArray[np.int64]
 
 _PAGES_AT_ONCE = 256
 """Pages read at a time to compare them with their checksums."""

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.engines.runs import UnfinishedError, write_memory
 from oocdata.errors import SourceError
@@ -30,8 +30,6 @@ if TYPE_CHECKING:
     from oocdata.stores.entry import Entry
 
 __all__ = ["StoredFile", "file_of_version"]
-
-Ints = NDArray[np.int64]
 
 
 class StoredFile(SharedRequests):

@@ -10,8 +10,8 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.prefetch import Cost, Fetch
 from oocdata.errors import MissingFileError
 from oocdata.stores.address import Address
@@ -25,8 +25,6 @@ from oocdata.stores.requests import Ranges, SharedRequests, runs_of
 from oocdata.stores.versions import VersionTable, version_number
 
 __all__ = ["StoredObjects"]
-
-Ints = NDArray[np.int64]
 
 
 class StoredObjects(SharedRequests):

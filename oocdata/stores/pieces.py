@@ -7,13 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.prefetch import GAP
 from oocdata.engines.ragged import run_positions
 from oocdata.memory import scratch_share
 
 __all__ = ["Pieces", "merge_runs", "ranges_of"]
-
-Ints = NDArray[np.int64]
 
 PART = 8 << 20
 """Bytes of a range; longer ones are fetched in parts, side by side."""

@@ -17,8 +17,8 @@ from typing import Any
 from weakref import WeakSet
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.planned import PlannedCache, current_plan
 from oocdata.engines.prefetch import Fetch
 from oocdata.stores.budget import Request
@@ -27,7 +27,6 @@ from oocdata.stores.pieces import Pieces
 
 __all__ = ["RangeRequests", "Ranges", "SharedRequests", "runs_of"]
 
-Ints = NDArray[np.int64]
 Ranges = tuple[Ints, Ints]
 """Starts and stops of ascending ranges."""
 

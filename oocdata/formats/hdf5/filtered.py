@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.files import File, Readable
 from oocdata.engines.parts import JoinedParts
 from oocdata.engines.prefetch import Fetch
@@ -55,7 +56,7 @@ class FilteredChunks:
         """Raise if the file has changed since it was opened."""
         self.file.opened().compare(self.table.key)
 
-    def fetches(self, places: NDArray[np.int64]) -> list[Fetch]:
+    def fetches(self, places: Ints) -> list[Fetch]:
         """Return the requests to a store that decoding the chunks will need."""
         if not self.file.is_remote:
             return []
@@ -63,7 +64,7 @@ class FilteredChunks:
         present = offsets >= 0
         return self.file.fetches(offsets[present], sizes[present].astype(np.int64))
 
-    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
+    def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Read and decode chunks into `outs`, one after the other."""
         opened = self.file.opened()
         located = self._located(places)
@@ -85,7 +86,7 @@ class FilteredChunks:
             except (UnfinishedError, ValueError, RuntimeError) as error:
                 raise self._failure(error, opened, offset + nbytes, place) from error
 
-    def _located(self, places: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
+    def _located(self, places: Ints) -> tuple[NDArray[Any], ...]:
         """Return offsets, sizes and filter masks of chunks; see `ChunkTable.locate`."""
         try:
             return self.table.locate(places)
@@ -94,7 +95,7 @@ class FilteredChunks:
                 error.set_rows(self._rows(places))
             raise
 
-    def _rows(self, places: NDArray[np.int64]) -> list[int]:
+    def _rows(self, places: Ints) -> list[int]:
         """Return the rows that chunks hold."""
         axis = self.table.axis
         step, length = self.chunk_shape[axis], self.shape[axis]
@@ -102,7 +103,7 @@ class FilteredChunks:
         rows: list[int] = covered[covered < length].tolist()
         return rows
 
-    def _decoders(self, places: NDArray[np.int64]) -> Iterator[tuple[ChunkDecoder, slice]]:
+    def _decoders(self, places: Ints) -> Iterator[tuple[ChunkDecoder, slice]]:
         """Yield for each chunk its decoder, and the part of `out` along the axis that it fills.
 
         Parts may differ in the length of their chunks along the axis.
@@ -120,9 +121,7 @@ class FilteredChunks:
             whole = (*chunk[:axis], step, *chunk[axis + 1 :])
             yield ChunkDecoder(decoder.filters, decoder.stored, whole), slice(0, length)
 
-    def _failure(
-        self, error: Exception, opened: Readable, end: int, place: NDArray[np.int64]
-    ) -> SourceError:
+    def _failure(self, error: Exception, opened: Readable, end: int, place: Ints) -> SourceError:
         """Return the error for a chunk, stored before byte `end`, that can't be read or decoded."""
         if not isinstance(error, UnfinishedError):
             self.check()  # a file that has changed is reported as changed, not as damaged
@@ -139,9 +138,7 @@ class FilteredChunks:
         )
         return self._error(TruncatedFileError, message, place)
 
-    def _error(
-        self, kind: type[SourceError], message: str, place: NDArray[np.int64]
-    ) -> SourceError:
+    def _error(self, kind: type[SourceError], message: str, place: Ints) -> SourceError:
         table, rows = self.table, self._rows(place[None])
         error = kind(message, path=table.version.path, key=table.key, rows=rows)
         return error if table.parts is None else table.parts.assign_part(error)

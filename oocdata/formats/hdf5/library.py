@@ -18,6 +18,7 @@ import numpy as np
 from h5py import h5d, h5p, h5s
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.files import FileVersion, Version
 from oocdata.engines.objects import Sliced
 from oocdata.engines.source import Keyed, Storage
@@ -43,7 +44,7 @@ from oocdata.formats.hdf5.virtual import inspect_storage
 
 __all__ = ["OnDisk", "ThroughLibrary", "UsersObject", "reading"]
 
-Rows: TypeAlias = Sequence[int] | NDArray[np.int64]
+Rows: TypeAlias = Sequence[int] | Ints
 
 _SPARE_FILES = 8
 
@@ -75,7 +76,7 @@ class ThroughLibrary(Keyed, Sliced):
         with hdf5_lock(rules.path), error_location(rules.path, rules.key):
             self.target.opened().check()
 
-    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
+    def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Read chunks, one after the other."""
         for start, out in zip((places * self.chunk_shape).tolist(), outs, strict=True):
             ends = zip(start, out.shape, strict=True)

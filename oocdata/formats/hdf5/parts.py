@@ -18,8 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 import h5py
 import numpy as np
 from h5py import h5a, h5d, h5g
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.alike import (
     check_same_columns,
     check_same_packing,
@@ -249,7 +249,7 @@ def _time(dataset: Any) -> tuple[str, ...]:
 
 def _shared_source(
     first: Any, group: Sequence[_Part], axis: int, keys: Sequence[str], key: str
-) -> tuple[Source, NDArray[np.int64]]:
+) -> tuple[Source, Ints]:
     """Return the source of a group of datasets, and the origin of each along the axis.
 
     `first` is the source of a single dataset of the kind.

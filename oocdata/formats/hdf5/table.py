@@ -15,6 +15,7 @@ import numpy as np
 from h5py import h5d, h5s
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.files import Version
 from oocdata.engines.parts import JoinedParts
 from oocdata.errors import MissingChunkError
@@ -38,9 +39,9 @@ _BEYOND = 1 << 62
 class PresentChunks:
     """The n chunks that are stored, in ascending order of their numbers; arrays of shape (n,)."""
 
-    steps: NDArray[np.int64]  #: difference in number of neighbours along each axis, shape (N,)
-    numbers: NDArray[np.int64]  #: in C order of the grid
-    offsets: NDArray[np.int64]  #: in bytes from the beginning of the file
+    steps: Ints  #: difference in number of neighbours along each axis, shape (N,)
+    numbers: Ints  #: in C order of the grid
+    offsets: Ints  #: in bytes from the beginning of the file
     sizes: NDArray[np.uint32]  #: in bytes, as stored
     skipped: NDArray[np.uint32]  #: bit i is set where filter i was not applied
 
@@ -152,9 +153,7 @@ class ChunkTable:
     def __reduce__(self) -> Any:
         return ChunkTable, (self.version, self.key, self.chunk_shape, self.axis, self.parts)
 
-    def locate(
-        self, places: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
+    def locate(self, places: Ints) -> tuple[Ints, NDArray[np.uint32], NDArray[np.uint32]]:
         """Return offsets, sizes and skipped filters of the chunks at places of the grid.
 
         `places` has shape (k, N), each result shape (k,); see `PresentChunks`. The offset of a
@@ -168,7 +167,7 @@ class ChunkTable:
         offsets = np.where(chunks.numbers[found] == numbers, chunks.offsets[found], -1)
         return offsets, chunks.sizes[found], chunks.skipped[found]
 
-    def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def offsets(self, places: Ints) -> Ints:
         """Return the byte offsets of chunks, all of which must have been written."""
         offsets, _, _ = self.locate(places)
         if (offsets < 0).any():

@@ -20,7 +20,7 @@ import numpy as np
 from h5py import h5s
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.byte_rows import size_counts
 from oocdata.engines.fields import field_of
 from oocdata.engines.memory_array import MemoryArray
@@ -40,8 +40,6 @@ __all__ = [
     "texts_in_memory",
     "varying_rows_error",
 ]
-
-Ints = NDArray[np.int64]
 
 REFERENCE = np.dtype([("length", "<u4"), ("address", "<u8"), ("index", "<u4")])
 """The dataset's entry of a row: its length and its place in the heap (HDF5 file format, "Reference
@@ -124,7 +122,7 @@ class VaryingRows(WithStorage):
     def __reduce__(self) -> Any:
         return VaryingRows, (self.target, self._storage)
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         if out.size == 0:
             return

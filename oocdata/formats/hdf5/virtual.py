@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 from h5py import h5d, h5s
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.errors import (
     ExternalDataError,
     MissingFileError,
@@ -156,7 +156,7 @@ def _fits(mapping: Any, shape: tuple[int, ...]) -> bool:
     )
 
 
-def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> NDArray[np.int64]:
+def _holes(dataset: Any, mappings: list[Any], rules: Rules) -> Ints:
     """Return the rows that mappings don't cover completely; raise if mappings overlap."""
     none = np.empty(0, np.int64)
     if not dataset.size:

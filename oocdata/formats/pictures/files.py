@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import read_whole
 from oocdata.engines.source import Storage, WithStorage
@@ -47,7 +47,7 @@ class PictureFiles(WithStorage):
     def __reduce__(self) -> Any:
         return PictureFiles, (self.paths,)  # another process notes the versions as this one did
 
-    def read(self, origins: NDArray[np.int64], extent: Extent, out: NDArray[Any]) -> None:
+    def read(self, origins: Ints, extent: Extent, out: NDArray[Any]) -> None:
         """Write ``out[i] = the box at origins[i]``; see `oocdata.engines.source.Source.read`."""
         rows = (origins + np.arange(extent.lengths[0]) * extent.strides[0]).ravel().tolist()
         found = np.empty(len(rows), object)

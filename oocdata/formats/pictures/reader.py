@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.decoding import scratch
@@ -111,7 +111,7 @@ class PictureReader:
         """Largest scratch memory of a picture, in bytes."""
         return max(scratch_share(), _DECODING * prod(self.element) * self.dtype.itemsize)
 
-    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
+    def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode pictures; see `oocdata.engines.chunked.ChunkReader.read_chunks`."""
         first, rows = (0,) * self.axes, places[:, : self.axes].tolist()
         stored = self._read_together(rows)

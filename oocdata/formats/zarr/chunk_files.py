@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from oocdata.box import Extent
+from oocdata.box import Extent, Ints
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.files import FileVersion, OpenFile, version_number
 from oocdata.engines.many_files import read_files
@@ -45,9 +45,9 @@ class _Numbers:
     grid: tuple[int, ...]
     shift: int
 
-    def offsets(self, places: NDArray[np.int64]) -> NDArray[np.int64]:
+    def offsets(self, places: Ints) -> Ints:
         """Return the virtual offsets of chunks, given their positions in the grid."""
-        numbers: NDArray[np.int64] = np.ravel_multi_index(tuple(places.T), self.grid)
+        numbers: Ints = np.ravel_multi_index(tuple(places.T), self.grid)
         return numbers << self.shift
 
 
@@ -80,11 +80,7 @@ class ChunkFiles(Strided):
         self._chunks = Chunked(reader)
 
     def read(
-        self,
-        origins: NDArray[np.int64],
-        extent: Extent,
-        out: NDArray[Any],
-        places: NDArray[np.int64] | None = None,
+        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None = None
     ) -> None:
         """Write ``out[i] = the box at origins[i]``, or to ``out[places[i]]``; see `Source.read`."""
         read = self._chunks.read if self._chunks.fits_in_cache() else super().read
@@ -96,11 +92,7 @@ class ChunkFiles(Strided):
         return ChunkFiles, (self._reader, self._storage)
 
     def _read_files(
-        self,
-        offsets: NDArray[np.int64],
-        addresses: NDArray[np.int64],
-        lengths: NDArray[np.int64] | int,
-        target: NDArray[Any],
+        self, offsets: Ints, addresses: Ints, lengths: Ints | int, target: NDArray[Any]
     ) -> None:
         """Read runs of many files, file by file."""
         order = offsets.argsort(kind="stable")

@@ -8,8 +8,8 @@ from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.formats.codecs import decompress, numcodec
 
 __all__ = ["CodecChain", "ShardIndex", "describe_v2", "describe_v3", "named"]
@@ -48,7 +48,7 @@ class ShardIndex:
         """Start and stop of the index in a shard, as of a slice."""
         return (-self.nbytes, None) if self.at_end else (0, self.nbytes)
 
-    def addresses(self, stored: bytes, nbytes: int) -> NDArray[np.int64]:
+    def addresses(self, stored: bytes, nbytes: int) -> Ints:
         """Decode the stored index of a shard of `nbytes` bytes.
 
         Return offset and length of each chunk, -1 for an absent one, of shape (*grid, 2) with axes

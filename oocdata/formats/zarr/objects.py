@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.errors import DamagedChunkError, MissingChunkError, SourceError
 from oocdata.formats.zarr.metadata import ArrayMetadata
 from oocdata.formats.zarr.store import Store, join
@@ -51,7 +52,7 @@ class Objects:
         self.versions = self._unknown()
         self.where: dict[str, Any] = {"path": store.path, "key": key or None}
 
-    def _unknown(self) -> NDArray[np.int64] | None:
+    def _unknown(self) -> Ints | None:
         """Return an array for the versions of objects, none known yet; None if not compared."""
         if not self.store.versioned or self.count > _MOST_VERSIONS:
             return None
@@ -78,7 +79,7 @@ class Objects:
             return
         stored_bytes = 0
         indexed = self.metadata.codecs.shard_index is not None and self.store.reads_parts
-        refused: list[NDArray[np.int64]] = []
+        refused: list[Ints] = []
         for number, place in enumerate(np.ndindex(*self.grid)):
             found = self.store.status(self.name(place))
             if self.versions is not None:
@@ -104,7 +105,7 @@ class Objects:
             return b""
         return blake2b(self.versions.tobytes(), digest_size=16).digest()
 
-    def object_numbers(self, places: NDArray[np.int64]) -> list[int]:
+    def object_numbers(self, places: Ints) -> list[int]:
         """Return the number of each chunk's object."""
         objects = places // self.metadata.chunks_per_object
         if not objects.shape[1]:
@@ -112,7 +113,7 @@ class Objects:
         found: list[int] = np.ravel_multi_index(tuple(objects.T), self.grid).tolist()
         return found
 
-    def numbers(self, places: NDArray[np.int64]) -> list[int]:
+    def numbers(self, places: Ints) -> list[int]:
         """Return the numbers of the chunks' objects, each once; none if versions are not known."""
         return [] if self.versions is None else sorted(set(self.object_numbers(places)))
 
@@ -146,14 +147,14 @@ class Objects:
             **self.rows_of(place),
         )
 
-    def chunks(self, place: Sequence[int]) -> NDArray[np.int64]:
+    def chunks(self, place: Sequence[int]) -> Ints:
         """Return the grid positions of an object's chunks that begin within the array."""
         metadata = self.metadata
         per = metadata.chunks_per_object
         found = np.argwhere(np.ones(per, np.bool_)) + np.multiply(place, per)
         return found[(found * metadata.chunk_shape < metadata.shape).all(axis=1)]
 
-    def absent(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def absent(self, places: Ints) -> NDArray[np.bool_]:
         """Return a mask of the chunks that are not stored."""
         per = self.metadata.chunks_per_object
         found = np.zeros(len(places), bool)
@@ -177,7 +178,7 @@ class Objects:
         found: NDArray[np.bool_] = (offsets < 0).transpose(np.argsort(index.axes))
         return found
 
-    def missing_error(self, problem: str, places: NDArray[np.int64]) -> SourceError:
+    def missing_error(self, problem: str, places: Ints) -> SourceError:
         """Return the error for chunks that are not stored."""
         return MissingChunkError(
             f"every chunk must be stored; {problem}. They were never written or have been lost. If "
@@ -188,7 +189,7 @@ class Objects:
             **self.rows(places),
         )
 
-    def rows(self, places: NDArray[np.int64]) -> dict[str, Any]:
+    def rows(self, places: Ints) -> dict[str, Any]:
         """Return the first rows of chunks and their number, as arguments of `SourceError`."""
         return self._rows(places[:, self.axis].tolist(), self.metadata.chunk_shape)
 

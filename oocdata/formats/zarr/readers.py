@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NoReturn, TypeAlias
 
-import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.files import FileVersion
 from oocdata.engines.runs import UnfinishedError
 from oocdata.engines.source import Keyed, Storage, WithStorage
@@ -109,7 +109,7 @@ class ZarrReader(Keyed, WithStorage):
             ) from error
         self.file.compare(status, self.objects.where["key"])
 
-    def read_chunks(self, places: NDArray[np.int64], outs: _Outs) -> None:
+    def read_chunks(self, places: Ints, outs: _Outs) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         objects, numbers = self.objects, self.objects.object_numbers(places)
         each = places.tolist()
@@ -122,7 +122,7 @@ class ZarrReader(Keyed, WithStorage):
 
         self._write(places, outs, stored)
 
-    def _write(self, places: NDArray[np.int64], outs: _Outs, stored: Callable[[int], Any]) -> None:
+    def _write(self, places: Ints, outs: _Outs, stored: Callable[[int], Any]) -> None:
         """Decode chunks; `stored` returns the bytes of one, or None for an absent one."""
         absent, decode = [], self._decoder()
         for number, out in enumerate(outs):
@@ -175,7 +175,7 @@ class ZarrReader(Keyed, WithStorage):
             stacklevel=2,
         )
 
-    def check_absent(self, places: NDArray[np.int64], problem: str) -> None:
+    def check_absent(self, places: Ints, problem: str) -> None:
         """Raise an error or warn about absent chunks."""
         if self.missing == "error":
             raise self.objects.missing_error(problem, places)
@@ -188,7 +188,7 @@ class ZarrReader(Keyed, WithStorage):
             )
         self._warn("some chunks")
 
-    def _failed(self, places: NDArray[np.int64], number: int, error: Exception) -> NoReturn:
+    def _failed(self, places: Ints, number: int, error: Exception) -> NoReturn:
         """Raise the error of one of the chunks, with its rows."""
         reason: BaseException = error
         if isinstance(error, UnfinishedError):

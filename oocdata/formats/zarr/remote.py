@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.files import Version
 from oocdata.engines.prefetch import Fetch
 from oocdata.engines.runs import UnfinishedError
@@ -40,8 +41,6 @@ __all__ = ["Remote", "RemoteReader", "remote_reader"]
 
 _MOST_INDICES = 4096
 """Largest number of cached shard indices, within a quarter of the memory for tables."""
-
-Ints = NDArray[np.int64]
 
 
 class Remote(Store):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.engines.files import Descriptor, OpenFile
 from oocdata.engines.runs import announce
 from oocdata.formats.patterns import Missing
@@ -43,7 +44,7 @@ class ShardReader(ZarrReader):
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_shards": {}}
 
-    def read_chunks(self, places: NDArray[np.int64], outs: Sequence[NDArray[Any]]) -> None:
+    def read_chunks(self, places: Ints, outs: Sequence[NDArray[Any]]) -> None:
         """Decode chunks; see `oocdata.engines.chunked.ChunkReader`."""
         numbers = self.objects.numbers(places)
         self.objects.note(numbers)
@@ -59,7 +60,7 @@ class ShardReader(ZarrReader):
         self._write(places, outs, stored)
         self.objects.compare(numbers)
 
-    def _locate(self, places: NDArray[np.int64]) -> list[_Address | None]:
+    def _locate(self, places: Ints) -> list[_Address | None]:
         """Return the address of each chunk: file, offset and length; None for an absent one."""
         metadata = self.objects.metadata
         inside = (places % metadata.chunks_per_object)[:, self._index.axes].tolist()
@@ -118,7 +119,7 @@ class _Shard(NamedTuple):
     """Its name, if it is not in a file or is compressed there."""
     first: int
     """Offset of the shard in the file."""
-    addresses: NDArray[np.int64]
+    addresses: Ints
 
 
 _Address: TypeAlias = tuple[Descriptor | str, int, int]

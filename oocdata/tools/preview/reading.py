@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.cost import chunks_of
 from oocdata.datasets.dataset import Dataset, Draw
 from oocdata.datasets.spec import leaves
@@ -98,7 +99,7 @@ def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
     return replace(dataset, views=(cut,)) if isinstance(dataset, Windows) else cut
 
 
-def choose_positions(dataset: Dataset, count: int, rows: slice | None) -> NDArray[np.int64]:
+def choose_positions(dataset: Dataset, count: int, rows: slice | None) -> Ints:
     """Return `count` positions of a range, evenly spread."""
     allowed = range(len(dataset)) if rows is None else slice_range(range(len(dataset)), rows)
     if len(allowed) == 0:
@@ -109,9 +110,7 @@ def choose_positions(dataset: Dataset, count: int, rows: slice | None) -> NDArra
     return allowed.start + allowed.step * np.unique(places).astype(np.int64)
 
 
-def read(
-    dataset: Dataset, parts: Sequence[Part], positions: NDArray[np.int64]
-) -> list[NDArray[np.float64]]:
+def read(dataset: Dataset, parts: Sequence[Part], positions: Ints) -> list[NDArray[np.float64]]:
     """Read the values of each part, shape (n, slices, channels, height, width).
 
     Complex numbers become their magnitude. Numbers beyond 1e150, which often mark missing values,

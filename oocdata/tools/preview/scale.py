@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.datasets.dataset import Dataset
 from oocdata.datasets.view import View
 from oocdata.datasets.windows import Windows
@@ -126,10 +127,7 @@ Array = NDArray[np.float64]
 
 
 def panels_of(
-    dataset: Dataset,
-    parts: Sequence[Part],
-    positions: NDArray[np.int64],
-    arrays: Sequence[Array],
+    dataset: Dataset, parts: Sequence[Part], positions: Ints, arrays: Sequence[Array]
 ) -> dict[str, tuple[Any, ...]]:
     """Return the rows, labels, elements and scales of a `Preview`; `arrays` are from `read`."""
     rows = positions[:, None]  # stored rows of each element, if known; otherwise its position

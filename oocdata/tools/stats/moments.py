@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from oocdata.box import Ints
 from oocdata.tools.report import Report, plain
 
 __all__ = ["Summary"]
@@ -29,7 +30,6 @@ _LEAST_OF_A_CHANNEL = 1024
 
 _JSON_KEYS = ("count", "nan", "inf", "min", "max", "mean", "variance", "std")
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 
