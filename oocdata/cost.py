@@ -253,7 +253,7 @@ def _extended(costs: Sequence[Cost], elements: Sequence[int], rest: int, most: f
 
     def total(amounts: Sequence[int]) -> int:
         first, later = sum(amounts), times * sum(amounts[half:])
-        return round(first + min(later, max(0, most - 1) * first if first else 0))
+        return round(min(first + later, most * first)) if first else 0
 
     requests, nbytes, exact = zip(*costs, strict=True)
     return Cost(total(requests), total(nbytes), all(exact))

@@ -191,7 +191,12 @@ class Chunked:
             return
         try:
             self.reader.check()
-            self._read(origins, extent, out, places)
+            if not (self.cached.is_large and self._read_uncached(origins, extent, out, places)):
+                plan = row_plan(self, origins, extent)
+                if plan is not None:
+                    read_rows(self, plan, origins, out, places)
+                else:
+                    self._read_pieces(origins, extent, out, places)
             self.reader.check()
         except SourceError as error:
             if error.rows is None:
@@ -205,19 +210,23 @@ class Chunked:
 
     read_to = read
 
-    def _read(self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None) -> None:
-        """Gather boxes in the fastest way."""
-        if self.cached.is_large:
-            # Here and below not for `import oocdata`: most programs don't need it.
-            from oocdata.engines.gather.uncached import read_uncached, suits_uncached
+    # The modules below are not for `import oocdata`: most programs don't need them.
 
-            if suits_uncached(self, origins, extent, out):
-                read_uncached(self, origins, extent, out, places)
-                return
-        plan = row_plan(self, origins, extent)
-        if plan is not None:
-            read_rows(self, plan, origins, out, places)
-            return
+    def _read_uncached(
+        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
+    ) -> bool:
+        """Decode boxes into the output if that is better than caching; return whether it is."""
+        from oocdata.engines.gather.uncached import read_uncached, suits_uncached
+
+        suits = suits_uncached(self, origins, extent, out)
+        if suits:
+            read_uncached(self, origins, extent, out, places)
+        return suits
+
+    def _read_pieces(
+        self, origins: Ints, extent: Extent, out: NDArray[Any], places: Ints | None
+    ) -> None:
+        """Gather boxes by items or by pieces."""
         from oocdata.engines.gather.items import read_items, suits_items
         from oocdata.engines.gather.pieces import read_pieces
 

@@ -191,7 +191,7 @@ class TestRows:
         """The advice must not cut text to the length of the spec, as `.astype` would."""
         write_text(tmp_path / "a.txt", [b"a", b"longer"])
         view = ooc.open(tmp_path / "a.txt")
-        with pytest.raises(MapError, match=r"Return text of different lengths as bytes: array"):
+        with pytest.raises(MapError, match="texts of different lengths to bytes"):
             view.map(function).take([0, 1])
         assert view.map(lambda batch: advised(function(batch))).take([0, 1]).tolist() == [
             b"a",
@@ -806,5 +806,7 @@ class TestParsed:
             parsed.source.parse({})
         with pytest.raises(ArgumentError, match="must be called on records"):
             ooc.open(np.zeros(3)).parse(FEATURES)
-        with pytest.raises(MapError, match=r"a record must have the feature 'y'.*, row 0\]"):
+        with pytest.raises(
+            MapError, match=r"a record must have the features .*Feature: y .*, row 0\]"
+        ):
             parsed.source.parse({"y": tf.io.FixedLenFeature([], tf.int64)})

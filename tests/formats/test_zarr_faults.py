@@ -596,7 +596,6 @@ def test_chunks_of_several_shapes_are_refused(tmp_path: Path) -> None:
         (2, "<M8[ns]", "datetime64"),
         (2, "<m8[s]", "timedelta64"),
         (2, "|O", "variable length"),
-        (2, [["a", "|V4"], ["b", "<f16", [3]]], r"fields \('a', 'b'\)"),
         (2, "<f16", "float128"),
         (3, "variable_length_bytes", "variable_length_bytes"),
         (3, "r16", "'r16'"),

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
+from recording import RecordingSource
 
 import oocdata as ooc
 from oocdata.errors import DamagedChunkError, SourceError
-from oocdata.testing import RecordingSource
 from oocdata.tools import passes
 from oocdata.tools.passes import Block, each_block
 
