@@ -44,6 +44,7 @@ HEAVY = {
     "rich",
     "matplotlib",
     "PIL",
+    "textual_image",
     "xxhash",
     "xarray",
     "dask",

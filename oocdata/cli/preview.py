@@ -18,13 +18,17 @@ from oocdata.cli.options import (
     rows_of,
 )
 from oocdata.errors import ArgumentError
-from oocdata.tools.libraries import check_picture
+from oocdata.tools.libraries import PICTURES, check_picture
 from oocdata.tools.opening import Opening
 
 __all__ = ["preview"]
 
+_FILM_FRAMES = 48
 _ROWS = "Rows to choose from, e.g. 100:200, or a list: 3,7,9."
-_COUNT = "How many rows to show, evenly spread; not allowed with a list of rows."
+_COUNT = (
+    "How many rows to show, evenly spread, or consecutive in a film. Not allowed with a list of "
+    "rows, which are all shown."
+)
 _LAYOUT = "The axes of a row: H (y), W (x), C (channel), D (depth), T (time); e.g. CHW."
 
 
@@ -47,46 +51,69 @@ def preview(
     channel: Annotated[
         Any, option("N,N,...", "The channels to show, e.g. 0 or 2,1.", parser=numbers("2,1"))
     ] = None,
+    fps: Annotated[float, option("N", "Frames per second of the film.", min=0.02, max=50)] = 10,
+    terminal: Annotated[
+        bool, flag("--terminal/--no-terminal", "Show the picture here, if possible.")
+    ] = True,
     json: Json = False,
 ) -> None:
     """Show rows of a file as pictures.
 
-    Writes a contact sheet to the file that --output names: .png, .jpg, .pdf or .svg; without it,
-    only prints what a sheet would show. Reads little of the file. The meaning of axes is derived
-    from their names and lengths, and printed; --layout overrides it. The colours span the 1st to
-    99th percentile of the shown values, and are centred on 0 where both signs matter; NaN and
-    infinity are magenta. In a table each column is a curve over the rows.
+    Shows a contact sheet if the terminal supports pictures, and writes it if --output names a
+    file: .png, .jpg, .pdf or .svg; .gif or .webp is a film of consecutive rows. Reads little of
+    the file. The meaning of axes is derived from their names and lengths, and printed; --layout
+    overrides it. The colours span the 1st to 99th percentile of the shown values, and are centred
+    on 0 where both signs matter; NaN and infinity are magenta. In a table each column is a curve
+    over the rows.
 
     \b
     Examples:
-      oocdata preview ds.npy -o rows.png
+      oocdata preview ds.npy
       oocdata preview sim.h5::/flow/u --next-frame -o pairs.png
       oocdata preview ds.npy --rows 100:200 -n 20 --channel 0 -o rows.png
       oocdata preview run.zarr -k t2m --layout HWC -o t2m.pdf
+      oocdata preview ds.npy --rows 500: -n 60 -o film.gif
       oocdata preview ds.npy --json
     """  # noqa: D301
     from oocdata.tools.preview import preview as make
+    from oocdata.tools.preview.sheet import FILMS
 
+    is_film = output is not None and output.suffix.lower() in FILMS
     if output is not None:
-        check_picture(output)
+        check_picture(output, PICTURES + FILMS)
         if os.path.lexists(output.expanduser()) and not overwrite:
             raise ArgumentError(
                 f"`output` must not exist yet; '{output}' does. Choose another name, or allow it "
                 "to be replaced: `overwrite`."
             )
+    if is_film and count is None and not isinstance(rows, list):
+        count = _FILM_FRAMES
     made = make(
         array,
         rows=rows,
         count=count,
         next_frame=next_frame,
+        consecutive=is_film,
         layout=layout,
         channel=channel,
     )
     if output is not None:
-        made.save(output)
+        made.save(output, fps=fps)
     if json:
         print_result(made, json, picture=None if output is None else str(output))
         return
+    shown = False
+    if terminal:
+        from rich.console import Console
+
+        from oocdata.tools.preview.sheet import can_show, show
+
+        console = Console(highlight=False)
+        shown = can_show(console)
+        if shown:
+            show(made, console)
     print_result(made, json)
-    written = ("written", output) if output else ("picture", "none: -o FILE.png writes one")
-    typer.echo("{:<10} {}".format(*written))
+    if output is not None:
+        typer.echo(f"{'written':<10} {output}")
+    elif not shown:
+        typer.echo(f"{'picture':<10} none: -o FILE.png writes one")

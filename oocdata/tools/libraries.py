@@ -8,15 +8,16 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from oocdata.errors import ArgumentError, needed
 
-__all__ = ["check_picture", "import_tensorflow", "library", "matplotlib"]
+__all__ = ["PICTURES", "check_picture", "import_tensorflow", "library", "matplotlib"]
 
-_PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
+PICTURES = (".png", ".jpg", ".jpeg", ".pdf", ".svg")
 
 
 def library(module: str, use: str, install: str) -> Any:
@@ -31,12 +32,12 @@ def matplotlib(module: str = "") -> Any:
     return library(name, "pictures are drawn with matplotlib", "'oocdata[pictures]'")
 
 
-def check_picture(path: Path) -> Path:
+def check_picture(path: Path, suffixes: Sequence[str] = PICTURES) -> Path:
     """Return a picture's path with ``~`` expanded; raise if it can't be written there."""
     path = path.expanduser()
     wrong = ""
-    if path.suffix.lower() not in _PICTURES:
-        wrong = f"name must end in {', '.join(_PICTURES)}; got {path.name!r}"
+    if path.suffix.lower() not in suffixes:
+        wrong = f"name must end in {', '.join(suffixes)}; got {path.name!r}"
     elif not path.parent.is_dir():
         wrong = f"folder must exist; got '{path.parent}'"
     elif not os.access(path if path.exists() else path.parent, os.W_OK):

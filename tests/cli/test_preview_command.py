@@ -1,10 +1,17 @@
-"""`oocdata preview`: its files and its output."""
+"""`oocdata preview`: its files, its output, and pictures in the terminal."""
 
 from __future__ import annotations
 
 import json
+import os
+import pty
+import re
+import select
+import termios
+from fcntl import ioctl
 from functools import partial
 from pathlib import Path
+from struct import pack
 
 import command
 import fork_server
@@ -14,6 +21,9 @@ import pytest
 import tensorstore
 import zarr
 from PIL import Image
+from rich.console import Console
+
+from oocdata.tools.preview.sheet import can_show
 
 FRAMES = np.random.default_rng(0).random((40, 3, 8, 10), np.float32) * 9
 
@@ -118,6 +128,15 @@ def test_a_folder_that_cannot_be_written_to(folder: Path, monkeypatch: pytest.Mo
     assert not (folder / "a.png").exists()
 
 
+def test_films(folder: Path) -> None:
+    result = run("ds.npy", "-n", "3", "--rows", "10:", "--fps", "20", "-o", "a.gif")
+    assert result.exit_code == 0, result.output
+    assert "3 rows: 10 to 12" in result.stdout
+    assert result.stdout.endswith("written    a.gif\n")
+    with Image.open("a.gif") as film:
+        assert (film.n_frames, film.info["duration"]) == (3, 50)
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -154,3 +173,94 @@ def test_an_output_of_few_letters_is_enough(folder: Path) -> None:
     done = fork_server.run(code, "ds.npy")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.endswith("none: -o FILE.png writes one\n")
+
+
+# The terminal ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "environment", "expected"),
+    [
+        ({"force_terminal": True}, {"TERM": "xterm-256color"}, True),
+        ({"force_terminal": False}, {"TERM": "xterm-256color"}, False),
+        ({"force_terminal": True}, {"TERM": "dumb"}, False),
+        ({"force_terminal": True}, {"TERM": "xterm-256color", "NO_COLOR": "1"}, False),
+    ],
+)
+def test_only_a_terminal_with_colours_gets_a_picture(
+    options: dict[str, bool], environment: dict[str, str], expected: bool
+) -> None:
+    assert can_show(Console(**options, _environ=environment)) is expected  # type: ignore[arg-type]
+
+
+def in_terminal(
+    answer: bytes | None,
+    *arguments: str,
+    size: tuple[int, int, int, int] = (40, 100, 800, 800),
+    **environment: str,
+) -> tuple[int, bytes]:
+    """Run the command in its own terminal; return its exit code and its output.
+
+    `size`: lines, characters, and pixels across and down.
+    `answer`: what the terminal answers to the question for Sixel (Primary Device Attributes).
+    """
+    terminal, end = pty.openpty()
+    code = (
+        f"import os, sys; sys.argv = ['preview', *{arguments!r}]\n"
+        f"end = os.open({os.ttyname(end)!r}, os.O_RDWR)\n"
+        "print('open', flush=True)\n"
+        "for number in range(3):\n"
+        "    os.dup2(end, number)\n"
+        "import typer; from oocdata.cli.preview import preview; typer.run(preview)"
+    )
+    ioctl(end, termios.TIOCSWINSZ, pack("HHHH", *size))
+    env = {
+        **{name: value for name, value in os.environ.items()
+           if name not in ("NO_COLOR", "KITTY_WINDOW_ID", "TERM_PROGRAM", "WT_SESSION")},
+        "COLORTERM": "truecolor", **environment,
+    }  # fmt: skip
+    process = fork_server.start(code, env=env, hear="stdout")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    os.close(end)
+    shown = b""
+    try:
+        while select.select([terminal], [], [], 60)[0]:
+            try:
+                got = os.read(terminal, 2**16)
+            except OSError:  # the other end is closed
+                break
+            shown += got
+            if answer is not None and b"\x1b[c" in got:
+                os.write(terminal, answer)
+        return process.wait(120), shown
+    finally:
+        process.kill()
+        process.wait()
+        process.close()
+        os.close(terminal)
+
+
+def test_a_terminal_that_does_not_answer_gets_half_blocks(folder: Path) -> None:
+    code, shown = in_terminal(None, "ds.npy", TERM="xterm-256color")
+    text = shown.decode()
+    assert code == 0, text
+    assert "\x1b[38;2;" in text
+    assert "▀" in text
+    plain = re.sub(r"\x1b(\[[0-9;?]*[a-z]|_G[^\x1b]*\x1b\\)", "", text).replace("\r", "")
+    assert max(map(len, plain.splitlines())) <= 100
+    assert "written" not in plain
+    assert not list(folder.glob("*.png"))
+
+
+def test_a_terminal_that_does_not_know_its_size_gets_none(folder: Path) -> None:
+    code, shown = in_terminal(None, "ds.npy", TERM="xterm-256color", size=(0, 0, 0, 0))
+    assert code == 0, shown
+    assert b"none: -o FILE.png writes one" in shown
+
+
+def test_a_terminal_with_sixel_gets_the_sheet(folder: Path) -> None:
+    code, shown = in_terminal(b"\x1b[?62;4c", "ds.npy", TERM="foot")
+    assert code == 0, shown
+    assert b"\x1bP0;0;0q" in shown
+    assert "▀".encode() not in shown

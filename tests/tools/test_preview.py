@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -195,9 +195,11 @@ def test_rows_are_chosen(rows: Any, count: int | None, expected: list[int]) -> N
         np.testing.assert_array_equal(got, FRAMES[row])
 
 
-def test_rows_are_those_in_storage() -> None:
+def test_rows_are_those_in_storage_or_the_first_ones() -> None:
     found = preview(ooc.open(FRAMES)[10:20][::-1], count=2)
     assert found.labels == ("row 19", "row 10")
+    found = preview(FRAMES, rows=slice(5, None, 2), count=4, consecutive=True)
+    assert [row for (row,) in found.rows] == [5, 7, 9, 11]
 
 
 @pytest.mark.parametrize(
@@ -626,15 +628,53 @@ def test_names_are_drawn_as_they_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "words"),
+    ("array", "options", "suffix", "fps"),
     [
-        ("a.gif", "must end in .png, .jpg, .jpeg, .pdf, .svg; got 'a.gif'"),
-        ("none/a.png", "folder must exist"),
+        (FRAMES[[0, 0, 1]], {}, ".gif", 10),  # equal frames are not joined
+        (FRAMES[:3], {"next_frame": True}, ".webp", 25),
+        (np.repeat(FRAMES[:2, 0], 9, axis=1), {}, ".gif", 0.02),
     ],
 )
-def test_a_wrong_picture_is_refused(tmp_path: Path, name: str, words: str) -> None:
+def test_films_have_a_frame_for_each_element(
+    tmp_path: Path, array: NDArray[Any], options: dict[str, Any], suffix: str, fps: float
+) -> None:
+    found = preview(array, consecutive=True, **options)
+    found.save(tmp_path / f"a{suffix}", fps=fps)
+    count = len(found.rows)
+    sheets = [replace(preview(array, rows=[row], **options), scales=found.scales).figure()
+              for row in range(count)]  # fmt: skip
+    with Image.open(tmp_path / f"a{suffix}") as film:
+        assert film.n_frames == count
+        for number, figure in enumerate(sheets):
+            film.seek(number)
+            film.load()
+            assert film.info["duration"] == 1000 / fps
+            drawn = np.asarray(film.convert("RGB")).astype(int)
+            # The first panel is that of the element's own sheet.
+            figure.set_dpi(100)
+            figure.canvas.draw()
+            box = figure.axes[0].get_window_extent()
+            across, down = (
+                slice(int(box.x0) + 9, int(box.x1) - 9),
+                slice(int(figure.bbox.height - box.y1) + 9, int(figure.bbox.height - box.y0) - 9),
+            )
+            wanted = np.asarray(figure.canvas.buffer_rgba())[..., :3].astype(int)
+            assert np.abs(drawn[down, across] - wanted[down, across]).mean() < 6
+
+
+@pytest.mark.parametrize(
+    ("name", "fps", "words"),
+    [
+        ("a.mp4", 10, "must end in .*.gif, .webp; got 'a.mp4'"),
+        ("none/a.gif", 10, "folder must exist"),
+        ("a.gif", 0, "from 0.02 to 50"),
+        ("a.gif", 51, "from 0.02 to 50"),
+        ("a.gif", np.nan, "from 0.02 to 50"),
+    ],
+)
+def test_a_wrong_picture_is_refused(tmp_path: Path, name: str, fps: float, words: str) -> None:
     with pytest.raises(ArgumentError, match=words):
-        preview(FRAMES, count=2).save(tmp_path / name)
+        preview(FRAMES, count=2).save(tmp_path / name, fps=fps)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -15,7 +15,7 @@ from oocdata.datasets.view import View
 from oocdata.errors import ArgumentError, EmptyError, SourceError
 from oocdata.index import as_count, as_positions
 from oocdata.threads import silent
-from oocdata.tools.libraries import check_picture
+from oocdata.tools.libraries import PICTURES, check_picture
 from oocdata.tools.opening import OpenArguments, Opening
 from oocdata.tools.preview.parts import listed, parts_of, view_of
 from oocdata.tools.preview.reading import (
@@ -27,7 +27,7 @@ from oocdata.tools.preview.reading import (
     read,
 )
 from oocdata.tools.preview.scale import COLOUR, Panel, Scale, panels_of
-from oocdata.tools.preview.sheet import sheet
+from oocdata.tools.preview.sheet import FILMS, film, sheet
 from oocdata.tools.report import Report, labelled
 
 if TYPE_CHECKING:
@@ -93,23 +93,33 @@ class Preview(Report):
         self._write(buffer, "png")
         return buffer.getvalue()
 
-    def save(self, path: str | Path) -> None:
-        """Write the contact sheet; the path ends in ``.png``, ``.jpg``, ``.pdf`` or ``.svg``.
+    def save(self, path: str | Path, *, fps: float = 10.0) -> None:
+        """Write the contact sheet, or a film with one frame for each element.
+
+        Parameters
+        ----------
+        path : path
+            Ends in ``.png``, ``.jpg``, ``.pdf`` or ``.svg``; for a film, ``.gif`` or ``.webp``.
+        fps : float
+            Frames per second of a film, at most 50.
 
         Raises
         ------
         oocdata.errors.ArgumentError
-            If the path can't be written.
+            If the path can't be written, or `fps` is out of range.
         oocdata.errors.MissingDependencyError
             If matplotlib isn't installed.
         """
-        target = check_picture(Path(path))
-        self._write(target, target.suffix[1:].lower())
+        target = check_picture(Path(path), PICTURES + FILMS)
+        self._write(target, target.suffix[1:].lower(), fps)
 
-    def _write(self, target: Any, suffix: str) -> None:
+    def _write(self, target: Any, suffix: str, fps: float = 10.0) -> None:
         # Matplotlib warns of letters that the font lacks; the picture shows boxes for them.
         with silent("(Glyph|Matplotlib currently does not)"):
-            self.figure().savefig(target, format=suffix)
+            if f".{suffix}" in FILMS:
+                film(self, target, fps)
+            else:
+                self.figure().savefig(target, format=suffix)
 
 
 def _scale_text(scale: Scale) -> str:
@@ -125,6 +135,7 @@ def preview(
     rows: Rows = None,
     count: int | None = None,
     next_frame: bool = False,
+    consecutive: bool = False,
     layout: str = "auto",
     channel: int | Sequence[int] | None = None,
     **arguments: Unpack[OpenArguments],
@@ -149,6 +160,8 @@ def preview(
         For numbers, which are drawn as curves, 2,048.
     next_frame : bool
         Show pairs of a row and the next one, and their difference.
+    consecutive : bool
+        Show the first `count` elements instead of evenly spread ones, as for a film.
     layout : str
         A letter for each axis of a row: H (y, downwards), W (x), C (channel), D (depth) or T
         (time); ``"auto"``: by the names in the file, or by lengths, see `oocdata.axes`.
@@ -159,7 +172,7 @@ def preview(
     Returns
     -------
     Preview
-        ``print`` it, or ``.save("a.png")``; a notebook displays it.
+        ``print`` it, ``.save("a.png")``, ``.save("film.gif")``; a notebook displays it.
 
     Raises
     ------
@@ -190,7 +203,7 @@ def preview(
     parts = parts_of(dataset, layout, channel)
     if rows is None or isinstance(rows, slice):
         count = min(count or default_count(dataset, parts), len(dataset))
-        positions = choose_positions(dataset, count, rows)
+        positions = choose_positions(dataset, count, rows, consecutive=consecutive)
     elif count is not None:
         raise ArgumentError(
             f"`count` must be left out if `rows` is a list, which is shown in full; got {count}."

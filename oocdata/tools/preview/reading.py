@@ -99,14 +99,17 @@ def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
     return replace(dataset, views=(cut,)) if isinstance(dataset, Windows) else cut
 
 
-def choose_positions(dataset: Dataset, count: int, rows: slice | None) -> Ints:
-    """Return `count` positions of a range, evenly spread."""
+def choose_positions(
+    dataset: Dataset, count: int, rows: slice | None, *, consecutive: bool
+) -> Ints:
+    """Return `count` positions of a range: consecutive ones, or evenly spread ones."""
     allowed = range(len(dataset)) if rows is None else slice_range(range(len(dataset)), rows)
     if len(allowed) == 0:
         bounds = [] if rows is None else [rows.start, rows.stop, *filter(None, [rows.step])]
         text = ":".join("" if bound is None else str(bound) for bound in bounds)
         raise ArgumentError(f"`rows` must hold a position below {len(dataset):,}; got {text}.")
-    places = np.linspace(0, len(allowed) - 1, min(count, len(allowed))).round()
+    number = min(count, len(allowed))
+    places = np.arange(number) if consecutive else np.linspace(0, len(allowed) - 1, number).round()
     return allowed.start + allowed.step * np.unique(places).astype(np.int64)
 
 

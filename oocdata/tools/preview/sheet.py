@@ -1,4 +1,4 @@
-"""Draw contact sheets: the panels in a grid, with a colour bar for each scale below.
+"""Draw contact sheets and films: the panels in a grid, with a colour bar for each scale below.
 
 The panels of an element are in one line, and several elements share a line if that makes panels
 larger. Matplotlib's constrained layout places the texts; only the size of the sheet is chosen here.
@@ -6,23 +6,36 @@ larger. Matplotlib's constrained layout places the texts; only the size of the s
 
 from __future__ import annotations
 
+import io
+import logging
+import os
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from importlib.util import find_spec
 from itertools import chain
 from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from oocdata.errors import ArgumentError
 from oocdata.tools.libraries import matplotlib
 from oocdata.tools.preview.scale import BAD, Panel, Scale, colours
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.figure import Figure
+    from rich.console import Console
 
     from oocdata.tools.preview import Preview
 
-__all__ = ["sheet"]
+__all__ = ["FILMS", "can_show", "film", "sheet", "show"]
+
+FILMS = (".gif", ".webp")
+"""Suffixes of films."""
 
 _WIDTH, _HEIGHT = 12.0, 7.5
 """The most inches for all panels."""
@@ -35,6 +48,8 @@ _TITLE, _LABEL, _SCALE = 0.2, 0.4, 0.7
 
 _POINTS = 7.5
 _SCALES_IN_LINE = 6
+_SLOWEST, _FASTEST = 0.02, 50.0
+"""Frames per second: players slow down faster films, and a GIF can't hold longer durations."""
 
 
 def sheet(preview: Preview) -> Figure:
@@ -153,3 +168,63 @@ def _draw_scale(axes: Any, scale: Scale, unit: str | None) -> None:
     axes.tick_params(labelsize=_POINTS - 1, length=2, pad=1.5)
     axes.locator_params(axis="x", nbins=4)
     axes.xaxis.get_offset_text().set_fontsize(_POINTS - 1)
+
+
+def film(preview: Preview, path: Path, fps: float) -> None:
+    """Write a film with one frame for each element, on the scales of the preview."""
+    if not _SLOWEST <= fps <= _FASTEST:
+        raise ArgumentError(f"`fps` must be from {_SLOWEST} to {_FASTEST:.0f}; got {fps}.")
+    frames = _frames(preview)  # a generator, as all frames would take much memory
+    next(frames).save(
+        path, save_all=True, append_images=frames, duration=max(1, round(100 / fps)) * 10, loop=0
+    )
+
+
+def _frames(preview: Preview) -> Iterator[Any]:
+    """Yield the contact sheet of each element as a picture; all are laid out the same."""
+    from PIL import Image
+
+    for label, element in zip(preview.labels, preview.elements, strict=True):
+        figure: Any = sheet(replace(preview, labels=(label,), elements=(element,)))
+        figure.set_dpi(100)
+        figure.canvas.draw()
+        yield Image.fromarray(np.asarray(figure.canvas.buffer_rgba())[..., :3])
+
+
+_WIDEST = 120
+"""Characters; a wider sheet would be higher than a screen."""
+
+
+def can_show(console: Console) -> bool:
+    """Return whether the libraries are there, and the console is a terminal with colours."""
+    if not all(map(find_spec, ("matplotlib", "PIL", "textual_image"))):
+        return False
+    try:
+        "▀".encode(console.encoding)
+    except UnicodeEncodeError:
+        return False
+    with suppress(OSError):  # raised if standard output is not a terminal
+        if 0 in os.get_terminal_size():  # some tools set this; textual-image divides by the size
+            return False
+    no_colours = console.no_color or console.is_dumb_terminal or not console.color_system
+    return console.is_terminal and not no_colours
+
+
+def show(preview: Preview, console: Console) -> None:
+    """Print the pictures of a preview in the best way that the terminal supports."""
+    # textual-image queries the terminal, and logs a traceback if there is no answer.
+    logging.getLogger("textual_image").setLevel(logging.ERROR)
+    from textual_image import renderable
+
+    picture, kind = io.BytesIO(preview._repr_png_()), renderable.Image
+    if kind not in (renderable.SixelImage, renderable.TGPImage):
+        # Without texts, which are not readable as half-cell blocks.
+        kind, figure, picture = renderable.HalfcellImage, preview.figure(), io.BytesIO()
+        for text in figure.findobj(matplotlib("text").Text):
+            text.set_visible(False)
+        for axes in figure.axes:
+            axes.tick_params(length=0)
+            for curve in axes.lines:
+                curve.set_linewidth(5)  # thinner curves would be less than a pixel
+        figure.savefig(picture, format="png")
+    console.print(kind(picture, width=min(console.width, _WIDEST), height="auto"))
