@@ -17,6 +17,18 @@ from oocdata.tools.stats.scaling import Scaling
 __all__ = ["Stats"]
 
 _MOST_CHANNELS = 16
+_MOST_ROWS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class NotableRows:
+    """Constant rows, and rows that repeat an earlier row."""
+
+    constant: int | None  # count of rows with a single value; None where a row is one number
+    constant_shown: tuple[int, ...]  # the first hundred
+    repeats: int | None  # count of rows with the bits of an earlier row; None if not looked for
+    repeats_shown: tuple[tuple[int, int], ...]  # the first hundred, each with the row it repeats
+    not_compared: str = ""  # why repeats were not looked for; empty if they were
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +56,7 @@ class Stats(Report):
     axis_reason: str  #: why this axis
     channels: Summary  #: of each channel; without an axis of channels, of a single one
     overall: Summary  #: of all values, shape ``()``
+    rows: NotableRows  #: constant and repeated rows, by their position in the dataset
     packed: str = ""  #: how the file packs its numbers; the statistics are of the packed numbers
     unit: str = ""  #: ``"datetime64[ns]"`` for dates; the statistics are of their integers
 
@@ -143,6 +156,9 @@ class Stats(Report):
 
     def __str__(self) -> str:
         element = self.shape[1:]
+        rows = self.rows
+        constant = [f"{row:,}" for row in rows.constant_shown]
+        pairs = [f"{row:,} (as {earlier:,})" for row, earlier in rows.repeats_shown]
         many = "s" * (self.shape[0] != 1)
         size = f"{self.shape[0]:,} " + (f"row{many} of {element}" if element else f"number{many}")
         unit = f" ({self.unit})" if self.unit else ""
@@ -162,11 +178,24 @@ class Stats(Report):
             ("packed", self.packed and f"{self.packed}: statistics are of the numbers as stored"),
             ("channels", channels + ". To change: --channels AXIS (channels= in Python)" * guessed),
             ("values", values),
+            ("constant", self._rows_text(rows.constant, "constant", constant)),
+            (
+                "repeated",
+                self._rows_text(rows.repeats, "bit for bit the same as an earlier row", pairs),
+            ),
         ]
         lines = [labelled(label, text) for label, text in fields if text]
         integers = ", of the integers" if self.unit else ""
         divisor = f"std is that of the population (divided by n){integers}."
         return "\n".join([*lines, "", self._table(), "", divisor])
+
+    def _rows_text(self, count: int | None, property_text: str, rows: list[str]) -> str:
+        if count is None:
+            return f"not looked for: {self.rows.not_compared}"
+        if not count:
+            return f"no row is {property_text}"
+        some = ", ".join(rows[:_MOST_ROWS]) + (", …" if count > _MOST_ROWS else "")
+        return f"{count:,} {'row is' if count == 1 else 'rows are'} {property_text}: {some}"
 
     def _table(self) -> str:
         damaged = bool(self.overall.finite != self.overall.count)
