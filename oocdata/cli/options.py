@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any, Literal
@@ -13,6 +14,7 @@ import typer
 
 from oocdata.engines.dtypes import named_dtype
 from oocdata.errors import ArgumentError, MissingFileError
+from oocdata.formats.opening import list_datasets
 from oocdata.formats.patterns import natural_key
 from oocdata.tools.opening import Opening
 
@@ -20,6 +22,9 @@ __all__ = [
     "FILES", "Json", "Overwrite", "Quiet", "dtype_of", "flag", "nbytes_of", "numbers",
     "opening_of", "option", "rows_of", "split_key",
 ]  # fmt: skip
+
+_MOST_OFFERED = 500
+"""Most datasets that are offered to a completing shell."""
 
 
 def option(
@@ -129,6 +134,25 @@ def dtype_of(text: str) -> str:
     raise typer.BadParameter(f"{text!r} is not a NumPy dtype such as float32 or '>f4'.")
 
 
+def _keys(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the datasets of the file on the command line, to complete ``--key`` in a shell."""
+    # While an option lacks its value, Typer leaves the files unparsed.
+    files = context.params.get("files") or context.args
+    path = os.path.expanduser(files[0]) if files else ""
+    # A pipe might block for ever, and a URL is slow.
+    if not (os.path.isfile(path) or os.path.isdir(path)):
+        return []
+    keys: list[str] = []
+    with suppress(Exception), warnings.catch_warnings(action="ignore"):
+        keys = [key for key in list_datasets(path) if key]
+    if not incomplete.startswith("/"):
+        keys = [key.removeprefix("/") for key in keys]
+    keys = [key for key in keys if key.startswith(incomplete)][:_MOST_OFFERED]
+    if os.environ.get("_OOCDATA_COMPLETE", "").endswith("bash"):  # other shells quote themselves
+        keys = [re.sub(r"([^\w@%+=:,./-])", r"\\\1", key) for key in keys]
+    return keys
+
+
 FILES = (
     "A file, Zarr folder or URL, with its dataset as FILE::NAME. Several files, or a quoted glob, "
     "are one array, and so are the datasets of a quoted pattern: 'FILE::data/demo_*/u'."
@@ -146,7 +170,7 @@ _ABSENT = (
 
 def opening_of(
     files: Annotated[list[str], typer.Argument(metavar="FILE", help=FILES)],
-    key: Annotated[str | None, option("NAME", _KEY, "--key", "-k")] = None,
+    key: Annotated[str | None, option("NAME", _KEY, "--key", "-k", autocompletion=_keys)] = None,
     axis: Annotated[Any, option("AXIS", _AXIS, parser=_axes)] = 0,
     dtype: Annotated[str | None, option("DTYPE", _DTYPE, parser=dtype_of)] = None,
     shape: Annotated[Any, option("N,N,...", _SHAPE, parser=numbers("1000,64,64"))] = None,
