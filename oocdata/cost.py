@@ -231,7 +231,7 @@ def fetching(loader: Loader) -> Fetching | None:
     rest, loaded = loader.steps.length - sum(elements), sum(one.loaded for one in planned)
     decoded = sum(cached_bytes(source, source.storage()) for source in dataset.sources())
     # If all chunks fit, each reader loads each once: by bytes, that many times those loaded so far.
-    most = readers * decoded / max(1, loaded) if decoded <= budget else inf
+    most = max(1, readers * decoded / max(1, loaded)) if decoded <= budget else inf
     rows = _used(dataset)[1] * loader.steps.length / max(1, sum(cost.nbytes for cost in others))
     parts = (
         _extended(chunks, elements, rest, most),
