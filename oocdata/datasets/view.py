@@ -646,20 +646,17 @@ class View(Dataset):
     def runs(self, episodes: ArrayLike | str | None) -> Runs:
         """Return the episodes, which windows do not cross, as runs of rows; see `windows`."""
         word = episodes if isinstance(episodes, str) else None
-        if word not in (None, "parts", "none"):
+        if word not in (None, "parts", "files", "none"):
             raise ArgumentError(
-                f"`episodes` must be lengths or one of the words 'parts' and 'none'; got {word!r}."
+                "`episodes` must be lengths or one of the words 'parts', 'files' and 'none'; "
+                f"got {word!r}."
             )
         explicit = None if word else episodes
         lengths, storage = list(map(len, self.grid)), self.storage
         if len(lengths) > 1:
             outer = part_runs(range(0, prod(lengths), max(1, lengths[-1])), self.rows)
-        elif word == "parts" or (word is None and storage.episodes):
-            # Without parts along that axis, or after a selection of positions, there is one run.
-            whole = storage.parts_axis == self.axes[0] and self.grid[0] == range(
-                self.source.shape[self.axes[0]]
-            )
-            outer = part_runs(storage.parts if whole else (0,), self.rows)
+        elif word in ("parts", "files") or (word is None and storage.episodes):
+            outer = part_runs(self._part_starts(files=word == "files"), self.rows)
         else:
             return episode_runs(explicit, len(self))
         return outer if explicit is None else episode_runs(explicit, len(self)).cut_by(outer)
@@ -668,6 +665,23 @@ class View(Dataset):
     def default_runs(self) -> Runs:
         """The episodes of windows that are given none."""
         return self.runs(None)
+
+    def _part_starts(self, *, files: bool) -> tuple[int, ...]:
+        """Return the start of each part, or of each file, along the first sample axis.
+
+        (0,) if the array has no parts along that axis, or positions along the axis were selected.
+        """
+        storage, whole = self.storage, range(self.source.shape[self.axes[0]])
+        if storage.parts_axis != self.axes[0] or self.grid[0] != whole:
+            return (0,)
+        if not files or not storage.part_names:
+            return storage.parts
+        paths = [path for path, _ in storage.part_names]
+        return tuple(
+            start
+            for number, start in enumerate(storage.parts)
+            if number == 0 or paths[number] != paths[number - 1]
+        )
 
     def windows(
         self,
@@ -705,8 +719,9 @@ class View(Dataset):
         episodes : array_like of int, shape (n,), or str, optional
             Lengths of the episodes, which sum to the number of rows (see `oocdata.episodes`).
             "parts": each part is an episode, i.e. each dataset of a pattern or list of keys, or
-            each file of a list or glob. "none": only outer sample axes separate episodes. By
-            default the datasets of several keys are episodes, and a list of files is one series.
+            each file of a list or glob. "files": each file is an episode. "none": only outer sample
+            axes separate episodes. By default the datasets of several keys are episodes, and a list
+            of files is one series.
         pad : bool
             Make a window for each row (each `shift`-th row), also near the ends of an episode.
             Inputs and targets are then relative to that row: a number of inputs starts at the row,

@@ -144,7 +144,7 @@ def test_steps_beyond_the_data():
         ([True] * 100, "integers in one dimension"),
         ([0] * 50 + [1] * 50, "got 100 numbers with a sum of 50"),
         (100, "integers in one dimension"),
-        ("file", "one of the words 'parts' and"),
+        ("file", "one of the words 'parts', 'files'"),
         ([[1], [2, 3]], "`episodes` must be an array"),
     ],
 )

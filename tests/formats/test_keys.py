@@ -126,6 +126,8 @@ def test_windows_stay_within_a_dataset(path: Path) -> None:
     across = view.windows(3, episodes="none")
     assert len(across) == ROWS - 2
     assert_array_equal(across.take(range(ROWS - 2)), [WHOLE[s : s + 3] for s in range(ROWS - 2)])
+    # A single file is not cut.
+    assert len(view.windows(3, episodes="files")) == ROWS - 2
     given_ = view.windows(3, episodes=[ROWS - 10, 10])
     cut = {*STARTS.tolist(), ROWS - 10}
     lengths = np.diff(sorted(cut))
@@ -161,6 +163,8 @@ def test_files_times_keys(tmp_path: Path) -> None:
     assert view.parts.lengths.tolist() == [len(part) for part in every]
     assert view.parts.names[4] == f"{tmp_path}/f1.h5::/data/demo_0/obs/u"
     assert len(view.windows(2)) == sum(max(0, len(part) - 1) for part in every)
+    files_ = [sum(map(len, every[:4])), sum(map(len, every[4:9])), sum(map(len, every[9:]))]
+    assert len(view.windows(2, episodes="files")) == sum(files_) - 3
     with pytest.raises(ArgumentError, match=r"'demo_3' names 3, of which the first are .*f0.*f1"):
         view.named(["demo_3"])
     assert_array_equal(np.asarray(view.named([view.parts.names[7]])), every[7])
@@ -173,9 +177,9 @@ def test_files_are_one_series_unless_told(tmp_path: Path) -> None:
         np.save(tmp_path / f"run_{number}.npy", WHOLE[number * 10 : (number + 1) * 10])
     view = ooc.open(tmp_path / "run_*.npy")
     assert len(view.windows(2)) == 29
-    assert len(view.windows(2, episodes="parts")) == 27
+    assert len(view.windows(2, episodes="files")) == len(view.windows(2, episodes="parts")) == 27
     assert_array_equal(np.asarray(view.named(["run_2"])), WHOLE[20:30])
-    with pytest.raises(ArgumentError, match="one of the words 'parts' and 'none'"):
+    with pytest.raises(ArgumentError, match="one of the words 'parts', 'files' and 'none'"):
         view.windows(2, episodes="part")
 
 
@@ -895,7 +899,7 @@ def test_files_of_chunk_files_are_parts(tmp_path: Path) -> None:
         zarr.create_array(path, data=part, chunks=(2, 5000), compressors=None, fill_value=-1)
     view = ooc.open([tmp_path / "0.zarr", tmp_path / "1.zarr"])
     assert view.storage.parts == (0, 6)
-    assert len(view.windows(2, episodes="parts")) == 10
+    assert len(view.windows(2, episodes="files")) == 10
     assert_array_equal(np.asarray(view), np.concatenate(parts))
 
 
