@@ -241,3 +241,13 @@ def test_rows_of_a_file_load_no_other_format(tmp_path: Path) -> None:
     code = f"import oocdata; assert oocdata.open({str(tmp_path / 'a.npy')!r})[2] == 2"
     own = {name for name in modules_loaded_by(code) if name.startswith("oocdata")}
     assert own == {name for name in modules_loaded_by("import oocdata") if "oocdata" in name}
+
+
+def test_messages_and_docstrings_name_public_functions() -> None:
+    named = {
+        (path.name, name)
+        for path in modules()
+        for name in re.findall(r"\booc\.(\w+)\(", path.read_text())
+    }
+    assert len(named) > 50
+    assert {(file, name) for file, name in named if not hasattr(oocdata, name)} == set()

@@ -194,7 +194,7 @@ def outer_axes(part: View, whole: View) -> tuple[int, ...]:
         raise ArgumentError(
             "parts must have the same rows, or only the outer of their sample axes; got "
             f"{rows_text(part)} beside {rows_text(whole)}. Select the rows that go together first; "
-            "what is the same in every row is ooc.constant(…)."
+            "give what is the same in every row as an array: np.asarray(view)."
         )
     return outer
 
