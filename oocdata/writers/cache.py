@@ -29,6 +29,7 @@ from oocdata.datasets.spec import ArraySpec, leaves, map_tree, spec_text
 from oocdata.datasets.view import View
 from oocdata.datasets.zip import enumerated
 from oocdata.describe.fingerprints import dataset_fingerprint
+from oocdata.engines.blocked import blocked
 from oocdata.engines.dtypes import is_small_float
 from oocdata.engines.memory_array import MemoryArray
 from oocdata.engines.source import Source, Storage
@@ -119,7 +120,8 @@ def _shape(leaf: ArraySpec) -> tuple[int, ...]:
 
 
 def _open_array(path: str, leaf: ArraySpec) -> Source:
-    return open_npy(path, dtype=leaf.dtype if is_small_float(leaf.dtype) else None)
+    source = open_npy(path, dtype=leaf.dtype if is_small_float(leaf.dtype) else None)
+    return blocked(source, (0,))
 
 
 def _in_memory(array: NDArray[Any]) -> View:
