@@ -208,7 +208,7 @@ def test_times_since_a_date_that_datetime64_has_not(
 ) -> None:
     numbers = np.arange(150_000, 150_005).astype(dtype)
     written(tmp_path / "a.nc", numbers, {"units": units, "calendar": calendar})
-    with pytest.raises(UnsupportedDtypeError, match="years 1678 to 2262.*cftime"):
+    with pytest.raises(UnsupportedDtypeError, match=r"years 1678 to 2262.*cftime"):
         ooc.open(tmp_path / "a.nc", decode=True)
 
 
