@@ -13,7 +13,7 @@ import re
 import shutil
 import zlib
 from collections.abc import Callable
-from typing import IO
+from typing import IO, Any
 
 from oocdata.engines.files import FileVersion
 from oocdata.errors import (
@@ -59,7 +59,7 @@ def head_of(path: str) -> bytes:
 def unpacked(
     version: FileVersion,
     kind: str = "unpacked",
-    decompressor: Callable[[IO[bytes]], IO[bytes]] = lambda packed: gzip.GzipFile(fileobj=packed),
+    decompressor: Callable[[IO[bytes]], Any] = lambda packed: gzip.GzipFile(fileobj=packed),
 ) -> FileVersion:
     """Return the version of the sidecar file of this `kind` with a file's decompressed content.
 

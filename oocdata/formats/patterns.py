@@ -221,7 +221,8 @@ def no_match_error(
             f"{groups[0]!r}. Name what lies in them: {quoted(below)}.",
             path=path,
         )
-    steps, near = pattern.strip("/").split("/"), []
+    steps = pattern.strip("/").split("/")
+    near: list[str] = []
     while steps and not near:
         steps.pop()
         reached = expand_pattern("/".join(steps), children) if steps else [""]

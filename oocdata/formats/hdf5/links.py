@@ -182,8 +182,8 @@ def choose_dataset(file: Any) -> str:
     """Return the name of the only dataset that can be opened as an array.
 
     Scalars, text and empty dataspaces are not considered, nor further names of a dataset.
-    Coordinates (see `dimensions.data_variables`) are considered only if there is nothing else. If
-    there is not exactly one candidate, the error lists the datasets.
+    Coordinates (see `dimensions.data_variables`) are considered only if there is nothing else, and
+    so are others. If there is not exactly one candidate, the error lists the datasets.
     """
     links, names = NameResolver(file), list_names(file)
     arrays: dict[object, Named] = {}
@@ -194,16 +194,8 @@ def choose_dataset(file: Any) -> str:
         elif _is_array(dataset := h5py.Dataset(opened)):
             named = Named.of(name, dimension_names(dataset), dataset.attrs)
             arrays.setdefault(links.address(name), named)
-    candidates = data_variables(list(arrays.values()))
-    if candidates or not names:
-        return choose_key(candidates, None, file.filename)
-    if len(names) == 1:
-        return names[0]  # opening it raises the reason
-    raise MissingKeyError(
-        f"the file must hold a dataset; it holds only {quoted(names)}, which are no arrays of "
-        "numbers.",
-        path=file.filename,
-    )
+    # Opening one that is no array raises the reason.
+    return choose_key(data_variables(list(arrays.values())) or names, None, file.filename)
 
 
 def _is_array(dataset: Any) -> bool:
