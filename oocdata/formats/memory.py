@@ -150,11 +150,14 @@ def _hint(target: Any) -> str:
         return f"Pass one of its arrays: target[{next(iter(target.keys()), 'name')!r}]."
     if hasattr(target, "read"):
         return "Pass the path of the file."
-    if callable(target) or (hasattr(target, "__iter__") and not hasattr(target, "__getitem__")):
+    if hasattr(target, "__iter__") and not hasattr(target, "__getitem__"):
         return (
-            "Make a list of paths: sorted(target). A function that yields elements goes to "
-            "ooc.generate."
+            "Make a list of paths: sorted(target). Write what yields batches to a file once, with "
+            "ooc.create and writer.append(batch); of a dataset of tf.data, for each batch in "
+            "target.as_numpy_iterator()."
         )
+    if callable(target):
+        return "A function that yields elements goes to ooc.generate."
     if hasattr(target, "__len__") and hasattr(target, "__getitem__"):
         return (
             "To call it for each element, map numbers: ooc.open(np.arange(len(target))).map(lambda "
