@@ -337,7 +337,9 @@ def test_a_dataset_of_tf_data(tmp_path: Path, change: Callable[[Any], Any]) -> N
 
 
 def test_an_iterator() -> None:
-    with pytest.raises(UnknownFormatError, match=r"got generator\. .*ooc\.create and writer\.append"):
+    with pytest.raises(
+        UnknownFormatError, match=r"got generator\. .*ooc\.create and writer\.append"
+    ):
         ooc.open(one for one in range(3))
 
 

@@ -15,12 +15,7 @@ import h5py
 from h5py import h5d, h5g, h5l, h5o, h5t
 from numpy.typing import NDArray
 
-from oocdata.errors import (
-    ExternalDataError,
-    MissingFileError,
-    MissingKeyError,
-    SourceError,
-)
+from oocdata.errors import ExternalDataError, MissingFileError, MissingKeyError, error_location
 from oocdata.formats.anndata import merge_groups
 from oocdata.formats.dimensions import Named, choose_key, data_variables, quoted
 from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
@@ -241,19 +236,19 @@ def find_dataset(
 def _linked_file(file: Any, name: str, link: tuple[str, str], external: bool, links: int) -> str:
     """Return the path of an external link's file; raise if it is missing or not allowed."""
     filename, target = link
-    kind: type[SourceError] = ExternalDataError
-    if not external:
-        message = (
-            f"the dataset must lie in the file itself; it is linked from {filename!r} "
-            f"({target!r}). If you trust the file, pass external=True."
-        )
-    elif links >= _MOST_LINKS:
-        kind = MissingKeyError
-        message = f"`key` must lead to a dataset; it follows more than {_MOST_LINKS} links."
-    else:
+    with error_location(file.filename, name):
+        if not external:
+            raise ExternalDataError(
+                f"the dataset must lie in the file itself; it is linked from {filename!r} "
+                f"({target!r}). If you trust the file, pass external=True."
+            )
+        if links >= _MOST_LINKS:
+            raise MissingKeyError(
+                f"`key` must lead to a dataset; it follows more than {_MOST_LINKS} links."
+            )
         path = find_external_file(file.filename, filename, "HDF5_EXT_PREFIX")
-        if path is not None:
-            return path
-        kind = MissingFileError
-        message = f"the file of an external link must be there; {filename!r} is not."
-    raise kind(message, path=file.filename, key=name)
+        if path is None:
+            raise MissingFileError(
+                f"the file of an external link must be there; {filename!r} is not."
+            )
+        return path
