@@ -120,6 +120,9 @@ def read_whole(path: str) -> tuple[bytes, int]:
         try:
             status = os.fstat(number)
             data = os.pread(number, status.st_size, 0)
+            # One system call reads at most 2 GiB.
+            while len(data) < status.st_size and (more := os.pread(number, 1 << 30, len(data))):
+                data += more
             version, after = version_number(status), version_number(os.fstat(number))
         finally:
             os.close(number)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Callable
 from functools import lru_cache
-from io import BytesIO
 from math import prod
 from typing import Any
 
@@ -58,8 +55,6 @@ def decompress(codec: str, data: Any, out: NDArray[np.uint8] | None) -> Any:
             raise ValueError("it says that it decodes to more than memory holds") from error
     result = decode(data, out=out)
     length = len(result) if result is not None else len(out)
-    if codec == "gzip" and length < len(out):  # libdeflate reads the first member alone
-        length = _gunzip(data, out)
     if length != len(out):
         raise ValueError(f"it decodes to {length} bytes, not {len(out)}")
     return out
@@ -102,20 +97,6 @@ def _copied(data: Any, out: NDArray[np.uint8] | None) -> Any:
         raise ValueError(f"it has {len(data)} bytes, not {len(out)}")
     out[:] = np.frombuffer(data, np.uint8)
     return out
-
-
-def _gunzip(data: Any, out: NDArray[np.uint8]) -> int:
-    """Decode all members of a gzip stream (RFC 1952), of which bgzip writes several.
-
-    Returns the number of decoded bytes, which is one more than `out` holds if there are too many.
-    """
-    with gzip.GzipFile(fileobj=BytesIO(data)) as members:
-        try:
-            decoded = members.read(len(out) + 1)
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(str(error)) from error
-    out[: len(decoded)] = np.frombuffer(decoded, np.uint8)[: len(out)]
-    return len(decoded)
 
 
 def _check_blosc(data: Any) -> None:

@@ -1,4 +1,4 @@
-"""Decompress gzip files once into a sidecar file, whose rows have offsets.
+"""Decompress files once into a sidecar file, whose rows have offsets.
 
 Measured with 1 GB of text in gzip: decompressing takes 10 seconds once. With an index of restart
 points (``indexed_gzip``, 8 to 33 MB in memory) each random line takes 30 ms, and decoding blocks of
@@ -12,8 +12,8 @@ import os
 import re
 import shutil
 import zlib
-from functools import partial
-from typing import IO
+from collections.abc import Callable
+from typing import IO, Any
 
 from oocdata.engines.files import FileVersion
 from oocdata.errors import (
@@ -56,26 +56,35 @@ def head_of(path: str) -> bytes:
         return b""
 
 
-def unpacked(version: FileVersion) -> FileVersion:
-    """Return the version of the sidecar file with the decompressed content of a gzip file."""
-    with error_location(version.path):
-        return open_sidecar(version, "unpacked", FileVersion.of, partial(_unpack, version))
+def unpacked(
+    version: FileVersion,
+    kind: str = "unpacked",
+    decompressor: Callable[[IO[bytes]], Any] = lambda packed: gzip.GzipFile(fileobj=packed),
+) -> FileVersion:
+    """Return the version of the sidecar file of this `kind` with a file's decompressed content.
 
+    `decompressor` opens the content in the open file.
+    """
 
-def _unpack(version: FileVersion, file: IO[bytes]) -> None:
-    """Write the decompressed content of a file to `file`."""
-    try:
+    def write(file: IO[bytes]) -> None:
         with open(version.path, "rb") as packed:
             version.compare(os.fstat(packed.fileno()))
-            shutil.copyfileobj(gzip.GzipFile(fileobj=packed), file, _BLOCK)
+            try:
+                shutil.copyfileobj(decompressor(packed), file, _BLOCK)
+            except EOFError as error:
+                raise TruncatedFileError(
+                    "the file must hold all of its compressed bytes; they stop early. It was cut "
+                    "short."
+                ) from error
+            except Exception as error:  # damaged bytes may raise anything: struct.error, …
+                if getattr(error, "errno", None) is not None:  # of the disk
+                    raise
+                version.compare(os.fstat(packed.fileno()))
+                raise DamagedChunkError(
+                    f"the file must unpack; {error}. It was damaged after it was written. Copy it "
+                    "again from where it came from."
+                ) from error
             version.compare(os.fstat(packed.fileno()))
-    except EOFError as error:
-        raise TruncatedFileError(
-            f"the file must end with a whole gzip stream; it stops after {version.nbytes} bytes. "
-            "It was cut short."
-        ) from error
-    except (gzip.BadGzipFile, zlib.error) as error:
-        raise DamagedChunkError(
-            f"the file must unpack; {error}. It was damaged after it was written. Copy it again "
-            "from where it came from."
-        ) from error
+
+    with error_location(version.path):
+        return open_sidecar(version, kind, FileVersion.of, write)

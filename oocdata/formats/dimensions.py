@@ -162,15 +162,6 @@ def decoding_hint(packed: str) -> str:
     Examples
     --------
     >>> decoding_hint("scale_factor 0.5")
-    '; delivered as stored, packed (scale_factor 0.5): decode=True decodes'
-    >>> decoding_hint("_FillValue -9")
-    '; delivered as stored, missing ones too (_FillValue -9): decode=True makes them NaN'
+    '; delivered as stored (scale_factor 0.5): decode=True decodes'
     """
-    if not packed:
-        return ""
-    what, how = "packed", "decodes"
-    if " since " in packed:
-        what, how = "times", "makes them dates"
-    elif not packed.startswith(SCALED):
-        what, how = "missing ones too", "makes them NaN"
-    return f"; delivered as stored, {what} ({packed}): decode=True {how}"
+    return f"; delivered as stored ({packed}): decode=True decodes" if packed else ""

@@ -46,23 +46,7 @@ def without_ends(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[b
 def open_lines(path: str, *, format: str | None = None) -> ByteRows:  # noqa: A002  # as in `open`
     r"""Open a text file whose rows are lines, as bytes without their ending.
 
-    Parameters
-    ----------
-    path : str
-    format : str, optional
-        The argument of `oocdata.open`, to open the file again.
-
-    Returns
-    -------
-    ByteRows
-        The offsets of lines are found once, at the disk's speed; see `oocdata.formats.offsets`.
-
-    Raises
-    ------
-    oocdata.errors.UnknownFormatError
-        If the text is UTF-16 or UTF-32.
-    oocdata.errors.SourceError
-        If the file can't be read.
+    `format` is the argument of `oocdata.open`. Raises `UnknownFormatError` for UTF-16 and UTF-32.
 
     Examples
     --------

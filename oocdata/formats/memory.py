@@ -148,15 +148,13 @@ def _hint(target: Any) -> str:
         return "Convert it: target.to_numpy()."
     if hasattr(target, "keys"):
         return f"Pass one of its arrays: target[{next(iter(target.keys()), 'name')!r}]."
+    if hasattr(target, "read"):
+        return "Pass the path of the file."
     if hasattr(target, "__iter__") and not hasattr(target, "__getitem__"):
-        tensors = hasattr(target, "as_numpy_iterator")
-        batches = "target.as_numpy_iterator()" if tensors else "it"
-        if hasattr(target, "read"):
-            return "Pass the path of the file."
         return (
-            "Make a list of paths: sorted(target). Anything else is read from its beginning only: "
-            "write it to a file once, with ooc.create and writer.append(batch) for each batch in "
-            f"{batches}."
+            "Make a list of paths: sorted(target). Write what yields batches to a file once, with "
+            "ooc.create and writer.append(batch); of a dataset of tf.data, for each batch in "
+            "target.as_numpy_iterator()."
         )
     if callable(target):
         return "A function that yields elements goes to ooc.generate."

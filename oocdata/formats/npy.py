@@ -9,7 +9,6 @@ extra field (APPNOTE 4.3.7).
 from __future__ import annotations
 
 import operator
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from io import BytesIO
@@ -27,7 +26,6 @@ from oocdata.engines.source import Source, Storage, check_stored, unit_of
 from oocdata.engines.strided import Strided, contiguous_strides
 from oocdata.errors import (
     ArgumentError,
-    DamagedChunkError,
     TrailingBytesError,
     TruncatedFileError,
     UnknownFormatError,
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 __all__ = ["as_fields", "list_npz", "open_npy", "open_npz", "open_raw"]
 
 _ZIP_STORED = 0  # APPNOTE 4.4.5
-_STEP = 1 << 20
 _ZIP_METHODS = {8: "deflate", 12: "bzip2", 14: "lzma", 93: "zstd"}
 
 
@@ -181,10 +178,9 @@ def _open_member(path: str, name: str, axis: int | str) -> Source:
 def _unpacked(member: zipfile.ZipInfo, version: Version, name: str, axis: int | str) -> Source:
     """Open a compressed member, unpacked once to a sidecar file; its CRC-32 is verified then."""
     # Not for `import oocdata`.
-    import shutil
     import zipfile
 
-    from oocdata.formats.sidecar import open_sidecar
+    from oocdata.formats.compressed import unpacked
 
     if not isinstance(version, FileVersion):
         raise UnknownFormatError(
@@ -193,22 +189,12 @@ def _unpacked(member: zipfile.ZipInfo, version: Version, name: str, axis: int | 
             path=version.path,
             key=name,
         )
-
-    def write(file: IO[bytes]) -> None:
-        try:
-            with zipfile.ZipFile(version.path) as archive, archive.open(member.filename) as packed:
-                shutil.copyfileobj(packed, file, _STEP)
-        except Exception as error:  # a damaged archive may raise anything: struct.error, …
-            if getattr(error, "errno", None) is not None:  # of the disk
-                raise
-            version.compare(os.stat(version.path))
-            raise DamagedChunkError(
-                f"a member must unpack; {error}. Its bytes are damaged: restore the file."
-            ) from error
-
     with error_location(version.path, name):
-        kind = f"unpacked{member.header_offset}"
-        plain = open_sidecar(version, kind, FileVersion.of, write)
+        plain = unpacked(
+            version,
+            f"unpacked{member.header_offset}",
+            lambda packed: zipfile.ZipFile(packed).open(member.filename),  # noqa: SIM115
+        )
         source = open_npy(plain.path, axis=axis)
     return source.with_storage(
         format=".npz (compressed)",

@@ -487,11 +487,6 @@ def _open_object(target: Any, key: Key | None, options: dict[str, Any]) -> Sourc
         return memory.open_array(target, **accepted)
     if not isinstance(target, Source | RowSource):
         return memory.open_object(target, **accepted)
-    read = "read" if isinstance(target, Source) else "read_rows"
-    if not callable(getattr(target, read)):
-        raise ArgumentError(
-            f"`{read}` of {kind} must be a function; got {getattr(target, read)!r}."
-        )
     try:
         _ = [as_count("shape", length, at_least=0) for length in target.shape]
     except (ArgumentError, TypeError) as error:

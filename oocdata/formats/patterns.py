@@ -38,6 +38,7 @@ Children: TypeAlias = Callable[[str], Iterable[str]]
 """Returns the names of a group's children; the group's name has a slash before each step."""
 
 _MOST_TRIED = 50
+"""Most groups whose children an error lists."""
 
 GROUP = object()
 """Stands for a group; see `find_datasets`."""
@@ -220,16 +221,13 @@ def no_match_error(
             f"{groups[0]!r}. Name what lies in them: {quoted(below)}.",
             path=path,
         )
-    reached = [""]  # the groups that the first steps of the pattern lead to
-    for step in pattern.strip("/").split("/"):
-        match = re.compile(translate(step)).match
+    steps = pattern.strip("/").split("/")
+    near: list[str] = []
+    while steps and not near:
+        steps.pop()
+        reached = expand_pattern("/".join(steps), children) if steps else [""]
         tried = reached[:_MOST_TRIED]
-        further = [f"{group}/{name}" for group in tried for name in children(group) if match(name)]
-        if not further:
-            break
-        reached = sorted(further, key=natural_key)
-    tried = reached[:_MOST_TRIED]
-    near = [f"{group}/{name}" for group in tried for name in sorted(children(group))]
+        near = [f"{group}/{name}" for group in tried for name in sorted(children(group))]
     return MissingKeyError(
         f"`key` must match datasets; {pattern!r} matches none. Nearby: {quoted(near)}.",
         path=path,

@@ -59,16 +59,8 @@ def _records(stored: NDArray[np.uint8], starts: Ints, stops: Ints) -> list[bytes
 def open_tfrecord(path: str) -> ByteRows:
     """Open a TFRecord file whose rows are records, as bytes; reading verifies their checksums.
 
-    Parameters
-    ----------
-    path : str
-
-    Raises
-    ------
-    oocdata.errors.TruncatedFileError
-        If the file ends within a record.
-    oocdata.errors.DamagedChunkError
-        If the checksum of a length is wrong, so that later records can't be found.
+    Raises `TruncatedFileError` if the file ends within a record, and `DamagedChunkError` if the
+    checksum of a length is wrong, so that later records can't be found.
 
     Examples
     --------

@@ -327,7 +327,7 @@ def test_no_array(tmp_path: Path) -> None:
         open_hdf5(path)
     with h5py.File(path, "a") as file:
         file["scalar"] = 1.0
-    with pytest.raises(MissingKeyError, match="only '/note', '/scalar'"):
+    with pytest.raises(SeveralDatasetsError, match="several datasets: '/note', '/scalar'"):
         open_hdf5(path)
 
 

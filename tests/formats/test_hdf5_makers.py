@@ -127,8 +127,7 @@ def test_a_fixed_frame_of_pandas(tmp_path: Path):
     values = frame(tmp_path / "a.h5")
     view = ooc.open(tmp_path / "a.h5", "df/block0_values")
     assert_array_equal(np.asarray(view), values)
-    assert view.storage.layout == "contiguous, columns a, speed"
-    assert ooc.open(tmp_path / "a.h5", "df/block1_values").storage.layout == "contiguous, columns n"
+    assert ooc.read_names(tmp_path / "a.h5", "df/block0_items") == ["a", "speed"]
     assert_array_equal(ooc.open(tmp_path / "a.h5", "df/axis1").take([3, 1]), [3, 1])
 
 
@@ -163,7 +162,6 @@ def test_what_pandas_and_pytables_write(tmp_path: Path):
         frame.to_hdf(path, key="df", mode="w", format="fixed", **options)
         view = ooc.open(path, "df/block0_values")
         assert_array_equal(np.asarray(view), frame.to_numpy())
-        assert view.storage.layout.endswith("columns a, b")
     with tables.open_file(tmp_path / "t.h5", "w") as file:
         file.create_carray("/", "u", obj=ARRAY, filters=tables.Filters(5, "zlib", shuffle=True))
     assert_array_equal(np.asarray(ooc.open(tmp_path / "t.h5", "u")), ARRAY)

@@ -396,7 +396,7 @@ def test_damaged_compressed_members(tmp_path: Path):
     whole = path.read_bytes()
     for place in (len(whole) // 2, len(whole) * 3 // 4):
         path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
-        with pytest.raises(DamagedChunkError, match="a member must unpack") as raised:
+        with pytest.raises(DamagedChunkError, match="the file must unpack") as raised:
             ooc.open(path)[4]
         assert (raised.value.path, raised.value.key) == (str(path), "u")
     path.write_bytes(whole)

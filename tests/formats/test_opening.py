@@ -158,14 +158,6 @@ def test_a_source_of_ones_own_without_a_shape(shape: Any):
             ooc.open(made)
 
 
-def test_a_source_of_ones_own_without_a_function():
-    class Mine:
-        shape, dtype, read_rows = (5, 2), np.dtype("f4"), 7
-
-    with pytest.raises(ArgumentError, match="`read_rows` of Mine must be a function; got 7"):
-        ooc.open(Mine())
-
-
 def test_a_source_of_ones_own_with_a_dtype_that_batches_cannot_hold():
     with pytest.raises(UnsupportedDtypeError, match="elements must be"):
         ooc.open(RecordingSource(np.zeros(3, np.longdouble)))

@@ -123,25 +123,15 @@ def test_every_codec(tmp_path: Path, options: dict[str, Any]) -> None:
     assert_array_equal(View.of(pickle.loads(pickle.dumps(source))).take([7]), array[[7]])
 
 
-@pytest.mark.parametrize(
-    ("end", "damaged"),
-    [(b"", False), (b"junk", True), (gzip.compress(b"more"), True)],
-    ids=["whole", "junk", "more"],
-)
-def test_gzip_of_several_members(tmp_path: Path, end: bytes, damaged: bool) -> None:
+def test_gzip_of_several_members_is_refused(tmp_path: Path) -> None:
     array = sample_array((2, 6, 5), "<f8")
     write(tmp_path / "a.zarr", array, **V2, chunks=array[:1].shape, compressors=numcodecs.GZip(1))
-    for row, elements in enumerate(array):
-        raw = elements.tobytes()
-        members = gzip.compress(raw[:100]) + gzip.compress(raw[100:]) + end
-        (tmp_path / f"a.zarr/{row}.0.0").write_bytes(members)
-    source = open_zarr(str(tmp_path / "a.zarr"))
-    assert type(reader_of(source)) is ZarrReader
-    if damaged:
-        with pytest.raises(DamagedChunkError, match="every chunk must decode"):
-            View.of(source)[0]
-    else:
-        check_boxes(source, array)
+    raw = array[0].tobytes()
+    (tmp_path / "a.zarr/0.0.0").write_bytes(gzip.compress(raw[:100]) + gzip.compress(raw[100:]))
+    view = View.of(open_zarr(str(tmp_path / "a.zarr")))
+    assert_array_equal(view[1], array[1])
+    with pytest.raises(DamagedChunkError, match="decodes to 100 bytes, not 240"):
+        view[0]
 
 
 @pytest.mark.parametrize("compression", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])

@@ -48,9 +48,6 @@ _DIMENSIONS = {
 }
 """Attributes in which HDF5 and netCDF4 store dimensions."""
 
-_MOST_COLUMNS = 20
-"""Most names of columns in a description."""
-
 EMPTY = ("MATLAB_empty", "value_type")
 """Attributes with which MATLAB and pandas mark an array without elements."""
 
@@ -175,7 +172,7 @@ def describe(dataset: Any, path: str, key: str | None, stored: Stored) -> Storag
         format="HDF5",
         path=path,
         key=key,
-        layout=layout + _shorter(dataset, names) + _by_maker(dataset),
+        layout=layout + _shorter(dataset, names) + _by_matlab(dataset),
         codec=codec_name(dataset),
         stored_bytes=None if stored.kind == "virtual" else dataset.id.get_storage_size(),
         reading=READING[stored.kind],
@@ -223,17 +220,8 @@ def _shorter(dataset: Any, names: tuple[str, ...]) -> str:
     return ""
 
 
-def _by_maker(dataset: Any) -> str:
-    """Return a note on the axes of datasets of MATLAB and pandas, else an empty text.
-
-    MATLAB (``.mat`` of version 7.3) stores axes in reverse order. pandas (``format="fixed"``)
-    stores the columns of one dtype as ``block0_values``, and their names in ``block0_items``.
-    """
-    if dataset.ndim == 2 and dataset.name and "transposed" in dataset.attrs:
-        items = dataset.parent.get(_last(dataset.name).replace("_values", "_items"))
-        named = isinstance(items, type(dataset)) and items.shape == dataset.shape[1:]
-        if named and items.dtype.kind == "S" and len(items) <= _MOST_COLUMNS:
-            return f", columns {', '.join(text.decode('utf-8', 'replace') for text in items)}"
+def _by_matlab(dataset: Any) -> str:
+    """Return a note on the axes of a ``.mat`` of version 7.3, which are reversed; else empty."""
     if dataset.ndim > 1 and "MATLAB_class" in dataset.attrs:
         return f", in MATLAB {dataset.shape[::-1]}: its axes come in reverse"
     return ""

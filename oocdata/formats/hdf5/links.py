@@ -15,12 +15,7 @@ import h5py
 from h5py import h5d, h5g, h5l, h5o, h5t
 from numpy.typing import NDArray
 
-from oocdata.errors import (
-    ExternalDataError,
-    MissingFileError,
-    MissingKeyError,
-    SourceError,
-)
+from oocdata.errors import ExternalDataError, MissingFileError, MissingKeyError, error_location
 from oocdata.formats.anndata import merge_groups
 from oocdata.formats.dimensions import Named, choose_key, data_variables, quoted
 from oocdata.formats.hdf5.description import dimension_names, is_dimension_only
@@ -182,8 +177,8 @@ def choose_dataset(file: Any) -> str:
     """Return the name of the only dataset that can be opened as an array.
 
     Scalars, text and empty dataspaces are not considered, nor further names of a dataset.
-    Coordinates (see `dimensions.data_variables`) are considered only if there is nothing else. If
-    there is not exactly one candidate, the error lists the datasets.
+    Coordinates (see `dimensions.data_variables`) are considered only if there is nothing else, and
+    so are others. If there is not exactly one candidate, the error lists the datasets.
     """
     links, names = NameResolver(file), list_names(file)
     arrays: dict[object, Named] = {}
@@ -194,16 +189,8 @@ def choose_dataset(file: Any) -> str:
         elif _is_array(dataset := h5py.Dataset(opened)):
             named = Named.of(name, dimension_names(dataset), dataset.attrs)
             arrays.setdefault(links.address(name), named)
-    candidates = data_variables(list(arrays.values()))
-    if candidates or not names:
-        return choose_key(candidates, None, file.filename)
-    if len(names) == 1:
-        return names[0]  # opening it raises the reason
-    raise MissingKeyError(
-        f"the file must hold a dataset; it holds only {quoted(names)}, which are no arrays of "
-        "numbers.",
-        path=file.filename,
-    )
+    # Opening one that is no array raises the reason.
+    return choose_key(data_variables(list(arrays.values())) or names, None, file.filename)
 
 
 def _is_array(dataset: Any) -> bool:
@@ -249,19 +236,19 @@ def find_dataset(
 def _linked_file(file: Any, name: str, link: tuple[str, str], external: bool, links: int) -> str:
     """Return the path of an external link's file; raise if it is missing or not allowed."""
     filename, target = link
-    kind: type[SourceError] = ExternalDataError
-    if not external:
-        message = (
-            f"the dataset must lie in the file itself; it is linked from {filename!r} "
-            f"({target!r}). If you trust the file, pass external=True."
-        )
-    elif links >= _MOST_LINKS:
-        kind = MissingKeyError
-        message = f"`key` must lead to a dataset; it follows more than {_MOST_LINKS} links."
-    else:
+    with error_location(file.filename, name):
+        if not external:
+            raise ExternalDataError(
+                f"the dataset must lie in the file itself; it is linked from {filename!r} "
+                f"({target!r}). If you trust the file, pass external=True."
+            )
+        if links >= _MOST_LINKS:
+            raise MissingKeyError(
+                f"`key` must lead to a dataset; it follows more than {_MOST_LINKS} links."
+            )
         path = find_external_file(file.filename, filename, "HDF5_EXT_PREFIX")
-        if path is not None:
-            return path
-        kind = MissingFileError
-        message = f"the file of an external link must be there; {filename!r} is not."
-    raise kind(message, path=file.filename, key=name)
+        if path is None:
+            raise MissingFileError(
+                f"the file of an external link must be there; {filename!r} is not."
+            )
+        return path

@@ -63,8 +63,6 @@ def decode_stored(kind: str, data: bytes, out: NDArray[Any] | None = None) -> ND
         options["out"] = out
     try:
         found: NDArray[Any] = getattr(codecs(), _DECODERS[kind])(data, **options)
-    except MissingDependencyError:
-        raise
     except MemoryError as error:
         if "out" in options:
             raise

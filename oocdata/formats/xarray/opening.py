@@ -72,19 +72,16 @@ def array_of(target: Any, key: str | None) -> Any:
 
 
 def _data(target: Any) -> dict[Any, Any]:
-    """Return the variables that are no coordinates, by name with their groups in a DataTree."""
-    named, arrays = [], {}
-    # `hasattr` of the class: a variable of a Dataset may have that name.
-    for node in target.subtree if hasattr(type(target), "subtree") else (target,):
-        group = node.relative_to(target) if node is not target else "."
-        for name, one in node.variables.items():
-            path = name if group == "." else f"{group}/{name}"
-            attributes = {**one.encoding, **one.attrs}
-            named.append(Named.of(str(path), tuple(map(str, one.dims)), attributes))
-            if name in node.data_vars:
-                arrays[path] = one
+    """Return the variables of a Dataset that are no coordinates, also none by the CF conventions.
+
+    Of a DataTree, those of its root.
+    """
+    named = [
+        Named.of(str(name), tuple(map(str, one.dims)), {**one.encoding, **one.attrs})
+        for name, one in target.variables.items()
+    ]
     data = set(data_variables(named))
-    return {path: one for path, one in arrays.items() if str(path) in data}
+    return {name: one for name, one in target.data_vars.items() if str(name) in data}
 
 
 def open_data_array(

@@ -34,9 +34,7 @@ class ShardIndex:
     """
 
     grid: tuple[int, ...]
-    """Chunks of a shard along each stored axis."""
-    axes: tuple[int, ...]
-    """The array's axis of each stored axis: a transpose may precede the sharding."""
+    """Chunks of a shard along each axis."""
     at_end: bool
     dtype: str
     """uint64 of either byte order."""
@@ -51,8 +49,8 @@ class ShardIndex:
     def addresses(self, stored: bytes, nbytes: int) -> Ints:
         """Decode the stored index of a shard of `nbytes` bytes.
 
-        Return offset and length of each chunk, -1 for an absent one, of shape (*grid, 2) with axes
-        as stored. Raise `ValueError` if the index is damaged.
+        Return offset and length of each chunk, -1 for an absent one, of shape (*grid, 2). Raise
+        `ValueError` if the index is damaged.
         """
         count = 16 * prod(self.grid)
         if len(stored) != self.nbytes:
@@ -136,24 +134,22 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
     ((2, 3), (2, 2), 68)
     """
     steps = [named(codec) for codec in codecs]
-    axes = tuple(range(len(shape)))
     for place, (name, options) in enumerate(steps):
+        if name == "sharding_indexed":
+            chain, around = _shards(options, shape), steps[:place] + steps[place + 1 :]
+            unknown = f"the codec {around[0][0]} around shards" if around else chain.unknown
+            return replace(chain, unknown=unknown)
+    axes = tuple(range(len(shape)))
+    for name, options in steps:
         if name == "transpose":
             if sorted(options["order"]) != list(range(len(axes))):
                 raise ValueError(
                     f"transpose must have an order of the axes; got {options['order']!r}"
                 )
             axes = tuple(axes[axis] for axis in options["order"])
-        elif name == "sharding_indexed":
-            chain = _shards(options, tuple(shape[axis] for axis in axes), axes)
-            around = [*_filters(steps[:place]), *steps[place + 1 :]]
-            if around:
-                chain = replace(chain, unknown=f"the codec {around[0][0]} around shards")
-            others = steps[:place] + steps[place + 1 :]
-            return replace(chain, text=", ".join(filter(None, [chain.text, _text(others)])))
     names, is_moved = [name for name, _ in steps], axes != tuple(range(len(shape)))
     place = next((at for at, name in enumerate(names) if name in ("bytes", *_TEXTS)), len(names))
-    filters = _filters(steps[:place])
+    filters = [(name, options) for name, options in steps[:place] if name != "transpose"]
     endian = steps[place][1].get("endian") if "bytes" in names else None
     texts = [(name, options) for name, options in steps[place : place + 1] if name in _TEXTS]
     known, unknown = _decodable([*filters, *texts, *steps[place + 1 :]], _CODECS_V3)
@@ -169,8 +165,8 @@ def describe_v3(codecs: Any, shape: tuple[int, ...]) -> CodecChain:
     )
 
 
-def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ...]) -> CodecChain:
-    """Describe shards whose axes are stored in the order `axes`."""
+def _shards(options: dict[str, Any], shard: tuple[int, ...]) -> CodecChain:
+    """Describe shards by their codec's options."""
     chunk = tuple(options["chunk_shape"])
     if len(chunk) != len(shard) or any(
         not isinstance(n, int) or n < 1 or length % n
@@ -181,26 +177,15 @@ def _shards(options: dict[str, Any], shard: tuple[int, ...], axes: tuple[int, ..
     if place not in ("start", "end"):
         raise ValueError(f"index_location must be 'start' or 'end'; got {place!r}")
     inner = describe_v3(options["codecs"], chunk)
-    innermost = inner.chunk_shape or chunk
     index_steps = [named(codec) for codec in options["index_codecs"]]
     index_names, unknown = [name for name, _ in index_steps], inner.unknown
     if inner.chunk_shape or index_names not in (["bytes"], ["bytes", "crc32c"]):
         unknown = "shards in shards" if inner.chunk_shape else "an encoded index of shards"
     grid = tuple(length // n for length, n in zip(shard, chunk, strict=True))
     big = index_steps[0][1].get("endian", "little") == "big"
-    index = ShardIndex(
-        grid, axes, place == "end", ">u8" if big else "<u8",
-        16 * prod(grid) + 4 * (len(index_names) - 1),
-    )  # fmt: skip
-    inside = tuple(axes[axis] for axis in inner.axes or range(len(axes)))
-    return replace(
-        inner,
-        unknown=unknown,
-        extra_bytes=None,
-        axes=() if inside == tuple(range(len(axes))) else inside,
-        chunk_shape=tuple(innermost[axes.index(axis)] for axis in range(len(axes))),
-        shard_index=index,
-    )
+    nbytes = 16 * prod(grid) + 4 * (len(index_names) - 1)
+    index = ShardIndex(grid, place == "end", ">u8" if big else "<u8", nbytes)
+    return replace(inner, unknown=unknown, extra_bytes=None, chunk_shape=chunk, shard_index=index)
 
 
 def _decodable(steps: _Steps, known: dict[str, str]) -> tuple[tuple[str, ...], str]:
@@ -222,11 +207,6 @@ def _decodable(steps: _Steps, known: dict[str, str]) -> tuple[tuple[str, ...], s
         except (ValueError, TypeError):
             return (), f"the codec {name}"
     return tuple(found), ""
-
-
-def _filters(steps: _Steps) -> _Steps:
-    """Return the codecs of arrays that change numbers, of those before their bytes are made."""
-    return [(name, options) for name, options in steps if name != "transpose"]
 
 
 def _text(steps: _Steps) -> str:

@@ -175,7 +175,7 @@ class Objects:
             offsets = index.addresses(stored or b"", sys.maxsize)[..., 0]
         except ValueError:  # a damaged index is reported when its chunks are read
             return np.full(per, stored is None)
-        found: NDArray[np.bool_] = (offsets < 0).transpose(np.argsort(index.axes))
+        found: NDArray[np.bool_] = offsets < 0
         return found
 
     def missing_error(self, problem: str, places: Ints) -> SourceError:

@@ -206,7 +206,7 @@ class RemoteReader(ZarrReader):
     def _locate(self, places: Ints) -> Iterator[tuple[StoredFile, Ints, Ints, Ints]]:
         """Yield for each shard its file, and the chunks in it: positions, offsets and sizes."""
         assert self._index is not None
-        per, axes = np.array(self.objects.metadata.chunks_per_object), list(self._index.axes)
+        per = np.array(self.objects.metadata.chunks_per_object)
         unique, inverse = np.unique(self.objects.object_numbers(places), return_inverse=True)
         shards, most = unique.tolist(), self._most_indices
         parts = (self._indices_of(shards[at : at + most]) for at in range(0, len(shards), most))
@@ -215,7 +215,7 @@ class RemoteReader(ZarrReader):
                 continue
             file, addresses = index
             chunks = np.flatnonzero(inverse == number)
-            offsets, sizes = addresses[(*(places[chunks] % per).T[axes],)].T
+            offsets, sizes = addresses[*(places[chunks] % per).T].T
             exists = offsets >= 0
             if exists.any():
                 yield file, chunks[exists], offsets[exists], sizes[exists]

@@ -63,7 +63,7 @@ class ShardReader(ZarrReader):
     def _locate(self, places: Ints) -> list[_Address | None]:
         """Return the address of each chunk: file, offset and length; None for an absent one."""
         metadata = self.objects.metadata
-        inside = (places % metadata.chunks_per_object)[:, self._index.axes].tolist()
+        inside = (places % metadata.chunks_per_object).tolist()
         found: list[_Address | None] = []
         shards: dict[int, _Shard | None] = {}
         for at, number in enumerate(self.objects.object_numbers(places)):

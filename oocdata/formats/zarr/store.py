@@ -13,9 +13,7 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from oocdata.engines.files import FileVersion, OpenFile, Version, version_number
+from oocdata.engines.files import FileVersion, OpenFile, Version, read_whole, version_number
 from oocdata.errors import MissingFileError, UnknownFormatError
 from oocdata.formats.paths import is_url
 from oocdata.threads import silent
@@ -55,7 +53,7 @@ class Store:
         raise NotImplementedError
 
     def fetch(self, name: str) -> tuple[Any, Status] | None:
-        """Return the bytes of an object and its status; version 0 if it changed during the read."""
+        """Return the bytes of an object and its status."""
         whole = self.read(name)
         return None if whole is None else (whole, Status(len(whole), 1))
 
@@ -101,23 +99,12 @@ class Folder(Store):
             return None
 
     def fetch(self, name: str) -> tuple[Any, Status] | None:
-        """Return the bytes of a file and its status.
-
-        By system calls: opening and closing a file object takes a third longer.
-        """
+        """Return the bytes of a file and its status."""
         try:
-            number = os.open(f"{self.path}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        except (FileNotFoundError, NotADirectoryError):
+            data, version = read_whole(f"{self.path}/{name}")
+        except MissingFileError:
             return None
-        try:
-            before = _status(os.fstat(number))
-            data, done = np.empty(before.nbytes, np.uint8).data, 0
-            while done < before.nbytes and (got := os.preadv(number, [data[done:]], done)):
-                done += got
-            changed = _status(os.fstat(number)) != before
-        finally:
-            os.close(number)
-        return data, Status(before.nbytes, 0) if changed else before
+        return data, Status(len(data), version)
 
     def locate(self, name: str) -> tuple[OpenFile, int, int] | None:
         """Return the file of an object."""

@@ -115,14 +115,11 @@ class Listing:
             with suppress(SourceError):
                 array = find_array(self._names, name)[1]
                 attributes.update({} if array is None else array.annotations.attributes)
-        item = self._names.opened(f"/{name}" if name else "") if self.kind == "hdf5" else None
-        if item is not None:
-            library = hdf5_library()
-            is_array = isinstance(item, library.h5d.DatasetID)
-            stored = (library.Dataset if is_array else library.Group)(item).attrs
-            for key in stored:
-                with suppress(OSError, TypeError, UnicodeError):  # h5py can't read every attribute
-                    attributes[key] = stored[key]
+        if self.kind == "hdf5" and self._names.opened(f"/{name}" if name else "") is not None:
+            from oocdata.formats.hdf5.description import attributes_of  # importing h5py is slow
+
+            item = self.file[name or "/"]
+            attributes.update(attributes_of(item, item.attrs))
         return attributes
 
 
