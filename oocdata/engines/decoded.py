@@ -29,7 +29,9 @@ _BLOCK_BYTES = 256 << 10
 """Bytes decoded at a time, which stay in the processor's cache. Shuffled int16 fields of 130 KB,
 with a scale and an offset, take 1 / 1.25 of the processor time by NumPy iteration."""
 
+
 _NAT = np.iinfo(np.int64).min
+_MICROSECOND = 1000
 
 _ROUNDED = 2048
 """Maximum rounding error of float64 nanoseconds."""
@@ -95,11 +97,15 @@ class Dates:
         Packing of the numbers. Whole numbers without a scale stay whole.
     unit, since : int
         In nanoseconds; `since` counts from 1970.
+    rounded : bool
+        Whether fractions are rounded to microseconds, as `cftime` does for dates before 1582.
+        Otherwise they are truncated to nanoseconds.
     """
 
     packing: Packing
     unit: int
     since: int
+    rounded: bool
 
     dtype: ClassVar[np.dtype[Any]] = np.dtype(np.int64)
     date_unit: ClassVar[str] = "datetime64[ns]"
@@ -122,7 +128,7 @@ class Dates:
         --------
         >>> hours = Packing(np.dtype("i4"), (), None, None, np.dtype("i4"))
         >>> out = np.empty(2, "i8")
-        >>> Dates(hours, 3600 * 10**9, 0).decode(np.array([1, 24], "i4"), out)
+        >>> Dates(hours, 3600 * 10**9, 0, False).decode(np.array([1, 24], "i4"), out)
         >>> out.view("M8[ns]")
         array(['1970-01-01T01:00:00.000000000', '1970-01-02T00:00:00.000000000'],
               dtype='datetime64[ns]')
@@ -138,7 +144,10 @@ class Dates:
                     "delivered as stored."
                 )
         numbers[missing] = 0
-        if numbers.dtype.kind == "f":
+        if numbers.dtype.kind == "f" and self.rounded:
+            parts = (numbers + shift) * (self.unit // _MICROSECOND)
+            dates = np.rint(parts).astype(np.int64) * _MICROSECOND + rest
+        elif numbers.dtype.kind == "f":
             dates = (numbers * self.unit).astype(np.int64) + self.since
         else:
             dates = (numbers + shift) * self.unit + rest

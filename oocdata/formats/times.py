@@ -29,8 +29,13 @@ _UNITS = {
 }
 _NANOSECONDS = {word: length for words, length in _UNITS.items() for word in words.split()}
 
-_CALENDARS = ("", "standard", "gregorian", "proleptic_gregorian")
+_MIXED = ("standard", "gregorian")
+"""Calendars that are Julian before 15 October 1582."""
+
+_CALENDARS = (*_MIXED, "proleptic_gregorian")
 """Calendars that datetime64 can represent."""
+
+_REFORM = np.datetime64("1582-10-15")
 
 _DATE = re.compile(
     r"(\d{1,4})-(\d{1,2})-(\d{1,2})"
@@ -45,7 +50,7 @@ def dates_of(packing: Packing, attributes: Mapping[str, Any]) -> Dates:
     Raises `UnsupportedDtypeError` for a calendar, a unit or a date that datetime64 can't represent.
     """
     units, calendar = as_text(attributes["units"]), as_text(attributes.get("calendar")).lower()
-    if calendar not in _CALENDARS:
+    if calendar not in ("", *_CALENDARS):
         raise UnsupportedDtypeError(
             f"times must be in the standard calendar to be decoded; these are in {calendar!r}, "
             "which has other days than datetime64. Leave out decode=True, and the numbers are "
@@ -56,29 +61,33 @@ def dates_of(packing: Packing, attributes: Mapping[str, Any]) -> Dates:
     try:
         if unit is None or parsed is None:
             raise ValueError
-        since = _nanoseconds(parsed)
+        since, julian = _since(parsed, mixed=calendar in ("", *_MIXED))
     except ValueError:
         raise UnsupportedDtypeError(
             "times must be a number of days, hours, minutes or seconds since a date to be decoded, "
             f"e.g. 'hours since 1900-01-01'; got {units!r}. Leave out decode=True, and the numbers "
             "are delivered as stored."
         ) from None
-    if abs(since) >= 2**63:  # cftime rounds them in its own way, and the older are Julian
-        raise UnsupportedDtypeError(
-            "times must count from a date of the years 1678 to 2262 to be decoded, those of "
-            f"datetime64[ns]; got {units!r}. Leave out decode=True, and the numbers are delivered "
-            "as stored; cftime.num2date makes dates of them."
-        )
-    return Dates(packing, unit, since)
+    return Dates(packing, unit, since, julian)
 
 
-def _nanoseconds(parsed: re.Match[str]) -> int:
-    """Return a date in nanoseconds since 1970; `ValueError` if there is no such day."""
-    day = np.datetime64("{:0>4}-{:0>2}-{:0>2}".format(*parsed.groups()))
+def _since(parsed: re.Match[str], *, mixed: bool) -> tuple[int, bool]:
+    """Return a date in nanoseconds since 1970, and whether it is in the Julian calendar."""
+    year, month, day = (int(parsed[at]) for at in (1, 2, 3))
     hour, minute, second = (int(parsed[at] or 0) for at in (4, 5, 6))
     fraction = int((parsed[7] or "0").ljust(9, "0")[:9])
-    hours = int(day.astype(np.int64)) * 24 + hour
-    return ((hours * 60 + minute) * 60 + second - _zone(parsed[8] or "Z")) * 10**9 + fraction
+    date = np.datetime64(f"{year:04}-{month:02}-{day:02}")  # ValueError for an invalid date
+    julian = mixed and bool(date < _REFORM)
+    days = _julian(year, month, day) if julian else int(date.astype(np.int64))
+    seconds = ((days * 24 + hour) * 60 + minute) * 60 + second - _zone(parsed[8] or "Z")
+    return seconds * 10**9 + fraction, julian
+
+
+def _julian(year: int, month: int, day: int) -> int:
+    """Return the days since 1970 of a date in the Julian calendar."""
+    years = year + 4800 - (month < 3)
+    months = (month + 9) % 12  # since March
+    return day + (153 * months + 2) // 5 + 365 * years + years // 4 - 32083 - 2440588
 
 
 def _zone(text: str) -> int:
