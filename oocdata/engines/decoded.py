@@ -98,8 +98,9 @@ class Dates:
     unit, since : int
         In nanoseconds; `since` counts from 1970.
     rounded : bool
-        Whether fractions are rounded to microseconds, as `cftime` does for dates before 1582.
-        Otherwise they are truncated to nanoseconds.
+        Whether fractions are rounded to microseconds, as `cftime` does, which xarray uses if the
+        numbers count from a date that datetime64 has not. Otherwise they are truncated to
+        nanoseconds.
     """
 
     packing: Packing

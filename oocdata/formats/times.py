@@ -68,7 +68,7 @@ def dates_of(packing: Packing, attributes: Mapping[str, Any]) -> Dates:
             f"e.g. 'hours since 1900-01-01'; got {units!r}. Leave out decode=True, and the numbers "
             "are delivered as stored."
         ) from None
-    return Dates(packing, unit, since, julian)
+    return Dates(packing, unit, since, julian or abs(since) >= 2**63)
 
 
 def _since(parsed: re.Match[str], *, mixed: bool) -> tuple[int, bool]:
