@@ -15,7 +15,6 @@ from oocdata.cli.options import (
     Quiet,
     dtype_of,
     flag,
-    nbytes_of,
     numbers,
     option,
     rows_of,
@@ -50,9 +49,6 @@ def convert(
     rows: Annotated[
         Any, option("A:B", "Only these rows, as a slice in Python.", parser=rows_of)
     ] = None,
-    memory: Annotated[
-        Any, option("BYTES", "Memory for the conversion, e.g. 2G.", parser=nbytes_of)
-    ] = "512M",
     verify: Annotated[bool, flag("--verify", "Read it back and compare every bit.")] = False,
     overwrite: Overwrite = False,
     dry_run: Annotated[bool, flag("--dry-run", "Only print what would be done, and why.")] = False,
@@ -103,7 +99,6 @@ def convert(
         chunks=chunks,
         shards=shards,
         codec=codec,
-        memory=memory,
         verify=verify,
         overwrite=overwrite,
     )

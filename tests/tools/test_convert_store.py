@@ -20,6 +20,7 @@ from zarr.storage import ObjectStore
 
 import oocdata as ooc
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
+from oocdata.memory import lowered_limit
 from oocdata.stores import address
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import execution as convert_execution
@@ -54,6 +55,12 @@ def source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "a.h5"
 
 
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    with lowered_limit(1 << 20):
+        yield
+
+
 def objects(s3: S3, prefix: str) -> list[str]:
     found = obstore.list(s3.store(), prefix).collect()
     return sorted(one["path"] for one in found)
@@ -66,7 +73,7 @@ def left_here(source: Path) -> list[str]:
 @pytest.mark.parametrize(
     "options",
     [{}, {"chunks": 9, "shards": 0}, {"chunks": (9, 8, 24), "shards": (36, 16, 24)},
-     {"codec": "none", "to_key": "flow/u"}, {"memory": 1 << 20, "chunks": (100, 1, 24)}],
+     {"codec": "none", "to_key": "flow/u"}, {"chunks": (100, 1, 24)}],
     ids=["usual", "chunks", "shards", "group", "through a file"],
 )  # fmt: skip
 def test_the_result_is_the_source(
@@ -172,10 +179,11 @@ def failing(monkeypatch: pytest.MonkeyPatch, after: int, error: Exception) -> No
     monkeypatch.setattr(upload, "_put", fails)
 
 
+@pytest.mark.usefixtures("little_memory")
 def test_what_was_begun_is_gone_on_with(
     s3: S3, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url, options = "s3://data/begun.zarr", {"chunks": 50, "shards": 0, "memory": 1 << 20}
+    url, options = "s3://data/begun.zarr", {"chunks": 50, "shards": 0}
     source = long(source)
     monkeypatch.setattr(convert_execution, "SAVE_BYTES", 1)
     with monkeypatch.context() as patch:
@@ -201,11 +209,12 @@ def test_what_was_begun_is_gone_on_with(
     assert left_here(source) == []
 
 
+@pytest.mark.usefixtures("little_memory")
 def test_what_was_begun_and_is_gone_is_begun_anew(
     s3: S3, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Chunks in the local journal may have been deleted from the store."""
-    url, options = "s3://data/again.zarr", {"chunks": 50, "shards": 0, "memory": 1 << 20}
+    url, options = "s3://data/again.zarr", {"chunks": 50, "shards": 0}
     source = long(source)
     monkeypatch.setattr(convert_execution, "SAVE_BYTES", 1)
     with monkeypatch.context() as patch:
@@ -227,8 +236,8 @@ def test_what_was_begun_otherwise_is_cleared_away(
     monkeypatch.setattr(convert_execution, "SAVE_BYTES", 1)
     with monkeypatch.context() as patch:
         failing(patch, 12, SourceError("the store went away.", path=url))
-        with pytest.raises(SourceError, match="went away"):
-            convert(long(source), url, chunks=50, shards=0, memory=1 << 20)
+        with pytest.raises(SourceError, match="went away"), lowered_limit(1 << 20):
+            convert(long(source), url, chunks=50, shards=0)
     assert left_here(source)
     done = convert(source, url, chunks=50, shards=0)
     assert "has changed" in done.anew

@@ -19,7 +19,6 @@ from oocdata.datasets.open import open as open_view
 from oocdata.engines.cache import cache
 from oocdata.engines.dtypes import is_small_float
 from oocdata.errors import ArgumentError, DamagedChunkError, SourceError
-from oocdata.memory import lowered_limit
 from oocdata.tools.convert.casting import cast
 from oocdata.tools.convert.planning import Plan
 from oocdata.tools.passes import Block, each_block, read_rows
@@ -108,7 +107,7 @@ class Conversion(Report):
 def carry_out(plan: Plan, *, progress: bool = False) -> Conversion:
     """Run the planned conversion; raise the errors of `oocdata.convert`."""
     placement = plan.placement
-    with closing(Lock(placement)) as lock, lowered_limit(plan.memory):
+    with closing(Lock(placement)) as lock:
         run = _Run(plan, progress, lock)
         try:
             return run.whole()
