@@ -33,7 +33,7 @@ _CHUNKS = "Rows per chunk, or a length for each axis: 32,3,64,64."
 _SHARDS = "Zarr: rows per file, or a length for each axis; 0 means one file per chunk."
 _LENGTHS = numbers("32,3,64", least=1, alone=True)
 _FILES = numbers("64,3,64", least=0, alone=True)
-_CODEC = "none, gzip, zstd, blosc-lz4, blosc-zstd; HDF5 also lzf and lz4."
+_CODEC = "none, gzip, zstd; HDF5 also lz4; Zarr also blosc-lz4, blosc-zstd."
 _TO_DTYPE = "The dtype to write; numbers that don't fit are refused."
 
 

@@ -20,16 +20,17 @@ import oocdata as ooc
 from oocdata.memory import lowered_limit
 from oocdata.tools.convert import convert
 from oocdata.tools.convert import execution as convert_execution
+from oocdata.writers import output
 from oocdata.writers.lock import PARTIAL
 
 SCRIPT = """
 import signal, sys
-from oocdata.tools.convert import convert, execution
-execution.SAVE_BYTES = 1
+from oocdata.tools.convert import convert
+from oocdata.writers import output
+output.SAVE_BYTES = 1
 
 source, destination, after, options = sys.argv[1], sys.argv[2], int(sys.argv[3]), eval(sys.argv[4])
-from oocdata.tools.convert import execution as convert_journal
-note = convert_journal.Journal.note
+note = output.Output.note
 count = 0
 def told(self, *given):
     global count
@@ -38,7 +39,7 @@ def told(self, *given):
     if count == after:
         print("there", flush=True)
         signal.pause()
-convert_journal.Journal.note = told
+output.Output.note = told
 import oocdata
 if options.pop("external", False):
     source = oocdata.open(source, options.pop("key"), external=True)
@@ -219,7 +220,7 @@ def test_hdf5_between_saves_is_what_was_saved(
     monkeypatch.setattr(hdf5, "_MOST_UNSAVED", rows)
     values = np.arange(2 * rows, dtype="i4").reshape(rows, 2)
     target = Target(format="hdf5", key="/u", shape=values.shape, dtype=values.dtype,
-                    chunks=(1, 2), codec=Codec("lzf"))  # fmt: skip
+                    chunks=(1, 2), codec=Codec("lz4"))  # fmt: skip
     path = tmp_path / "c.h5"
     storage = open_storage(target, str(path))
     storage.write(0, values[:1000])
@@ -241,7 +242,7 @@ def test_hdf5_between_saves_is_what_was_saved(
 def test_an_error_keeps_what_was_saved(
     tmp_path: Path, values: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(convert_execution, "SAVE_BYTES", 1)
+    monkeypatch.setattr(output, "SAVE_BYTES", 1)
     cast = convert_execution.cast
 
     def fails(values: Any, dtype: Any, view: Any) -> Any:
@@ -304,8 +305,9 @@ def test_a_result_that_can_not_be_read_back_is_thrown_away(
 
 FULL = """
 import resource, signal, sys
-from oocdata.tools.convert import convert, execution
-execution.SAVE_BYTES = 1
+from oocdata.tools.convert import convert
+from oocdata.writers import output
+output.SAVE_BYTES = 1
 import oocdata
 oocdata.set_memory(4 << 20)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

@@ -8,8 +8,9 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import suppress
-from typing import TypeAlias
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -17,7 +18,16 @@ from oocdata.datasets.view import View
 from oocdata.engines.axes import axis_numbers
 from oocdata.engines.chunked import Chunked
 from oocdata.engines.source import Storage
-from oocdata.errors import MissingKeyError, SourceError, TrailingBytesError, TruncatedFileError
+from oocdata.errors import (
+    MissingChunkError,
+    MissingFileError,
+    MissingKeyError,
+    SourceError,
+    TrailingBytesError,
+    TruncatedFileError,
+)
+from oocdata.formats.anndata import is_one_array
+from oocdata.formats.codecs import chunk_grid
 from oocdata.formats.npy import open_npy, open_raw
 from oocdata.formats.opening import Missing, format_of
 from oocdata.formats.paths import open_stream as file_opened
@@ -45,11 +55,7 @@ from the first row of a finding "truncated" on must not be read."""
 def opened(opening: Opening) -> Opened:
     """Open an array that may be damaged; raise if nothing of it can be read."""
     kind = "npy" if "shape" in opening.arguments else format_of(opening.target)
-    if kind == "hdf5":
-        from oocdata.tools.check.hdf5 import opened_hdf5  # importing h5py is slow
-
-        return opened_hdf5(opening)
-    openers = {"npy": _opened_plain, "npz": _opened_npz, "zarr": _opened_zarr}
+    openers = {"npy": _opened_plain, "npz": _opened_npz, "hdf5": _opened_hdf5, "zarr": _opened_zarr}
     return openers[kind](opening) if kind in openers else (opening.view(), [])
 
 
@@ -102,6 +108,58 @@ def _opened_npz(opening: Opening) -> Opened:
             findings = [Finding("damaged", f"a member must match its CRC-32; {error}.")]
             findings[0].add([range(len(view))])
     return view, findings
+
+
+def _opened_hdf5(opening: Opening) -> Opened:
+    """Open a dataset; report its unwritten chunks, or the missing files that it refers to."""
+    path, key, external = opening.target, opening.key, bool(opening.arguments.get("external"))
+    assert key is None or isinstance(key, str)
+    from oocdata.formats.hdf5.file import fill_value, open_file, translate_errors  # slow
+    from oocdata.formats.hdf5.links import choose_dataset, find_dataset, group_attributes
+
+    with ExitStack() as stack, translate_errors(path, key):
+        file = stack.enter_context(open_file(path))
+        name = choose_dataset(file) if key is None else f"/{key.strip('/')}"
+        opening = replace(opening, key=name)
+        try:
+            return opening.view(), []
+        except (MissingChunkError, MissingFileError) as error:
+            if is_one_array(group_attributes(file, name)):
+                raise
+            missing = Finding("missing", error.message)
+            missing.add(range(row, row + 1) for row in sorted(set(error.rows or ())))
+        view = Opening.of(opening, missing="fill").view()
+        (axis,) = view.axes
+        dataset, _ = find_dataset(file, name, external, stack)
+        unwritten = Finding("unwritten", "")
+        unwritten.add(_unwritten(dataset, axis))
+        unwritten.reason = (
+            f"every chunk must have been written; {unwritten.row_count:,} rows are in chunks that "
+            f"were not. They read as the fill value {fill_value(dataset, undefined=0)}."
+        )
+    return view, [unwritten if unwritten.row_count else missing]
+
+
+def _unwritten(dataset: Any, axis: int) -> Iterator[range]:
+    """Yield the rows that were never written."""
+    from h5py import h5d
+
+    from oocdata.formats.hdf5.storage import offset_of
+    from oocdata.formats.hdf5.table import present_chunks
+
+    plist, shape, steps = dataset.id.get_create_plist(), dataset.shape, dataset.chunks
+    if plist.get_layout() == h5d.CHUNKED:
+        grid = chunk_grid(shape, steps)
+        absent = np.ones(grid, np.bool_)
+        if dataset.size:
+            absent.flat[present_chunks(dataset).numbers] = False
+        other_axes = tuple(other for other in range(len(grid)) if other != axis)
+        along_axis = np.asarray(absent.any(axis=other_axes))
+        yield from ranges_of(along_axis, 0, steps[axis], shape[axis])
+        return
+    is_contiguous = plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count()
+    if is_contiguous and dataset.size and offset_of(dataset.id) is None:
+        yield range(shape[axis])
 
 
 def _opened_zarr(opening: Opening) -> Opened:

@@ -51,8 +51,8 @@ def convert(
         The dataset in the source.
     to_key : str, optional
         The array's name in an HDF5 file or Zarr group. By default, in HDF5 the name in the source
-        or ``"/data"``; in Zarr, an array without a group. Other arrays of a Zarr group stay; an
-        HDF5 file holds one array, and one that holds more is never replaced.
+        or ``"/data"``; in Zarr, an array without a group. A file or group is written whole, with
+        one array, and one that holds more is never replaced.
     chunks, shards, codec
         As for `oocdata.create`.
     verify : bool
