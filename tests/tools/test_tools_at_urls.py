@@ -134,7 +134,7 @@ def test_what_is_damaged_at_a_url(folder: Path, tmp_path: Path) -> None:
         assert [one.kind for one in ooc.check(f"{server.url}/a.h5").findings] == ["truncated"]
         chunks = ooc.check(f"{server.url}/a.zarr").findings
         assert {one.kind: one.rows for one in chunks} == {
-            "missing": (range(16, 24),),  # here, whoever lists the chunks calls it unwritten
+            "unwritten": (range(16, 24),),
             "damaged": (range(32, 40),),
         }
         for name in ("none.h5", "none.zarr"):

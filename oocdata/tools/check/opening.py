@@ -8,7 +8,7 @@ from __future__ import annotations
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, TypeAlias
 
@@ -21,7 +21,6 @@ from oocdata.engines.source import Storage
 from oocdata.errors import (
     MissingChunkError,
     MissingFileError,
-    MissingKeyError,
     SourceError,
     TrailingBytesError,
     TruncatedFileError,
@@ -34,15 +33,12 @@ from oocdata.formats.paths import open_stream as file_opened
 from oocdata.formats.zarr.hierarchy import find_array
 from oocdata.formats.zarr.objects import Objects
 from oocdata.formats.zarr.shards import reader_of
-from oocdata.formats.zarr.store import Store, join, store_of
+from oocdata.formats.zarr.store import store_of
 from oocdata.tools.check.result import Finding
 from oocdata.tools.check.rows import ranges_of
 from oocdata.tools.opening import Opening
 
 __all__ = ["opened"]
-
-_PARTS = ("data", "indices", "indptr", "codes", "categories")
-"""Arrays of groups that are read as one array: a sparse matrix, a column of categories."""
 
 _MEMBER_STEP = 8 << 20
 """Bytes of a member per request to a store."""
@@ -166,14 +162,15 @@ def _opened_zarr(opening: Opening) -> Opened:
     """Open an array with any chunks absent; absent chunks read as the fill value.
 
     At a URL, a request for each object would take as long as reading it, so an absent chunk is
-    found when its rows are read.
+    found when its rows are read. A group that is read as one array is not read if a chunk of a
+    member is absent.
     """
     assert opening.key is None or isinstance(opening.key, str)
     store = store_of(opening.target)
     missing: Missing = "fill" if store.listable else "error"
     name, metadata = find_array(store, opening.key)
     if metadata is None:  # a group that is read as one array
-        return Opening.of(opening, missing=missing).view(), list(_absent_in_group(store, name))
+        return Opening.of(opening, missing="error").view(), []
     named = Storage("Zarr", store.path, name or None, dimensions=metadata.dimensions)
     (axis,) = axis_numbers(opening.axis, len(metadata.shape), named)
     objects = Objects(store, name, metadata, axis)
@@ -181,16 +178,6 @@ def _opened_zarr(opening: Opening) -> Opened:
     source = Chunked(reader_of(objects, missing))
     view = Opening.of(Opening(source, None, opening.arguments), axis=axis).view()
     return view, _absent(objects) if store.listable else []
-
-
-def _absent_in_group(store: Store, group: str) -> Iterator[Finding]:
-    """Yield a finding without rows for each array of a group with absent chunks."""
-    for part in _PARTS if store.listable else ():
-        with suppress(MissingKeyError):
-            name, metadata = find_array(store, join(group, part))
-            if metadata is not None:
-                for finding in _absent(Objects(store, name, metadata, 0)):
-                    yield Finding(finding.kind, finding.reason)
 
 
 def _absent(objects: Objects) -> list[Finding]:
