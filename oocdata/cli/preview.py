@@ -18,7 +18,7 @@ from oocdata.cli.options import (
     rows_of,
 )
 from oocdata.errors import ArgumentError
-from oocdata.tools.libraries import PICTURES, check_picture
+from oocdata.tools.libraries import check_picture
 from oocdata.tools.opening import Opening
 
 __all__ = ["preview"]
@@ -26,8 +26,8 @@ __all__ = ["preview"]
 _FILM_FRAMES = 48
 _ROWS = "Rows to choose from, e.g. 100:200, or a list: 3,7,9."
 _COUNT = (
-    "How many rows to show, evenly spread, or consecutive in a film. Not allowed with a list of "
-    "rows, which are all shown."
+    "How many rows to show, evenly spread, or consecutive in a film. Of a list of rows, all are "
+    "shown."
 )
 _LAYOUT = "The axes of a row: H (y), W (x), C (channel), D (depth), T (time); e.g. CHW."
 
@@ -80,23 +80,23 @@ def preview(
 
     is_film = output is not None and output.suffix.lower() in FILMS
     if output is not None:
-        check_picture(output, PICTURES + FILMS)
+        check_picture(output)
         if os.path.lexists(output.expanduser()) and not overwrite:
             raise ArgumentError(
                 f"`output` must not exist yet; '{output}' does. Choose another name, or allow it "
                 "to be replaced: `overwrite`."
             )
-    if is_film and count is None and not isinstance(rows, list):
-        count = _FILM_FRAMES
-    made = make(
-        array,
-        rows=rows,
-        count=count,
-        next_frame=next_frame,
-        consecutive=is_film,
-        layout=layout,
-        channel=channel,
-    )
+    dataset = array.view().next_frame() if next_frame else array.dataset()
+    if rows is not None:
+        dataset = dataset[rows]
+        if not len(dataset):
+            raise ArgumentError("`rows` must hold a row; it holds none of those in the file.")
+    if isinstance(rows, list):
+        count = len(rows)
+    elif is_film:  # of consecutive rows
+        count = count or _FILM_FRAMES
+        dataset = dataset[:count]
+    made = make(dataset, count=count, layout=layout, channel=channel)
     if output is not None:
         made.save(output, fps=fps)
     if json:
