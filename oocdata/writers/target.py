@@ -30,14 +30,7 @@ def format_by_suffix(path: str) -> Format:
     """
     suffix = os.path.splitext(path.rstrip("/"))[1].lower()
     if suffix not in _SUFFIXES:
-        hint = (
-            " netCDF has rules of its own: write .h5, or use xarray."
-            if suffix in (".nc", ".nc4")
-            else ""
-        )
-        raise ArgumentError(
-            f"the output's name must end in {', '.join(_SUFFIXES)}; got {path!r}.{hint}"
-        )
+        raise ArgumentError(f"the output's name must end in {', '.join(_SUFFIXES)}; got {path!r}.")
     return _SUFFIXES[suffix]
 
 

@@ -75,7 +75,7 @@ def test_every_format_holds_what_was_made(written: list[str]) -> None:
 
 
 def test_the_plans_are_larger_than_their_memory() -> None:
-    for plan in (demo.Plan(), demo.Plan.quick(7)):
+    for plan in (demo.Plan(), demo.Plan.quick()):
         assert plan.clips % 5 == 0
         assert 4 * prod(Clips(plan.clips).shape) > 2 * plan.memory
 
@@ -83,7 +83,7 @@ def test_the_plans_are_larger_than_their_memory() -> None:
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'oocdata\[demo\]'"):
-        demo.demo_on_digits(demo.Plan.quick(7), Console())
+        demo.demo_on_digits(demo.Plan.quick(), Console())
 
 
 # --- memory

@@ -380,12 +380,9 @@ def test_a_zarr_folder_is_replaced_in_one_step(
     assert [path.name for path in tmp_path.iterdir()] == ["a.zarr"]
 
 
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [("a.nc", "netCDF"), ("a", "must end in"), ("a.npz", "end in")],
-)
-def test_unknown_suffixes(path: str, message: str) -> None:
-    with pytest.raises(ArgumentError, match=message):
+@pytest.mark.parametrize("path", ["a.nc", "a", "a.npz"])
+def test_unknown_suffixes(path: str) -> None:
+    with pytest.raises(ArgumentError, match="must end in"):
         format_by_suffix(path)
 
 
