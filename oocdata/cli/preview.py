@@ -48,9 +48,6 @@ def preview(
         bool, flag("--next-frame", "Show pairs of rows, and their difference.")
     ] = False,
     layout: Annotated[str, option("LETTERS", _LAYOUT)] = "auto",
-    channel: Annotated[
-        Any, option("N,N,...", "The channels to show, e.g. 0 or 2,1.", parser=numbers("2,1"))
-    ] = None,
     fps: Annotated[float, option("N", "Frames per second of the film.", min=0.02, max=50)] = 10,
     terminal: Annotated[
         bool, flag("--terminal/--no-terminal", "Show the picture here, if possible.")
@@ -70,7 +67,7 @@ def preview(
     Examples:
       oocdata preview ds.npy
       oocdata preview sim.h5::/flow/u --next-frame -o pairs.png
-      oocdata preview ds.npy --rows 100:200 -n 20 --channel 0 -o rows.png
+      oocdata preview ds.npy --rows 100:200 -n 20 -o rows.png
       oocdata preview run.zarr -k t2m --layout HWC -o t2m.pdf
       oocdata preview ds.npy --rows 500: -n 60 -o film.gif
       oocdata preview ds.npy --json
@@ -96,7 +93,7 @@ def preview(
     elif is_film:  # of consecutive rows
         count = count or _FILM_FRAMES
         dataset = dataset[:count]
-    made = make(dataset, count=count, layout=layout, channel=channel)
+    made = make(dataset, count=count, layout=layout)
     if output is not None:
         made.save(output, fps=fps)
     if json:

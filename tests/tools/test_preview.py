@@ -149,13 +149,8 @@ def test_three_channels_are_a_colour_where_they_can_be() -> None:
     )
     # Not in any range of colours.
     assert len(preview(image * 2.0, count=2).elements[0]) == 3
-    one = preview(image, count=2, channel=1)
+    one = preview(ooc.open(image)[:, 1], count=2)
     np.testing.assert_array_equal(one.elements[1][0].values, image[4, 1])
-    assert preview(image, channel=np.int64(1)).elements[0][0].place == "channel 1"
-    some = preview(image, count=2, channel=np.array([2, 0]))
-    for panel, channel in zip(some.elements[1], (2, 0), strict=True):
-        np.testing.assert_array_equal(panel.values, image[4, channel])
-        assert panel.place == f"channel {channel}"
     pair = preview(ooc.open(image).next_frame(), count=2)
     change = image[1].astype(float) - image[0]
     for panel, wanted in zip(pair.elements[0][2:], change, strict=True):
@@ -203,12 +198,9 @@ def test_rows_are_those_in_storage() -> None:
     ("arguments", "error", "words"),
     [
         ({"count": 0}, ArgumentError, "`count`"),
-        ({"channel": [1.5]}, ArgumentError, "`channel` must be a whole number"),
-        ({"channel": "red"}, ArgumentError, "`channel` must be a whole number"),
         ({"layout": None}, ArgumentError, "`layout` must be 'auto' or a letter for each axis"),
         ({"count": 257}, ArgumentError, "at most 256"),
         ({"layout": "CHW"}, ArgumentError, "`layout`"),
-        ({"channel": 0}, ArgumentError, "without a channel axis"),
     ],
 )
 def test_wrong_arguments_are_refused(
@@ -261,29 +253,6 @@ def test_of_large_rows_little_is_read(element: tuple[int, ...]) -> None:
     values = found.elements[0][0].values
     assert np.all(np.diff(values, axis=1) > 0)
     assert values[0, -1] > 0.95 * element[-1]
-
-
-@pytest.mark.parametrize(
-    ("element", "channel", "thinned"),
-    [
-        ((400, 224, 224), [0, 399], False),
-        ((400, 224, 224), [399, 0, 399], False),
-        ((400, 224, 224), [0, 5, 399], False),
-        ((224, 224, 400), [0, 399], True),
-        ((224, 224, 400), [7], True),
-    ],
-)
-def test_what_lies_between_channels_is_within_the_bound(
-    element: tuple[int, ...], channel: list[int], thinned: bool
-) -> None:
-    layout = "CHW" if element[0] == 400 else "HWC"
-    source = Boundless((1000, *element))
-    found = preview(ooc.open(source), layout=layout, channel=channel, count=6)
-    assert sum(source.asked) <= READ_BYTES
-    assert [panel.place for panel in found.elements[0]] == [f"channel {one}" for one in channel]
-    assert any(note.startswith("y: ") for note in found.notes) == thinned
-    if layout == "HWC":
-        assert [panel.values[0, 0] for panel in found.elements[0]] == channel
 
 
 def test_long_windows_are_within_the_bound() -> None:
@@ -384,7 +353,7 @@ def test_a_table_has_a_scale_for_each_column() -> None:
         margin = 0.015 * (high - low)
         assert (panel.scale.low, panel.scale.high) == (low - margin, high + margin)
     assert len(found.scales) == 7
-    pair = preview(ooc.open(table).next_frame(), channel=[2])
+    pair = preview(ooc.open(table)[:, 2:3].next_frame())
     for panel, of in zip(pair.elements[0], (table[:-1, 2], table[1:, 2]), strict=True):
         np.testing.assert_array_equal(panel.values, of[None])
     # Beside pictures it is a curve over its columns.
@@ -414,8 +383,6 @@ def test_a_colour_is_one_picture_of_an_element() -> None:
     windows = preview(images.windows(8), count=2)
     assert [panel.kind for panel in windows.elements[0]] == ["colour"] * 8
     np.testing.assert_array_equal(windows.elements[1][7].values, images[39])
-    one = preview(images.windows(8), count=2, channel=1)
-    assert [panel.kind for panel in one.elements[0]] == ["image"] * 8
     assert len(preview((images.astype("f4")).windows(8), count=2).elements[0]) == 6
 
 

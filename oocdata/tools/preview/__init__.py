@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
@@ -133,7 +132,6 @@ def preview(
     *,
     count: int | None = None,
     layout: str = "auto",
-    channel: int | Sequence[int] | None = None,
     **arguments: Unpack[OpenArguments],
 ) -> Preview:
     """Show a few elements of a dataset as pictures.
@@ -155,9 +153,8 @@ def preview(
     layout : str
         A letter for each axis of a row: H (y, downwards), W (x), C (channel), D (depth) or T
         (time); ``"auto"``: by the names in the file, or by lengths, see `oocdata.axes`.
-    channel : int or sequence of int, optional
-        The channels to show; by default the first ones. Three channels of uint8, or of floats from
-        0 to 1, are one colour image.
+        The first channels are shown; ``view[:, 40:44]`` shows others. Three channels of uint8, or
+        of floats from 0 to 1, are one colour image.
 
     Returns
     -------
@@ -186,7 +183,7 @@ def preview(
         raise EmptyError(f"a dataset must have an element to show; {dataset!r} has none.")
     if count is not None and as_count("count", count) > MOST_ELEMENTS:
         raise ArgumentError(f"`count` must be at most {MOST_ELEMENTS}; got {count}.")
-    parts = parts_of(dataset, layout, channel)
+    parts = parts_of(dataset, layout)
     number = min(count or default_count(dataset, parts), len(dataset))
     positions = np.linspace(0, len(dataset) - 1, number).round().astype(np.int64)
     parts = fitted(dataset, parts, len(positions))

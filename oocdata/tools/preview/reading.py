@@ -90,8 +90,7 @@ def _cut(dataset: Dataset, parts: Sequence[Part]) -> Dataset:
     if view is None or not view.element:
         return dataset
     axes = [*parts[0].places.values()][-len(view.element) :]  # without the time axis of windows
-    cuts = (slice(at.start, at.stop, at.step) if isinstance(at, range) else list(at) for at in axes)
-    cut = view[:, *cuts]
+    cut = view[:, *(slice(at.start, at.stop, at.step) for at in axes)]
     return replace(dataset, views=(cut,)) if isinstance(dataset, Windows) else cut
 
 
